@@ -1,0 +1,213 @@
+//! Numbers that must never be mistaken for one another.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// The largest number a record may carry: 2^53 - 1, which every tool that reads the records shows exactly.
+///
+/// A larger one in a record was not written by tenure.
+pub const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// One start of one instance. Never used twice: what is said of a session is true of it for ever.
+///
+/// Whoever starts an instance draws the number at random; the store does not invent any.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u128);
+
+impl SessionId {
+    /// A session of that number.
+    #[must_use]
+    pub const fn from_u128(number: u128) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not the 32 lower-case hexadecimal digits of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotASession;
+
+impl fmt::Display for NotASession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a session is written as 32 lower-case hexadecimal digits")
+    }
+}
+
+impl std::error::Error for NotASession {}
+
+impl FromStr for SessionId {
+    type Err = NotASession;
+
+    // Strict, so that two texts never name one session: stores compare the text.
+    fn from_str(text: &str) -> Result<Self, NotASession> {
+        let digits = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !digits {
+            return Err(NotASession);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| NotASession)
+    }
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            #[doc = concat!("A ", stringify!($name), " of that number.")]
+            ///
+            /// # Panics
+            /// If the number is larger than [`MAX_NUMBER`].
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                assert!(number <= MAX_NUMBER, "no number of a record is larger than 2^53 - 1");
+                Self(number)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The fencing number of a lock: strictly larger with every change of holder, also after the
+    /// lock was released, its holder died, or its record was purged (R5).
+    ///
+    /// A resource that remembers the largest term it has seen and refuses smaller ones is safe
+    /// from every holder that came too late.
+    Term
+}
+number! {
+    /// One wish for a key: a lock call, a place in the queue, a campaign's turn.
+    ///
+    /// Fresh from one counter of the session, never used again. A lock that is granted names the
+    /// wish it was granted to, and only a wish that still stands may take it up (R7). A session
+    /// starts its counter at a random place: two sessions then seldom use the same number, and a
+    /// [`Hint`](crate::store::Hint) can say more.
+    Wish
+}
+number! {
+    /// A random number that marks one attempt to open or beat. Never used for two attempts: a beat
+    /// that was rolled back and sent again must not look like the one that was seen before (R3).
+    Nonce
+}
+number! {
+    /// The count of a session's beats. A beat counts only if its number is larger than the one in
+    /// the record, so a late one changes nothing.
+    Beat
+}
+
+impl Term {
+    /// The next term of a lock (R5): larger than every earlier one, and never far from the store's
+    /// clock, so that a record that was purged does not start again below.
+    #[must_use]
+    pub fn after(old: Option<Self>, now: StoreTime) -> Self {
+        let clock = u64::try_from(now.as_millis()).unwrap_or(0).max(1);
+        Self::new(old.map_or(clock, |Self(old)| clock.max(old + 1)))
+    }
+}
+
+/// An instant by the store's clock, in milliseconds since 1970.
+///
+/// For people to read, and to guess when the next look is worth it. It never decides that a lease
+/// is over (R1): a replica set's clock is the wall clock of whichever member is primary.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreTime(i64);
+
+impl StoreTime {
+    /// The instant so many milliseconds after 1970 began.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970 began.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The instant that much later, or the last one there is.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// The instant that much earlier, or the first one there is.
+    #[must_use]
+    pub fn minus(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Debug for StoreTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_written_in_one_way_only() {
+        let id = SessionId::from_u128(0xab);
+        assert_eq!(id.to_string(), "000000000000000000000000000000ab");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for text in ["", "ab", "000000000000000000000000000000AB", "+00000000000000000000000000000ab"] {
+            assert_eq!(text.parse::<SessionId>(), Err(NotASession), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_term_rises_whatever_the_clock_says() {
+        let at = StoreTime::from_millis;
+        assert_eq!(Term::after(None, at(1000)), Term::new(1000));
+        assert_eq!(Term::after(Some(Term::new(900)), at(1000)), Term::new(1000));
+        assert_eq!(Term::after(Some(Term::new(1000)), at(1000)), Term::new(1001));
+        assert_eq!(Term::after(Some(Term::new(5000)), at(1000)), Term::new(5001));
+        assert_eq!(Term::after(None, at(-5)), Term::new(1));
+    }
+
+    #[test]
+    fn instants_do_not_overflow() {
+        let last = StoreTime::from_millis(i64::MAX);
+        assert_eq!(last.plus(Duration::MAX), last);
+        assert_eq!(StoreTime::from_millis(i64::MIN).minus(Duration::MAX), StoreTime::from_millis(i64::MIN));
+        assert_eq!(StoreTime::from_millis(5).since(last), Duration::ZERO);
+    }
+}

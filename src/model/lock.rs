@@ -1,0 +1,213 @@
+//! The lock: who holds a key, under which term, and who stands in line.
+
+use std::{fmt, time::Duration};
+
+use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Value, Who, Why, Wish};
+
+/// What sort of thing a key names. Keys of different kinds never meet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A lock, asked for by name.
+    Lock,
+    /// A schedule.
+    Schedule,
+    /// A task of a spread.
+    Task(SpreadName),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock => f.write_str("lock"),
+            Self::Schedule => f.write_str("schedule"),
+            Self::Task(spread) => write!(f, "task:{spread}"),
+        }
+    }
+}
+
+/// Names one lock in the store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockId {
+    /// Who shares keys.
+    pub namespace: Namespace,
+    /// What sort of key.
+    pub kind: Kind,
+    /// The key.
+    pub key: Key,
+}
+
+impl fmt::Display for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} of {}", self.kind, self.key, self.namespace)
+    }
+}
+
+/// Who wants a lock, and what the record is to say if it is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The session that is to hold it.
+    pub session: SessionId,
+    /// The wish it is granted to. Goes unchanged with every repeat (R7).
+    pub wish: Wish,
+    /// The session's ttl, for whoever finds the lock held by a session that is missing.
+    pub ttl: Duration,
+    /// The instance's name.
+    pub holder: Holder,
+    /// The part of the program.
+    pub who: Option<Who>,
+    /// What it wants the lock for.
+    pub why: Option<Why>,
+    /// What it wants others to read.
+    pub value: Option<Value>,
+    /// If the session dies with the lock in hand, keep the key closed for so long (lock-delay):
+    /// time for work already sent to arrive. Zero for none.
+    pub lock_delay: Duration,
+}
+
+/// A lock in somebody's hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Whose, as granted; the value as it was last set.
+    pub by: Candidate,
+    /// Since when.
+    pub acquired_at: StoreTime,
+}
+
+/// A key that is kept closed although nobody holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Until when, by the store's clock.
+    pub until: StoreTime,
+    /// How long that was when it was written. A clock that stands further back than that is
+    /// another clock: the wait is not believed (R1).
+    pub length: Duration,
+}
+
+impl Closed {
+    /// Closed from `now` on, for so long.
+    #[must_use]
+    pub fn from(now: StoreTime, length: Duration) -> Self {
+        Self { until: now.plus(length), length }
+    }
+
+    /// How much of the wait is left, and never more than its whole length.
+    #[must_use]
+    pub fn left(&self, now: StoreTime) -> Duration {
+        let left = self.until.since(now);
+        if left > self.length { Duration::ZERO } else { left }
+    }
+}
+
+/// How a holder came to lose a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It gave it back.
+    Released,
+    /// It gave it to somebody who waited.
+    HandedOver,
+    /// Its session died.
+    Died,
+    /// A later wish of its own session took over, after an earlier one was given up unheard.
+    Superseded,
+    /// An operator took it away.
+    Forced,
+}
+
+impl Ended {
+    /// The word in the record.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::HandedOver => "handed over",
+            Self::Died => "died",
+            Self::Superseded => "superseded",
+            Self::Forced => "forced",
+        }
+    }
+}
+
+/// How many of its last holders a record remembers.
+pub const PAST_HOLDERS: usize = 5;
+
+/// One who held a lock: for whoever asks who had it at 03:12.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The instance's name.
+    pub holder: Holder,
+    /// The part of the program.
+    pub who: Option<Who>,
+    /// Under which term.
+    pub term: Term,
+    /// Since when.
+    pub from: StoreTime,
+    /// Until when.
+    pub to: StoreTime,
+    /// How it ended.
+    pub how: Ended,
+    /// What was said of it, as "by whom: why" for a forced end.
+    pub note: Option<Why>,
+}
+
+/// A lock as it stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRecord {
+    /// Which lock this is.
+    pub id: LockId,
+    /// The term of its holder, or of the last one.
+    pub term: Term,
+    /// Who holds it. Its session may be dead; the record alone does not tell.
+    pub holding: Option<Holding>,
+    /// Nobody holds it, and nobody may take it yet.
+    pub closed: Option<Closed>,
+    /// The last holders, latest first, at most [`PAST_HOLDERS`].
+    pub past: Vec<Past>,
+}
+
+impl LockRecord {
+    /// Whether this session holds it.
+    #[must_use]
+    pub fn is_held_by(&self, session: SessionId) -> bool {
+        self.holding.as_ref().is_some_and(|held| held.by.session == session)
+    }
+
+    /// Whether this wish of this session holds it.
+    #[must_use]
+    pub fn is_granted_to(&self, session: SessionId, wish: Wish) -> bool {
+        self.holding.as_ref().is_some_and(|held| held.by.session == session && held.by.wish == wish)
+    }
+}
+
+/// One who stands in line for a lock. An entry a wish: one session may wait twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// For which lock.
+    pub lock: LockId,
+    /// Who, and what the record is to say when it is granted.
+    pub by: Candidate,
+    /// Since when: the line's order.
+    pub since: StoreTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_never_believed_beyond_its_length() {
+        let minute = Duration::from_secs(60);
+        let written = StoreTime::from_millis(1_000_000);
+        let closed = Closed::from(written, minute);
+        let hour = Duration::from_secs(3600);
+        for (now, left) in [
+            (written, minute),
+            (written.plus(minute / 2), minute / 2),
+            (written.plus(minute), Duration::ZERO),
+            (written.plus(hour), Duration::ZERO),
+            (written.minus(hour), Duration::ZERO),
+        ] {
+            assert_eq!(closed.left(now), left, "{now:?}");
+        }
+    }
+}

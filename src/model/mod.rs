@@ -1,0 +1,16 @@
+//! What is stored: sessions, locks, waiters, runs. Plain data, no clock, no I/O.
+//!
+//! The words are those of the [glossary](crate#words); what may happen to the data is said by the
+//! [`Store`](crate::store::Store).
+
+mod ids;
+mod lock;
+mod names;
+mod run;
+mod session;
+
+pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
+pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
+pub use names::{Holder, Key, LimitError, Namespace, ScheduleName, SpreadName, Value, Who, Why};
+pub use run::{Finish, Outcome, RunId, RunRecord, ScheduleId};
+pub use session::{About, Death, Request, SessionRecord, Share};

@@ -1,0 +1,114 @@
+//! The session: an instance's one lease on life, and the fleet's list of members.
+
+use std::time::Duration;
+
+use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Why};
+
+/// Who an instance is. Written when its session opens, and never changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Whom it shares keys with.
+    pub namespace: Namespace,
+    /// The name people know it by.
+    pub holder: Holder,
+    /// The machine it runs on.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// The program and its version, as the program names itself.
+    pub program: String,
+    /// Which version of the spread's plan it computes.
+    pub plan_version: u32,
+}
+
+/// A session as it stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Which session this is.
+    pub id: SessionId,
+    /// Whose it is.
+    pub about: About,
+    /// When it was opened.
+    pub started: StoreTime,
+    /// How often it has beaten. The opening is beat 0.
+    pub beat: Beat,
+    /// The mark of the attempt that wrote the last beat.
+    pub nonce: Nonce,
+    /// When the last beat was written.
+    pub beat_at: StoreTime,
+    /// How long each beat keeps it alive: whoever wants to declare it dead must have seen no other
+    /// beat for so long, by a clock of its own. Fixed for life (R2).
+    pub ttl: Duration,
+    /// Dead, and since when and why; nothing while it is alive. Never taken back.
+    pub death: Option<Death>,
+    /// It agrees to be judged by the store's clock, with so much skew between members.
+    pub store_clock: Option<Duration>,
+    /// The spreads it takes part in.
+    pub shares: Vec<Share>,
+    /// What operators ask of it, until a beat says that it was heard.
+    pub requests: Vec<Request>,
+}
+
+impl SessionRecord {
+    /// Whether nobody has declared it dead. It may have stopped beating long ago.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.death.is_none()
+    }
+}
+
+/// How a session died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// When it was declared.
+    pub at: StoreTime,
+    /// By whom: the holder's name of the instance that saw no beat, of the instance itself when it
+    /// closed, or of an operator.
+    pub by: Holder,
+    /// Why.
+    pub why: Why,
+}
+
+/// What one instance brings to one spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which spread.
+    pub spread: SpreadName,
+    /// The most tasks it may get.
+    pub cap: u32,
+    /// Its part in proportion to the others'.
+    pub weight: u32,
+    /// It gives its tasks away and gets no new ones.
+    pub draining: bool,
+    /// The digest of the task set it knows: members with equal digests plan alike.
+    pub digest: u64,
+}
+
+/// An operator asks a holder to give a lock back.
+///
+/// Known by lock and term: asking twice is asking once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which lock.
+    pub lock: LockId,
+    /// Under which term: a lock that has changed hands since is not meant.
+    pub term: Term,
+    /// Who asks.
+    pub by: Holder,
+    /// Why.
+    pub why: Why,
+}
+
+impl Request {
+    /// What the record says of a lock that was taken away: by whom, and why.
+    #[must_use]
+    pub fn note(&self) -> Why {
+        Why::shortened(&format!("{}: {}", self.by, self.why))
+    }
+
+    /// Whether the two ask for the same thing.
+    #[must_use]
+    pub fn is_about(&self, lock: &LockId, term: Term) -> bool {
+        self.lock == *lock && self.term == term
+    }
+}

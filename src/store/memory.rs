@@ -1,0 +1,639 @@
+//! The contract in its most readable form: one process, no I/O, nothing fails.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, stream::BoxStream};
+use tokio::sync::broadcast;
+
+use super::{
+    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held, Hint,
+    LockChange, LockSeen, MAX_REQUESTS, Open, Page, Purged, Reach, Refusal, Release, ReleaseAnswer,
+    Retention, Revocation, RevokeAnswer, RunPage, SessionNews, SetAnswer, SetValue, Sighting, Store,
+    TERM_KEPT, Take, TakeAnswer, Then, Wait,
+};
+use crate::{
+    clock::{Clock, SystemClock},
+    model::{
+        About, Beat, Candidate, Closed, Death, Ended, Finish, Holder, Holding, Kind, LockId, LockRecord,
+        Namespace, Nonce, PAST_HOLDERS, Past, RunId, RunRecord, ScheduleId, SessionId, SessionRecord,
+        StoreTime, Term, Waiter, Why, Wish,
+    },
+};
+
+/// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+const HINTS_KEPT: usize = 4096;
+
+/// A store in the memory of one process, for tests and for engines that share a process.
+///
+/// Its clones are the same store. **It excludes nobody outside this process.** Its time is the wall
+/// clock of the [`Clock`] it was made with, so that tests can turn it.
+///
+/// ```
+/// use tenure::store::{MemoryStore, Reach, Store};
+///
+/// let store = MemoryStore::default();
+/// assert_eq!(store.capabilities().reach, Reach::Process);
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    records: Arc<Mutex<Records>>,
+    hints: broadcast::Sender<Hint>,
+}
+
+#[derive(Default)]
+struct Records {
+    sessions: BTreeMap<SessionId, SessionRecord>,
+    locks: BTreeMap<LockId, LockRecord>,
+    waiters: BTreeMap<(LockId, SessionId, Wish), Waiter>,
+    runs: BTreeMap<RunId, RunRecord>,
+    marks: BTreeMap<ScheduleId, StoreTime>,
+}
+
+impl MemoryStore {
+    /// An empty store that runs on that clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, records: Arc::default(), hints: broadcast::Sender::new(HINTS_KEPT) }
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        // No step panics half-way, so what a poisoned lock holds is whole.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hint(&self, hint: Hint) {
+        // An error only says that nobody listens.
+        let _ = self.hints.send(hint);
+    }
+
+    fn hint_session(&self, session: SessionId, news: SessionNews) {
+        self.hint(Hint::Session { session, news });
+    }
+
+    fn hint_lock(&self, record: &LockRecord) {
+        let change = record.holding.as_ref().map_or(LockChange::Freed, |held| LockChange::Granted {
+            session: held.by.session,
+            wish: held.by.wish,
+            term: record.term,
+        });
+        self.hint(Hint::Lock { lock: record.id.clone(), change: Some(change) });
+    }
+
+    /// Performs a step when its future is first polled, all at once.
+    fn step<T: Send + 'static>(&self, step: impl FnOnce(&Self) -> T + Send + 'static) -> Answer<'_, T> {
+        let store = self.clone();
+        async move { Ok(step(&store)) }.boxed()
+    }
+
+    fn open_now(&self, open: Open) -> Sighting {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let record = records.sessions.entry(open.session).or_insert_with(|| {
+            self.hint_session(open.session, SessionNews::Opened);
+            SessionRecord {
+                id: open.session,
+                about: open.about,
+                started: now,
+                beat: Beat::new(0),
+                nonce: open.nonce,
+                beat_at: now,
+                ttl: open.ttl,
+                death: None,
+                store_clock: open.store_clock,
+                shares: open.shares,
+                requests: Vec::new(),
+            }
+        });
+        Sighting::of(record.clone())
+    }
+
+    fn beat_now(&self, write: BeatWrite) -> Sighting {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let Some(record) = records.sessions.get_mut(&write.session) else { return Sighting::Missing };
+        if record.is_alive() && write.beat > record.beat {
+            record.beat = write.beat;
+            record.nonce = write.nonce;
+            record.beat_at = now;
+            record
+                .requests
+                .retain(|request| !write.heard.iter().any(|(lock, term)| request.is_about(lock, *term)));
+            if let Some(shares) = write.shares
+                && shares != record.shares
+            {
+                record.shares = shares;
+                self.hint_session(write.session, SessionNews::Changed);
+            }
+        }
+        Sighting::of(record.clone())
+    }
+
+    fn declare_now(&self, declaration: Declaration) -> Sighting {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let Declaration { session, ground, by, why } = declaration;
+        let death = Death { at: now, by, why };
+        let Some(record) = records.sessions.get_mut(&session) else {
+            let Ground::Missing { namespace, holder, ttl } = ground else { return Sighting::Missing };
+            let tombstone = tombstone(session, namespace, holder, ttl, death);
+            records.sessions.insert(session, tombstone.clone());
+            self.hint_session(session, SessionNews::Died);
+            return Sighting::Dead(tombstone);
+        };
+        let holds = match ground {
+            Ground::Unbeaten { nonce } => record.nonce == nonce,
+            Ground::Missing { .. } => false,
+            Ground::StoreClock => {
+                record.store_clock.is_some_and(|skew| now.since(record.beat_at) > record.ttl + skew)
+            }
+            Ground::Closed | Ground::Operator => true,
+        };
+        if record.is_alive() && holds {
+            record.death = Some(death);
+            self.hint_session(session, SessionNews::Died);
+        }
+        Sighting::of(record.clone())
+    }
+
+    fn take_now(&self, take: Take, dead: &[SessionId]) -> TakeAnswer {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let Take { lock, by } = take;
+        let (session, wish) = (by.session, by.wish);
+        let Some(record) = records.locks.get_mut(&lock) else {
+            let mut record = LockRecord {
+                id: lock.clone(),
+                term: Term::after(None, now),
+                holding: None,
+                closed: None,
+                past: Vec::new(),
+            };
+            record.holding = Some(Holding { by, acquired_at: now });
+            self.hint_lock(&record);
+            records.locks.insert(lock, record.clone());
+            return TakeAnswer::of(record, session, wish);
+        };
+        match &record.holding {
+            None if record.closed.is_some_and(|closed| !closed.left(now).is_zero()) => {}
+            None => self.grant(record, by, now),
+            Some(held) if held.by.session == session => {
+                if wish > held.by.wish {
+                    end(record, now, Ended::Superseded, None);
+                    self.grant(record, by, now);
+                }
+            }
+            Some(held) if dead.contains(&held.by.session) => {
+                let delay = held.by.lock_delay;
+                end(record, now, Ended::Died, None);
+                if delay.is_zero() {
+                    self.grant(record, by, now);
+                } else {
+                    record.closed = Some(Closed::from(now, delay));
+                    self.hint_lock(record);
+                }
+            }
+            Some(_) => {}
+        }
+        TakeAnswer::of(record.clone(), session, wish)
+    }
+
+    fn grant(&self, record: &mut LockRecord, by: Candidate, now: StoreTime) {
+        record.term = Term::after(Some(record.term), now);
+        record.holding = Some(Holding { by, acquired_at: now });
+        record.closed = None;
+        self.hint_lock(record);
+    }
+
+    fn release_now(&self, release: Release) -> ReleaseAnswer {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let held = records.locks.get_mut(&release.lock).filter(|record| {
+            record.term == release.term
+                && record.holding.as_ref().is_some_and(|held| held.by.session == release.session)
+        });
+        if let Some(record) = held {
+            match release.then {
+                Then::Free => end(record, now, Ended::Released, release.note),
+                Then::ClosedFor(length) => {
+                    end(record, now, Ended::Released, release.note);
+                    record.closed = Some(Closed::from(now, length));
+                }
+                Then::HandTo(next) => {
+                    end(record, now, Ended::HandedOver, release.note);
+                    record.term = Term::after(Some(record.term), now);
+                    record.holding = Some(Holding { by: *next, acquired_at: now });
+                }
+            }
+            self.hint_lock(record);
+        }
+        ReleaseAnswer::Released
+    }
+
+    fn wait_now(&self, wait: Wait) {
+        let since = self.clock.wall();
+        let Wait { lock, by } = wait;
+        let place = (lock.clone(), by.session, by.wish);
+        self.records().waiters.entry(place).or_insert_with(|| {
+            self.hint(Hint::Queue { lock: lock.clone() });
+            Waiter { lock, by, since }
+        });
+    }
+
+    fn waiters_now(&self, lock: &LockId, at_most: usize) -> Vec<Waiter> {
+        let records = self.records();
+        let mut line: Vec<_> =
+            records.waiters.values().filter(|waiter| waiter.lock == *lock).cloned().collect();
+        line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.wish));
+        line.truncate(at_most);
+        line
+    }
+
+    fn set_value_now(&self, set: SetValue) -> SetAnswer {
+        let mut records = self.records();
+        let Some(record) = records.locks.get_mut(&set.lock) else { return SetAnswer::NotHeld };
+        match &mut record.holding {
+            Some(held) if held.by.session == set.session && record.term == set.term => {
+                held.by.value = set.value;
+                SetAnswer::Set
+            }
+            _ => SetAnswer::NotHeld,
+        }
+    }
+
+    fn revoke_now(&self, revocation: Revocation) -> RevokeAnswer {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        match revocation {
+            Revocation::Ask { session, request } => {
+                let Some(record) = records.sessions.get_mut(&session).filter(|record| record.is_alive())
+                else {
+                    return RevokeAnswer::NotHeld;
+                };
+                if record.requests.iter().any(|known| known.is_about(&request.lock, request.term)) {
+                    return RevokeAnswer::Asked;
+                }
+                if record.requests.len() >= MAX_REQUESTS {
+                    return RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS });
+                }
+                record.requests.push(request);
+                self.hint_session(session, SessionNews::Changed);
+                RevokeAnswer::Asked
+            }
+            Revocation::Force(request) => {
+                let Some(record) = records.locks.get_mut(&request.lock) else { return RevokeAnswer::NotHeld };
+                if record.term != request.term {
+                    return RevokeAnswer::NotHeld;
+                }
+                if record.holding.is_some() {
+                    end(record, now, Ended::Forced, Some(request.note()));
+                    self.hint_lock(record);
+                }
+                match record.past.first() {
+                    Some(last) if last.how == Ended::Forced => RevokeAnswer::Freed(record.clone()),
+                    _ => RevokeAnswer::NotHeld,
+                }
+            }
+        }
+    }
+
+    fn claim_now(&self, claim: Claim) -> ClaimAnswer {
+        let started = self.clock.wall();
+        let mut records = self.records();
+        let Claim { run, session, holder, term, attempt, instead_of } = claim;
+        let known = records.runs.get(&run);
+        let free = match (known, instead_of) {
+            (None, _) => true,
+            (Some(known), Some((term, attempt))) => known.term == term && known.attempt == attempt,
+            (Some(_), None) => false,
+        };
+        let ours = known.is_some_and(|known| known.is_claimed_by(session, term, attempt));
+        if free && !ours {
+            let record = RunRecord { id: run.clone(), session, holder, term, attempt, started, finish: None };
+            records.runs.insert(run.clone(), record);
+        }
+        ClaimAnswer::of(records.runs[&run].clone(), session, term, attempt)
+    }
+
+    fn finish_now(&self, finish: FinishRun) -> ClaimAnswer {
+        let at = self.clock.wall();
+        let mut records = self.records();
+        let FinishRun { run, session, term, attempt, outcome, error } = finish;
+        let Some(record) = records.runs.get_mut(&run) else { return ClaimAnswer::Absent };
+        if record.is_claimed_by(session, term, attempt) && record.finish.is_none() {
+            record.finish = Some(Finish { at, outcome, error });
+        }
+        ClaimAnswer::of(record.clone(), session, term, attempt)
+    }
+
+    fn history_now(&self, schedule: &ScheduleId, after: Option<&Cursor>, at_most: usize) -> RunPage {
+        let records = self.records();
+        let runs = records.runs_of(schedule).into_iter().rev().map(|run| (latest_first(run.id.instant), run));
+        RunPage { page: page(runs, after, at_most), mark: records.marks.get(schedule).copied() }
+    }
+
+    fn purge_runs_now(&self, schedule: &ScheduleId, older_than: Duration, keep: usize) -> RunPage {
+        let cutoff = self.clock.wall().minus(older_than);
+        let mut records = self.records();
+        let mut old = records.runs_of(schedule);
+        old.truncate(old.len().saturating_sub(keep));
+        old.retain(|run| run.started < cutoff);
+        if let Some(last) = old.last() {
+            let mark = records.marks.entry(schedule.clone()).or_insert(last.id.instant);
+            *mark = (*mark).max(last.id.instant);
+        }
+        for run in &old {
+            records.runs.remove(&run.id);
+        }
+        let page = Page { items: old, refused: Vec::new(), next: None };
+        RunPage { page, mark: records.marks.get(schedule).copied() }
+    }
+
+    fn purge_now(&self, namespace: &Namespace, retention: Retention) -> Purged {
+        let now = self.clock.wall();
+        let mut records = self.records();
+        let before = records.counts();
+        let idle = now.minus(retention.locks);
+        let term_gone = now.minus(TERM_KEPT);
+        records.locks.retain(|id, record| {
+            id.namespace != *namespace
+                || record.holding.is_some()
+                || record.past.first().is_none_or(|last| last.to >= idle)
+                || i64::try_from(record.term.get()).is_ok_and(|term| term >= term_gone.as_millis())
+        });
+        let buried = now.minus(retention.sessions);
+        let gone: Vec<_> = records
+            .sessions
+            .values()
+            .filter(|session| session.about.namespace == *namespace)
+            .filter(|session| session.death.as_ref().is_some_and(|death| death.at < buried))
+            .map(|session| session.id)
+            .filter(|id| !records.locks.values().any(|lock| lock.is_held_by(*id)))
+            .collect();
+        records.waiters.retain(|(_, session, _), _| !gone.contains(session));
+        records.sessions.retain(|id, _| !gone.contains(id));
+        let after = records.counts();
+        Purged {
+            locks: before.0 - after.0,
+            sessions: before.1 - after.1,
+            waiters: before.2 - after.2,
+            more: false,
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    /// An empty store that runs on the machine's clocks.
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock::new()))
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (locks, sessions, waiters) = self.records().counts();
+        f.debug_struct("MemoryStore")
+            .field("locks", &locks)
+            .field("sessions", &sessions)
+            .field("waiters", &waiters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Records {
+    /// Earliest instant first.
+    fn runs_of(&self, schedule: &ScheduleId) -> Vec<RunRecord> {
+        self.runs.values().filter(|run| run.id.schedule == *schedule).cloned().collect()
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        (self.locks.len() as u64, self.sessions.len() as u64, self.waiters.len() as u64)
+    }
+}
+
+/// The dead session that stands for one that was never seen.
+fn tombstone(
+    id: SessionId,
+    namespace: Namespace,
+    holder: Holder,
+    ttl: Duration,
+    death: Death,
+) -> SessionRecord {
+    SessionRecord {
+        id,
+        about: About {
+            namespace,
+            holder,
+            host: String::new(),
+            pid: 0,
+            program: String::new(),
+            plan_version: 0,
+        },
+        started: death.at,
+        beat: Beat::new(0),
+        nonce: Nonce::new(0),
+        beat_at: death.at,
+        ttl,
+        death: Some(death),
+        store_clock: None,
+        shares: Vec::new(),
+        requests: Vec::new(),
+    }
+}
+
+/// Where a lock stands in a listing. The zero byte is in no name, and sorts before all that are.
+fn place(id: &LockId) -> Vec<u8> {
+    format!("{}\0{}", id.kind, id.key).into_bytes()
+}
+
+/// Where a lock stands in the audit: latest term first.
+fn audit_place(lock: &LockRecord) -> Vec<u8> {
+    let mut place = (u64::MAX - lock.term.get()).to_be_bytes().to_vec();
+    place.extend(self::place(&lock.id));
+    place
+}
+
+/// Where a run stands in its history: latest instant first, also before 1970.
+fn latest_first(instant: StoreTime) -> Vec<u8> {
+    let ascending = instant.as_millis().cast_unsigned() ^ (1 << 63);
+    (!ascending).to_be_bytes().to_vec()
+}
+
+/// Ends a holding and remembers it.
+fn end(record: &mut LockRecord, now: StoreTime, how: Ended, note: Option<Why>) {
+    let Some(Holding { by, acquired_at }) = record.holding.take() else { return };
+    let past =
+        Past { holder: by.holder, who: by.who, term: record.term, from: acquired_at, to: now, how, note };
+    record.past.insert(0, past);
+    record.past.truncate(PAST_HOLDERS);
+}
+
+/// Cuts a page out of records in the order of their places.
+fn page<T>(records: impl Iterator<Item = (Vec<u8>, T)>, after: Option<&Cursor>, at_most: usize) -> Page<T> {
+    let mut rest = records.skip_while(|(place, _)| after.is_some_and(|after| **place <= *after.place()));
+    let mut items = Vec::new();
+    let mut last = None;
+    for (place, item) in rest.by_ref().take(at_most) {
+        items.push(item);
+        last = Some(place);
+    }
+    let next = rest.next().and(last).map(Cursor::new);
+    Page { items, refused: Vec::new(), next }
+}
+
+impl Store for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("memory", Reach::Process)
+    }
+
+    fn open(&self, open: Open, _: Duration) -> Answer<'_, Sighting> {
+        self.step(|store| store.open_now(open))
+    }
+
+    fn beat(&self, beat: BeatWrite, _: Duration) -> Answer<'_, Sighting> {
+        self.step(|store| store.beat_now(beat))
+    }
+
+    fn observe(&self, sessions: Vec<SessionId>, _: Duration) -> Answer<'_, Vec<Sighting>> {
+        self.step(move |store| {
+            let records = store.records();
+            let seen = |id| records.sessions.get(id).cloned().map_or(Sighting::Missing, Sighting::of);
+            sessions.iter().map(seen).collect()
+        })
+    }
+
+    fn declare(&self, declaration: Declaration, _: Duration) -> Answer<'_, Sighting> {
+        self.step(|store| store.declare_now(declaration))
+    }
+
+    fn sessions(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        _: Duration,
+    ) -> Answer<'_, Page<SessionRecord>> {
+        self.step(move |store| {
+            let records = store.records();
+            let all = records.sessions.values().filter(|session| session.about.namespace == namespace);
+            page(all.map(|s| (s.id.to_string().into_bytes(), s.clone())), after.as_ref(), at_most)
+        })
+    }
+
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, _: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        self.step(move |store| takes.into_iter().map(|take| store.take_now(take, &dead)).collect())
+    }
+
+    fn release(&self, releases: Vec<Release>, _: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        self.step(|store| releases.into_iter().map(|release| store.release_now(release)).collect())
+    }
+
+    fn wait(&self, waits: Vec<Wait>, _: Duration) -> Answer<'_, ()> {
+        self.step(|store| waits.into_iter().for_each(|wait| store.wait_now(wait)))
+    }
+
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, _: Duration) -> Answer<'_, ()> {
+        self.step(move |store| {
+            let mut records = store.records();
+            for place in &waits {
+                records.waiters.remove(place);
+            }
+        })
+    }
+
+    fn waiters(&self, lock: LockId, at_most: usize, _: Duration) -> Answer<'_, Vec<Waiter>> {
+        self.step(move |store| store.waiters_now(&lock, at_most))
+    }
+
+    fn set_value(&self, set: SetValue, _: Duration) -> Answer<'_, SetAnswer> {
+        self.step(|store| store.set_value_now(set))
+    }
+
+    fn locks(&self, locks: Vec<LockId>, _: Duration) -> Answer<'_, Vec<LockSeen>> {
+        self.step(move |store| {
+            let records = store.records();
+            let seen = |id| records.locks.get(id).cloned().map_or(LockSeen::Absent, LockSeen::Found);
+            locks.iter().map(seen).collect()
+        })
+    }
+
+    fn list_locks(
+        &self,
+        namespace: Namespace,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+        _: Duration,
+    ) -> Answer<'_, Page<LockRecord>> {
+        self.step(move |store| {
+            let records = store.records();
+            let all = records.locks.values().filter(|lock| lock.id.namespace == namespace);
+            let wanted = all.filter(|lock| kind.as_ref().is_none_or(|kind| lock.id.kind == *kind));
+            page(wanted.map(|lock| (place(&lock.id), lock.clone())), after.as_ref(), at_most)
+        })
+    }
+
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        _: Duration,
+    ) -> Answer<'_, Page<Held>> {
+        self.step(move |store| {
+            let records = store.records();
+            let mut held: Vec<_> = records.locks.values().filter(|lock| lock.is_held_by(session)).collect();
+            held.sort_by_key(|lock| audit_place(lock));
+            let entries = held.into_iter().filter_map(|lock| {
+                let wish = lock.holding.as_ref()?.by.wish;
+                Some((audit_place(lock), Held { lock: lock.id.clone(), term: lock.term, wish }))
+            });
+            page(entries, after.as_ref(), at_most)
+        })
+    }
+
+    fn revoke(&self, revocation: Revocation, _: Duration) -> Answer<'_, RevokeAnswer> {
+        self.step(|store| store.revoke_now(revocation))
+    }
+
+    fn claim(&self, claim: Claim, _: Duration) -> Answer<'_, ClaimAnswer> {
+        self.step(|store| store.claim_now(claim))
+    }
+
+    fn finish(&self, finish: FinishRun, _: Duration) -> Answer<'_, ClaimAnswer> {
+        self.step(|store| store.finish_now(finish))
+    }
+
+    fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+        _: Duration,
+    ) -> Answer<'_, RunPage> {
+        self.step(move |store| store.history_now(&schedule, after.as_ref(), at_most))
+    }
+
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        _: Duration,
+    ) -> Answer<'_, RunPage> {
+        self.step(move |store| store.purge_runs_now(&schedule, older_than, keep))
+    }
+
+    fn purge(&self, namespace: Namespace, retention: Retention, _: Duration) -> Answer<'_, Purged> {
+        self.step(move |store| store.purge_now(&namespace, retention))
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        super::hint_stream(self.hints.subscribe())
+    }
+}

@@ -1,0 +1,439 @@
+//! The contract between the engine and whatever keeps its records.
+//!
+//! [`Store`] is the contract. [`MemoryStore`] is its readable definition, `MongoStore` (feature
+//! `mongodb`) serves the fleet. The conformance suite in `testing::conformance` (feature `testing`)
+//! has a test for every property that is promised here; whoever writes a store runs it.
+
+mod answer;
+mod memory;
+
+use std::{fmt, time::Duration};
+
+use futures::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use tokio::sync::broadcast;
+
+pub use answer::{
+    Capabilities, ClaimAnswer, Cursor, Held, Hint, LockChange, LockSeen, Page, Purged, Reach, Refusal,
+    ReleaseAnswer, RevokeAnswer, RunPage, SessionNews, SetAnswer, Sighting, TakeAnswer,
+};
+pub use memory::MemoryStore;
+
+use crate::{
+    error::StoreError,
+    model::{
+        About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Outcome, Request, RunId, ScheduleId,
+        SessionId, Share, Term, Value, Waiter, Why, Wish,
+    },
+};
+
+/// What an operation of a store comes to.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Where sessions, locks, waiters and runs are kept.
+///
+/// # What every method keeps to
+///
+/// **One step.** Each method is one atomic step for each record it touches; a batch is one such
+/// step a key, in any order. Nothing is held between calls. ([`purge`](Self::purge) and
+/// [`purge_runs`](Self::purge_runs) are several steps, each of which is safe by itself.)
+///
+/// **Losing is an answer.** A race that was lost, a session that is dead, a record that is damaged:
+/// each is an `Ok` that says how things stand. A record nobody can make sense of, one without a
+/// layout version, or with one this program does not know, is [`Refusal`] for that key alone; it is
+/// never written, and the other keys of the batch go on.
+///
+/// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
+/// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
+///
+/// **Again is the same.** Every write carries an identity of its own (a wish, a nonce, a term). The
+/// same write may be sent any number of times, arrive late, or twice: it recognises its own earlier
+/// success and does not do it again.
+///
+/// **Limits in time.** `limit` is how long the caller will wait. A store gives up by then, on both
+/// ends of the wire if it has two, and answers `Unknown`. Dropping a call's future is safe and is
+/// the same as `Unknown`.
+///
+/// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
+/// [`take`](Self::take), [`set_value`](Self::set_value), [`claim`](Self::claim),
+/// [`finish`](Self::finish) and [`revoke`](Self::revoke) answer only when no failure of the store
+/// can undo what they say (R11); so do the reads, except [`waiters`](Self::waiters).
+/// [`release`](Self::release), [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide
+/// nothing and may be undone by a failure: nobody may conclude from their answer that somebody
+/// holds a lock.
+///
+/// **Time.** The store has a clock; it is written into records for people to read. It decides two
+/// things only, and safety rests on neither: whether a key is still [closed](crate::model::Closed),
+/// and whether a session that agreed to it is judged [`Ground::StoreClock`].
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    // ----- sessions
+
+    /// Opens a session. Inserts it only if there is none of that id, and answers with the one that
+    /// is there afterwards.
+    ///
+    /// It is the caller's if it bears the nonce of one of the caller's attempts; its time counts
+    /// from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
+    /// machine): the caller takes another id. Found [`Sighting::Dead`], it was buried before it
+    /// opened.
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting>;
+
+    /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
+    /// record. Answers with the session as it stands afterwards; it has beaten if it is alive and
+    /// bears `nonce`. Never inserts: [`Sighting::Missing`] and [`Sighting::Dead`] end the session.
+    ///
+    /// The answer brings the requests of operators. They are brought again until a beat names them
+    /// as [`heard`](BeatWrite::heard), so that a lost answer loses none.
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting>;
+
+    /// Reads sessions, in the order they were asked for. What is seen here, unchanged for the ttl
+    /// it states by the caller's own clock from the *arrival* of this answer, may be declared dead
+    /// by its nonce (R3). Absence says nothing but [`Sighting::Missing`].
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>>;
+
+    /// Declares a session dead, if its ground still holds; answers with the session as it stands
+    /// afterwards. Dead is for ever: only the first declaration is kept.
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting>;
+
+    /// Sessions of a namespace, dead ones too, page by page in the order of their ids.
+    fn sessions(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<crate::model::SessionRecord>>;
+
+    // ----- locks
+
+    /// Takes locks. A lock is granted if nobody holds it, or a session the caller knows to be dead
+    /// (`dead`, from a declaration's answer or an observation), unless it is closed. Answers for
+    /// each take, in order, with the lock as it stands afterwards.
+    ///
+    /// - Granted, it gets the term [`Term::after`](crate::model::Term::after) the old one.
+    /// - Held by the caller's own session: by the same wish, the answer is the same term again; by a
+    ///   larger wish, nothing changes (this take came late); by a smaller wish, it is granted to
+    ///   this one under a new term (R7).
+    /// - Held by a dead session that asked for a [`lock_delay`](Candidate::lock_delay): it becomes
+    ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
+    ///
+    /// A take that loses changes nothing at all.
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
+
+    /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](Then). Does nothing
+    /// to a lock that is not held by that session under that term.
+    ///
+    /// A hand-over is a grant like any other: new term, the waiter's wish. The waiter learns of it
+    /// by a hint or a read; this answer makes nobody a holder.
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
+
+    /// Stands in line. An entry that is there already keeps its place. The line decides nothing:
+    /// whoever waits tries once more after this, and looks again from time to time.
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
+
+    /// Leaves the line; those who do not stand there are passed over.
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()>;
+
+    /// The first in line for a lock, longest wait first. Entries that cannot be read are left out.
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>>;
+
+    /// Sets the value of a lock held by that session under that term.
+    fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer>;
+
+    /// Reads locks, in the order they were asked for.
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>>;
+
+    /// Locks of a namespace, of one kind or of all, page by page in the order of kind and key.
+    fn list_locks(
+        &self,
+        namespace: Namespace,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<crate::model::LockRecord>>;
+
+    /// What a session holds, page by page, latest term first: the audit. A lock the store cannot
+    /// make sense of is left out.
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<Held>>;
+
+    /// An operator wants a lock back: by asking its holder, or by force.
+    fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
+
+    // ----- runs
+
+    /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names. Answers
+    /// with the run as it stands afterwards.
+    ///
+    /// A claim does not look at the schedule's mark (see [`history`](Self::history)): its owner
+    /// reads the mark when it becomes the owner, and claims nothing at or below it.
+    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer>;
+
+    /// Writes what came of an attempt, if it is the one on record and has no end yet. Answers with
+    /// the run as it stands afterwards: a late finish finds another attempt, or an end.
+    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
+
+    /// Runs of a schedule, latest instant first, with its mark: every run up to that instant may
+    /// have been purged. The mark never goes back and is never purged.
+    fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage>;
+
+    /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
+    /// `keep`. Raises the mark first. Called by the schedule's owner only, which claims and purges
+    /// one after the other.
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage>;
+
+    // ----- upkeep
+
+    /// Removes what nobody needs any more, some at a time: locks that have been free for
+    /// `retention.locks` and whose term lies 24 h behind the store's clock (R5), with their fences; sessions
+    /// dead for `retention.sessions` that no lock names, and their places in line.
+    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged>;
+
+    /// What changes, as it changes, for as long as the stream is kept. Hints may be lost, late, or
+    /// doubled, and decide nothing (R12); [`Hint::Resync`] says that some may have been lost, and
+    /// comes first. Beats are left out.
+    ///
+    /// A hint that names a grant tells of a change that no failure can undo: it is as good as a
+    /// read of the lock at that moment.
+    fn hints(&self) -> BoxStream<'static, Hint>;
+}
+
+/// How much older than the store's clock a term must be before its record may go (R5): a clock that
+/// steps back by less than this finds no term below one it has given out.
+pub const TERM_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The most requests a session carries. More are refused until some are heard.
+pub const MAX_REQUESTS: usize = 1000;
+
+/// A session to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its id, never used before.
+    pub session: SessionId,
+    /// The mark of this attempt.
+    pub nonce: Nonce,
+    /// Whose it is.
+    pub about: About,
+    /// How long each beat keeps it alive.
+    pub ttl: Duration,
+    /// It agrees to be judged by the store's clock, with so much skew.
+    pub store_clock: Option<Duration>,
+    /// The spreads it takes part in from the start.
+    pub shares: Vec<Share>,
+}
+
+/// A beat to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BeatWrite {
+    /// Whose.
+    pub session: SessionId,
+    /// Its number, larger than that of every attempt before.
+    pub beat: Beat,
+    /// The mark of this attempt.
+    pub nonce: Nonce,
+    /// The spreads it takes part in from now on, if that has changed.
+    pub shares: Option<Vec<Share>>,
+    /// The requests it has heard, by lock and term: they need not be brought again.
+    pub heard: Vec<(LockId, Term)>,
+}
+
+/// A session that is to be declared dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Which session.
+    pub session: SessionId,
+    /// On what ground.
+    pub ground: Ground,
+    /// By whom.
+    pub by: Holder,
+    /// Why, for the record.
+    pub why: Why,
+}
+
+/// What entitles somebody to declare a session dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ground {
+    /// The caller has watched the beat of this nonce for the whole ttl. Does nothing if there has
+    /// been another beat.
+    Unbeaten {
+        /// The mark of the beat that was watched.
+        nonce: Nonce,
+    },
+    /// The caller has found no such session for the whole ttl that a lock record carries for it.
+    /// Inserts a dead one (a tombstone), if it is still absent.
+    Missing {
+        /// The lock's namespace.
+        namespace: Namespace,
+        /// The holder's name in the lock record.
+        holder: Holder,
+        /// The ttl in the lock record.
+        ttl: Duration,
+    },
+    /// The session agreed to be judged by the store's clock, and by that clock its last beat is
+    /// older than its ttl and the skew it agreed to. Judged within the write.
+    StoreClock,
+    /// It is the caller's own session, and nothing runs under it any more.
+    Closed,
+    /// An operator says so.
+    Operator,
+}
+
+/// A lock to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// Which lock.
+    pub lock: LockId,
+    /// For whom.
+    pub by: Candidate,
+}
+
+/// A lock to release. Named by lock, session and term (R6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Which lock.
+    pub lock: LockId,
+    /// Who holds it.
+    pub session: SessionId,
+    /// Under which term.
+    pub term: Term,
+    /// What the record is to say of the end.
+    pub note: Option<Why>,
+    /// To whom.
+    pub then: Then,
+}
+
+/// What becomes of a lock that is released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Anybody may take it.
+    Free,
+    /// Nobody may take it for a while (lock-at-least-for).
+    ClosedFor(Duration),
+    /// It goes to the first in line, in the same write.
+    HandTo(Box<Candidate>),
+}
+
+/// A place in line to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// For which lock.
+    pub lock: LockId,
+    /// Who waits.
+    pub by: Candidate,
+}
+
+/// A value to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetValue {
+    /// Of which lock.
+    pub lock: LockId,
+    /// Who holds it.
+    pub session: SessionId,
+    /// Under which term.
+    pub term: Term,
+    /// The new value; nothing to clear it.
+    pub value: Option<Value>,
+}
+
+/// How an operator gets a lock back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    /// Asks the session that holds it; the request reaches it with its next beat, or by a hint.
+    Ask {
+        /// The session on the lock's record.
+        session: SessionId,
+        /// What is asked.
+        request: Request,
+    },
+    /// Takes it away from a session that may be alive and working: the lock is free at once, and
+    /// its holder may go on until it notices. Only its term protects what it writes.
+    Force(Request),
+}
+
+/// A tick to claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which tick.
+    pub run: RunId,
+    /// Who claims it.
+    pub session: SessionId,
+    /// The claimer's name.
+    pub holder: Holder,
+    /// The term it owns the schedule under.
+    pub term: Term,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The attempt it replaces, by term and number: one that failed, or whose runner died. Nothing
+    /// for the first.
+    pub instead_of: Option<(Term, u32)>,
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishRun {
+    /// Which tick.
+    pub run: RunId,
+    /// Who claimed it.
+    pub session: SessionId,
+    /// Under which term.
+    pub term: Term,
+    /// Which attempt.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What went wrong.
+    pub error: Option<Why>,
+}
+
+/// How long records are kept that nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Locks that nobody holds. Default 7 days.
+    pub locks: Duration,
+    /// Sessions that are dead. Default 24 hours.
+    pub sessions: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        let day = Duration::from_secs(24 * 60 * 60);
+        Self { locks: 7 * day, sessions: day }
+    }
+}
+
+/// What a listener of a broadcast gets: a [`Hint::Resync`] first, and whenever it lagged behind.
+pub(crate) fn hint_stream(hints: broadcast::Receiver<Hint>) -> BoxStream<'static, Hint> {
+    let first = stream::iter([Hint::Resync]);
+    let rest = stream::unfold(hints, |mut hints| async {
+        match hints.recv().await {
+            Ok(hint) => Some((hint, hints)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some((Hint::Resync, hints)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    });
+    first.chain(rest).boxed()
+}

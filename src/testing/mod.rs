@@ -1,0 +1,12 @@
+//! For tests: the conformance suite every store must pass, stores that fail on purpose, and a clock
+//! to turn by hand.
+//!
+//! | part | for |
+//! |---|---|
+//! | [`conformance`] | whoever writes a store: one test for every property of the contract |
+//! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
+//! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
+
+mod clock;
+
+pub use clock::TestClock;
