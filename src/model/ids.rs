@@ -81,6 +81,12 @@ macro_rules! number {
                 Self(number)
             }
 
+            #[doc = concat!("A ", stringify!($name), " of that number, unless it is larger than [`MAX_NUMBER`].")]
+            #[must_use]
+            pub const fn try_new(number: u64) -> Option<Self> {
+                if number <= MAX_NUMBER { Some(Self(number)) } else { None }
+            }
+
             /// The number.
             #[must_use]
             pub const fn get(self) -> u64 {

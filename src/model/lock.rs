@@ -166,10 +166,26 @@ pub struct LockRecord {
 }
 
 impl LockRecord {
+    /// Ends the holding, if there is one, and remembers it.
+    pub(crate) fn end(&mut self, now: StoreTime, how: Ended, note: Option<Why>) {
+        let Some(Holding { by, acquired_at }) = self.holding.take() else { return };
+        let past =
+            Past { holder: by.holder, who: by.who, term: self.term, from: acquired_at, to: now, how, note };
+        self.past.insert(0, past);
+        self.past.truncate(PAST_HOLDERS);
+    }
+
     /// Whether this session holds it.
     #[must_use]
     pub fn is_held_by(&self, session: SessionId) -> bool {
         self.holding.as_ref().is_some_and(|held| held.by.session == session)
+    }
+
+    /// Whether nobody holds it since it was taken away from the holder of that term.
+    #[must_use]
+    pub fn was_forced_from(&self, term: Term) -> bool {
+        let last = self.past.first();
+        self.holding.is_none() && last.is_some_and(|last| last.term == term && last.how == Ended::Forced)
     }
 
     /// Whether this wish of this session holds it.

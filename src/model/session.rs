@@ -50,6 +50,12 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
+    /// Whether it carries this request, or one for the same thing.
+    #[must_use]
+    pub fn has_request(&self, request: &Request) -> bool {
+        self.requests.iter().any(|known| known.is_about(&request.lock, request.term))
+    }
+
     /// Whether nobody has declared it dead. It may have stopped beating long ago.
     #[must_use]
     pub const fn is_alive(&self) -> bool {

@@ -15,13 +15,14 @@ use super::{
     LockChange, LockSeen, MAX_REQUESTS, Open, Page, Purged, Reach, Refusal, Release, ReleaseAnswer,
     Retention, Revocation, RevokeAnswer, RunPage, SessionNews, SetAnswer, SetValue, Sighting, Store,
     TERM_KEPT, Take, TakeAnswer, Then, Wait,
+    rules::{Verdict, verdict},
 };
 use crate::{
     clock::{Clock, SystemClock},
     model::{
         About, Beat, Candidate, Closed, Death, Ended, Finish, Holder, Holding, Kind, LockId, LockRecord,
-        Namespace, Nonce, PAST_HOLDERS, Past, RunId, RunRecord, ScheduleId, SessionId, SessionRecord,
-        StoreTime, Term, Waiter, Why, Wish,
+        Namespace, Nonce, RunId, RunRecord, ScheduleId, SessionId, SessionRecord, StoreTime, Term, Waiter,
+        Wish,
     },
 };
 
@@ -179,26 +180,19 @@ impl MemoryStore {
             records.locks.insert(lock, record.clone());
             return TakeAnswer::of(record, session, wish);
         };
-        match &record.holding {
-            None if record.closed.is_some_and(|closed| !closed.left(now).is_zero()) => {}
-            None => self.grant(record, by, now),
-            Some(held) if held.by.session == session => {
-                if wish > held.by.wish {
-                    end(record, now, Ended::Superseded, None);
-                    self.grant(record, by, now);
+        match verdict(record, &by, dead, now) {
+            Verdict::Keep => {}
+            Verdict::Grant(ended) => {
+                if let Some(how) = ended {
+                    record.end(now, how, None);
                 }
+                self.grant(record, by, now);
             }
-            Some(held) if dead.contains(&held.by.session) => {
-                let delay = held.by.lock_delay;
-                end(record, now, Ended::Died, None);
-                if delay.is_zero() {
-                    self.grant(record, by, now);
-                } else {
-                    record.closed = Some(Closed::from(now, delay));
-                    self.hint_lock(record);
-                }
+            Verdict::Delay(delay) => {
+                record.end(now, Ended::Died, None);
+                record.closed = Some(Closed::from(now, delay));
+                self.hint_lock(record);
             }
-            Some(_) => {}
         }
         TakeAnswer::of(record.clone(), session, wish)
     }
@@ -219,13 +213,13 @@ impl MemoryStore {
         });
         if let Some(record) = held {
             match release.then {
-                Then::Free => end(record, now, Ended::Released, release.note),
+                Then::Free => record.end(now, Ended::Released, release.note),
                 Then::ClosedFor(length) => {
-                    end(record, now, Ended::Released, release.note);
+                    record.end(now, Ended::Released, release.note);
                     record.closed = Some(Closed::from(now, length));
                 }
                 Then::HandTo(next) => {
-                    end(record, now, Ended::HandedOver, release.note);
+                    record.end(now, Ended::HandedOver, release.note);
                     record.term = Term::after(Some(record.term), now);
                     record.holding = Some(Holding { by: *next, acquired_at: now });
                 }
@@ -275,7 +269,7 @@ impl MemoryStore {
                 else {
                     return RevokeAnswer::NotHeld;
                 };
-                if record.requests.iter().any(|known| known.is_about(&request.lock, request.term)) {
+                if record.has_request(&request) {
                     return RevokeAnswer::Asked;
                 }
                 if record.requests.len() >= MAX_REQUESTS {
@@ -291,12 +285,13 @@ impl MemoryStore {
                     return RevokeAnswer::NotHeld;
                 }
                 if record.holding.is_some() {
-                    end(record, now, Ended::Forced, Some(request.note()));
+                    record.end(now, Ended::Forced, Some(request.note()));
                     self.hint_lock(record);
                 }
-                match record.past.first() {
-                    Some(last) if last.how == Ended::Forced => RevokeAnswer::Freed(record.clone()),
-                    _ => RevokeAnswer::NotHeld,
+                if record.was_forced_from(request.term) {
+                    RevokeAnswer::Freed(record.clone())
+                } else {
+                    RevokeAnswer::NotHeld
                 }
             }
         }
@@ -462,15 +457,6 @@ fn audit_place(lock: &LockRecord) -> Vec<u8> {
 fn latest_first(instant: StoreTime) -> Vec<u8> {
     let ascending = instant.as_millis().cast_unsigned() ^ (1 << 63);
     (!ascending).to_be_bytes().to_vec()
-}
-
-/// Ends a holding and remembers it.
-fn end(record: &mut LockRecord, now: StoreTime, how: Ended, note: Option<Why>) {
-    let Some(Holding { by, acquired_at }) = record.holding.take() else { return };
-    let past =
-        Past { holder: by.holder, who: by.who, term: record.term, from: acquired_at, to: now, how, note };
-    record.past.insert(0, past);
-    record.past.truncate(PAST_HOLDERS);
 }
 
 /// Cuts a page out of records in the order of their places.

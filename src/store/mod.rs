@@ -6,6 +6,9 @@
 
 mod answer;
 mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongo;
+mod rules;
 
 use std::{fmt, time::Duration};
 

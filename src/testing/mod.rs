@@ -6,7 +6,13 @@
 //! | [`conformance`] | whoever writes a store: one test for every property of the contract |
 //! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
+//! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
 
 mod clock;
+pub mod conformance;
+mod intercept;
 
 pub use clock::TestClock;
+pub use intercept::{
+    Call, Counting, Counts, Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates, Slow,
+};

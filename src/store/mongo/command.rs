@@ -1,0 +1,246 @@
+//! Runs commands: within a limit, on a task of their own, and with every outcome classified (R8).
+
+use std::{fmt, future::Future, time::Duration};
+
+use bson::{Bson, Document, doc};
+use mongodb::{
+    Database,
+    error::{Error as DriverError, ErrorKind},
+};
+
+use crate::{
+    error::{Applied, StoreError},
+    store::Refusal,
+};
+
+pub(super) const STORE: &str = "mongodb";
+
+/// Why a command has no answer.
+#[derive(Debug)]
+pub(super) struct Failure {
+    applied: Applied,
+    retryable: bool,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+pub(super) type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    pub(super) fn unknown(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { applied: Applied::Unknown, retryable: true, source: source.into() }
+    }
+
+    pub(super) fn named(self, doing: &'static str) -> StoreError {
+        StoreError::new(STORE, doing, self.applied, self.retryable, self.source)
+    }
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Self {
+        let (applied, retryable) = classify(&error);
+        Self { applied, retryable, source: Box::new(error) }
+    }
+}
+
+/// The server's reply was not what the command promises.
+#[derive(Debug)]
+struct Unexpected(&'static str);
+
+impl fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server's reply has no readable `{}`", self.0)
+    }
+}
+
+impl std::error::Error for Unexpected {}
+
+/// The limit passed before the answer came.
+#[derive(Debug)]
+struct NoAnswer(Duration);
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no answer within {:?}", self.0)
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// The server says that something went wrong with a write that it may have applied.
+#[derive(Debug)]
+struct ServerSays(String);
+
+impl fmt::Display for ServerSays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ServerSays {}
+
+mod code {
+    pub(super) const UNAUTHORIZED: i32 = 13;
+    pub(super) const AUTHENTICATION_FAILED: i32 = 18;
+    pub(super) const BAD_VALUE: i32 = 2;
+    pub(super) const FAILED_TO_PARSE: i32 = 9;
+    pub(super) const TYPE_MISMATCH: i32 = 14;
+    pub(super) const COMMAND_NOT_FOUND: i32 = 59;
+    pub(super) const INVALID_OPTIONS: i32 = 72;
+    pub(super) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
+    pub(super) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
+    pub(super) const DUPLICATE_KEY: i32 = 11_000;
+}
+
+/// What an error of the driver says of the operation. In doubt, nothing.
+fn classify(error: &DriverError) -> (Applied, bool) {
+    match &*error.kind {
+        // Nothing was sent.
+        ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => (Applied::No, true),
+        ErrorKind::Authentication { .. }
+        | ErrorKind::InvalidArgument { .. }
+        | ErrorKind::InvalidTlsConfig { .. }
+        | ErrorKind::IncompatibleServer { .. }
+        | ErrorKind::Shutdown => (Applied::No, false),
+        // Refused before anything was done.
+        ErrorKind::Command(command) => match command.code {
+            code::NOT_WRITABLE_PRIMARY | code::NOT_PRIMARY_NO_SECONDARY_OK => (Applied::No, true),
+            code::UNAUTHORIZED
+            | code::AUTHENTICATION_FAILED
+            | code::BAD_VALUE
+            | code::FAILED_TO_PARSE
+            | code::TYPE_MISMATCH
+            | code::COMMAND_NOT_FOUND
+            | code::INVALID_OPTIONS => (Applied::No, false),
+            _ => (Applied::Unknown, true),
+        },
+        _ => (Applied::Unknown, true),
+    }
+}
+
+/// Runs `work` on a task of its own and waits for it no longer than `limit`.
+///
+/// The task goes on after the limit: a driver call that is dropped half-way costs its connection,
+/// and its outcome is as unknown as that of one left alone.
+pub(super) async fn within<T: Send + 'static>(
+    limit: Duration,
+    doing: &'static str,
+    work: impl Future<Output = Outcome<T>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let task = tokio::spawn(work);
+    let outcome = match tokio::time::timeout(limit, task).await {
+        Ok(Ok(outcome)) => outcome,
+        // The task panicked, or the runtime is shutting down.
+        Ok(Err(lost)) => Err(Failure::unknown(lost)),
+        Err(_) => Err(Failure::unknown(NoAnswer(limit))),
+    };
+    outcome.map_err(|failure| failure.named(doing))
+}
+
+/// Runs one command. A write concern that was not met makes the outcome unknown: the write is
+/// there, and may stay or be rolled back.
+pub(super) async fn run(database: &Database, command: Document) -> Outcome<Document> {
+    let reply = database.run_command(command).await?;
+    match reply.get("writeConcernError") {
+        None => Ok(reply),
+        Some(error) => Err(Failure::unknown(ServerSays(format!("write concern not met: {error}")))),
+    }
+}
+
+/// Runs a `findAndModify` and returns the document as it stands afterwards, if there is one.
+pub(super) async fn modify(database: &Database, command: Document) -> Outcome<Option<Document>> {
+    let mut reply = run(database, command).await?;
+    match reply.remove("value") {
+        Some(Bson::Document(document)) => Ok(Some(document)),
+        Some(Bson::Null) | None => Ok(None),
+        Some(_) => Err(Failure::unknown(Unexpected("value"))),
+    }
+}
+
+/// What became of the statements of a batch.
+pub(super) struct Written {
+    /// How many matched a document or inserted one.
+    pub(super) matched: u64,
+    /// How many changed a document that was there.
+    pub(super) modified: u64,
+    /// The statements that inserted a document, by their place in the batch.
+    pub(super) inserted: Vec<usize>,
+    /// The statements the server refused, by their place in the batch.
+    pub(super) refused: Vec<(usize, Refusal)>,
+}
+
+/// Runs an `update` or `delete` command of many statements.
+pub(super) async fn write(database: &Database, command: Document) -> Outcome<Written> {
+    let reply = run(database, command).await?;
+    let matched = count(reply.get("n")).ok_or_else(|| Failure::unknown(Unexpected("n")))?;
+    let modified = count(reply.get("nModified")).unwrap_or_default();
+    let inserted = reply.get_array("upserted").into_iter().flatten();
+    let inserted =
+        inserted.filter_map(|one| usize::try_from(count(one.as_document()?.get("index"))?).ok()).collect();
+    let mut refused = Vec::new();
+    for error in reply.get_array("writeErrors").into_iter().flatten() {
+        let error = error.as_document().ok_or_else(|| Failure::unknown(Unexpected("writeErrors")))?;
+        let place = count(error.get("index")).and_then(|index| usize::try_from(index).ok());
+        let place = place.ok_or_else(|| Failure::unknown(Unexpected("writeErrors.index")))?;
+        let code = error.get_i32("code").unwrap_or_default();
+        if code == code::DUPLICATE_KEY {
+            // Two inserted the same document at once. This one did nothing, and would find it now.
+            continue;
+        }
+        if is_passing(code) {
+            return Err(Failure::unknown(ServerSays(format!("a statement failed: {error}"))));
+        }
+        let message = error.get_str("errmsg").unwrap_or("no reason given").to_owned();
+        refused.push((
+            place,
+            Refusal::Damaged {
+                field: "_id".to_owned(),
+                problem: format!("was refused by the server: {message}"),
+            },
+        ));
+    }
+    Ok(Written { matched, modified, inserted, refused })
+}
+
+/// Whether an error of a statement tells of the server's state and not of the document: shutting
+/// down, no longer primary, interrupted, out of time.
+fn is_passing(code: i32) -> bool {
+    matches!(
+        code,
+        6 | 7 | 50 | 64 | 89 | 91 | 112 | 189 | 262 | 9001 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436
+    )
+}
+
+fn count(number: Option<&Bson>) -> Option<u64> {
+    match number? {
+        Bson::Int32(number) => u64::try_from(*number).ok(),
+        Bson::Int64(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// Runs a `find` or an `aggregate` to its end.
+pub(super) async fn find(database: &Database, command: Document) -> Outcome<Vec<Document>> {
+    let collection = command.values().next().and_then(Bson::as_str).unwrap_or_default().to_owned();
+    let mut reply = run(database, command).await?;
+    let mut found = Vec::new();
+    let mut batch = "firstBatch";
+    loop {
+        let Some(Bson::Document(mut cursor)) = reply.remove("cursor") else {
+            return Err(Failure::unknown(Unexpected("cursor")));
+        };
+        let Some(Bson::Array(documents)) = cursor.remove(batch) else {
+            return Err(Failure::unknown(Unexpected(batch)));
+        };
+        found.extend(documents.into_iter().filter_map(|entry| match entry {
+            Bson::Document(document) => Some(document),
+            _ => None,
+        }));
+        let next = cursor.get_i64("id").map_err(Failure::unknown)?;
+        if next == 0 {
+            return Ok(found);
+        }
+        // Only a reply larger than 16 MiB comes in more than one batch. The limit is the cursor's.
+        reply = run(database, doc! { "getMore": next, "collection": &collection }).await?;
+        batch = "nextBatch";
+    }
+}

@@ -1,0 +1,273 @@
+//! Hints from one change stream a handle.
+//!
+//! The stream is opened when somebody listens, is reopened by itself, and closes when nobody does.
+//! It decides nothing (R12): whatever goes wrong with it is told once in the log, and costs pace.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bson::{Bson, Document, doc};
+use futures::stream::BoxStream;
+use mongodb::{
+    Database,
+    change_stream::{
+        ChangeStream,
+        event::{ChangeStreamEvent, OperationType},
+    },
+    error::{Error as DriverError, ErrorKind},
+};
+use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Collections, documents, prepare};
+use crate::{
+    model::{Term, Wish},
+    store::{Hint, LockChange, SessionNews, hint_stream},
+};
+
+/// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+const HINTS_KEPT: usize = 4096;
+/// How long the server may take beyond the wait it was asked for. There is no other limit: the
+/// driver waits for a frozen server for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The stream of one store handle, and those who listen to it.
+pub(super) struct Hints {
+    shared: Shared,
+    pump: Mutex<Option<JoinHandle<()>>>,
+    // The last handle of the store takes the stream with it.
+    _stop: DropGuard,
+}
+
+#[derive(Clone)]
+struct Shared {
+    database: Database,
+    names: Collections,
+    wait: Duration,
+    listeners: broadcast::Sender<Hint>,
+    /// A standalone server has no change streams, and never will while it runs.
+    without: Arc<AtomicBool>,
+    stop: CancellationToken,
+}
+
+impl Hints {
+    pub(super) fn new(database: Database, names: Collections, wait: Duration) -> Self {
+        let stop = CancellationToken::new();
+        let shared = Shared {
+            database,
+            names,
+            wait,
+            listeners: broadcast::Sender::new(HINTS_KEPT),
+            without: Arc::default(),
+            stop: stop.clone(),
+        };
+        Self { shared, pump: Mutex::default(), _stop: stop.drop_guard() }
+    }
+
+    pub(super) fn listen(&self) -> BoxStream<'static, Hint> {
+        let listener = self.shared.listeners.subscribe();
+        let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        // It ends when nobody listens, and with the runtime of whoever listened first.
+        let runs = pump.as_ref().is_some_and(|pump| !pump.is_finished());
+        if !runs && !self.shared.without.load(Ordering::Relaxed) {
+            *pump = Some(tokio::spawn(self.shared.clone().pump()));
+        }
+        hint_stream(listener)
+    }
+}
+
+/// Why a stream ended.
+enum End {
+    NobodyListens,
+    /// The server has no change streams.
+    Unsupported,
+    /// A collection was dropped, and its indexes with it.
+    Dropped,
+    Failed(String),
+}
+
+impl Shared {
+    async fn pump(self) {
+        let stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = self.reopen_for_ever() => {}
+        }
+    }
+
+    async fn reopen_for_ever(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let end = match self.open().await {
+                Ok(stream) => {
+                    pause = FIRST_PAUSE;
+                    // Only now: what changes from here on is told.
+                    self.tell(Hint::Resync);
+                    self.follow(stream).await
+                }
+                Err(end) => end,
+            };
+            match end {
+                End::NobodyListens => return,
+                End::Unsupported => {
+                    self.without.store(true, Ordering::Relaxed);
+                    tracing::warn!(
+                        "the server has no change streams (it is no member of a replica set): \
+                         without hints, waiting goes by poll_interval"
+                    );
+                    return;
+                }
+                End::Dropped => {
+                    tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
+                    if let Err(error) = prepare::create(&self.database, &self.names).await {
+                        tracing::warn!(error = %error, "could not create the collections again");
+                    }
+                }
+                End::Failed(why) => tracing::debug!(%why, "the stream of hints ended, opening it again"),
+            }
+            // The next one may take a while: until it is open, whoever waits goes by its own pace.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn tell(&self, hint: Hint) {
+        // An error only says that nobody listens.
+        let _ = self.listeners.send(hint);
+    }
+
+    async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, End> {
+        let watch = self.database.watch().pipeline(wanted(&self.names)).max_await_time(self.wait);
+        match timeout(PATIENCE, watch.into_future()).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) if is_unsupported(&error) => Err(End::Unsupported),
+            Ok(Err(error)) => Err(End::Failed(error.to_string())),
+            Err(_) => Err(End::Failed("no answer to its opening".to_owned())),
+        }
+    }
+
+    async fn follow(&self, mut stream: ChangeStream<ChangeStreamEvent<Document>>) -> End {
+        let patience = self.wait + PATIENCE;
+        loop {
+            if self.listeners.receiver_count() == 0 {
+                return End::NobodyListens;
+            }
+            match timeout(patience, stream.next_if_any()).await {
+                Ok(Ok(Some(event))) => match read(&event, &self.names) {
+                    Ok(Some(hint)) => self.tell(hint),
+                    Ok(None) => {}
+                    Err(end) => return end,
+                },
+                Ok(Ok(None)) if stream.is_alive() => {}
+                Ok(Ok(None)) => return End::Failed("the server closed it".to_owned()),
+                Ok(Err(error)) => return End::Failed(error.to_string()),
+                Err(_) => return End::Failed(format!("no answer within {patience:?}")),
+            }
+        }
+    }
+}
+
+/// A server that is no member of a replica set has no change streams.
+fn is_unsupported(error: &DriverError) -> bool {
+    const NO_CHANGE_STREAMS: i32 = 40_573;
+    matches!(&*error.kind, ErrorKind::Command(command) if command.code == NO_CHANGE_STREAMS)
+}
+
+/// What the server sends: no beats, and nothing large.
+fn wanted(names: &Collections) -> [Document; 2] {
+    let beat_fields = ["beat", "nonce", "beat_at"];
+    let changed = doc! { "$map": {
+        "input": { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } },
+        "in": "$$this.k",
+    } };
+    let more_than_a_beat = doc! { "$gt": [{ "$size": { "$setDifference": [changed, beat_fields] } }, 0] };
+    [
+        doc! { "$match": { "$or": [
+            { "ns.coll": &names.locks, "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
+            { "ns.coll": &names.waiters, "operationType": "insert" },
+            { "ns.coll": &names.sessions, "operationType": { "$in": ["insert", "replace", "delete"] } },
+            { "ns.coll": &names.sessions, "operationType": "update", "$expr": more_than_a_beat },
+            { "ns.coll": { "$in": names.all() }, "operationType": { "$in": ["drop", "rename"] } },
+            { "operationType": { "$in": ["dropDatabase", "invalidate"] } },
+        ] } },
+        doc! { "$unset": [
+            "fullDocument.value", "fullDocument.past",
+            "updateDescription.updatedFields.value", "updateDescription.updatedFields.past",
+        ] },
+    ]
+}
+
+/// The hint in an event. An event that cannot be read is none: hints may be lost.
+fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, End> {
+    if !matches!(
+        event.operation_type,
+        OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete
+    ) {
+        return Err(End::Dropped);
+    }
+    let collection = event.ns.as_ref().and_then(|ns| ns.coll.as_ref());
+    let Some(id) = event.document_key.as_ref().and_then(|key| key.get("_id")) else { return Ok(None) };
+    Ok(if collection == Some(&names.locks) {
+        read_lock(event, id)
+    } else if collection == Some(&names.waiters) {
+        let waiter = event.full_document.as_ref();
+        waiter
+            .and_then(|waiter| documents::read_lock_id(waiter.get("lock")?).ok())
+            .map(|lock| Hint::Queue { lock })
+    } else if collection == Some(&names.sessions) {
+        read_session(event, id)
+    } else {
+        None
+    })
+}
+
+fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
+    let lock = documents::read_lock_id(id).ok()?;
+    let change = match &event.update_description {
+        Some(update) => {
+            let fields = &update.updated_fields;
+            // A new value is no change of hands.
+            if !fields.contains_key("session") && !fields.contains_key("term") {
+                return None;
+            }
+            // Fields that stay as they were are not told: then whoever is concerned reads the lock.
+            lock_change(fields)
+        }
+        None => event.full_document.as_ref().and_then(lock_change),
+    };
+    Some(Hint::Lock { lock, change })
+}
+
+fn lock_change(fields: &Document) -> Option<LockChange> {
+    let number = |field| u64::try_from(fields.get_i64(field).ok()?).ok();
+    match fields.get("session")? {
+        Bson::Null => Some(LockChange::Freed),
+        Bson::String(session) => Some(LockChange::Granted {
+            session: session.parse().ok()?,
+            wish: Wish::try_new(number("wish")?)?,
+            term: Term::try_new(number("term")?)?,
+        }),
+        _ => None,
+    }
+}
+
+fn read_session(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
+    let session = id.as_str()?.parse().ok()?;
+    let fields = event.update_description.as_ref().map(|update| &update.updated_fields);
+    let dead = |fields: &Document| fields.get_document("death").is_ok();
+    let news = match event.operation_type {
+        OperationType::Delete => SessionNews::Deleted,
+        _ if fields.or(event.full_document.as_ref()).is_some_and(dead) => SessionNews::Died,
+        OperationType::Insert => SessionNews::Opened,
+        _ => SessionNews::Changed,
+    };
+    Some(Hint::Session { session, news })
+}

@@ -1,0 +1,347 @@
+//! The store for the fleet: a MongoDB replica set of 6.0 or later.
+//!
+//! Works on a standalone server too, without hints. On a sharded cluster every filter names the
+//! `_id`, which is what sharding needs; that was not tested.
+//!
+//! The driver is re-exported as [`mongodb`](driver) so that a program that passes its own client, or
+//! uses the [`Fence`] in its transactions, uses the same one.
+
+mod command;
+mod connect;
+mod documents;
+mod fence;
+mod hints;
+mod indexes;
+mod prepare;
+mod queries;
+mod steps;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+pub use ::mongodb as driver;
+use futures::stream::BoxStream;
+use mongodb::{Client, Database};
+
+pub use connect::ConnectError;
+pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
+
+use self::{
+    command::{Failure, within},
+    hints::Hints,
+};
+use super::{
+    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
+    LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer,
+    RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+};
+use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish};
+
+/// How the store uses its database.
+#[derive(Clone, Debug)]
+pub struct MongoOptions {
+    database: Option<String>,
+    prefix: String,
+    hint_wait: Duration,
+    create: bool,
+}
+
+impl Default for MongoOptions {
+    fn default() -> Self {
+        Self { database: None, prefix: String::new(), hint_wait: Duration::from_secs(10), create: true }
+    }
+}
+
+impl MongoOptions {
+    /// Everything as it is by default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The database. Default: that of the connection string, or `tenure`.
+    #[must_use]
+    pub fn database(mut self, name: impl Into<String>) -> Self {
+        self.database = Some(name.into());
+        self
+    }
+
+    /// What the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
+    /// `runs` come after it. Default: nothing.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the server waits for a change before it answers that there was none. Default: 10s.
+    #[must_use]
+    pub const fn hint_wait(mut self, wait: Duration) -> Self {
+        self.hint_wait = wait;
+        self
+    }
+
+    /// Whether to create missing collections and indexes. Default: yes. If not, somebody has applied
+    /// [`index_script`].
+    #[must_use]
+    pub const fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    fn check(&self) -> Result<(), ConnectError> {
+        // The server's own rules for names, and no index name longer than it allows.
+        let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
+        let refuse =
+            |option, value: &str, rule| Err(ConnectError::Name { option, value: value.to_owned(), rule });
+        if let Some(name) = &self.database
+            && (name.is_empty() || name.len() > 63 || name.contains(bad))
+        {
+            return refuse("database", name, "1 to 63 bytes without any of / \\ . space \" $ * < > : | ?");
+        }
+        if self.prefix.len() > 63 || self.prefix.starts_with("system.") || self.prefix.contains(['$', '\0']) {
+            return refuse(
+                "prefix",
+                &self.prefix,
+                "at most 63 bytes, without $ and not beginning with system.",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The names of the collections.
+#[derive(Clone, Debug)]
+struct Collections {
+    sessions: String,
+    locks: String,
+    waiters: String,
+    fences: String,
+    runs: String,
+}
+
+impl Collections {
+    fn new(prefix: &str) -> Self {
+        let name = |name| format!("{prefix}{name}");
+        Self {
+            sessions: name("sessions"),
+            locks: name("locks"),
+            waiters: name("waiters"),
+            fences: name("fences"),
+            runs: name("runs"),
+        }
+    }
+
+    fn all(&self) -> Vec<&str> {
+        vec![&self.sessions, &self.locks, &self.waiters, &self.fences, &self.runs]
+    }
+}
+
+/// A script for the server's shell that creates the collections and indexes of a store, for those who do
+/// not let their programs do it.
+#[must_use]
+pub fn index_script(database: &str, options: &MongoOptions) -> String {
+    indexes::script(database, &Collections::new(&options.prefix))
+}
+
+/// A store in MongoDB. Cheap to clone; its clones share one client and one change stream.
+#[derive(Clone)]
+pub struct MongoStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    database: Database,
+    names: Collections,
+    hints: Hints,
+}
+
+impl fmt::Debug for MongoStore {
+    // Nothing of the client: it knows the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MongoStore")
+            .field("database", &self.inner.database.name())
+            .field("collections", &self.inner.names.all())
+            .finish_non_exhaustive()
+    }
+}
+
+impl MongoStore {
+    /// Connects with a client of the store's own.
+    ///
+    /// Whatever the connection string says of write and read concern, read preference and retries is
+    /// overruled: what decides is written to a majority and read from one (R11).
+    ///
+    /// # Errors
+    /// [`ConnectError`], without the password in it.
+    pub async fn connect(uri: impl AsRef<str>, options: MongoOptions) -> Result<Self, ConnectError> {
+        options.check()?;
+        let (client, database) = connect::client(uri.as_ref(), &options).await?;
+        Self::prepared(&client, database, &options).await
+    }
+
+    /// Uses a client that the program has already.
+    ///
+    /// The weaker way: concerns and limits are set with each command and hold all the same, but the
+    /// client's pool is shared with the program (the driver's default of 10 halves what 64 tasks get
+    /// done), it may look for a server for as long as it was told to, and what it logs is its own
+    /// business.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn with_client(client: &Client, options: MongoOptions) -> Result<Self, ConnectError> {
+        options.check()?;
+        let default = || client.default_database().map(|database| database.name().to_owned());
+        let database = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
+        Self::prepared(client, database, &options).await
+    }
+
+    async fn prepared(client: &Client, name: String, options: &MongoOptions) -> Result<Self, ConnectError> {
+        // The first answer of a fresh client includes finding the servers.
+        const LIMIT: Duration = Duration::from_secs(10);
+        let (database, names) = (client.database(&name), Collections::new(&options.prefix));
+        let (looked, at) = (database.clone(), names.clone());
+        within(LIMIT, "look at the database", async move { prepare::look(&looked, &at).await }).await??;
+        if options.create {
+            let (created, at) = (database.clone(), names.clone());
+            let create = async move { prepare::create(&created, &at).await.map_err(Failure::from) };
+            within(LIMIT, "create collections and indexes", create).await?;
+        }
+        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait);
+        Ok(Self { inner: Arc::new(Inner { database, names, hints }) })
+    }
+
+    fn place(&self) -> (&Database, &Collections) {
+        (&self.inner.database, &self.inner.names)
+    }
+}
+
+impl Store for MongoStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(command::STORE, Reach::Fleet)
+    }
+
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+        self.step(limit, "open a session", move |store| steps::open(store, open, limit))
+    }
+
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+        self.step(limit, "beat", move |store| steps::beat(store, beat, limit))
+    }
+
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+        self.step(limit, "observe sessions", move |store| steps::observe(store, sessions, limit))
+    }
+
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+        self.step(limit, "declare a session dead", move |store| steps::declare(store, declaration, limit))
+    }
+
+    fn sessions(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<SessionRecord>> {
+        self.step(limit, "list sessions", move |store| {
+            steps::sessions(store, namespace, after, at_most, limit)
+        })
+    }
+
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        self.step(limit, "take locks", move |store| steps::take(store, takes, dead, limit))
+    }
+
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        self.step(limit, "release locks", move |store| steps::release(store, releases, limit))
+    }
+
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
+        self.step(limit, "stand in line", move |store| steps::wait(store, waits, limit))
+    }
+
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+        self.step(limit, "leave the line", move |store| steps::stop_waiting(store, waits, limit))
+    }
+
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>> {
+        self.step(limit, "look along the line", move |store| steps::waiters(store, lock, at_most, limit))
+    }
+
+    fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
+        self.step(limit, "set a value", move |store| steps::set_value(store, set, limit))
+    }
+
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
+        self.step(limit, "read locks", move |store| steps::locks(store, locks, limit))
+    }
+
+    fn list_locks(
+        &self,
+        namespace: Namespace,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<LockRecord>> {
+        self.step(limit, "list locks", move |store| {
+            steps::list_locks(store, namespace, kind, after, at_most, limit)
+        })
+    }
+
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<Held>> {
+        self.step(limit, "audit a session", move |store| {
+            steps::held_by(store, session, after, at_most, limit)
+        })
+    }
+
+    fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
+        self.step(limit, "revoke a lock", move |store| steps::revoke(store, revocation, limit))
+    }
+
+    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        self.step(limit, "claim a tick", move |store| steps::claim(store, claim, limit))
+    }
+
+    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        self.step(limit, "finish a run", move |store| steps::finish(store, finish, limit))
+    }
+
+    fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        self.step(limit, "read a history", move |store| {
+            steps::history(store, schedule, after, at_most, limit)
+        })
+    }
+
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        self.step(limit, "purge runs", move |store| {
+            steps::purge_runs(store, schedule, older_than, keep, limit)
+        })
+    }
+
+    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged> {
+        self.step(limit, "purge", move |store| steps::purge(store, namespace, retention, limit))
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        self.inner.hints.listen()
+    }
+}

@@ -1,0 +1,97 @@
+//! The look around before a store is used: is this a server, are these collections, that keep what
+//! tenure promises?
+
+use bson::{Document, doc};
+use mongodb::Database;
+
+use super::{
+    Collections,
+    command::{Outcome, run},
+    indexes,
+};
+
+/// Server 6.0, by the version of its wire protocol.
+const OLDEST_WIRE: i32 = 17;
+
+/// What was found that cannot be worked with.
+pub(super) enum Unfit {
+    TooOld { version: String },
+    Collation { collection: String },
+}
+
+/// Refuses what would break a promise, and warns of what may.
+pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Result<(), Unfit>> {
+    let hello = run(database, doc! { "hello": 1 }).await?;
+    if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
+        let info = run(database, doc! { "buildInfo": 1 }).await?;
+        let version = info.get_str("version").unwrap_or("unknown").to_owned();
+        return Ok(Err(Unfit::TooOld { version }));
+    }
+    if !hello.contains_key("setName") && hello.get_str("msg").ok() != Some("isdbgrid") {
+        tracing::warn!(
+            "the server is no member of a replica set: a lock it granted is lost if its disk is, \
+             and waiting goes by poll_interval"
+        );
+    }
+    warn_of_few_voters(database, &hello).await;
+
+    let ours = doc! { "listCollections": 1, "filter": { "name": { "$in": names.all() } }, "cursor": { "batchSize": 100 } };
+    for found in batch(&run(database, ours).await?) {
+        let name = found.get_str("name").unwrap_or_default();
+        // The plain comparison of bytes is no collation at all; any other may take two keys for one.
+        if found.get_document("options").is_ok_and(|options| options.contains_key("collation")) {
+            return Ok(Err(Unfit::Collation { collection: name.to_owned() }));
+        }
+        let list = doc! { "listIndexes": name, "cursor": { "batchSize": 100 } };
+        for index in batch(&run(database, list).await?) {
+            if index.contains_key("expireAfterSeconds") {
+                tracing::warn!(
+                    collection = name,
+                    index = index.get_str("name").unwrap_or_default(),
+                    "a TTL index deletes records that are in use: drop it, tenure purges by itself"
+                );
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// With two members that hold data, one that fails stops every majority write.
+async fn warn_of_few_voters(database: &Database, hello: &Document) {
+    let arbiters = hello.get_array("arbiters").map_or(0, Vec::len);
+    let hosts =
+        hello.get_array("hosts").map_or(0, Vec::len) + hello.get_array("passives").map_or(0, Vec::len);
+    if hosts == 2 {
+        tracing::warn!(
+            database = database.name(),
+            arbiters,
+            "the replica set has two members that hold data: if one fails, nothing can be locked or kept"
+        );
+    }
+}
+
+fn batch(reply: &Document) -> Vec<Document> {
+    let cursor = reply.get_document("cursor");
+    let first = cursor.and_then(|cursor| cursor.get_array("firstBatch"));
+    first.into_iter().flatten().filter_map(|entry| entry.as_document().cloned()).collect()
+}
+
+/// Creates what is missing of the collections and their indexes. Any number of times, by any number
+/// of instances at once.
+pub(super) async fn create(database: &Database, names: &Collections) -> Result<(), mongodb::error::Error> {
+    for command in indexes::create_collections(names) {
+        match database.run_command(command).await {
+            Err(error) if !is_existing(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    for command in indexes::create_indexes(names) {
+        database.run_command(command).await?;
+    }
+    Ok(())
+}
+
+fn is_existing(error: &mongodb::error::Error) -> bool {
+    const NAMESPACE_EXISTS: i32 = 48;
+    matches!(&*error.kind, mongodb::error::ErrorKind::Command(command) if command.code == NAMESPACE_EXISTS)
+}

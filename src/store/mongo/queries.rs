@@ -1,0 +1,685 @@
+//! What is asked of the server: pure functions from what is wanted to the command that does it.
+//!
+//! Decisions are made inside aggregation-pipeline updates, so that each is one atomic step on one
+//! document. In a pipeline every string that begins with `$` is evaluated, so whatever comes from
+//! outside goes in as `$literal` (a holder named `$exp` once stored no holder at all).
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+
+use super::documents::{
+    LAYOUT, candidate, date, ended, lock_id, long, mark_id, millis, not_ended, optional_millis, past_entry,
+    request, request_key, run_id, schedule_part, shares, value_field, waiter_id,
+};
+use crate::{
+    model::{
+        Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, PAST_HOLDERS, Request, RunId,
+        ScheduleId, SessionId, StoreTime, Term, Wish,
+    },
+    store::{
+        BeatWrite, Claim, Declaration, FinishRun, Ground, MAX_REQUESTS, Open, Release, Retention, SetValue,
+        TERM_KEPT, Take, Then, Wait,
+    },
+};
+
+/// What the server keeps a write for before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// On a majority of the members, in their journals: no failure can undo it (R11).
+    Majority,
+    /// On the primary alone. Only for what decides nothing.
+    Primary,
+}
+
+/// One statement of an `update` command.
+pub(super) struct Statement {
+    pub(super) filter: Document,
+    /// Operators, whose values are taken as they are; or a pipeline, in which they are evaluated.
+    pub(super) update: Bson,
+    pub(super) upsert: bool,
+}
+
+impl Statement {
+    fn plain(filter: Document, operators: Document) -> Self {
+        Self { filter, update: operators.into(), upsert: false }
+    }
+
+    fn pipeline(filter: Document, stages: Vec<Document>) -> Self {
+        Self { filter, update: stages.into(), upsert: false }
+    }
+
+    fn or_insert(self) -> Self {
+        Self { upsert: true, ..self }
+    }
+}
+
+fn literal(value: impl Into<Bson>) -> Document {
+    doc! { "$literal": value.into() }
+}
+
+fn text(value: impl ToString) -> Document {
+    literal(value.to_string())
+}
+
+fn concern(kept: Kept, limit: Duration) -> Document {
+    match kept {
+        Kept::Majority => doc! { "w": "majority", "j": true, "wtimeout": server_limit(limit) },
+        Kept::Primary => doc! { "w": 1 },
+    }
+}
+
+/// The server's limit in milliseconds. Zero would mean none at all.
+fn server_limit(limit: Duration) -> i64 {
+    i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).clamp(1, i64::from(i32::MAX))
+}
+
+// ----- commands
+
+/// A `findAndModify` by `_id` that answers with the document as it stands afterwards.
+pub(super) fn modify(collection: &str, statement: Statement, limit: Duration) -> Document {
+    doc! {
+        "findAndModify": collection,
+        "query": statement.filter,
+        "update": statement.update,
+        "upsert": statement.upsert,
+        "new": true,
+        "writeConcern": concern(Kept::Majority, limit),
+        "maxTimeMS": server_limit(limit),
+    }
+}
+
+/// Many statements in one command, each of them on its own.
+pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: Kept, limit: Duration) -> Document {
+    let updates: Vec<_> = statements
+        .into_iter()
+        .map(|one| Bson::Document(doc! { "q": one.filter, "u": one.update, "upsert": one.upsert }))
+        .collect();
+    doc! {
+        "update": collection,
+        "updates": updates,
+        "ordered": false,
+        "writeConcern": concern(kept, limit),
+        "maxTimeMS": server_limit(limit),
+    }
+}
+
+/// Deletes whatever each filter matches.
+pub(super) fn delete(collection: &str, filters: Vec<Document>, kept: Kept, limit: Duration) -> Document {
+    let deletes: Vec<_> =
+        filters.into_iter().map(|filter| Bson::Document(doc! { "q": filter, "limit": 0 })).collect();
+    doc! {
+        "delete": collection,
+        "deletes": deletes,
+        "ordered": false,
+        "writeConcern": concern(kept, limit),
+        "maxTimeMS": server_limit(limit),
+    }
+}
+
+/// How a read is made.
+#[derive(Default)]
+pub(super) struct Find {
+    pub(super) filter: Document,
+    pub(super) sort: Option<Document>,
+    pub(super) projection: Option<Document>,
+    pub(super) skip: usize,
+    pub(super) at_most: Option<usize>,
+    /// What the primary has now, though a failure may undo it: for what decides nothing.
+    pub(super) local: bool,
+}
+
+pub(super) fn find(collection: &str, find: Find, limit: Duration) -> Document {
+    let mut command = doc! { "find": collection, "filter": find.filter };
+    if let Some(sort) = find.sort {
+        command.insert("sort", sort);
+    }
+    if let Some(projection) = find.projection {
+        command.insert("projection", projection);
+    }
+    if find.skip > 0 {
+        command.insert("skip", long(find.skip as u64));
+    }
+    if let Some(at_most) = find.at_most {
+        command.insert("limit", long(at_most as u64));
+    }
+    // One batch, as far as the server's limit on a reply allows.
+    command.insert("batchSize", i32::MAX);
+    command.insert("readConcern", doc! { "level": if find.local { "local" } else { "majority" } });
+    command.insert("maxTimeMS", server_limit(limit));
+    command
+}
+
+/// Reads locks by their ids, and the server's clock beside them, in one majority read.
+pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, limit: Duration) -> Document {
+    let clock = doc! { "$unionWith": { "pipeline": [{ "$documents": [{ "now": "$$NOW" }] }] } };
+    doc! {
+        "aggregate": collection,
+        "pipeline": [{ "$match": by_ids(ids) }, clock],
+        "cursor": { "batchSize": i32::MAX },
+        "readConcern": { "level": "majority" },
+        "maxTimeMS": server_limit(limit),
+    }
+}
+
+pub(super) fn by_ids(ids: impl IntoIterator<Item = Bson>) -> Document {
+    doc! { "_id": { "$in": ids.into_iter().collect::<Vec<_>>() } }
+}
+
+// ----- parts of pipelines
+
+/// Whether this document is being inserted by this very command. An upsert's pipeline starts from
+/// the `_id` alone; a foreign document has something beside it.
+fn is_new(id: impl Into<Bson>) -> Document {
+    doc! { "$eq": ["$$ROOT", { "_id": literal(id) }] }
+}
+
+fn is_known_layout() -> Document {
+    doc! { "$eq": ["$v", LAYOUT] }
+}
+
+fn is_number(field: &str) -> Document {
+    doc! { "$and": [
+        { "$in": [{ "$type": field }, ["long", "int"]] },
+        { "$gte": [field, 0] },
+        { "$lt": [field, long(MAX_NUMBER)] },
+    ] }
+}
+
+fn is_type(field: &str, types: &[&str]) -> Document {
+    doc! { "$in": [{ "$type": field }, types] }
+}
+
+/// Whether a lock's document is one whose every field this pipeline may rely on.
+fn is_sane_lock() -> Document {
+    doc! { "$and": [
+        is_known_layout(),
+        is_number("$term"),
+        { "$isArray": "$past" },
+        is_type("$not_before", &["null", "date"]),
+        is_type("$closed_for", &["null", "long", "int"]),
+        { "$or": [
+            { "$eq": ["$session", null] },
+            { "$and": [{ "$eq": [{ "$type": "$session" }, "string"] }, is_number("$wish"), is_number("$lock_delay")] },
+        ] },
+    ] }
+}
+
+fn is_alive_session() -> Document {
+    doc! { "$and": [is_known_layout(), { "$eq": ["$death", null] }, { "$isArray": "$requests" }] }
+}
+
+/// The document with other fields laid over it. Those of the first are taken as they are, those of
+/// the second are evaluated.
+fn overlaid(fixed: Document, evaluated: Document) -> Document {
+    doc! { "$mergeObjects": ["$$ROOT", literal(fixed), evaluated] }
+}
+
+/// The document, changed only if the condition holds.
+fn changed_if(condition: impl Into<Bson>, changed: impl Into<Bson>) -> Vec<Document> {
+    vec![doc! { "$replaceWith": { "$cond": [condition.into(), changed.into(), "$$ROOT"] } }]
+}
+
+/// The next term (R5). `$max` passes over what `$add` makes of a missing term.
+fn next_term() -> Document {
+    doc! { "$max": [1_i64, { "$add": ["$term", 1_i64] }, { "$toLong": "$$NOW" }] }
+}
+
+/// The past of a lock that is granted: the holder whose fields are still in place comes in front.
+/// It ended as the word says; or, if that is nothing, as the record does.
+fn past_with(how: impl Into<Bson>, note: impl Into<Bson>) -> Document {
+    let entry = doc! {
+        "holder": "$holder", "who": "$who", "term": "$term", "from": "$acquired_at",
+        "to": { "$ifNull": ["$ended_at", "$$NOW"] },
+        "how": { "$ifNull": ["$ended", how.into()] },
+        "note": note.into(),
+    };
+    doc! { "$slice": [{ "$concatArrays": [[entry], "$past"] }, PAST_HOLDERS as i64] }
+}
+
+fn not_closed() -> Document {
+    doc! { "not_before": null, "closed_for": null }
+}
+
+fn closed_for(length: impl Into<Bson>) -> Document {
+    let length = length.into();
+    doc! { "not_before": { "$add": ["$$NOW", length.clone()] }, "closed_for": length }
+}
+
+fn merged(parts: impl IntoIterator<Item = Document>) -> Document {
+    parts.into_iter().flatten().collect()
+}
+
+/// The fields of a lock that was granted, but for term, time and past.
+fn granted(by: &Candidate) -> Document {
+    merged([doc! { "v": LAYOUT }, candidate(by), not_ended(), not_closed()])
+}
+
+// ----- locks
+
+/// One conditional upsert (R4): every decision of a take, in the order in which they are made.
+pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
+    let id = lock_id(&take.lock);
+    let dead: Vec<_> = dead.iter().map(ToString::to_string).collect();
+    let names_dead = !dead.is_empty();
+    let grant_if_older = doc! { "$lt": ["$wish", long(take.by.wish.get())] };
+    // Each verdict is a word: two of them are what the past says of the holder that goes.
+    let mut verdicts = vec![
+        doc! { "case": is_new(id.clone()), "then": "new" },
+        doc! { "case": { "$not": is_sane_lock() }, "then": "keep" },
+        doc! {
+            "case": { "$eq": ["$session", text(take.by.session)] },
+            "then": { "$cond": [grant_if_older, Ended::Superseded.as_str(), "keep"] },
+        },
+    ];
+    if names_dead {
+        verdicts.push(doc! {
+            "case": { "$in": ["$session", literal(dead)] },
+            "then": { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", Ended::Died.as_str()] },
+        });
+    }
+    verdicts.push(doc! { "case": { "$ne": ["$session", null] }, "then": "keep" });
+    // A wait is not believed beyond the length written beside it (R1).
+    verdicts.push(doc! {
+        "case": { "$and": [
+            { "$gt": ["$not_before", "$$NOW"] },
+            { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] },
+        ] },
+        "then": "keep",
+    });
+    let mut outcomes = vec![doc! { "case": { "$eq": ["$$verdict", "keep"] }, "then": "$$ROOT" }];
+    if names_dead {
+        let closed = merged([doc! { "ended_at": "$$NOW" }, closed_for("$lock_delay")]);
+        let delayed = overlaid(ended(Ended::Died, None), closed);
+        outcomes.push(doc! { "case": { "$eq": ["$$verdict", "delay"] }, "then": delayed });
+    }
+    let past = doc! { "$cond": [{ "$eq": ["$$verdict", "new"] }, [], past_with("$$verdict", "$note")] };
+    let taken =
+        overlaid(granted(&take.by), doc! { "term": next_term(), "acquired_at": "$$NOW", "past": past });
+    let decided = doc! { "$let": {
+        "vars": { "verdict": { "$switch": { "branches": verdicts, "default": "free" } } },
+        "in": { "$switch": { "branches": outcomes, "default": taken } },
+    } };
+    Statement::pipeline(doc! { "_id": id }, vec![doc! { "$replaceWith": decided }]).or_insert()
+}
+
+/// Grants a lock that has no record, if it still has none.
+///
+/// This and the two below are the same decisions as [`take`], made by the caller from a read of
+/// many locks and carried out only if nothing has changed since. Evaluating a pipeline costs the
+/// server more than the write itself, which is what counts in a large batch.
+pub(super) fn grant_new(take: &Take, now: StoreTime) -> Statement {
+    let times = doc! { "term": long(Term::after(None, now).get()), "acquired_at": date(now), "past": [] };
+    let lock = merged([granted(&take.by), times]);
+    Statement::plain(doc! { "_id": lock_id(&take.lock) }, doc! { "$setOnInsert": lock }).or_insert()
+}
+
+/// Grants a lock, if it still stands as it was read. `ends` is how its holder goes, if it has one.
+pub(super) fn grant_read(
+    take: &Take,
+    read: &LockRecord,
+    document: &Document,
+    ends: Option<Ended>,
+    now: StoreTime,
+) -> Statement {
+    let mut entry = past_entry(document);
+    if let Some(how) = ends {
+        entry.insert("to", date(now));
+        entry.insert("how", how.as_str());
+    }
+    let times = doc! { "term": long(Term::after(Some(read.term), now).get()), "acquired_at": date(now) };
+    let past = doc! { "$each": [entry], "$position": 0, "$slice": PAST_HOLDERS as i64 };
+    let operators = doc! { "$set": merged([granted(&take.by), times]), "$push": { "past": past } };
+    Statement::plain(as_read(read), operators)
+}
+
+/// Closes a lock whose holder is dead, if it still stands as it was read.
+pub(super) fn close_read(read: &LockRecord, delay: Duration, now: StoreTime) -> Statement {
+    let times =
+        doc! { "ended_at": date(now), "not_before": date(now.plus(delay)), "closed_for": millis(delay) };
+    Statement::plain(as_read(read), doc! { "$set": merged([ended(Ended::Died, None), times]) })
+}
+
+/// The term changes with every grant, and the session with every end.
+fn as_read(read: &LockRecord) -> Document {
+    let session = read.holding.as_ref().map_or(Bson::Null, |held| held.by.session.to_string().into());
+    doc! { "_id": lock_id(&read.id), "v": LAYOUT, "term": long(read.term.get()), "session": session }
+}
+
+pub(super) fn release(release: &Release) -> Statement {
+    let filter = held_under(&release.lock, release.session, release.term);
+    let note = release.note.as_ref();
+    match &release.then {
+        Then::Free => {
+            let end = merged([ended(Ended::Released, note), not_closed()]);
+            Statement::plain(filter, doc! { "$set": end, "$currentDate": { "ended_at": true } })
+        }
+        Then::ClosedFor(length) => {
+            let closed = merged([doc! { "ended_at": "$$NOW" }, closed_for(millis(*length))]);
+            let document = overlaid(ended(Ended::Released, note), closed);
+            Statement::pipeline(filter, vec![doc! { "$replaceWith": document }])
+        }
+        Then::HandTo(next) => {
+            let note: Bson = note.map_or(Bson::Null, |note| text(note).into());
+            let handed = doc! { "term": next_term(), "acquired_at": "$$NOW", "past": past_with(Ended::HandedOver.as_str(), note) };
+            Statement::pipeline(filter, vec![doc! { "$replaceWith": overlaid(granted(next), handed) }])
+        }
+    }
+}
+
+/// The lock, if that session holds it under that term (R6).
+fn held_under(lock: &LockId, session: SessionId, term: Term) -> Document {
+    doc! { "_id": lock_id(lock), "v": LAYOUT, "session": session.to_string(), "term": long(term.get()) }
+}
+
+pub(super) fn set_value(set: &SetValue) -> Statement {
+    let filter = held_under(&set.lock, set.session, set.term);
+    Statement::plain(filter, doc! { "$set": { "value": value_field(set.value.as_ref()) } })
+}
+
+pub(super) fn force(request: &Request) -> Statement {
+    let condition = doc! { "$and": [
+        is_sane_lock(),
+        { "$eq": ["$term", long(request.term.get())] },
+        { "$ne": ["$session", null] },
+    ] };
+    let end = overlaid(ended(Ended::Forced, Some(&request.note())), doc! { "ended_at": "$$NOW" });
+    Statement::pipeline(doc! { "_id": lock_id(&request.lock) }, changed_if(condition, end))
+}
+
+/// The locks of a namespace, of one kind or of all, by the order of their ids.
+pub(super) fn locks_of(namespace: &Namespace, kind: Option<&Kind>, after: Option<Bson>) -> Document {
+    let ns = namespace.as_str();
+    let (first, last) = match kind {
+        Some(kind) => {
+            let kind = kind.to_string();
+            (
+                doc! { "ns": ns, "kind": &kind, "key": Bson::MinKey },
+                doc! { "ns": ns, "kind": &kind, "key": Bson::MaxKey },
+            )
+        }
+        None => (doc! { "ns": ns, "kind": Bson::MinKey }, doc! { "ns": ns, "kind": Bson::MaxKey }),
+    };
+    let from = after.map_or_else(|| doc! { "$gte": first }, |after| doc! { "$gt": after });
+    doc! { "_id": merged([from, doc! { "$lte": last }]) }
+}
+
+/// What a session holds, from its index alone: latest term first.
+pub(super) fn held_by(session: SessionId, after: Option<(Term, Bson)>, at_most: usize) -> Find {
+    let mut filter = doc! { "session": session.to_string() };
+    if let Some((term, id)) = after {
+        let term = long(term.get());
+        filter
+            .insert("$or", [doc! { "term": { "$lt": &term } }, doc! { "term": &term, "_id": { "$gt": id } }]);
+    }
+    Find {
+        filter,
+        sort: Some(doc! { "term": -1, "_id": 1 }),
+        projection: Some(doc! { "_id": 1, "term": 1, "wish": 1 }),
+        at_most: Some(at_most),
+        ..Find::default()
+    }
+}
+
+// ----- the line
+
+pub(super) fn wait(wait: &Wait) -> Statement {
+    let id = waiter_id(&wait.lock, wait.by.session, wait.by.wish);
+    let place = merged([doc! { "v": LAYOUT, "lock": lock_id(&wait.lock) }, candidate(&wait.by)]);
+    Statement::pipeline(
+        doc! { "_id": id.clone() },
+        changed_if(is_new(id), overlaid(place, doc! { "since": "$$NOW" })),
+    )
+    .or_insert()
+}
+
+pub(super) fn stop_waiting(waits: &[(LockId, SessionId, Wish)]) -> Document {
+    by_ids(waits.iter().map(|(lock, session, wish)| waiter_id(lock, *session, *wish).into()))
+}
+
+pub(super) fn waiters(lock: &LockId, at_most: usize) -> Find {
+    Find {
+        filter: doc! { "lock": lock_id(lock) },
+        sort: Some(doc! { "since": 1, "_id": 1 }),
+        at_most: Some(at_most),
+        local: true,
+        ..Find::default()
+    }
+}
+
+// ----- sessions
+
+pub(super) fn open(open: &Open) -> Statement {
+    let id = open.session.to_string();
+    let about = &open.about;
+    let session = doc! {
+        "v": LAYOUT,
+        "ns": about.namespace.as_str(),
+        "holder": about.holder.as_str(),
+        "host": &about.host,
+        "pid": i64::from(about.pid),
+        "program": &about.program,
+        "plan_version": i64::from(about.plan_version),
+        "beat": 0_i64,
+        "nonce": long(open.nonce.get()),
+        "ttl": millis(open.ttl),
+        "death": null,
+        "store_clock": optional_millis(open.store_clock),
+        "shares": shares(&open.shares),
+        "requests": [],
+    };
+    Statement::pipeline(
+        doc! { "_id": &id },
+        changed_if(is_new(id), overlaid(session, doc! { "started": "$$NOW", "beat_at": "$$NOW" })),
+    )
+    .or_insert()
+}
+
+pub(super) fn beat(write: &BeatWrite) -> Statement {
+    let mut fixed = doc! { "beat": long(write.beat.get()), "nonce": long(write.nonce.get()) };
+    if let Some(now) = &write.shares {
+        fixed.insert("shares", shares(now));
+    }
+    let mut evaluated = doc! { "beat_at": "$$NOW" };
+    if !write.heard.is_empty() {
+        let heard: Vec<_> =
+            write.heard.iter().map(|(lock, term)| Bson::Document(request_key(lock, *term))).collect();
+        evaluated.insert(
+            "requests",
+            doc! { "$filter": {
+                "input": "$requests",
+                "as": "request",
+                "cond": { "$not": { "$in": [request_key_of("$$request"), literal(heard)] } },
+            } },
+        );
+    }
+    let larger = doc! { "$and": [is_alive_session(), is_number("$beat"), { "$lt": ["$beat", long(write.beat.get())] }] };
+    Statement::pipeline(
+        doc! { "_id": write.session.to_string() },
+        changed_if(larger, overlaid(fixed, evaluated)),
+    )
+}
+
+/// What makes two requests the same one, of a request in a document.
+fn request_key_of(request: &str) -> Document {
+    doc! {
+        "kind": format!("{request}.kind"),
+        "key": format!("{request}.key"),
+        "term": format!("{request}.term"),
+    }
+}
+
+pub(super) fn ask(session: SessionId, asked: &Request) -> Statement {
+    let same = doc! { "$eq": [request_key_of("$$known"), literal(request_key(&asked.lock, asked.term))] };
+    let known = doc! { "$anyElementTrue": [{ "$map": { "input": "$requests", "as": "known", "in": same } }] };
+    let condition = doc! { "$and": [
+        is_alive_session(),
+        { "$lt": [{ "$size": "$requests" }, MAX_REQUESTS as i64] },
+        { "$not": known },
+    ] };
+    let added = doc! { "requests": { "$concatArrays": ["$requests", [literal(request(asked))]] } };
+    Statement::pipeline(doc! { "_id": session.to_string() }, changed_if(condition, overlaid(doc! {}, added)))
+}
+
+pub(super) fn declare(declaration: &Declaration) -> Statement {
+    let id = declaration.session.to_string();
+    let death = doc! { "death": {
+        "at": "$$NOW", "by": text(&declaration.by), "why": text(&declaration.why),
+    } };
+    let ground = match &declaration.ground {
+        Ground::Missing { namespace, holder, ttl } => {
+            let tombstone = doc! {
+                "v": LAYOUT, "ns": namespace.as_str(), "holder": holder.as_str(), "host": "", "pid": 0_i64,
+                "program": "", "plan_version": 0_i64, "beat": 0_i64, "nonce": 0_i64, "ttl": millis(*ttl),
+                "store_clock": null, "shares": [], "requests": [],
+            };
+            let buried = merged([death, doc! { "started": "$$NOW", "beat_at": "$$NOW" }]);
+            return Statement::pipeline(
+                doc! { "_id": &id },
+                changed_if(is_new(id), overlaid(tombstone, buried)),
+            )
+            .or_insert();
+        }
+        Ground::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
+        Ground::StoreClock => doc! { "$and": [
+            is_number("$store_clock"),
+            is_number("$ttl"),
+            is_type("$beat_at", &["date"]),
+            { "$gt": [{ "$subtract": ["$$NOW", "$beat_at"] }, { "$add": ["$ttl", "$store_clock"] }] },
+        ] },
+        Ground::Closed | Ground::Operator => doc! { "$literal": true },
+    };
+    Statement::pipeline(
+        doc! { "_id": id },
+        changed_if(doc! { "$and": [is_alive_session(), ground] }, overlaid(doc! {}, death)),
+    )
+}
+
+// ----- runs
+
+pub(super) fn claim(claim: &Claim) -> Statement {
+    let id = run_id(&claim.run);
+    let fixed = doc! {
+        "v": LAYOUT,
+        "session": claim.session.to_string(),
+        "holder": claim.holder.as_str(),
+        "term": long(claim.term.get()),
+        "attempt": i64::from(claim.attempt),
+        "finish": null,
+    };
+    let mut free = vec![is_new(id.clone())];
+    if let Some((term, attempt)) = claim.instead_of {
+        free.push(doc! { "$and": [
+            is_known_layout(),
+            { "$eq": ["$term", long(term.get())] },
+            { "$eq": ["$attempt", i64::from(attempt)] },
+            { "$not": is_attempt(claim.session, claim.term, claim.attempt) },
+        ] });
+    }
+    Statement::pipeline(
+        doc! { "_id": id },
+        changed_if(doc! { "$or": free }, overlaid(fixed, doc! { "started": "$$NOW" })),
+    )
+    .or_insert()
+}
+
+fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
+    doc! { "$and": [
+        { "$eq": ["$session", text(session)] },
+        { "$eq": ["$term", long(term.get())] },
+        { "$eq": ["$attempt", i64::from(attempt)] },
+    ] }
+}
+
+pub(super) fn finish(finish: &FinishRun) -> Statement {
+    let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(error).into());
+    let end = doc! { "finish": { "at": "$$NOW", "outcome": finish.outcome.as_str(), "error": error } };
+    let condition = doc! { "$and": [
+        is_known_layout(),
+        is_attempt(finish.session, finish.term, finish.attempt),
+        { "$eq": ["$finish", null] },
+    ] };
+    Statement::pipeline(doc! { "_id": run_id(&finish.run) }, changed_if(condition, overlaid(doc! {}, end)))
+}
+
+/// The runs of a schedule, but not its mark.
+pub(super) fn runs_of(schedule: &ScheduleId, before: Option<Bson>) -> Document {
+    let first = schedule_part(schedule, date(StoreTime::from_millis(i64::MIN)));
+    let last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
+    let to = before.map_or_else(|| doc! { "$lte": last }, |before| doc! { "$lt": before });
+    doc! { "_id": merged([doc! { "$gte": first }, to]) }
+}
+
+/// The runs of a schedule up to one of them.
+pub(super) fn runs_up_to(schedule: &ScheduleId, last: Bson) -> Document {
+    let first = schedule_part(schedule, date(StoreTime::from_millis(i64::MIN)));
+    doc! { "_id": { "$gte": first, "$lte": last } }
+}
+
+/// Those that started longer ago than that.
+pub(super) fn started_before(age: Duration) -> Document {
+    doc! { "$expr": { "$and": [
+        { "$eq": [{ "$type": "$started" }, "date"] },
+        { "$lt": ["$started", ago(age)] },
+    ] } }
+}
+
+pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
+    Statement::pipeline(
+        doc! { "_id": mark_id(schedule) },
+        vec![doc! { "$set": {
+            "v": { "$ifNull": ["$v", LAYOUT] },
+            "mark": { "$max": ["$mark", date(to.instant)] },
+        } }],
+    )
+    .or_insert()
+}
+
+// ----- upkeep
+
+fn ago(age: Duration) -> Document {
+    doc! { "$subtract": ["$$NOW", millis(age)] }
+}
+
+/// Locks of the namespace that may go (R5).
+pub(super) fn idle_locks(namespace: &Namespace, retention: Retention) -> Document {
+    let condition = doc! { "$and": [
+        { "$eq": [{ "$type": "$ended_at" }, "date"] },
+        { "$lt": ["$ended_at", ago(retention.locks)] },
+        is_number("$term"),
+        { "$lt": ["$term", { "$toLong": ago(TERM_KEPT) }] },
+    ] };
+    merged([
+        locks_of(namespace, None, None),
+        doc! {
+            "v": LAYOUT,
+            "session": null,
+            "$expr": condition,
+        },
+    ])
+}
+
+/// Sessions of the namespace that have been dead for long enough.
+pub(super) fn long_dead(namespace: &Namespace, retention: Retention) -> Document {
+    doc! {
+        "ns": namespace.as_str(),
+        "v": LAYOUT,
+        "$expr": { "$and": [
+            { "$eq": [{ "$type": "$death.at" }, "date"] },
+            { "$lt": ["$death.at", ago(retention.sessions)] },
+        ] },
+    }
+}
+
+/// The fences of locks that go, unless somebody armed them lately.
+pub(super) fn unused_fences(locks: &[Bson], retention: Retention) -> Document {
+    doc! {
+        "lock": { "$in": locks },
+        "$expr": { "$lt": ["$armed_at", ago(retention.locks)] },
+    }
+}
+
+/// Locks that name one of these sessions.
+pub(super) fn holders_among(sessions: &[Bson]) -> Document {
+    doc! { "session": { "$in": sessions } }
+}

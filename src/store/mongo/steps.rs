@@ -1,0 +1,650 @@
+//! Each method of the contract as commands: which are sent, and what their answers mean.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    time::Duration,
+};
+
+use bson::{Bson, Document, doc};
+
+use super::{
+    MongoStore,
+    command::{Failure, Outcome, find, modify, within, write},
+    documents::{
+        lock_id, mark_id, read_held, read_lock, read_mark, read_run, read_session, read_waiter, run_id,
+    },
+    queries::{self, Find, Kept, Statement},
+};
+use crate::{
+    model::{
+        Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, SessionId,
+        SessionRecord, StoreTime, Term, Waiter, Wish,
+    },
+    store::{
+        Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, LockSeen, MAX_REQUESTS,
+        Open, Page, Purged, Refusal, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage,
+        SetAnswer, SetValue, Sighting, Take, TakeAnswer, Wait,
+        rules::{Verdict, verdict},
+    },
+};
+
+/// How many statements go in one command: well below every limit of the server's, also with the
+/// largest values in them.
+const BATCH: usize = 1000;
+/// How often a batch looks again at locks that changed between its read and its update. The caller
+/// has given up long before.
+const MOST_ROUNDS: usize = 100;
+/// How many records one purge looks at.
+const PURGE: usize = 1000;
+
+impl MongoStore {
+    pub(super) fn step<T: Send + 'static, F: Future<Output = Outcome<T>> + Send + 'static>(
+        &self,
+        limit: Duration,
+        doing: &'static str,
+        work: impl FnOnce(Self) -> F + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(within(limit, doing, work(self.clone())))
+    }
+
+    async fn modify(
+        &self,
+        collection: &str,
+        statement: Statement,
+        limit: Duration,
+    ) -> Outcome<Option<Document>> {
+        modify(self.place().0, queries::modify(collection, statement, limit)).await
+    }
+
+    async fn find(&self, collection: &str, wanted: Find, limit: Duration) -> Outcome<Vec<Document>> {
+        find(self.place().0, queries::find(collection, wanted, limit)).await
+    }
+
+    async fn find_by_id(
+        &self,
+        collection: &str,
+        ids: impl IntoIterator<Item = Bson>,
+        limit: Duration,
+    ) -> Outcome<Vec<Document>> {
+        self.find(collection, Find { filter: queries::by_ids(ids), ..Find::default() }, limit).await
+    }
+}
+
+/// An upsert always leaves a document behind.
+fn left(document: Option<Document>) -> Outcome<Document> {
+    document.ok_or_else(|| Failure::unknown("an upsert answered without a document"))
+}
+
+/// Reads the documents of a page. One more than wanted was asked for, to know whether there is more.
+fn page<T>(
+    mut documents: Vec<Document>,
+    at_most: usize,
+    read: impl Fn(&Document) -> Result<T, Refusal>,
+    place: impl Fn(&Document) -> Document,
+) -> Outcome<Page<T>> {
+    let more = documents.len() > at_most;
+    documents.truncate(at_most);
+    let next = match documents.last().filter(|_| more) {
+        Some(last) => Some(Cursor::new(place(last).to_vec().map_err(Failure::unknown)?)),
+        None => None,
+    };
+    let mut page = Page { items: Vec::new(), refused: Vec::new(), next };
+    for document in &documents {
+        match read(document) {
+            Ok(item) => page.items.push(item),
+            Err(refusal) => {
+                page.refused.push((document.get("_id").map_or_else(String::new, Bson::to_string), refusal))
+            }
+        }
+    }
+    Ok(page)
+}
+
+fn by_id(document: &Document) -> Document {
+    doc! { "id": document.get("_id").cloned() }
+}
+
+/// Where to go on, as [`by_id`] or [`by_term`] wrote it.
+fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
+    after
+        .map(|cursor| Document::from_reader(cursor.place()))
+        .transpose()
+        .map_err(|_| Failure::unknown("the cursor was not made by this store"))
+}
+
+fn id_of(place: Option<Document>) -> Option<Bson> {
+    place.and_then(|mut place| place.remove("id"))
+}
+
+// ----- sessions
+
+fn sighting(document: Option<Document>) -> Sighting {
+    match document.as_ref().map(read_session) {
+        None => Sighting::Missing,
+        Some(Ok(record)) => Sighting::of(record),
+        Some(Err(refusal)) => Sighting::Refused(refusal),
+    }
+}
+
+pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> Outcome<Sighting> {
+    let sessions = &store.place().1.sessions;
+    left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(document)))
+}
+
+pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> Outcome<Sighting> {
+    let sessions = &store.place().1.sessions;
+    store.modify(sessions, queries::beat(&beat), limit).await.map(sighting)
+}
+
+pub(super) async fn observe(
+    store: MongoStore,
+    sessions: Vec<SessionId>,
+    limit: Duration,
+) -> Outcome<Vec<Sighting>> {
+    let ids = sessions.iter().map(|session| session.to_string().into());
+    let found = store.find_by_id(&store.place().1.sessions, ids, limit).await?;
+    let mut found: HashMap<String, Document> = found
+        .into_iter()
+        .filter_map(|session| Some((session.get_str("_id").ok()?.to_owned(), session)))
+        .collect();
+    // A session may have been asked for twice.
+    let once = |session: &SessionId| found.get(&session.to_string()).cloned();
+    let seen = sessions.iter().map(|session| sighting(once(session))).collect();
+    found.clear();
+    Ok(seen)
+}
+
+pub(super) async fn declare(
+    store: MongoStore,
+    declaration: Declaration,
+    limit: Duration,
+) -> Outcome<Sighting> {
+    let sessions = &store.place().1.sessions;
+    store.modify(sessions, queries::declare(&declaration), limit).await.map(sighting)
+}
+
+pub(super) async fn sessions(
+    store: MongoStore,
+    namespace: Namespace,
+    after: Option<Cursor>,
+    at_most: usize,
+    limit: Duration,
+) -> Outcome<Page<SessionRecord>> {
+    let mut filter = doc! { "ns": namespace.as_str() };
+    if let Some(after) = id_of(place(after)?) {
+        filter.insert("_id", doc! { "$gt": after });
+    }
+    let wanted =
+        Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(at_most + 1), ..Find::default() };
+    page(store.find(&store.place().1.sessions, wanted, limit).await?, at_most, read_session, by_id)
+}
+
+// ----- locks
+
+/// The locks of a batch, by their ids.
+fn by_lock(found: Vec<Document>) -> HashMap<Vec<u8>, Document> {
+    let key = |lock: &Document| lock.get_document("_id").ok()?.to_vec().ok();
+    found.into_iter().filter_map(|lock| Some((key(&lock)?, lock))).collect()
+}
+
+fn in_batch<'a>(found: &'a HashMap<Vec<u8>, Document>, lock: &LockId) -> Option<&'a Document> {
+    found.get(&lock_id(lock).to_vec().ok()?)
+}
+
+async fn read_batch(
+    store: &MongoStore,
+    locks: &[LockId],
+    limit: Duration,
+) -> Outcome<HashMap<Vec<u8>, Document>> {
+    let ids = locks.iter().map(|lock| lock_id(lock).into());
+    store.find_by_id(&store.place().1.locks, ids, limit).await.map(by_lock)
+}
+
+fn take_answer(document: &Document, take: &Take) -> TakeAnswer {
+    match read_lock(document) {
+        Ok(record) => TakeAnswer::of(record, take.by.session, take.by.wish),
+        Err(refusal) => TakeAnswer::Refused(refusal),
+    }
+}
+
+pub(super) async fn take(
+    store: MongoStore,
+    takes: Vec<Take>,
+    dead: Vec<SessionId>,
+    limit: Duration,
+) -> Outcome<Vec<TakeAnswer>> {
+    if let [one] = &*takes {
+        let taken = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
+        return Ok(vec![take_answer(&left(taken)?, one)]);
+    }
+    let mut answers = Vec::with_capacity(takes.len());
+    for batch in takes.chunks(BATCH) {
+        answers.extend(take_batch(&store, batch, &dead, limit).await?);
+    }
+    Ok(answers)
+}
+
+/// A read of how the locks stand, and one update that changes those that still stand so.
+///
+/// Locks that changed in between are looked at again: that takes another round only where there
+/// was a race.
+async fn take_batch(
+    store: &MongoStore,
+    takes: &[Take],
+    dead: &[SessionId],
+    limit: Duration,
+) -> Outcome<Vec<TakeAnswer>> {
+    let (database, names) = store.place();
+    let mut answers: Vec<Option<TakeAnswer>> = vec![None; takes.len()];
+    for _ in 0..MOST_ROUNDS {
+        let open: Vec<usize> = (0..takes.len()).filter(|place| answers[*place].is_none()).collect();
+        if open.is_empty() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        let ids = open.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
+        let read = find(database, queries::locks_and_time(&names.locks, ids, limit)).await?;
+        let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
+        let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
+        let now = StoreTime::from_millis(now.timestamp_millis());
+        let found = by_lock(read);
+
+        let mut changes = Vec::new();
+        let mut statements = Vec::new();
+        for place in open {
+            match change(&takes[place], in_batch(&found, &takes[place].lock), dead, now) {
+                Change::None(answer) => answers[place] = Some(answer),
+                Change::Write { statement, afterwards, inserts } => {
+                    statements.push(statement);
+                    changes.push((place, afterwards, inserts));
+                }
+            }
+        }
+        if statements.is_empty() {
+            continue;
+        }
+        let written =
+            write(database, queries::update(&names.locks, statements, Kept::Majority, limit)).await?;
+        let updates = changes.iter().filter(|(_, _, inserts)| !inserts).count();
+        let all_updated = written.modified == updates as u64;
+        let inserted: HashSet<usize> = written.inserted.into_iter().collect();
+        let refused: HashMap<usize, Refusal> = written.refused.into_iter().collect();
+        for (statement, (place, afterwards, inserts)) in changes.into_iter().enumerate() {
+            if let Some(refusal) = refused.get(&statement) {
+                answers[place] = Some(TakeAnswer::Refused(refusal.clone()));
+            } else if if inserts { inserted.contains(&statement) } else { all_updated } {
+                let by = &takes[place].by;
+                answers[place] = Some(TakeAnswer::of(afterwards, by.session, by.wish));
+            }
+        }
+    }
+    Err(Failure::unknown("the locks changed hands faster than they could be taken"))
+}
+
+/// What a take of a batch does to a lock.
+enum Change {
+    None(TakeAnswer),
+    Write {
+        statement: Statement,
+        /// The lock as it stands if the statement changed it.
+        afterwards: LockRecord,
+        inserts: bool,
+    },
+}
+
+fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: StoreTime) -> Change {
+    let held = || Some(Holding { by: take.by.clone(), acquired_at: now });
+    let Some(document) = document else {
+        let afterwards = LockRecord {
+            id: take.lock.clone(),
+            term: Term::after(None, now),
+            holding: held(),
+            closed: None,
+            past: Vec::new(),
+        };
+        return Change::Write { statement: queries::grant_new(take, now), afterwards, inserts: true };
+    };
+    let record = match read_lock(document) {
+        Ok(record) => record,
+        Err(refusal) => return Change::None(TakeAnswer::Refused(refusal)),
+    };
+    match verdict(&record, &take.by, dead, now) {
+        Verdict::Keep => Change::None(TakeAnswer::of(record, take.by.session, take.by.wish)),
+        Verdict::Grant(ends) => {
+            let statement = queries::grant_read(take, &record, document, ends, now);
+            let mut afterwards = record;
+            if let Some(how) = ends {
+                afterwards.end(now, how, None);
+            }
+            afterwards.term = Term::after(Some(afterwards.term), now);
+            afterwards.holding = held();
+            afterwards.closed = None;
+            Change::Write { statement, afterwards, inserts: false }
+        }
+        Verdict::Delay(delay) => {
+            let statement = queries::close_read(&record, delay, now);
+            let mut afterwards = record;
+            afterwards.end(now, Ended::Died, None);
+            afterwards.closed = Some(Closed::from(now, delay));
+            Change::Write { statement, afterwards, inserts: false }
+        }
+    }
+}
+
+pub(super) async fn release(
+    store: MongoStore,
+    releases: Vec<Release>,
+    limit: Duration,
+) -> Outcome<Vec<ReleaseAnswer>> {
+    let mut answers = Vec::with_capacity(releases.len());
+    for batch in releases.chunks(BATCH) {
+        answers.extend(release_batch(&store, batch, limit).await?);
+    }
+    Ok(answers)
+}
+
+async fn release_batch(
+    store: &MongoStore,
+    releases: &[Release],
+    limit: Duration,
+) -> Outcome<Vec<ReleaseAnswer>> {
+    let (database, names) = store.place();
+    let statements = releases.iter().map(queries::release).collect();
+    // Takes are majority writes and the log is in order, so nobody builds on a release that is
+    // rolled back: then the lock is merely still held, and the audit gives it back.
+    let written = write(database, queries::update(&names.locks, statements, Kept::Primary, limit)).await?;
+    if written.matched == releases.len() as u64 {
+        return Ok(vec![ReleaseAnswer::Released; releases.len()]);
+    }
+    // Some were not ours any more, or cannot be written: only a look tells which.
+    let locks: Vec<_> = releases.iter().map(|release| release.lock.clone()).collect();
+    let ids = locks.iter().map(|lock| lock_id(lock).into());
+    let look = Find { filter: queries::by_ids(ids), local: true, ..Find::default() };
+    let found = by_lock(store.find(&names.locks, look, limit).await?);
+    let answer = |release: &Release| match in_batch(&found, &release.lock).map(read_lock) {
+        Some(Err(refusal)) => ReleaseAnswer::Refused(refusal),
+        _ => ReleaseAnswer::Released,
+    };
+    Ok(releases.iter().map(answer).collect())
+}
+
+pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {
+    let (database, names) = store.place();
+    let update = queries::update(&names.locks, vec![queries::set_value(&set)], Kept::Majority, limit);
+    if write(database, update).await?.matched == 1 {
+        return Ok(SetAnswer::Set);
+    }
+    let found = read_batch(&store, std::slice::from_ref(&set.lock), limit).await?;
+    Ok(match in_batch(&found, &set.lock).map(read_lock) {
+        Some(Err(refusal)) => SetAnswer::Refused(refusal),
+        _ => SetAnswer::NotHeld,
+    })
+}
+
+pub(super) async fn locks(store: MongoStore, locks: Vec<LockId>, limit: Duration) -> Outcome<Vec<LockSeen>> {
+    let mut seen = Vec::with_capacity(locks.len());
+    for batch in locks.chunks(BATCH) {
+        let found = read_batch(&store, batch, limit).await?;
+        seen.extend(batch.iter().map(|lock| match in_batch(&found, lock).map(read_lock) {
+            None => LockSeen::Absent,
+            Some(Ok(record)) => LockSeen::Found(record),
+            Some(Err(refusal)) => LockSeen::Refused(refusal),
+        }));
+    }
+    Ok(seen)
+}
+
+pub(super) async fn list_locks(
+    store: MongoStore,
+    namespace: Namespace,
+    kind: Option<Kind>,
+    after: Option<Cursor>,
+    at_most: usize,
+    limit: Duration,
+) -> Outcome<Page<LockRecord>> {
+    let filter = queries::locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
+    let wanted =
+        Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(at_most + 1), ..Find::default() };
+    page(store.find(&store.place().1.locks, wanted, limit).await?, at_most, read_lock, by_id)
+}
+
+pub(super) async fn held_by(
+    store: MongoStore,
+    session: SessionId,
+    after: Option<Cursor>,
+    at_most: usize,
+    limit: Duration,
+) -> Outcome<Page<Held>> {
+    let after = place(after)?.and_then(|mut after| {
+        let term = u64::try_from(after.get_i64("term").ok()?).ok().and_then(Term::try_new)?;
+        Some((term, after.remove("id")?))
+    });
+    let wanted = queries::held_by(session, after, at_most + 1);
+    let found = store.find(&store.place().1.locks, wanted, limit).await?;
+    let by_term = |document: &Document| {
+        doc! { "id": document.get("_id").cloned(), "term": document.get("term").cloned() }
+    };
+    page(found, at_most, read_held, by_term)
+}
+
+pub(super) async fn revoke(
+    store: MongoStore,
+    revocation: Revocation,
+    limit: Duration,
+) -> Outcome<RevokeAnswer> {
+    let names = store.place().1;
+    Ok(match revocation {
+        Revocation::Ask { session, request } => {
+            let asked = store.modify(&names.sessions, queries::ask(session, &request), limit).await?;
+            match sighting(asked) {
+                Sighting::Alive(record) if record.has_request(&request) => RevokeAnswer::Asked,
+                Sighting::Alive(_) => {
+                    RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS })
+                }
+                Sighting::Dead(_) | Sighting::Missing => RevokeAnswer::NotHeld,
+                Sighting::Refused(refusal) => RevokeAnswer::Refused(refusal),
+            }
+        }
+        Revocation::Force(request) => {
+            let forced = store.modify(&names.locks, queries::force(&request), limit).await?;
+            match forced.as_ref().map(read_lock) {
+                None => RevokeAnswer::NotHeld,
+                Some(Err(refusal)) => RevokeAnswer::Refused(refusal),
+                Some(Ok(record)) if record.was_forced_from(request.term) => RevokeAnswer::Freed(record),
+                Some(Ok(_)) => RevokeAnswer::NotHeld,
+            }
+        }
+    })
+}
+
+// ----- the line
+
+/// Writes that only the primary has to keep. Two that insert the same place meet as one.
+async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Duration) -> Outcome<()> {
+    let (database, names) = store.place();
+    let mut statements = statements.into_iter().peekable();
+    while statements.peek().is_some() {
+        let batch = statements.by_ref().take(BATCH).collect();
+        let written = write(database, queries::update(&names.waiters, batch, Kept::Primary, limit)).await?;
+        if let Some((_, refusal)) = written.refused.first() {
+            return Err(Failure::unknown(refusal.to_string()));
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -> Outcome<()> {
+    write_places(&store, waits.iter().map(queries::wait).collect(), limit).await
+}
+
+pub(super) async fn stop_waiting(
+    store: MongoStore,
+    waits: Vec<(LockId, SessionId, Wish)>,
+    limit: Duration,
+) -> Outcome<()> {
+    let (database, names) = store.place();
+    if waits.is_empty() {
+        return Ok(());
+    }
+    let places = waits.chunks(BATCH).map(queries::stop_waiting).collect();
+    write(database, queries::delete(&names.waiters, places, Kept::Primary, limit)).await.map(drop)
+}
+
+pub(super) async fn waiters(
+    store: MongoStore,
+    lock: LockId,
+    at_most: usize,
+    limit: Duration,
+) -> Outcome<Vec<Waiter>> {
+    let found = store.find(&store.place().1.waiters, queries::waiters(&lock, at_most), limit).await?;
+    Ok(found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect())
+}
+
+// ----- runs
+
+fn claim_answer(document: Option<&Document>, session: SessionId, term: Term, attempt: u32) -> ClaimAnswer {
+    match document.map(read_run) {
+        None => ClaimAnswer::Absent,
+        Some(Ok(record)) => ClaimAnswer::of(record, session, term, attempt),
+        Some(Err(refusal)) => ClaimAnswer::Refused(refusal),
+    }
+}
+
+pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> Outcome<ClaimAnswer> {
+    let found = left(store.modify(&store.place().1.runs, queries::claim(&claim), limit).await?)?;
+    Ok(claim_answer(Some(&found), claim.session, claim.term, claim.attempt))
+}
+
+pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration) -> Outcome<ClaimAnswer> {
+    let found = store.modify(&store.place().1.runs, queries::finish(&finish), limit).await?;
+    Ok(claim_answer(found.as_ref(), finish.session, finish.term, finish.attempt))
+}
+
+async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> Outcome<Option<StoreTime>> {
+    let found = store.find_by_id(&store.place().1.runs, [mark_id(schedule).into()], limit).await?;
+    match found.first().map(read_mark) {
+        None => Ok(None),
+        Some(Ok(mark)) => Ok(Some(mark)),
+        // Without its mark nobody knows which ticks have run: that must not look like none.
+        Some(Err(refusal)) => {
+            Err(Failure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}")))
+        }
+    }
+}
+
+pub(super) async fn history(
+    store: MongoStore,
+    schedule: ScheduleId,
+    after: Option<Cursor>,
+    at_most: usize,
+    limit: Duration,
+) -> Outcome<RunPage> {
+    let filter = queries::runs_of(&schedule, id_of(place(after)?));
+    let wanted =
+        Find { filter, sort: Some(doc! { "_id": -1 }), at_most: Some(at_most + 1), ..Find::default() };
+    let found = store.find(&store.place().1.runs, wanted, limit).await?;
+    let page = page(found, at_most, read_run, by_id)?;
+    // After the runs: a purge between the two raises the mark over what it removes.
+    Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? })
+}
+
+pub(super) async fn purge_runs(
+    store: MongoStore,
+    schedule: ScheduleId,
+    older_than: Duration,
+    keep: usize,
+    limit: Duration,
+) -> Outcome<RunPage> {
+    let (database, names) = store.place();
+    // The first of those that go, latest instant first.
+    let latest = Find {
+        filter: queries::runs_of(&schedule, None),
+        sort: Some(doc! { "_id": -1 }),
+        projection: Some(doc! { "_id": 1 }),
+        skip: keep,
+        at_most: Some(1),
+        ..Find::default()
+    };
+    let latest = store.find(&names.runs, latest, limit).await?;
+    let Some(latest) = latest.first().and_then(|run| run.get("_id").cloned()) else {
+        let page = Page { items: Vec::new(), refused: Vec::new(), next: None };
+        return Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? });
+    };
+    let mut filter = queries::runs_up_to(&schedule, latest);
+    filter.extend(queries::started_before(older_than));
+    let old = Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(PURGE), ..Find::default() };
+    let mut gone: Page<RunRecord> = page(store.find(&names.runs, old, limit).await?, PURGE, read_run, by_id)?;
+    gone.refused.clear();
+    if let Some(last) = gone.items.last() {
+        let raised = queries::update(
+            &names.runs,
+            vec![queries::raise_mark(&schedule, &last.id)],
+            Kept::Majority,
+            limit,
+        );
+        write(database, raised).await?;
+        let ids = gone.items.iter().map(|run| run_id(&run.id).into());
+        write(database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit))
+            .await?;
+    }
+    Ok(RunPage { page: gone, mark: mark(&store, &schedule, limit).await? })
+}
+
+// ----- upkeep
+
+fn ids(found: Vec<Document>) -> Vec<Bson> {
+    found.into_iter().filter_map(|mut document| document.remove("_id")).collect()
+}
+
+fn ids_of(filter: Document) -> Find {
+    Find { filter, projection: Some(doc! { "_id": 1 }), at_most: Some(PURGE), ..Find::default() }
+}
+
+pub(super) async fn purge(
+    store: MongoStore,
+    namespace: Namespace,
+    retention: Retention,
+    limit: Duration,
+) -> Outcome<Purged> {
+    let (database, names) = store.place();
+    let remove = async |collection: &str, filter: Document| {
+        write(database, queries::delete(collection, vec![filter], Kept::Majority, limit))
+            .await
+            .map(|gone| gone.matched)
+    };
+
+    let idle = queries::idle_locks(&namespace, retention);
+    let locks = ids(store.find(&names.locks, ids_of(idle.clone()), limit).await?);
+    let mut purged = Purged { more: locks.len() == PURGE, ..Purged::default() };
+    if !locks.is_empty() {
+        // The fences first: a lock that is gone is not found again, its fences would stay for ever.
+        remove(&names.fences, queries::unused_fences(&locks, retention)).await?;
+        let mut unused = idle;
+        unused.extend(queries::by_ids(locks));
+        purged.locks = remove(&names.locks, unused).await?;
+    }
+
+    let dead =
+        ids(store.find(&names.sessions, ids_of(queries::long_dead(&namespace, retention)), limit).await?);
+    let full = dead.len() == PURGE;
+    let holding = queries::holders_among(&dead);
+    let holding: Vec<_> = store
+        .find(
+            &names.locks,
+            Find { filter: holding, projection: Some(doc! { "_id": 0, "session": 1 }), ..Find::default() },
+            limit,
+        )
+        .await?
+        .into_iter()
+        .filter_map(|mut lock| lock.remove("session"))
+        .collect();
+    let gone: Vec<_> = dead.into_iter().filter(|session| !holding.contains(session)).collect();
+    purged.more |= full && !gone.is_empty();
+    if !gone.is_empty() {
+        purged.waiters = remove(&names.waiters, doc! { "session": { "$in": &gone } }).await?;
+        let mut unused = queries::long_dead(&namespace, retention);
+        unused.extend(queries::by_ids(gone));
+        purged.sessions = remove(&names.sessions, unused).await?;
+    }
+    Ok(purged)
+}

@@ -1,0 +1,94 @@
+//! What becomes of a lock that somebody wants: the decision, apart from how a store carries it out.
+
+use std::time::Duration;
+
+use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime};
+
+/// What a take does to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing: somebody holds it, it is closed, or it is granted to this very wish already.
+    Keep,
+    /// It is granted. The holder it had, if it had one, ended so.
+    Grant(Option<Ended>),
+    /// Its holder is dead, and asked for the key to be closed for so long after that.
+    Delay(Duration),
+}
+
+/// Decides a take of a lock that has a record (R4, R7). One without is granted.
+pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], now: StoreTime) -> Verdict {
+    let Some(held) = &record.holding else {
+        let closed = record.closed.is_some_and(|closed| !closed.left(now).is_zero());
+        return if closed { Verdict::Keep } else { Verdict::Grant(None) };
+    };
+    if held.by.session == by.session {
+        // A smaller wish came late, an equal one came again.
+        return if by.wish > held.by.wish { Verdict::Grant(Some(Ended::Superseded)) } else { Verdict::Keep };
+    }
+    if !dead.contains(&held.by.session) {
+        return Verdict::Keep;
+    }
+    if held.by.lock_delay.is_zero() {
+        Verdict::Grant(Some(Ended::Died))
+    } else {
+        Verdict::Delay(held.by.lock_delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Closed, Holding, Kind, LockId, Term, Wish};
+
+    fn candidate(session: u128, wish: u64) -> Candidate {
+        Candidate {
+            session: SessionId::from_u128(session),
+            wish: Wish::new(wish),
+            ttl: Duration::from_secs(30),
+            holder: "pod".parse().unwrap(),
+            who: None,
+            why: None,
+            value: None,
+            lock_delay: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn every_way_a_take_can_go() {
+        let now = StoreTime::from_millis(1_000_000);
+        let second = Duration::from_secs(1);
+        let free = LockRecord {
+            id: LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() },
+            term: Term::new(7),
+            holding: None,
+            closed: None,
+            past: Vec::new(),
+        };
+        let closed = |at: StoreTime| LockRecord { closed: Some(Closed::from(at, second)), ..free.clone() };
+        let held = |delay| {
+            let by = Candidate { lock_delay: delay, ..candidate(1, 5) };
+            LockRecord { holding: Some(Holding { by, acquired_at: now }), ..free.clone() }
+        };
+        let (first, second_one) = (SessionId::from_u128(1), SessionId::from_u128(2));
+        for (record, by, dead, expected) in [
+            (free.clone(), candidate(2, 1), vec![], Verdict::Grant(None)),
+            (closed(now), candidate(2, 1), vec![], Verdict::Keep),
+            (closed(now.minus(second)), candidate(2, 1), vec![], Verdict::Grant(None)),
+            (closed(now.plus(second)), candidate(2, 1), vec![], Verdict::Grant(None)),
+            (held(Duration::ZERO), candidate(2, 9), vec![], Verdict::Keep),
+            (held(Duration::ZERO), candidate(2, 9), vec![second_one], Verdict::Keep),
+            (
+                held(Duration::ZERO),
+                candidate(2, 1),
+                vec![second_one, first],
+                Verdict::Grant(Some(Ended::Died)),
+            ),
+            (held(second), candidate(2, 1), vec![first], Verdict::Delay(second)),
+            (held(second), candidate(1, 4), vec![first], Verdict::Keep),
+            (held(second), candidate(1, 5), vec![first], Verdict::Keep),
+            (held(second), candidate(1, 6), vec![], Verdict::Grant(Some(Ended::Superseded))),
+        ] {
+            assert_eq!(verdict(&record, &by, &dead, now), expected, "{record:?} {by:?} {dead:?}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Locks: taken when free, kept while held, taken over from the dead.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, LIMIT, TTL, eventually, granted, sure, value};
+use crate::{
+    model::{Candidate, Ended, Holding, LockId, LockRecord, Term},
+    store::{Ground, LockSeen, Release, SetAnswer, Take, TakeAnswer, Then},
+};
+
+/// Long enough to be over only when the test is.
+const LONG: Duration = TTL;
+
+/// A lock nobody ever took is taken; the record says what the candidate said, and nothing else.
+pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "a lock nobody ever took has no record");
+    let by = fixture.talkative(fixture.session(), 7);
+    let record = fixture.taken(&lock, &by).await;
+    let acquired_at = record.holding.as_ref().expect("it was just granted").acquired_at;
+    let expected = LockRecord {
+        id: lock.clone(),
+        term: record.term,
+        holding: Some(Holding { by, acquired_at }),
+        closed: None,
+        past: Vec::new(),
+    };
+    assert_eq!(record, expected, "the record must say what the candidate said");
+    assert!(record.term > Term::new(0), "the first term must be larger than zero");
+    assert_eq!(fixture.record(&lock).await, record, "a read must see what the take was answered");
+}
+
+/// The loser is told who holds it, and the whole record stays as it was.
+pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let held = fixture.taken(&lock, &fixture.talkative(fixture.session(), 7)).await;
+    for wish in [1, 7, 9] {
+        let loser = fixture.talkative(fixture.session(), wish);
+        let answer = fixture.take(&lock, &loser).await;
+        assert_eq!(answer, TakeAnswer::Held(held.clone()), "the loser must learn who holds the lock");
+    }
+    assert_eq!(fixture.record(&lock).await, held, "takes that lost must change nothing at all");
+}
+
+/// R7, an equal wish: a take sent again is answered with the same term.
+pub async fn a_take_sent_again_gets_the_same_term(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = fixture.talkative(fixture.session(), 7);
+    let first = fixture.taken(&lock, &by).await;
+    for _ in 0..3 {
+        let again = fixture.taken(&lock, &by).await;
+        assert_eq!(again, first, "a take sent again must find its own earlier success, unchanged");
+    }
+}
+
+/// What its holder did with the lock since stays as it is.
+pub async fn a_take_sent_again_does_not_undo_a_new_value(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = fixture.talkative(fixture.session(), 7);
+    let first = fixture.taken(&lock, &by).await;
+    let set = fixture.set(&lock, by.session, first.term, Some(value(b"page 8"))).await;
+    assert_eq!(set, SetAnswer::Set);
+    let again = fixture.taken(&lock, &by).await;
+    let kept = again.holding.and_then(|held| held.by.value);
+    assert_eq!(kept, Some(value(b"page 8")), "a take sent again must not write the value again");
+}
+
+/// R7, a larger wish on record: this take came late.
+pub async fn a_take_for_an_earlier_wish_changes_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let held = fixture.held(&lock, session, 7).await;
+    for wish in [6, 0] {
+        let late = fixture.talkative(session, wish);
+        let answer = fixture.take(&lock, &late).await;
+        assert_eq!(answer, TakeAnswer::Held(held.clone()), "wish {wish} after wish 7 came late");
+    }
+    assert_eq!(fixture.record(&lock).await, held, "a late take must change nothing");
+}
+
+/// R7, a smaller wish on record: it was given up unheard, and this one starts a new term.
+pub async fn a_take_for_a_later_wish_starts_a_new_term(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.taken(&lock, &fixture.talkative(session, 7)).await;
+    let by = fixture.candidate(session, 8);
+    let record = fixture.taken(&lock, &by).await;
+    assert!(record.term > first.term, "a later wish must get a new term");
+    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&by), "granted as the later wish asked");
+    let past: Vec<_> = record.past.iter().map(|past| (past.term, past.how)).collect();
+    assert_eq!(past, [(first.term, Ended::Superseded)], "the earlier wish must be remembered");
+}
+
+/// A session that died with the lock in hand loses it to whoever names it.
+pub async fn a_take_that_names_the_dead_holder_takes_over(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let opened = fixture.opened().await;
+    let held = fixture.held(&lock, opened.id, 3).await;
+    let seen = fixture.declare(opened.id, Ground::Unbeaten { nonce: opened.nonce }).await;
+    assert!(seen.is_dead());
+    let by = fixture.talkative(fixture.session(), 1);
+    let dead = [fixture.session(), opened.id, fixture.session()];
+    let record = granted(fixture.take_over(&lock, &by, &dead).await);
+    assert!(record.term > held.term, "a takeover must raise the term");
+    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&by), "granted as the taker asked");
+    let past: Vec<_> = record.past.iter().map(|past| (past.term, past.how)).collect();
+    assert_eq!(past, [(held.term, Ended::Died)], "the dead holder must be remembered");
+    assert_eq!(fixture.record(&lock).await, record);
+}
+
+/// The store does not look for itself whether the holder is dead, nor takes another's word.
+pub async fn a_take_that_does_not_name_the_dead_holder_changes_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    let held = fixture.held(&lock, session, 3).await;
+    fixture.bury(session).await;
+    let by = fixture.candidate(fixture.session(), 1);
+    for dead in [vec![], vec![fixture.session(), fixture.buried().await]] {
+        let answer = fixture.take_over(&lock, &by, &dead).await;
+        assert_eq!(answer, TakeAnswer::Held(held.clone()), "only a holder that is named is dead");
+    }
+    assert_eq!(fixture.record(&lock).await, held);
+}
+
+/// A session that waits for a lock and is named dead by a late take has lost nothing it holds.
+pub async fn naming_the_dead_does_not_disturb_the_living(fixture: &Fixture) {
+    let [held, free] = ["held", "free"].map(|key| fixture.lock(key));
+    let dead = fixture.buried().await;
+    let record = fixture.held(&held, fixture.session(), 1).await;
+    let by = fixture.candidate(fixture.session(), 1);
+    assert_eq!(fixture.take_over(&held, &by, &[dead]).await, TakeAnswer::Held(record));
+    let record = granted(fixture.take_over(&free, &by, &[dead]).await);
+    assert_eq!(record.past, [], "a lock that was free was taken from nobody");
+}
+
+/// A lock whose holder asked for a lock-delay and died becomes free and stays closed for so long.
+pub async fn a_lock_delay_closes_the_lock_of_the_dead(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    let careful = Candidate { lock_delay: LONG, ..fixture.talkative(session, 3) };
+    let held = fixture.taken(&lock, &careful).await;
+    fixture.bury(session).await;
+    let by = fixture.candidate(fixture.session(), 1);
+    let answer = fixture.take_over(&lock, &by, &[session]).await;
+    let TakeAnswer::Closed(closed) = &answer else {
+        panic!("the lock-delay of the dead must keep the lock closed, but the answer was {answer:?}");
+    };
+    assert_eq!(closed.holding, None, "nobody holds a closed lock");
+    assert_eq!(closed.closed.map(|closed| closed.length), Some(LONG), "closed for as long as was asked");
+    assert_eq!(closed.term, held.term, "closing grants nothing, so the term stays");
+    let past: Vec<_> = closed.past.iter().map(|past| (past.term, past.how)).collect();
+    assert_eq!(past, [(held.term, Ended::Died)]);
+    let again = fixture.take_over(&lock, &by, &[session]).await;
+    assert_eq!(again, answer, "a take of a closed lock must change nothing: the delay does not start anew");
+    assert_eq!(fixture.record(&lock).await, *closed);
+}
+
+/// When the delay is over the lock is taken like any other.
+pub async fn a_lock_delay_ends(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    let careful = Candidate { lock_delay: Duration::from_millis(5), ..fixture.candidate(session, 3) };
+    let held = fixture.taken(&lock, &careful).await;
+    fixture.bury(session).await;
+    let by = fixture.candidate(fixture.session(), 1);
+    let record = open_again(fixture, &lock, &by, &[session]).await;
+    assert!(record.term > held.term, "a grant after a delay must raise the term");
+}
+
+/// A lock may be kept closed for a while after its release, also to the session that held it.
+pub async fn a_lock_released_for_later_is_closed_to_all(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let held = fixture.held(&lock, session, 1).await;
+    fixture.release(&lock, session, held.term, Then::ClosedFor(LONG)).await;
+    let record = fixture.record(&lock).await;
+    assert_eq!(record.holding, None);
+    assert_eq!(record.closed.map(|closed| closed.length), Some(LONG), "closed for as long as was asked");
+    for by in [fixture.candidate(session, 2), fixture.candidate(fixture.session(), 1)] {
+        let answer = fixture.take(&lock, &by).await;
+        assert_eq!(answer, TakeAnswer::Closed(record.clone()), "a closed lock is granted to nobody");
+    }
+    assert_eq!(fixture.record(&lock).await, record, "takes of a closed lock must change nothing");
+}
+
+/// When the time is over it is taken like any other, and nothing is left of the wait.
+pub async fn a_lock_released_for_later_opens_again(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let held = fixture.held(&lock, session, 1).await;
+    fixture.release(&lock, session, held.term, Then::ClosedFor(Duration::from_millis(5))).await;
+    let by = fixture.candidate(fixture.session(), 1);
+    let record = open_again(fixture, &lock, &by, &[]).await;
+    assert!(record.term > held.term, "a grant after a wait must raise the term");
+    assert_eq!(record.closed, None, "a lock in somebody's hand is not closed");
+}
+
+/// Polls a closed lock until it is granted, which must not change it meanwhile.
+async fn open_again(
+    fixture: &Fixture,
+    lock: &LockId,
+    by: &Candidate,
+    dead: &[crate::model::SessionId],
+) -> LockRecord {
+    eventually("a closed lock opens", || async {
+        match fixture.take_over(lock, by, dead).await {
+            TakeAnswer::Taken(record) => Some(record),
+            TakeAnswer::Closed(_) => None,
+            other => panic!("a closed lock is closed until it is taken, not {other:?}"),
+        }
+    })
+    .await
+}
+
+/// The record stays when nobody holds the lock, and remembers the last holder.
+pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = fixture.talkative(fixture.session(), 1);
+    let held = fixture.taken(&lock, &by).await;
+    let note = Some(super::fixture::why("done: $0 left"));
+    let release = Release {
+        lock: lock.clone(),
+        session: by.session,
+        term: held.term,
+        note: note.clone(),
+        then: Then::Free,
+    };
+    fixture.release_as(release).await;
+    let record = fixture.record(&lock).await;
+    assert_eq!((record.term, &record.holding, record.closed), (held.term, &None, None));
+    let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
+    assert_eq!((&past.holder, &past.who, &past.note), (&by.holder, &by.who, &note));
+    assert_eq!((past.term, past.how), (held.term, Ended::Released));
+    assert_eq!(Some(past.from), held.holding.map(|held| held.acquired_at), "since it was granted");
+    assert!(past.to >= past.from, "nobody held a lock until before it was granted");
+}
+
+/// R6: only its holder, under its term, releases a lock.
+pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.held(&lock, session, 1).await;
+    let second = fixture.held(&lock, session, 2).await;
+    let stranger = fixture.session();
+    let never = Term::new(second.term.get() + 1);
+    for then in [
+        Then::Free,
+        Then::ClosedFor(LONG),
+        Then::HandTo(Box::new(fixture.candidate(stranger, 5))),
+        Then::HandTo(Box::new(fixture.candidate(session, 3))),
+    ] {
+        for (who, term) in
+            [(stranger, second.term), (session, first.term), (session, never), (stranger, first.term)]
+        {
+            fixture.release(&lock, who, term, then.clone()).await;
+            let record = fixture.record(&lock).await;
+            assert_eq!(record, second, "{then:?} by another session or under another term");
+        }
+    }
+}
+
+/// A release of a lock that has no record makes none.
+pub async fn a_release_of_a_lock_without_a_record_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let (session, term) = (fixture.session(), Term::new(1));
+    for then in [
+        Then::Free,
+        Then::ClosedFor(LONG),
+        Then::HandTo(Box::new(fixture.candidate(fixture.session(), 5))),
+    ] {
+        fixture.release(&lock, session, term, then.clone()).await;
+        assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "{then:?} must make no record");
+    }
+}
+
+/// A release that arrives again, or late, does not touch what was granted since.
+pub async fn a_release_sent_again_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.held(&lock, session, 1).await;
+    let freed = fixture.freed(&first).await;
+    for then in [Then::Free, Then::ClosedFor(LONG)] {
+        fixture.release(&lock, session, first.term, then).await;
+        assert_eq!(fixture.record(&lock).await, freed, "a release sent again must change nothing");
+    }
+    let second = fixture.held(&lock, session, 2).await;
+    fixture.release(&lock, session, first.term, Then::Free).await;
+    assert_eq!(fixture.record(&lock).await, second, "a late release must not free the next grant");
+}
+
+/// A hand-over is a grant like any other: as the waiter asked, for its wish, under a new term.
+pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let giver = fixture.session();
+    let held = fixture.held(&lock, giver, 1).await;
+    let waiter = fixture.talkative(fixture.session(), 5);
+    let release = Release {
+        lock: lock.clone(),
+        session: giver,
+        term: held.term,
+        note: Some(super::fixture::why("you are next")),
+        then: Then::HandTo(Box::new(waiter.clone())),
+    };
+    fixture.release_as(release.clone()).await;
+    let record = fixture.record(&lock).await;
+    assert!(record.term > held.term, "a hand-over must raise the term");
+    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&waiter), "as the waiter asked");
+    assert_eq!(record.closed, None);
+    let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
+    assert_eq!((past.term, past.how, &past.note), (held.term, Ended::HandedOver, &release.note));
+
+    fixture.release_as(release).await;
+    assert_eq!(fixture.record(&lock).await, record, "a hand-over sent again must change nothing");
+    assert_eq!(fixture.taken(&lock, &waiter).await, record, "the waiter's own take finds the same grant");
+}
+
+/// A session may hand over to another wish of its own, also to an earlier one.
+pub async fn a_hand_over_may_stay_in_the_session(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let mut last = fixture.held(&lock, session, 5).await;
+    for wish in [9, 2] {
+        let next = fixture.candidate(session, wish);
+        fixture.release(&lock, session, last.term, Then::HandTo(Box::new(next.clone()))).await;
+        let record = fixture.record(&lock).await;
+        assert!(record.term > last.term && record.is_granted_to(session, next.wish), "{record:?}");
+        last = record;
+    }
+}
+
+/// Two steps of one batch on the same lock come in some order, and leave it whole.
+pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
+    let [own, others, again] = ["own", "others", "again"].map(|key| fixture.lock(key));
+    let session = fixture.session();
+    let take = |lock: &LockId, by: Candidate| Take { lock: lock.clone(), by };
+    let later = fixture.candidate(session, 2);
+    let takes = vec![take(&own, fixture.candidate(session, 1)), take(&own, later.clone())];
+    let answers = fixture.take_all(takes, &[]).await;
+    let record = fixture.record(&own).await;
+    assert!(record.is_granted_to(session, later.wish), "in any order the later wish wins: {record:?}");
+    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later wish must be told so");
+
+    let [one, two] = [1, 2].map(|_| fixture.candidate(fixture.session(), 1));
+    let answers = fixture.take_all(vec![take(&others, one), take(&others, two)], &[]).await;
+    let taken: Vec<_> = answers.iter().filter_map(TakeAnswer::taken).collect();
+    assert_eq!(taken, [&fixture.record(&others).await], "of two sessions one gets the lock");
+
+    let same = take(&again, fixture.candidate(session, 3));
+    let answers = fixture.take_all(vec![same.clone(), same], &[]).await;
+    let record = fixture.record(&again).await;
+    assert_eq!(answers, [TakeAnswer::Taken(record.clone()), TakeAnswer::Taken(record)], "one take, twice");
+
+    let hand_to = |wish| Release {
+        lock: again.clone(),
+        session,
+        term: fixture_term(&answers[0]),
+        note: None,
+        then: Then::HandTo(Box::new(fixture.candidate(fixture.session(), wish))),
+    };
+    sure(fixture.store().release(vec![hand_to(1), hand_to(2)], LIMIT)).await;
+    let record = fixture.record(&again).await;
+    assert_eq!(record.past.len(), 1, "of two hand-overs of one term one counts: {record:?}");
+}
+
+fn fixture_term(answer: &TakeAnswer) -> Term {
+    answer.taken().expect("it was just granted").term
+}

@@ -1,0 +1,138 @@
+//! Purging: only what nobody needs any more.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, LIMIT, eventually, sure};
+use crate::store::{Purged, Retention, Sighting, Wait};
+
+/// Keep nothing that need not be kept.
+const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+
+/// Purges until there is nothing more to purge at this moment.
+async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
+    let mut all = Purged::default();
+    for _ in 0..1000 {
+        let some = sure(fixture.store().purge(fixture.namespace().clone(), retention, LIMIT)).await;
+        all.locks += some.locks;
+        all.sessions += some.sessions;
+        all.waiters += some.waiters;
+        if !some.more {
+            return all;
+        }
+    }
+    panic!("a purge must come to an end");
+}
+
+/// A dead session goes when its time is over, and its places in line with it.
+pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture) {
+    let [dead, alive] = [fixture.opened().await.id, fixture.opened().await.id];
+    let locks = ["a", "b"].map(|key| fixture.lock(key));
+    let waits = locks.iter().flat_map(|lock| {
+        [dead, alive].map(|session| Wait { lock: lock.clone(), by: fixture.candidate(session, 1) })
+    });
+    sure(fixture.store().wait(waits.collect(), LIMIT)).await;
+    fixture.bury(dead).await;
+    let mut purged = Purged::default();
+    eventually("a dead session is purged", || {
+        let purged = &mut purged;
+        async move {
+            let some = purge(fixture, NOTHING).await;
+            purged.sessions += some.sessions;
+            purged.waiters += some.waiters;
+            (fixture.seen(dead).await == Sighting::Missing).then_some(())
+        }
+    })
+    .await;
+    assert_eq!((purged.sessions, purged.waiters), (1, 2), "what was removed must be counted");
+    for lock in locks {
+        let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
+        let line: Vec<_> = line.iter().map(|waiter| waiter.by.session).collect();
+        assert_eq!(line, [alive], "the living must keep their places");
+    }
+    assert!(matches!(fixture.seen(alive).await, Sighting::Alive(_)), "the living must stay");
+}
+
+/// Whoever died lately is kept, so that those who come late find it dead.
+pub async fn a_session_that_died_lately_is_kept(fixture: &Fixture) {
+    let dead = Sighting::Dead(fixture.bury(fixture.opened().await.id).await);
+    let session = dead.record().expect("it was just buried").id;
+    for retention in [Retention::default(), Retention { sessions: Duration::from_secs(3600), ..NOTHING }] {
+        assert_eq!(purge(fixture, retention).await, Purged::default());
+        assert_eq!(fixture.seen(session).await, dead);
+    }
+}
+
+/// As long as a lock names it, its death must be there to be seen.
+pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
+    let [holding, other] = [fixture.opened().await.id, fixture.opened().await.id];
+    let record = fixture.held(&fixture.lock("report"), holding, 1).await;
+    for session in [holding, other] {
+        fixture.bury(session).await;
+    }
+    eventually("the dead session that holds nothing is purged", || async {
+        purge(fixture, NOTHING).await;
+        (fixture.seen(other).await == Sighting::Missing).then_some(())
+    })
+    .await;
+    assert!(fixture.seen(holding).await.is_dead(), "a lock names it");
+    assert_eq!(fixture.record(&record.id).await, record);
+
+    fixture.freed(&record).await;
+    eventually("it is purged when no lock names it any more", || async {
+        purge(fixture, NOTHING).await;
+        (fixture.seen(holding).await == Sighting::Missing).then_some(())
+    })
+    .await;
+}
+
+/// However long ago it beat: nobody has declared it dead.
+pub async fn the_living_are_never_purged(fixture: &Fixture) {
+    let open = crate::store::Open { ttl: Duration::from_millis(1), ..fixture.opening() };
+    let silent = fixture.open(&open).await;
+    marker_is_purged(fixture).await;
+    assert_eq!(fixture.seen(open.session).await, silent);
+}
+
+/// A lock in somebody's hand stays, whoever that is; so does one whose term is young, however short
+/// the retention: the next term must be larger.
+pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
+    let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
+    let freed = fixture.freed(&fixture.held(&fixture.lock("free"), fixture.session(), 1).await).await;
+    marker_is_purged(fixture).await;
+    assert_eq!(fixture.record(&held.id).await, held, "it is held");
+    assert_eq!(fixture.record(&freed.id).await, freed, "its term is younger than a day");
+    let next = fixture.held(&freed.id, fixture.session(), 1).await;
+    assert!(next.term > freed.term);
+}
+
+/// Purges with no retention until a session that died just now is gone, so that everything before
+/// would be gone, too.
+async fn marker_is_purged(fixture: &Fixture) {
+    let marker = fixture.buried().await;
+    eventually("a dead session is purged", || async {
+        purge(fixture, NOTHING).await;
+        (fixture.seen(marker).await == Sighting::Missing).then_some(())
+    })
+    .await;
+}
+
+/// The dead of another namespace are not this one's to purge.
+pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
+    let neighbour = fixture.another();
+    let session = neighbour.opened().await.id;
+    sure(neighbour.store().wait(
+        vec![Wait { lock: neighbour.lock("report"), by: neighbour.candidate(session, 1) }],
+        LIMIT,
+    ))
+    .await;
+    let dead = Sighting::Dead(neighbour.bury(session).await);
+    marker_is_purged(fixture).await;
+    assert_eq!(neighbour.seen(session).await, dead);
+    let line = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;
+    assert_eq!(line.len(), 1);
+}
+
+/// The purge of an empty namespace finds nothing.
+pub async fn a_purge_of_nothing_removes_nothing(fixture: &Fixture) {
+    assert_eq!(purge(fixture, NOTHING).await, Purged::default());
+}

@@ -1,0 +1,167 @@
+//! The queue: first come, first served, and it decides nothing.
+
+use super::fixture::{Fixture, LIMIT, eventually, sure};
+use crate::{
+    model::{Candidate, LockId, StoreTime, Waiter},
+    store::{LockSeen, Wait},
+};
+
+async fn stand(fixture: &Fixture, lock: &LockId, by: &Candidate) {
+    let wait = Wait { lock: lock.clone(), by: by.clone() };
+    sure(fixture.store().wait(vec![wait], LIMIT)).await;
+}
+
+async fn leave(fixture: &Fixture, lock: &LockId, by: &Candidate) {
+    let place = (lock.clone(), by.session, by.wish);
+    sure(fixture.store().stop_waiting(vec![place], LIMIT)).await;
+}
+
+async fn line(fixture: &Fixture, lock: &LockId) -> Vec<Waiter> {
+    sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await
+}
+
+/// Since when it stands there.
+async fn since(fixture: &Fixture, lock: &LockId, by: &Candidate) -> Option<StoreTime> {
+    let line = line(fixture, lock).await;
+    line.iter().find(|waiter| waiter.by == *by).map(|waiter| waiter.since)
+}
+
+/// Stands in line so that the store's clock has gone on since the one before came.
+async fn stand_after(fixture: &Fixture, lock: &LockId, by: &Candidate, before: Option<&Candidate>) {
+    let before = match before {
+        Some(before) => since(fixture, lock, before).await,
+        None => None,
+    };
+    eventually("the store's clock goes on", || async {
+        stand(fixture, lock, by).await;
+        let came = since(fixture, lock, by).await;
+        if came <= before {
+            leave(fixture, lock, by).await;
+        }
+        (came > before).then_some(())
+    })
+    .await;
+}
+
+/// A line of that many, each after the one before.
+async fn line_of(fixture: &Fixture, lock: &LockId, many: u64) -> Vec<Candidate> {
+    let mut line: Vec<Candidate> = Vec::new();
+    for wish in 1..=many {
+        let by = fixture.talkative(fixture.session(), wish);
+        stand_after(fixture, lock, &by, line.last()).await;
+        line.push(by);
+    }
+    line
+}
+
+fn names(line: Vec<Waiter>) -> Vec<Candidate> {
+    line.into_iter().map(|waiter| waiter.by).collect()
+}
+
+/// Each with all it said, longest wait first.
+pub async fn waiters_stand_in_the_order_they_came(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    assert_eq!(line(fixture, &lock).await, [], "nobody waits for a lock nobody knows");
+    let came = line_of(fixture, &lock, 4).await;
+    let stand = line(fixture, &lock).await;
+    assert!(stand.iter().all(|waiter| waiter.lock == lock));
+    assert!(stand.is_sorted_by(|one, next| one.since < next.since), "longest wait first: {stand:?}");
+    assert_eq!(names(stand), came, "each must stand in line with all it said");
+}
+
+/// The first ones, not any.
+pub async fn only_so_many_waiters_are_read(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let came = line_of(fixture, &lock, 3).await;
+    for at_most in 1..=4 {
+        let first = sure(fixture.store().waiters(lock.clone(), at_most, LIMIT)).await;
+        assert_eq!(names(first), came[..at_most.min(3)], "the first {at_most} must be read");
+    }
+}
+
+/// Sent again, by a retry or out of impatience, it is the same place.
+pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let came = line_of(fixture, &lock, 3).await;
+    let before = line(fixture, &lock).await;
+    for by in &came {
+        stand(fixture, &lock, by).await;
+    }
+    let twice = vec![Wait { lock: lock.clone(), by: came[0].clone() }; 2];
+    sure(fixture.store().wait(twice, LIMIT)).await;
+    assert_eq!(line(fixture, &lock).await, before, "standing in line again must change nothing");
+}
+
+/// One wish is one place: a session that has two wishes for a lock stands there twice.
+pub async fn each_wish_of_a_session_has_its_place(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let [first, second] = [9, 3].map(|wish| fixture.candidate(session, wish));
+    stand(fixture, &lock, &first).await;
+    stand_after(fixture, &lock, &second, Some(&first)).await;
+    assert_eq!(names(line(fixture, &lock).await), [first.clone(), second.clone()]);
+    leave(fixture, &lock, &first).await;
+    assert_eq!(names(line(fixture, &lock).await), [second], "only the wish that left must leave");
+}
+
+/// Those who stand there leave, whether or not others named beside them do.
+pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let other = fixture.lock("other");
+    let came = line_of(fixture, &lock, 3).await;
+    stand(fixture, &other, &came[1]).await;
+    let nobody = fixture.candidate(fixture.session(), 1);
+    let wish = |wish| crate::model::Wish::new(wish);
+    let places = vec![
+        (lock.clone(), nobody.session, nobody.wish),
+        (fixture.lock("never waited for"), came[0].session, came[0].wish),
+        (lock.clone(), came[0].session, wish(77)),
+        (lock.clone(), came[1].session, came[1].wish),
+        (lock.clone(), nobody.session, came[2].wish),
+    ];
+    for _ in 0..2 {
+        sure(fixture.store().stop_waiting(places.clone(), LIMIT)).await;
+        let left = names(line(fixture, &lock).await);
+        assert_eq!(left, [came[0].clone(), came[2].clone()], "one of them stood there");
+    }
+    assert_eq!(names(line(fixture, &other).await), [came[1].clone()], "a place in another line stays");
+}
+
+/// Whoever left and comes again stands at the end.
+pub async fn whoever_comes_again_stands_at_the_end(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let came = line_of(fixture, &lock, 2).await;
+    leave(fixture, &lock, &came[0]).await;
+    stand_after(fixture, &lock, &came[0], Some(&came[1])).await;
+    assert_eq!(names(line(fixture, &lock).await), [came[1].clone(), came[0].clone()]);
+}
+
+/// In one call, for as many locks as an instance waits for.
+pub async fn a_batch_stands_in_many_lines(fixture: &Fixture) {
+    let locks: Vec<_> = (0..50).map(|number| fixture.lock(&format!("key {number}"))).collect();
+    let by = fixture.talkative(fixture.session(), 1);
+    let waits = locks.iter().map(|lock| Wait { lock: lock.clone(), by: by.clone() });
+    sure(fixture.store().wait(waits.collect(), LIMIT)).await;
+    for lock in &locks {
+        assert_eq!(names(line(fixture, lock).await), [by.clone()]);
+    }
+    let places = locks.iter().map(|lock| (lock.clone(), by.session, by.wish));
+    sure(fixture.store().stop_waiting(places.collect(), LIMIT)).await;
+    for lock in &locks {
+        assert_eq!(line(fixture, lock).await, []);
+    }
+}
+
+/// What waiters write does not touch the lock: neither its record, nor that it has none.
+pub async fn waiting_does_not_touch_the_lock(fixture: &Fixture) {
+    let [held, absent] = ["held", "absent"].map(|key| fixture.lock(key));
+    let record = fixture.taken(&held, &fixture.talkative(fixture.session(), 1)).await;
+    for lock in [&held, &absent] {
+        line_of(fixture, lock, 2).await;
+    }
+    assert_eq!(fixture.record(&held).await, record);
+    assert_eq!(fixture.look(&absent).await, LockSeen::Absent, "waiting must make no record");
+    let taker = fixture.candidate(fixture.session(), 1);
+    assert_eq!(fixture.taken(&absent, &taker).await.past, [], "a line decides nothing: a free lock is taken");
+    assert_eq!(line(fixture, &absent).await.len(), 2, "and the line stays as it was");
+}

@@ -1,0 +1,87 @@
+//! Values: set by the holder, under its term, and by nobody else.
+
+use super::fixture::{Fixture, value};
+use crate::{
+    model::{Candidate, LockRecord, Term, Value},
+    store::{LockSeen, SetAnswer, Then},
+};
+
+fn with_value(record: &LockRecord, value: Option<Value>) -> LockRecord {
+    let mut record = record.clone();
+    if let Some(held) = &mut record.holding {
+        held.by.value = value;
+    }
+    record
+}
+
+/// Set, set to nothing but bytes of length zero, cleared, set again: and nothing else changes.
+pub async fn the_holder_sets_and_clears_its_value(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = fixture.talkative(fixture.session(), 1);
+    let held = fixture.taken(&lock, &by).await;
+    for new in [Some(value(b"page 8")), Some(value(b"")), None, Some(value(&[0xff; Value::MAX_BYTES]))] {
+        let set = fixture.set(&lock, by.session, held.term, new.clone()).await;
+        assert_eq!(set, SetAnswer::Set);
+        let expected = with_value(&held, new);
+        assert_eq!(fixture.record(&lock).await, expected, "only the value must change");
+        assert_eq!(fixture.record(&lock).await, expected, "and stay through reads");
+    }
+}
+
+/// Sent twice, it is set once and says so twice.
+pub async fn a_value_set_again_is_set(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let held = fixture.held(&lock, session, 1).await;
+    for _ in 0..2 {
+        let set = fixture.set(&lock, session, held.term, Some(value(b"page 8"))).await;
+        assert_eq!(set, SetAnswer::Set, "a value that stands there already is set");
+    }
+}
+
+/// Neither another session, nor the same under another term, nor whoever held it before.
+pub async fn nobody_else_sets_a_value(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.held(&lock, session, 1).await;
+    let by = Candidate { value: Some(value(b"mine")), ..fixture.candidate(session, 2) };
+    let held = fixture.taken(&lock, &by).await;
+    let stranger = fixture.session();
+    let never = Term::new(held.term.get() + 1);
+    for (who, term) in [(stranger, held.term), (session, first.term), (session, never)] {
+        for new in [Some(value(b"theirs")), None] {
+            let set = fixture.set(&lock, who, term, new).await;
+            assert_eq!(set, SetAnswer::NotHeld, "another session, or another term");
+        }
+    }
+    assert_eq!(fixture.record(&lock).await, held, "values of others must change nothing");
+}
+
+/// A lock nobody holds, or that was never taken, has no value to set.
+pub async fn a_lock_nobody_holds_has_no_value(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let set = fixture.set(&lock, session, Term::new(1), Some(value(b"x"))).await;
+    assert_eq!(set, SetAnswer::NotHeld);
+    assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "setting a value must make no record");
+    let held = fixture.held(&lock, session, 1).await;
+    let freed = fixture.freed(&held).await;
+    let set = fixture.set(&lock, session, held.term, Some(value(b"x"))).await;
+    assert_eq!(set, SetAnswer::NotHeld, "it was released");
+    assert_eq!(fixture.record(&lock).await, freed);
+}
+
+/// The next holder starts with its own value, not with what was left behind.
+pub async fn a_value_goes_with_its_holder(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = Candidate { value: Some(value(b"mine")), ..fixture.candidate(fixture.session(), 1) };
+    let first = fixture.taken(&lock, &by).await;
+    fixture.freed(&first).await;
+    let second = fixture.held(&lock, fixture.session(), 1).await;
+    assert_eq!(second.holding.and_then(|held| held.by.value), None, "a new grant has its own value");
+    let third = Candidate { value: Some(value(b"third")), ..fixture.candidate(fixture.session(), 1) };
+    let session = fixture.record(&lock).await.holding.expect("it was just granted").by.session;
+    fixture.release(&lock, session, second.term, Then::HandTo(Box::new(third.clone()))).await;
+    let handed = fixture.record(&lock).await.holding.map(|held| held.by);
+    assert_eq!(handed, Some(third), "so has a hand-over");
+}

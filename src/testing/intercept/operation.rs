@@ -1,0 +1,104 @@
+use std::fmt;
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident, $sort:ident, $doing:literal;)+) => {
+        /// A method of [`Store`](crate::store::Store) that goes to the records.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Operation {
+            /// All of them, in the order of the contract.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// Whether it may change a record.
+            #[must_use]
+            pub const fn is_write(self) -> bool {
+                match self {
+                    $(Self::$name => operations!($sort),)+
+                }
+            }
+
+            /// What it does, as an error puts it: "memory could not ... ".
+            #[must_use]
+            pub const fn doing(self) -> &'static str {
+                match self {
+                    $(Self::$name => $doing,)+
+                }
+            }
+        }
+    };
+    (write) => { true };
+    (read) => { false };
+}
+
+operations! {
+    /// [`Store::open`](crate::store::Store::open).
+    Open, write, "open a session";
+    /// [`Store::beat`](crate::store::Store::beat).
+    Beat, write, "beat";
+    /// [`Store::observe`](crate::store::Store::observe).
+    Observe, read, "observe sessions";
+    /// [`Store::declare`](crate::store::Store::declare).
+    Declare, write, "declare a session dead";
+    /// [`Store::sessions`](crate::store::Store::sessions).
+    Sessions, read, "list sessions";
+    /// [`Store::take`](crate::store::Store::take).
+    Take, write, "take locks";
+    /// [`Store::release`](crate::store::Store::release).
+    Release, write, "release locks";
+    /// [`Store::wait`](crate::store::Store::wait).
+    Wait, write, "stand in line";
+    /// [`Store::stop_waiting`](crate::store::Store::stop_waiting).
+    StopWaiting, write, "leave the line";
+    /// [`Store::waiters`](crate::store::Store::waiters).
+    Waiters, read, "read the line";
+    /// [`Store::set_value`](crate::store::Store::set_value).
+    SetValue, write, "set a value";
+    /// [`Store::locks`](crate::store::Store::locks).
+    Locks, read, "read locks";
+    /// [`Store::list_locks`](crate::store::Store::list_locks).
+    ListLocks, read, "list locks";
+    /// [`Store::held_by`](crate::store::Store::held_by).
+    HeldBy, read, "list what a session holds";
+    /// [`Store::revoke`](crate::store::Store::revoke).
+    Revoke, write, "revoke a lock";
+    /// [`Store::claim`](crate::store::Store::claim).
+    Claim, write, "claim a tick";
+    /// [`Store::finish`](crate::store::Store::finish).
+    Finish, write, "finish a run";
+    /// [`Store::history`](crate::store::Store::history).
+    History, read, "read the history of a schedule";
+    /// [`Store::purge_runs`](crate::store::Store::purge_runs).
+    PurgeRuns, write, "purge runs";
+    /// [`Store::purge`](crate::store::Store::purge).
+    Purge, write, "purge records";
+}
+
+impl Operation {
+    /// Its place in [`ALL`](Self::ALL).
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.doing())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_the_place_among_all() {
+        for (place, operation) in Operation::ALL.iter().enumerate() {
+            assert_eq!(operation.index(), place);
+        }
+        assert_eq!(Operation::ALL.iter().filter(|operation| operation.is_write()).count(), 13);
+    }
+}
