@@ -110,6 +110,7 @@ pub(super) async fn client(uri: &str, options: &MongoOptions) -> Result<(Client,
         .or_else(|| parsed.default_database.clone())
         .unwrap_or_else(|| DATABASE.to_owned());
     force(&mut parsed);
+    parsed.command_event_handler.clone_from(&options.command_events);
     let client = Client::with_options(parsed).map_err(|error| {
         let problem = without_secrets(uri, &error.to_string());
         ConnectError::Store(StoreError::new(STORE, "connect", Applied::No, false, problem))

@@ -20,7 +20,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 pub use ::mongodb as driver;
 use futures::stream::BoxStream;
-use mongodb::{Client, Database};
+use mongodb::{
+    Client, Database,
+    event::{EventHandler, command::CommandEvent},
+};
 
 pub use connect::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
@@ -43,11 +46,18 @@ pub struct MongoOptions {
     prefix: String,
     hint_wait: Duration,
     create: bool,
+    command_events: Option<EventHandler<CommandEvent>>,
 }
 
 impl Default for MongoOptions {
     fn default() -> Self {
-        Self { database: None, prefix: String::new(), hint_wait: Duration::from_secs(10), create: true }
+        Self {
+            database: None,
+            prefix: String::new(),
+            hint_wait: Duration::from_secs(10),
+            create: true,
+            command_events: None,
+        }
     }
 }
 
@@ -85,6 +95,13 @@ impl MongoOptions {
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Who is told of every command the store's own client sends, and of its end. Default: nobody.
+    #[must_use]
+    pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
+        self.command_events = Some(handler);
         self
     }
 

@@ -1,6 +1,8 @@
 //! Batches: answered key by key, in order, each key a step of its own.
 
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
+
+use futures::FutureExt;
 
 use super::fixture::{Fixture, LIMIT, TTL, sure};
 use crate::{
@@ -173,7 +175,7 @@ pub async fn a_call_that_was_dropped_may_be_sent_again(fixture: &Fixture) {
 async fn drop_after<T>(polls: usize, call: crate::store::Answer<'_, T>) {
     let mut call = call;
     for _ in 0..polls {
-        if futures::poll!(&mut call).is_ready() {
+        if poll_fn(|context| Poll::Ready(call.poll_unpin(context))).await.is_ready() {
             return;
         }
         tokio::time::sleep(Duration::from_micros(200)).await;

@@ -156,7 +156,7 @@ pub async fn the_stores_clock_buries_a_session_that_agreed_and_is_overdue(fixtur
     let open = Open { ttl: ms, store_clock: Some(ms), ..fixture.opening() };
     let opened = fixture.open(&open).await;
     let opened = opened.record().expect("it was just opened");
-    let dead = eventually("an overdue session dies by the store's clock", || async {
+    let dead = eventually("an overdue session dies by the store's clock", async || {
         Some(fixture.declare(open.session, Ground::StoreClock).await).filter(Sighting::is_dead)
     })
     .await;

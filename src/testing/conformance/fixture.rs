@@ -216,7 +216,8 @@ impl Fixture {
 
     /// Declares a session dead on that ground, by "the watcher".
     pub async fn declare(&self, session: SessionId, ground: Ground) -> Sighting {
-        let declaration = Declaration { session, ground, by: holder("the watcher"), why: why("no beat seen") };
+        let declaration =
+            Declaration { session, ground, by: holder("the watcher"), why: why("no beat seen") };
         sure(self.store.declare(declaration, LIMIT)).await
     }
 
@@ -343,10 +344,10 @@ pub(super) fn value(bytes: &[u8]) -> Value {
 }
 
 /// All items of a listing, got page by page. `fetch` answers with the page after a cursor.
-pub(super) async fn all_pages<T, F>(at_most: usize, mut fetch: impl FnMut(Option<Cursor>) -> F) -> Vec<T>
-where
-    F: Future<Output = Page<T>>,
-{
+pub(super) async fn all_pages<T>(
+    at_most: usize,
+    mut fetch: impl AsyncFnMut(Option<Cursor>) -> Page<T>,
+) -> Vec<T> {
     let mut items = Vec::new();
     let mut after = None;
     for _ in 0..10_000 {
@@ -361,10 +362,7 @@ where
 }
 
 /// Tries until there is an answer, for as long as a busy server may need.
-pub(super) async fn eventually<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
+pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     for turn in 0..600_u64 {
         if let Some(answer) = attempt().await {
             return answer;

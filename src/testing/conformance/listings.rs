@@ -68,8 +68,8 @@ pub async fn locks_are_listed_page_by_page_by_kind_and_key(fixture: &Fixture) {
             .collect();
         for at_most in [1, 2, 3, 10, 100] {
             let (store, namespace) = (fixture.store(), fixture.namespace());
-            let listed = all_pages(at_most, |after| {
-                sure(store.list_locks(namespace.clone(), kind.clone(), after, at_most, LIMIT))
+            let listed = all_pages(at_most, async |after| {
+                sure(store.list_locks(namespace.clone(), kind.clone(), after, at_most, LIMIT)).await
             })
             .await;
             assert_eq!(listed, wanted, "pages of {at_most} of {kind:?} must list every lock once, in order");
@@ -113,7 +113,7 @@ pub async fn what_a_session_holds_is_listed_latest_first(fixture: &Fixture) {
     for at_most in [1, 2, 3, 24, 100] {
         let store = fixture.store();
         let mut listed =
-            all_pages(at_most, |after| sure(store.held_by(session, after, at_most, LIMIT))).await;
+            all_pages(at_most, async |after| sure(store.held_by(session, after, at_most, LIMIT)).await).await;
         let falling = listed.is_sorted_by(|one, next| one.term >= next.term);
         assert!(falling, "pages of {at_most} must list the latest term first: {listed:?}");
         listed.sort_by_key(|held| held.lock.clone());

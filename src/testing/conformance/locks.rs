@@ -202,12 +202,10 @@ async fn open_again(
     by: &Candidate,
     dead: &[crate::model::SessionId],
 ) -> LockRecord {
-    eventually("a closed lock opens", || async {
-        match fixture.take_over(lock, by, dead).await {
-            TakeAnswer::Taken(record) => Some(record),
-            TakeAnswer::Closed(_) => None,
-            other => panic!("a closed lock is closed until it is taken, not {other:?}"),
-        }
+    eventually("a closed lock opens", async || match fixture.take_over(lock, by, dead).await {
+        TakeAnswer::Taken(record) => Some(record),
+        TakeAnswer::Closed(_) => None,
+        other => panic!("a closed lock is closed until it is taken, not {other:?}"),
     })
     .await
 }
@@ -263,11 +261,9 @@ pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
 pub async fn a_release_of_a_lock_without_a_record_does_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let (session, term) = (fixture.session(), Term::new(1));
-    for then in [
-        Then::Free,
-        Then::ClosedFor(LONG),
-        Then::HandTo(Box::new(fixture.candidate(fixture.session(), 5))),
-    ] {
+    for then in
+        [Then::Free, Then::ClosedFor(LONG), Then::HandTo(Box::new(fixture.candidate(fixture.session(), 5)))]
+    {
         fixture.release(&lock, session, term, then.clone()).await;
         assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "{then:?} must make no record");
     }

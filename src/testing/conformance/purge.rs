@@ -33,14 +33,11 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
     sure(fixture.store().wait(waits.collect(), LIMIT)).await;
     fixture.bury(dead).await;
     let mut purged = Purged::default();
-    eventually("a dead session is purged", || {
-        let purged = &mut purged;
-        async move {
-            let some = purge(fixture, NOTHING).await;
-            purged.sessions += some.sessions;
-            purged.waiters += some.waiters;
-            (fixture.seen(dead).await == Sighting::Missing).then_some(())
-        }
+    eventually("a dead session is purged", async || {
+        let some = purge(fixture, NOTHING).await;
+        purged.sessions += some.sessions;
+        purged.waiters += some.waiters;
+        (fixture.seen(dead).await == Sighting::Missing).then_some(())
     })
     .await;
     assert_eq!((purged.sessions, purged.waiters), (1, 2), "what was removed must be counted");
@@ -69,7 +66,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     for session in [holding, other] {
         fixture.bury(session).await;
     }
-    eventually("the dead session that holds nothing is purged", || async {
+    eventually("the dead session that holds nothing is purged", async || {
         purge(fixture, NOTHING).await;
         (fixture.seen(other).await == Sighting::Missing).then_some(())
     })
@@ -78,7 +75,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     assert_eq!(fixture.record(&record.id).await, record);
 
     fixture.freed(&record).await;
-    eventually("it is purged when no lock names it any more", || async {
+    eventually("it is purged when no lock names it any more", async || {
         purge(fixture, NOTHING).await;
         (fixture.seen(holding).await == Sighting::Missing).then_some(())
     })
@@ -109,7 +106,7 @@ pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
 /// would be gone, too.
 async fn marker_is_purged(fixture: &Fixture) {
     let marker = fixture.buried().await;
-    eventually("a dead session is purged", || async {
+    eventually("a dead session is purged", async || {
         purge(fixture, NOTHING).await;
         (fixture.seen(marker).await == Sighting::Missing).then_some(())
     })
@@ -120,10 +117,11 @@ async fn marker_is_purged(fixture: &Fixture) {
 pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
     let neighbour = fixture.another();
     let session = neighbour.opened().await.id;
-    sure(neighbour.store().wait(
-        vec![Wait { lock: neighbour.lock("report"), by: neighbour.candidate(session, 1) }],
-        LIMIT,
-    ))
+    sure(
+        neighbour
+            .store()
+            .wait(vec![Wait { lock: neighbour.lock("report"), by: neighbour.candidate(session, 1) }], LIMIT),
+    )
     .await;
     let dead = Sighting::Dead(neighbour.bury(session).await);
     marker_is_purged(fixture).await;

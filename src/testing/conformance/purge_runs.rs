@@ -29,7 +29,7 @@ async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64
 
 /// Purges until that is left; what is to stay must stay throughout.
 async fn purge_down_to(fixture: &Fixture, schedule: &ScheduleId, keep: usize, expected: &[i64]) -> i64 {
-    eventually("runs that are old enough are purged", || async {
+    eventually("runs that are old enough are purged", async || {
         purge(fixture, schedule, Duration::ZERO, keep).await;
         let (instants, mark) = left(fixture, schedule).await;
         assert!(instants.starts_with(expected), "the latest {keep} must stay: {instants:?}");

@@ -32,7 +32,7 @@ async fn stand_after(fixture: &Fixture, lock: &LockId, by: &Candidate, before: O
         Some(before) => since(fixture, lock, before).await,
         None => None,
     };
-    eventually("the store's clock goes on", || async {
+    eventually("the store's clock goes on", async || {
         stand(fixture, lock, by).await;
         let came = since(fixture, lock, by).await;
         if came <= before {

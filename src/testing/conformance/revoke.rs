@@ -58,8 +58,11 @@ pub async fn hearing_names_lock_and_term(fixture: &Fixture) {
     let asked = request(&lock, first.term, "please");
     ask(fixture, session, &asked).await;
     let other_term = Term::new(first.term.get() + 1);
-    let heard =
-        vec![(lock.clone(), other_term), (fixture.lock("other"), first.term), (fixture.task("a", "report"), first.term)];
+    let heard = vec![
+        (lock.clone(), other_term),
+        (fixture.lock("other"), first.term),
+        (fixture.task("a", "report"), first.term),
+    ];
     let seen = fixture.send(&BeatWrite { heard, ..fixture.beat(session, 1) }).await;
     assert_eq!(requests(&seen), [asked], "what was not heard must stay");
 }

@@ -45,10 +45,8 @@ async fn end(fixture: &Fixture, finish: FinishRun) -> ClaimAnswer {
 
 pub(super) async fn all_runs(fixture: &Fixture, schedule: &ScheduleId, at_most: usize) -> Vec<RunRecord> {
     let store = fixture.store();
-    all_pages(at_most, async |after| {
-        sure(store.history(schedule.clone(), after, at_most, LIMIT)).await.page
-    })
-    .await
+    all_pages(at_most, async |after| sure(store.history(schedule.clone(), after, at_most, LIMIT)).await.page)
+        .await
 }
 
 /// The record says what the claim said, and has no end.
@@ -117,7 +115,8 @@ pub async fn a_claim_replaces_the_attempt_it_names(fixture: &Fixture) {
     let replaced = claimed(fixture, &second).await;
     assert_eq!((replaced.session, replaced.attempt, &replaced.finish), (second.session, 2, &None));
     assert_eq!(make(fixture, &second).await, ClaimAnswer::Yours(replaced.clone()), "sent again: the same");
-    for late in [&first, &Claim { instead_of: Some((Term::new(7), 1)), ..claim(&run, fixture.session(), 2) }] {
+    for late in [&first, &Claim { instead_of: Some((Term::new(7), 1)), ..claim(&run, fixture.session(), 2) }]
+    {
         let answer = make(fixture, late).await;
         assert_eq!(answer, ClaimAnswer::Others(replaced.clone()), "{late:?} came late");
     }

@@ -129,12 +129,8 @@ pub async fn a_beat_writes_its_number_and_nonce(fixture: &Fixture) {
         assert!(seen.bears(beat.nonce), "beat {number} after {} must count", before.beat);
         let record = alive(seen);
         assert!(record.beat_at >= before.beat_at, "beat times of one server must not go back");
-        let expected = SessionRecord {
-            beat: beat.beat,
-            nonce: beat.nonce,
-            beat_at: record.beat_at,
-            ..opened.clone()
-        };
+        let expected =
+            SessionRecord { beat: beat.beat, nonce: beat.nonce, beat_at: record.beat_at, ..opened.clone() };
         assert_eq!(record, expected, "a beat must change number, nonce and time, and nothing else");
         assert_eq!(fixture.seen(open.session).await, Sighting::Alive(record.clone()));
         before = record;
@@ -243,8 +239,8 @@ pub async fn sessions_are_listed_page_by_page_with_the_dead(fixture: &Fixture) {
     expected.sort_by_key(|record| record.id);
     for at_most in [1, 2, 3, 8, 100] {
         let store = fixture.store();
-        let listed = all_pages(at_most, |after| {
-            sure(store.sessions(fixture.namespace().clone(), after, at_most, LIMIT))
+        let listed = all_pages(at_most, async |after| {
+            sure(store.sessions(fixture.namespace().clone(), after, at_most, LIMIT)).await
         })
         .await;
         assert_eq!(listed, expected, "pages of {at_most} must list every session once, in order");

@@ -46,8 +46,7 @@ pub async fn the_term_rises_with_every_change_of_holder(fixture: &Fixture) {
 
     assert!(terms.is_sorted_by(|one, next| one < next), "terms must rise: {terms:?}");
     let ended: Vec<_> = record.past.iter().map(|past| past.how).collect();
-    let expected =
-        [Ended::Forced, Ended::Died, Ended::HandedOver, Ended::Superseded, Ended::Released];
+    let expected = [Ended::Forced, Ended::Died, Ended::HandedOver, Ended::Superseded, Ended::Released];
     assert_eq!(ended, expected, "past holders must come latest first, with how each ended");
     let held: Vec<_> = record.past.iter().rev().map(|past| past.term).collect();
     assert_eq!(held, terms[..5], "each past holder must be remembered with its term");

@@ -73,8 +73,8 @@ pub async fn any_text_is_a_key_of_its_own(fixture: &Fixture) {
     assert_eq!(seen, expected, "each key must be found under its own name");
     let store = fixture.store();
     for at_most in [1, 7, 100] {
-        let mut listed = all_pages(at_most, |after| {
-            sure(store.list_locks(fixture.namespace().clone(), None, after, at_most, LIMIT))
+        let mut listed = all_pages(at_most, async |after| {
+            sure(store.list_locks(fixture.namespace().clone(), None, after, at_most, LIMIT)).await
         })
         .await;
         listed.sort_by(|one, other| one.id.cmp(&other.id));

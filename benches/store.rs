@@ -1,0 +1,3 @@
+//! Figures of the MongoDB store.
+
+fn main() {}

@@ -1,0 +1,22 @@
+//! Every property of the contract, on a real server.
+
+use std::sync::Arc;
+
+use tenure::store::{
+    Store,
+    mongo::{MongoOptions, MongoStore},
+};
+
+use crate::support::mongod;
+
+/// Where the suite and the scripts run.
+pub(crate) async fn store() -> Arc<dyn Store> {
+    let uri = match std::env::var("TENURE_TEST_MONGODB_URI") {
+        Ok(uri) => uri,
+        Err(_) => mongod::shared_single().await.uri().to_owned(),
+    };
+    let options = MongoOptions::new().database("tenure-conformance");
+    Arc::new(MongoStore::connect(uri, options).await.expect("the server of the tests is up"))
+}
+
+tenure::conformance_tests!(store().await);

@@ -1,0 +1,49 @@
+//! The MongoDB store on real servers.
+//!
+//! `TENURE_TEST_MONGODB_URI` names a deployment for the conformance suite and the random scripts;
+//! without it, and for every test that hurts a server, deployments are started by `scripts/mongod`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use mongodb::bson::Document;
+use tenure::{
+    store::{Store, mongo::{MongoOptions, MongoStore}},
+    testing::conformance::Fixture,
+};
+
+/// A store in a database of its own, and the raw collections under it.
+struct Place {
+    store: MongoStore,
+    database: mongodb::Database,
+}
+
+impl Place {
+    async fn on(uri: &str) -> Self {
+        Self::with(uri, MongoOptions::new()).await
+    }
+
+    async fn with(uri: &str, options: MongoOptions) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test-{}-{number}", std::process::id());
+        let store = MongoStore::connect(uri, options.database(&name)).await.expect("the server is up");
+        let client = mongodb::Client::with_uri_str(uri).await.expect("the script prints a valid URI");
+        Self { store, database: client.database(&name) }
+    }
+
+    fn fixture(&self) -> Fixture {
+        Fixture::new(Arc::new(self.store.clone()) as Arc<dyn Store>)
+    }
+
+    fn collection(&self, name: &str) -> mongodb::Collection<Document> {
+        self.database.collection(name)
+    }
+}

@@ -1,0 +1,55 @@
+use tenure::{
+    model::{Candidate, LockId, SessionId, StoreTime, Waiter, Wish},
+    store::Wait,
+};
+
+use super::{Check, Model, Once, ensure};
+
+/// A place in line.
+#[derive(Debug)]
+pub struct Place {
+    pub lock: LockId,
+    pub by: Candidate,
+    since: Once<StoreTime>,
+}
+
+impl Place {
+    fn is(&self, lock: &LockId, session: SessionId, wish: Wish) -> bool {
+        self.lock == *lock && self.by.session == session && self.by.wish == wish
+    }
+}
+
+impl Model {
+    pub fn wait(&mut self, wait: &Wait) {
+        let Wait { lock, by } = wait;
+        if !self.line.iter().any(|place| place.is(lock, by.session, by.wish)) {
+            self.line.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
+        }
+    }
+
+    pub fn stop_waiting(&mut self, (lock, session, wish): &(LockId, SessionId, Wish)) {
+        self.line.retain(|place| !place.is(lock, *session, *wish));
+    }
+
+    /// The whole line, or the first `at_most` of it.
+    pub fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &[Waiter]) -> Check {
+        let mut places: Vec<_> = self.line.iter_mut().filter(|place| place.lock == *lock).collect();
+        let length = places.len().min(at_most);
+        ensure!(seen.len() == length, "{length} must be read of the line, not {seen:?}");
+        let rising = seen.is_sorted_by(|one, next| one.since <= next.since);
+        ensure!(rising, "the longest wait must come first: {seen:?}");
+        for waiter in seen {
+            ensure!(waiter.lock == *lock, "a waiter for {lock}, not {waiter:?}");
+            let by = &waiter.by;
+            let place = places.iter().position(|place| place.is(lock, by.session, by.wish));
+            let Some(place) = place else { return Err(format!("nobody stands there twice: {waiter:?}")) };
+            let place = places.swap_remove(place);
+            ensure!(place.by == waiter.by, "it waits as {:?}, not as {waiter:?}", place.by);
+            place.since.meet("the beginning of a wait", &waiter.since)?;
+        }
+        let last = seen.last().map(|waiter| waiter.since);
+        let passed = places.iter().find(|place| place.since.get().copied() < last);
+        ensure!(passed.is_none() || last.is_none(), "{passed:?} waited longer and was passed over");
+        Ok(())
+    }
+}

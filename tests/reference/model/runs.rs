@@ -1,0 +1,112 @@
+use tenure::{
+    model::{Outcome, RunId, RunRecord, ScheduleId, StoreTime, Why},
+    store::{Claim, ClaimAnswer, FinishRun},
+};
+
+use super::{Check, Model, Once, ensure};
+
+/// The attempt on record of a tick.
+#[derive(Debug)]
+pub struct Attempt {
+    pub claim: Claim,
+    end: Option<(Outcome, Option<Why>)>,
+    started: Once<StoreTime>,
+    ended: Once<StoreTime>,
+}
+
+impl Attempt {
+    fn is(&self, session: tenure::model::SessionId, term: tenure::model::Term, attempt: u32) -> bool {
+        (self.claim.session, self.claim.term, self.claim.attempt) == (session, term, attempt)
+    }
+
+    fn meet(&mut self, seen: &RunRecord) -> Check {
+        let Claim { run, session, holder, term, attempt, .. } = &self.claim;
+        let expected = (run, session, holder, term, attempt);
+        let found = (&seen.id, &seen.session, &seen.holder, &seen.term, &seen.attempt);
+        ensure!(expected == found, "the run must be {expected:?}, and is {found:?}");
+        self.started.meet("the start of a run", &seen.started)?;
+        let end = seen.finish.as_ref().map(|finish| (finish.outcome, finish.error.clone()));
+        ensure!(self.end == end, "the run must have ended {:?}, not {end:?}", self.end);
+        match &seen.finish {
+            Some(finish) => self.ended.meet("the end of a run", &finish.at),
+            None => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, ours: bool, answer: &ClaimAnswer) -> Check {
+        match answer {
+            ClaimAnswer::Yours(record) if ours => self.meet(record),
+            ClaimAnswer::Others(record) if !ours => self.meet(record),
+            other => Err(format!("the attempt on record is {self:?} (ours: {ours}), not {other:?}")),
+        }
+    }
+}
+
+impl Model {
+    pub fn claim(&mut self, claim: &Claim, answer: &ClaimAnswer) -> Check {
+        let fresh = || Attempt {
+            claim: claim.clone(),
+            end: None,
+            started: Once::default(),
+            ended: Once::default(),
+        };
+        let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
+        let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
+        if replaces && !on_record.is(claim.session, claim.term, claim.attempt) {
+            *on_record = fresh();
+        }
+        on_record.answered(on_record.is(claim.session, claim.term, claim.attempt), answer)
+    }
+
+    pub fn finish(&mut self, finish: &FinishRun, answer: &ClaimAnswer) -> Check {
+        let FinishRun { run, session, term, attempt, outcome, error } = finish;
+        let Some(on_record) = self.ticks.get_mut(run) else {
+            ensure!(*answer == ClaimAnswer::Absent, "nobody claimed {run:?}, and it is {answer:?}");
+            return Ok(());
+        };
+        let ours = on_record.is(*session, *term, *attempt);
+        if ours && on_record.end.is_none() {
+            on_record.end = Some((*outcome, error.clone()));
+        }
+        on_record.answered(ours, answer)
+    }
+
+    fn runs_of(&self, schedule: &ScheduleId) -> Vec<RunId> {
+        self.ticks.keys().rev().filter(|run| run.schedule == *schedule).cloned().collect()
+    }
+
+    /// A whole history.
+    pub fn history(&mut self, schedule: &ScheduleId, seen: &[RunRecord], mark: Option<StoreTime>) -> Check {
+        let expected = self.runs_of(schedule);
+        let found: Vec<_> = seen.iter().map(|run| &run.id).collect();
+        ensure!(expected.iter().eq(found.iter().copied()), "the history has {expected:?}, not {found:?}");
+        for run in seen {
+            if let Some(attempt) = self.ticks.get_mut(&run.id) {
+                attempt.meet(run)?;
+            }
+        }
+        let expected = self.marks.get(schedule).copied();
+        ensure!(expected == mark, "the mark must be {expected:?}, and is {mark:?}");
+        Ok(())
+    }
+
+    /// The history after a purge: of those that were not to be kept, any may be gone.
+    pub fn purged_runs(
+        &mut self,
+        schedule: &ScheduleId,
+        may_purge: bool,
+        keep: usize,
+        seen: &[RunRecord],
+        mark: Option<StoreTime>,
+    ) -> Check {
+        let runs = self.runs_of(schedule);
+        for run in runs.iter().skip(if may_purge { keep } else { runs.len() }) {
+            if !seen.iter().any(|left| left.id == *run) {
+                self.ticks.remove(run);
+                let mark = self.marks.entry(schedule.clone()).or_insert(run.instant);
+                *mark = (*mark).max(run.instant);
+            }
+        }
+        self.history(schedule, seen, mark)
+    }
+}

@@ -1,0 +1,181 @@
+use tenure::{
+    model::{About, Beat, Death, Holder, Nonce, Request, SessionId, SessionRecord, Share, StoreTime, Why},
+    store::{BeatWrite, Declaration, Ground, Open, Sighting},
+};
+
+use super::{Check, Model, Once, ensure};
+
+/// A session, from its opening to its grave.
+#[derive(Debug)]
+pub struct Life {
+    /// As it was opened; nothing for a tombstone.
+    opening: Option<Open>,
+    pub shares: Vec<Share>,
+    pub requests: Vec<Request>,
+    /// The last beat that counted.
+    pub beat: Beat,
+    pub nonce: Nonce,
+    beat_at: Once<StoreTime>,
+    /// The clock's turns at that beat.
+    beat_turns: u64,
+    started: Once<StoreTime>,
+    death: Option<(Holder, Why)>,
+    /// How it was found when it was first found dead: so it stays.
+    grave: Once<SessionRecord>,
+}
+
+impl Life {
+    pub fn is_dead(&self) -> bool {
+        self.death.is_some()
+    }
+
+    fn expected(&self, id: SessionId, seen: &SessionRecord) -> Result<SessionRecord, String> {
+        let Some(open) = self.opening.as_ref() else {
+            // The tombstone's other fields are the store's to choose.
+            return Ok(seen.clone());
+        };
+        ensure!(open.session == id, "the model mixes up sessions");
+        let death = match (&self.death, &seen.death) {
+            (None, _) => None,
+            (Some((by, why)), seen) => {
+                let at = seen.as_ref().map_or(StoreTime::from_millis(0), |death| death.at);
+                Some(Death { at, by: by.clone(), why: why.clone() })
+            }
+        };
+        Ok(SessionRecord {
+            id,
+            about: open.about.clone(),
+            started: seen.started,
+            beat: self.beat,
+            nonce: self.nonce,
+            beat_at: seen.beat_at,
+            ttl: open.ttl,
+            death,
+            store_clock: open.store_clock,
+            shares: self.shares.clone(),
+            requests: self.requests.clone(),
+        })
+    }
+
+    /// Whether the record is that of this life.
+    pub fn meet(&mut self, id: SessionId, seen: &SessionRecord) -> Check {
+        let expected = self.expected(id, seen)?;
+        ensure!(expected == *seen, "session {id} must be {expected:?}, and is {seen:?}");
+        self.started.meet("the start of a session", &seen.started)?;
+        self.beat_at.meet("the time of a beat", &seen.beat_at)?;
+        if let Some((by, why)) = &self.death {
+            let death = seen.death.as_ref().map(|death| (&death.by, &death.why));
+            ensure!(death == Some((by, why)), "session {id} died by {by}, not {death:?}");
+            self.grave.meet("a dead session", seen)?;
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    pub fn sighting(&mut self, id: SessionId, seen: &Sighting) -> Check {
+        let Some(life) = self.lives.get_mut(&id) else {
+            ensure!(*seen == Sighting::Missing, "session {id} was never opened, and is {seen:?}");
+            return Ok(());
+        };
+        match seen {
+            Sighting::Alive(record) if !life.is_dead() => life.meet(id, record),
+            Sighting::Dead(record) if life.is_dead() => life.meet(id, record),
+            other => Err(format!("session {id} must be {life:?}, and is {other:?}")),
+        }
+    }
+
+    pub fn open(&mut self, open: &Open, answer: &Sighting) -> Check {
+        let turns = self.turns;
+        self.lives.entry(open.session).or_insert_with(|| Life {
+            opening: Some(open.clone()),
+            shares: open.shares.clone(),
+            requests: Vec::new(),
+            beat: Beat::new(0),
+            nonce: open.nonce,
+            beat_at: Once::default(),
+            beat_turns: turns,
+            started: Once::default(),
+            death: None,
+            grave: Once::default(),
+        });
+        self.sighting(open.session, answer)
+    }
+
+    pub fn beat(&mut self, write: &BeatWrite, answer: &Sighting) -> Check {
+        if let Some(life) = self.lives.get_mut(&write.session)
+            && !life.is_dead()
+            && write.beat > life.beat
+        {
+            (life.beat, life.nonce) = (write.beat, write.nonce);
+            (life.beat_at, life.beat_turns) = (Once::default(), self.turns);
+            if let Some(shares) = &write.shares {
+                life.shares.clone_from(shares);
+            }
+            for (lock, term) in &write.heard {
+                life.requests.retain(|request| !(request.lock == *lock && request.term == *term));
+            }
+        }
+        self.sighting(write.session, answer)
+    }
+
+    pub fn declare(&mut self, declaration: &Declaration, answer: &Sighting) -> Check {
+        let Declaration { session, ground, by, why } = declaration;
+        let death = Some((by.clone(), why.clone()));
+        match (self.lives.get_mut(session), ground) {
+            (None, Ground::Missing { namespace, holder, ttl }) => {
+                let Sighting::Dead(record) = answer else {
+                    return Err(format!("missing session {session} must get a tombstone, not {answer:?}"));
+                };
+                let About { namespace: found, holder: name, .. } = &record.about;
+                ensure!((found, name) == (namespace, holder), "a tombstone of another: {record:?}");
+                ensure!(record.ttl == *ttl && record.id == *session, "a tombstone of another: {record:?}");
+                ensure!(record.requests.is_empty() && record.shares.is_empty(), "a busy tombstone: {record:?}");
+                let life = Life {
+                    opening: None,
+                    shares: Vec::new(),
+                    requests: Vec::new(),
+                    beat: record.beat,
+                    nonce: record.nonce,
+                    beat_at: Once::default(),
+                    beat_turns: self.turns,
+                    started: Once::default(),
+                    death,
+                    grave: Once::default(),
+                };
+                self.lives.insert(*session, life);
+            }
+            (Some(life), ground) if !life.is_dead() => {
+                let consented = life.opening.as_ref().is_some_and(|open| open.store_clock.is_some());
+                let holds = match ground {
+                    Ground::Unbeaten { nonce } => *nonce == life.nonce,
+                    Ground::Closed | Ground::Operator => true,
+                    // Every ttl here is longer than a script takes, unless the clock is turned.
+                    Ground::StoreClock => {
+                        consented && life.beat_turns != self.turns && answer.is_dead()
+                    }
+                    _ => false,
+                };
+                if holds {
+                    life.death = death;
+                }
+            }
+            _ => {}
+        }
+        self.sighting(*session, answer)
+    }
+
+    /// After a purge that keeps nothing: whoever is gone was dead, and no lock names it.
+    pub fn purged_session(&mut self, id: SessionId, seen: &Sighting) -> Check {
+        if *seen != Sighting::Missing {
+            return self.sighting(id, seen);
+        }
+        let dead = self.lives.get(&id).is_some_and(Life::is_dead);
+        ensure!(dead, "session {id} was purged, and was not dead");
+        let named = self.locks.values().any(|lock| lock.holder().is_some_and(|by| by.session == id));
+        ensure!(!named, "session {id} was purged, and a lock names it");
+        self.lives.remove(&id);
+        self.line.retain(|place| place.by.session != id);
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! A TCP proxy in front of one node, to be put between a client and MongoDB.
+//!
+//! It takes messages apart, so that it can lose exactly the reply to the third
+//! `findAndModify`. A client must be told not to look past it: the URI of the
+//! proxy has `directConnection=true`.
+//!
+//! What is swallowed is gone for good, as is the message in it; a client that
+//! waits for it without a limit waits for ever, also after the mode is [`Mode::Pass`]
+//! again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use super::wire::Message;
+
+const BOUND: Duration = Duration::from_secs(20);
+
+/// What the proxy does with the messages that arrive from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Forwards all.
+    Pass,
+    /// Accepts connections and swallows what both sides send. Neither side sees the other close.
+    BlackHole,
+    /// Closes what is open and refuses connections, as a host does on which nothing listens.
+    Refuse,
+    /// Forwards each message so much later.
+    Delay { to_server: Duration, to_client: Duration },
+    /// Forwards to the server and swallows what it replies. The client does not see the server close.
+    RepliesLost,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    passed: BTreeMap<String, u64>,
+    dropped: BTreeMap<String, u64>,
+}
+
+/// What the tasks of a proxy share.
+#[derive(Debug)]
+struct State {
+    server: SocketAddr,
+    wanted: watch::Sender<Mode>,
+    applied: watch::Sender<Mode>,
+    counts: watch::Sender<Counts>,
+    /// How many more replies to drop, by command.
+    to_drop: Mutex<HashMap<String, u32>>,
+}
+
+/// A proxy in front of one node. Dropped, it closes all its connections.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: u16,
+    state: Arc<State>,
+    acceptor: JoinHandle<()>,
+    /// Bound, never listening: keeps the port while nothing listens on it.
+    _reserved: TcpSocket,
+}
+
+impl Proxy {
+    /// A proxy that passes all to the node on port `server`.
+    pub(crate) fn start(server: u16) -> Self {
+        let reserved = socket(0).expect("loopback has a free port");
+        let address = reserved.local_addr().expect("a bound socket has an address");
+        let listener = listen(address.port()).expect("the reserved port can be listened on");
+        let state = Arc::new(State {
+            server: loopback(server),
+            wanted: watch::Sender::new(Mode::Pass),
+            applied: watch::Sender::new(Mode::Pass),
+            counts: watch::Sender::default(),
+            to_drop: Mutex::default(),
+        });
+        let acceptor = tokio::spawn(accept(Arc::clone(&state), address.port(), listener));
+        Self { port: address.port(), state, acceptor, _reserved: reserved }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A URI that keeps a client on this proxy, whatever the node says of its set.
+    pub(crate) fn uri(&self) -> String {
+        format!("mongodb://127.0.0.1:{}/?directConnection=true", self.port)
+    }
+
+    /// Returns when the mode is in force.
+    pub(crate) async fn set_mode(&self, mode: Mode) {
+        self.state.wanted.send_replace(mode);
+        let mut applied = self.state.applied.subscribe();
+        let waited = timeout(BOUND, applied.wait_for(|now| *now == mode)).await;
+        assert!(waited.is_ok(), "the proxy is not in {mode:?} after {BOUND:?}");
+    }
+
+    /// Lets the next `times` commands of this name reach the server, swallows
+    /// its replies and closes the connection instead.
+    pub(crate) fn drop_replies(&self, command: &str, times: u32) {
+        self.state.to_drop().insert(command.to_owned(), times);
+    }
+
+    /// How many commands of this name were forwarded to the server.
+    pub(crate) fn passed(&self, command: &str) -> u64 {
+        self.state.counts.borrow().passed.get(command).copied().unwrap_or(0)
+    }
+
+    /// How many replies were dropped as [`Proxy::drop_replies`] asked for.
+    pub(crate) fn dropped(&self, command: &str) -> u64 {
+        self.state.counts.borrow().dropped.get(command).copied().unwrap_or(0)
+    }
+
+    /// Returns when at least `times` commands of this name were forwarded.
+    pub(crate) async fn until_passed(&self, command: &str, times: u64) {
+        let mut counts = self.state.counts.subscribe();
+        let waited = timeout(BOUND, counts.wait_for(|now| now.passed.get(command) >= Some(&times))).await;
+        assert!(waited.is_ok(), "{} of {times} {command} passed after {BOUND:?}", self.passed(command));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // The acceptor owns the tasks of the connections; they end with it.
+        self.acceptor.abort();
+    }
+}
+
+impl State {
+    fn mode(&self) -> Mode {
+        *self.wanted.borrow()
+    }
+
+    fn to_drop(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.to_drop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn takes_drop(&self, command: &str) -> bool {
+        let mut to_drop = self.to_drop();
+        let Some(left) = to_drop.get_mut(command).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        true
+    }
+
+    async fn until(&self, condition: impl FnMut(&Mode) -> bool) {
+        // Cannot fail: `self` holds the sender.
+        let _ = self.wanted.subscribe().wait_for(condition).await;
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+fn socket(port: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    // Lets one socket reserve the port while another listens on it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(loopback(port))?;
+    Ok(socket)
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    socket(port)?.listen(128)
+}
+
+async fn accept(state: Arc<State>, port: u16, listener: TcpListener) {
+    let mut listener = Some(listener);
+    let mut connections = JoinSet::new();
+    let mut wanted = state.wanted.subscribe();
+    loop {
+        let mode = *wanted.borrow_and_update();
+        if mode == Mode::Refuse {
+            listener = None;
+            connections.shutdown().await;
+        } else if listener.is_none() {
+            listener = Some(listen(port).expect("the reserved port can be listened on again"));
+        }
+        state.applied.send_replace(mode);
+        tokio::select! {
+            biased;
+            changed = wanted.changed() => changed.expect("the state holds the sender"),
+            Some(_) = connections.join_next() => {}
+            Some(client) = next(listener.as_ref()) => {
+                connections.spawn(connection(Arc::clone(&state), client));
+            }
+        }
+    }
+}
+
+async fn next(listener: Option<&TcpListener>) -> Option<TcpStream> {
+    let (client, _) = listener?.accept().await.ok()?;
+    Some(client)
+}
+
+async fn connection(state: Arc<State>, client: TcpStream) {
+    let server = TcpStream::connect(state.server).await;
+    let Ok(server) = server else {
+        return state.until(|mode| !matches!(mode, Mode::BlackHole | Mode::RepliesLost)).await;
+    };
+    // Without it small messages wait for the acknowledgement of the one before.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let unanswered = Mutex::default();
+    // Where one direction ends, dropping both ends the other.
+    tokio::select! {
+        () = requests(&state, from_client, to_server, &unanswered) => {}
+        () = replies(&state, from_server, to_client, &unanswered) => {}
+    }
+}
+
+/// The requests whose replies are to be dropped: id and command.
+type Unanswered = Mutex<HashMap<i32, String>>;
+
+async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
+    while let Ok(Some(message)) = Message::read(&mut from).await {
+        match state.mode() {
+            Mode::BlackHole => continue,
+            Mode::Delay { to_server, .. } => tokio::time::sleep(to_server).await,
+            Mode::Pass | Mode::Refuse | Mode::RepliesLost => {}
+        }
+        let name = message.command_name().unwrap_or("unknown").to_owned();
+        if state.takes_drop(&name) {
+            locked(unanswered).insert(message.request_id(), name.clone());
+        }
+        if to.write_all(message.bytes()).await.is_err() {
+            break;
+        }
+        state.counts.send_modify(|counts| *counts.passed.entry(name).or_default() += 1);
+    }
+    state.until(|mode| *mode != Mode::BlackHole).await;
+}
+
+async fn replies(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
+    while let Ok(Some(message)) = Message::read(&mut from).await {
+        let unanswered = locked(unanswered).remove(&message.response_to());
+        if let Some(name) = unanswered {
+            state.counts.send_modify(|counts| *counts.dropped.entry(name).or_default() += 1);
+            return;
+        }
+        match state.mode() {
+            Mode::BlackHole | Mode::RepliesLost => continue,
+            Mode::Delay { to_client, .. } => tokio::time::sleep(to_client).await,
+            Mode::Pass | Mode::Refuse => {}
+        }
+        if to.write_all(message.bytes()).await.is_err() {
+            break;
+        }
+    }
+    state.until(|mode| !matches!(mode, Mode::BlackHole | Mode::RepliesLost)).await;
+}
+
+fn locked(unanswered: &Unanswered) -> MutexGuard<'_, HashMap<i32, String>> {
+    unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+}
