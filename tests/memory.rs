@@ -1,5 +1,8 @@
+//! The memory store: the conformance suite, random scripts, and what only a clock that is turned by
+//! hand can show.
 #![cfg(feature = "testing")]
-//! The memory store: the conformance suite, and what only a clock turned by hand can show.
+
+mod reference;
 
 mod conformance {
     use std::sync::Arc;
@@ -7,4 +10,336 @@ mod conformance {
     use tenure::store::MemoryStore;
 
     tenure::conformance_tests!(Arc::new(MemoryStore::default()));
+}
+
+mod scripts {
+    use std::sync::Arc;
+
+    use tenure::{
+        store::{MemoryStore, Store},
+        testing::TestClock,
+    };
+
+    use super::reference::{
+        self,
+        mutants::{Mutant, Mutation},
+    };
+
+    const STEPS: usize = 10_000;
+
+    async fn turned_by_hand() -> reference::Ground {
+        let clock = Arc::new(TestClock::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+        (store, Some(clock))
+    }
+
+    async fn on_the_machines_clock() -> reference::Ground {
+        (Arc::new(MemoryStore::default()), None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_memory_store_answers_as_the_model_says() {
+        for seed in 0..8 {
+            reference::check(seed, STEPS, turned_by_hand).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_memory_store_answers_as_the_model_says_while_time_goes_on() {
+        reference::check(100, STEPS, on_the_machines_clock).await;
+    }
+
+    /// A model that does not notice these would notice nothing.
+    #[tokio::test(start_paused = true)]
+    async fn the_model_catches_every_mutant_within_a_script() {
+        let script = reference::script(1, STEPS);
+        for mutation in Mutation::ALL {
+            let clock = Arc::new(TestClock::new());
+            let mutant = Mutant::new(MemoryStore::new(clock.clone()), *mutation);
+            match reference::run_with(Arc::new(mutant), Some(clock), &script).await {
+                Ok(_) => panic!("the model did not notice {mutation:?}"),
+                Err(failure) => println!("{mutation:?} was noticed at step {}", failure.at),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "shrunk from")]
+    async fn a_script_that_fails_is_shrunk() {
+        let ground = async || -> reference::Ground {
+            let store = Mutant::new(MemoryStore::default(), Mutation::LaterDeclarationIsKept);
+            let store: Arc<dyn Store> = Arc::new(store);
+            (store, None)
+        };
+        reference::check(1, STEPS, ground).await;
+    }
+
+    /// A script that only ever meets the same few answers would prove little.
+    #[tokio::test(start_paused = true)]
+    async fn a_script_meets_every_answer_often() {
+        let script = reference::script(1, STEPS);
+        let (store, clock) = turned_by_hand().await;
+        let met = reference::run_with(store, clock, &script).await.unwrap();
+        for what in [
+            "open: Alive",
+            "open: Dead",
+            "beat: Alive",
+            "beat: Dead",
+            "beat: Missing",
+            "declare: Alive",
+            "declare: Dead",
+            "declare: Missing",
+            "take: Taken",
+            "take: Held",
+            "take: Closed",
+            "grant: Released",
+            "grant: HandedOver",
+            "grant: Died",
+            "grant: Superseded",
+            "grant: Forced",
+            "set value: Set",
+            "set value: NotHeld",
+            "revoke: Asked",
+            "revoke: Freed",
+            "revoke: NotHeld",
+            "claim: Yours",
+            "claim: Others",
+            "finish: Yours",
+            "finish: Others",
+            "finish: Absent",
+            "purge: lock",
+            "purge: session",
+            "purge: run",
+        ] {
+            let often = met.get(what).copied().unwrap_or_default();
+            assert!(often >= 10, "{what} was met {often} times only, in {met:#?}");
+        }
+    }
+}
+
+mod turned_by_hand {
+    use std::{sync::Arc, time::Duration};
+
+    use futures::StreamExt;
+    use tenure::{
+        Clock,
+        model::{Candidate, LockRecord, SessionId, Term},
+        store::{
+            Ground, Hint, LockSeen, MemoryStore, Open, Purged, Retention, SessionNews, Sighting, Store,
+            TERM_KEPT, TakeAnswer, Then,
+        },
+        testing::{
+            TestClock,
+            conformance::{Fixture, LIMIT},
+        },
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+    const MINUTE: Duration = Duration::from_mins(1);
+    const HOUR: Duration = Duration::from_hours(1);
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn turned() -> (Arc<TestClock>, Fixture) {
+        let clock = Arc::new(TestClock::new());
+        let store = MemoryStore::new(clock.clone());
+        (clock, Fixture::new(Arc::new(store)))
+    }
+
+    /// A lock that was released and is closed for a minute.
+    async fn closed_for_a_minute(fixture: &Fixture) -> LockRecord {
+        let lock = fixture.lock("report");
+        let session = fixture.session();
+        let held = fixture.held(&lock, session, 1).await;
+        fixture.release(&lock, session, held.term, Then::ClosedFor(MINUTE)).await;
+        fixture.record(&lock).await
+    }
+
+    async fn is_closed(fixture: &Fixture, lock: &LockRecord) -> bool {
+        let by = fixture.candidate(fixture.session(), 1);
+        match fixture.take(&lock.id, &by).await {
+            TakeAnswer::Closed(record) => record == *lock,
+            TakeAnswer::Taken(record) => {
+                assert!(record.term > lock.term);
+                false
+            }
+            other => panic!("a closed lock is closed or taken, not {other:?}"),
+        }
+    }
+
+    async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
+        fixture.store().purge(fixture.namespace().clone(), retention, LIMIT).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_lock_opens_when_its_time_is_over_and_not_before() {
+        let (clock, fixture) = turned();
+        let lock = closed_for_a_minute(&fixture).await;
+        clock.step_wall(MINUTE - MS);
+        assert!(is_closed(&fixture, &lock).await);
+        clock.step_wall(MS);
+        assert!(!is_closed(&fixture, &lock).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closing_is_not_believed_beyond_its_length_when_the_clock_jumps_back() {
+        for back in [MS, HOUR, 365 * DAY] {
+            let (clock, fixture) = turned();
+            let lock = closed_for_a_minute(&fixture).await;
+            clock.step_wall_back(back);
+            assert!(!is_closed(&fixture, &lock).await, "{back:?} back, another clock wrote it");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_delay_is_not_believed_beyond_its_length_either() {
+        let (clock, fixture) = turned();
+        let lock = fixture.lock("report");
+        let careful = Candidate { lock_delay: MINUTE, ..fixture.candidate(fixture.opened().await.id, 1) };
+        fixture.taken(&lock, &careful).await;
+        fixture.bury(careful.session).await;
+        let by = fixture.candidate(fixture.session(), 1);
+        let answer = fixture.take_over(&lock, &by, &[careful.session]).await;
+        assert!(matches!(answer, TakeAnswer::Closed(_)), "{answer:?}");
+        clock.step_wall_back(HOUR);
+        assert!(!is_closed(&fixture, &fixture.record(&lock).await).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_stores_clock_buries_after_ttl_and_skew_and_not_before() {
+        let (clock, fixture) = turned();
+        let open = Open { ttl: MINUTE, store_clock: Some(2 * MINUTE), ..fixture.opening() };
+        fixture.open(&open).await;
+        clock.step_wall(HOUR);
+        fixture.send(&fixture.beat(open.session, 1)).await;
+        clock.step_wall(3 * MINUTE);
+        let seen = fixture.declare(open.session, Ground::StoreClock).await;
+        assert!(!seen.is_dead(), "exactly ttl and skew after the beat it is not older than that");
+        clock.step_wall_back(HOUR);
+        let seen = fixture.declare(open.session, Ground::StoreClock).await;
+        assert!(!seen.is_dead(), "a beat that lies ahead is not old");
+        clock.step_wall(HOUR + MS);
+        assert!(fixture.declare(open.session, Ground::StoreClock).await.is_dead());
+    }
+
+    /// Released, taken from the dead, purged: whatever the clock does in between.
+    #[tokio::test(start_paused = true)]
+    async fn terms_rise_while_the_clock_jumps_back() {
+        let (clock, fixture) = turned();
+        let lock = fixture.lock("report");
+        let mut last = Term::new(0);
+        let mut rises = async |record: &LockRecord| {
+            assert!(record.term > last, "{} after {last}", record.term);
+            last = record.term;
+        };
+        let first = fixture.opened().await.id;
+        let record = fixture.held(&lock, first, 1).await;
+        rises(&record).await;
+        fixture.freed(&record).await;
+        clock.step_wall_back(HOUR);
+        rises(&fixture.held(&lock, first, 2).await).await;
+
+        fixture.bury(first).await;
+        clock.step_wall_back(HOUR);
+        let second = fixture.candidate(fixture.session(), 1);
+        let answer = fixture.take_over(&lock, &second, &[first]).await;
+        let record = answer.taken().expect("its holder is dead");
+        rises(record).await;
+
+        fixture.freed(record).await;
+        clock.step_wall(8 * DAY);
+        assert_eq!(purge(&fixture, Retention::default()).await.locks, 1);
+        assert_eq!(fixture.look(&lock).await, LockSeen::Absent);
+        clock.step_wall_back(TERM_KEPT);
+        rises(&fixture.held(&lock, fixture.session(), 1).await).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn locks_are_purged_when_they_have_been_free_for_the_retention_and_not_before() {
+        let (clock, fixture) = turned();
+        let [free, held] = ["free", "held"].map(|key| fixture.lock(key));
+        fixture.held(&held, fixture.session(), 1).await;
+        fixture.freed(&fixture.held(&free, fixture.session(), 1).await).await;
+        clock.step_wall(7 * DAY);
+        assert_eq!(purge(&fixture, Retention::default()).await, Purged::default());
+        clock.step_wall(MS);
+        assert_eq!(purge(&fixture, Retention::default()).await, Purged { locks: 1, ..Purged::default() });
+        assert_eq!(fixture.look(&free).await, LockSeen::Absent);
+        assert!(fixture.look(&held).await.found().is_some(), "held, however long");
+    }
+
+    /// A record that went would start again at the clock: below its last term.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_stays_while_the_clock_is_behind_its_term() {
+        let (clock, fixture) = turned();
+        let lock = fixture.lock("report");
+        let held = fixture.held(&lock, fixture.session(), 1).await;
+        clock.step_wall_back(10 * DAY);
+        fixture.freed(&held).await;
+        clock.step_wall(10 * DAY + TERM_KEPT);
+        assert_eq!(
+            purge(&fixture, Retention::default()).await.locks,
+            0,
+            "free for long, but of a young term"
+        );
+        clock.step_wall(MS);
+        assert_eq!(purge(&fixture, Retention::default()).await.locks, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_purged_a_day_after_they_died_and_not_before() {
+        let (clock, fixture) = turned();
+        let dead = fixture.buried().await;
+        let alive = fixture.opened().await;
+        clock.step_wall(DAY);
+        assert_eq!(purge(&fixture, Retention::default()).await, Purged::default());
+        clock.step_wall(MS);
+        assert_eq!(purge(&fixture, Retention::default()).await.sessions, 1);
+        assert_eq!(fixture.seen(dead).await, Sighting::Missing);
+        assert_eq!(fixture.seen(alive.id).await, Sighting::Alive(alive));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_store_follows_paused_time() {
+        let (clock, fixture) = turned();
+        let start = clock.now();
+        let lock = closed_for_a_minute(&fixture).await;
+        tokio::time::advance(MINUTE - MS).await;
+        assert!(is_closed(&fixture, &lock).await);
+        tokio::time::advance(MS).await;
+        assert!(!is_closed(&fixture, &lock).await);
+        assert_eq!(clock.now().since(start), MINUTE, "nothing the store does takes time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clones_are_one_store_and_stores_are_two() {
+        let store = MemoryStore::default();
+        let here = Fixture::new(Arc::new(store.clone()));
+        let mut hints = store.hints();
+        let lock = here.lock("report");
+        let record = here.held(&lock, here.session(), 1).await;
+        let seen = store.locks(vec![lock.clone()], LIMIT).await.unwrap();
+        assert_eq!(seen, [LockSeen::Found(record)]);
+        assert_eq!(hints.next().await, Some(Hint::Resync));
+        assert!(matches!(hints.next().await, Some(Hint::Lock { .. })));
+        let elsewhere = MemoryStore::default().locks(vec![lock], LIMIT).await.unwrap();
+        assert_eq!(elsewhere, [LockSeen::Absent]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_lags_behind_is_told_to_resync() {
+        let (_, fixture) = turned();
+        let mut hints = fixture.store().hints();
+        assert_eq!(hints.next().await, Some(Hint::Resync));
+        let mut last = SessionId::from_u128(0);
+        for _ in 0..10_000 {
+            last = fixture.opened().await.id;
+        }
+        assert_eq!(hints.next().await, Some(Hint::Resync), "some were lost, and it must be told so");
+        let newest = Hint::Session { session: last, news: SessionNews::Opened };
+        let mut heard = 0;
+        while hints.next().await.expect("the store is there") != newest {
+            heard += 1;
+        }
+        assert!(heard > 1000, "what is still there is heard: {heard}");
+    }
 }

@@ -66,7 +66,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// can undo what they say (R11); so do the reads, except [`waiters`](Self::waiters).
 /// [`release`](Self::release), [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide
 /// nothing and may be undone by a failure: nobody may conclude from their answer that somebody
-/// holds a lock.
+/// holds a lock. A write that decides something keeps everything that was answered before it, also
+/// if it changes nothing itself; until there is one, reads may not yet see a release.
 ///
 /// **Time.** The store has a clock; it is written into records for people to read. It decides two
 /// things only, and safety rests on neither: whether a key is still [closed](crate::model::Closed),

@@ -7,15 +7,20 @@
 mod support;
 
 mod conformance;
+mod round_trips;
+mod terms;
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-use mongodb::bson::Document;
+use mongodb::bson::{Document, doc};
 use tenure::{
-    store::{Store, mongo::{MongoOptions, MongoStore}},
+    store::{
+        Store,
+        mongo::{MongoOptions, MongoStore},
+    },
     testing::conformance::Fixture,
 };
 
@@ -41,6 +46,12 @@ impl Place {
 
     fn fixture(&self) -> Fixture {
         Fixture::new(Arc::new(self.store.clone()) as Arc<dyn Store>)
+    }
+
+    /// What the server's clock shows, in milliseconds since 1970.
+    async fn server_time(&self) -> i64 {
+        let hello = self.database.run_command(doc! { "hello": 1 }).await.expect("the server is up");
+        hello.get_datetime("localTime").expect("a hello tells the time").timestamp_millis()
     }
 
     fn collection(&self, name: &str) -> mongodb::Collection<Document> {

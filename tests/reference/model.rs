@@ -9,17 +9,20 @@ mod queue;
 mod runs;
 mod sessions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 use tenure::model::{LockId, RunId, ScheduleId, SessionId, StoreTime};
 
-pub use locks::{Grant, Lock};
-pub use queue::Place;
-pub use runs::Attempt;
-pub use sessions::Life;
+pub(crate) use locks::Lock;
+pub(crate) use queue::Place;
+pub(crate) use runs::Attempt;
+pub(crate) use sessions::Life;
 
 /// What the store did wrong, if it did.
-pub type Check = Result<(), String>;
+pub(crate) type Check = Result<(), String>;
 
 macro_rules! ensure {
     ($holds:expr, $($said:tt)+) => {
@@ -32,22 +35,45 @@ pub(crate) use ensure;
 
 /// What is known of one namespace.
 #[derive(Debug, Default)]
-pub struct Model {
-    pub lives: HashMap<SessionId, Life>,
-    pub locks: HashMap<LockId, Lock>,
+pub(crate) struct Model {
+    pub(crate) lives: HashMap<SessionId, Life>,
+    pub(crate) locks: HashMap<LockId, Lock>,
     /// In the order they came.
-    pub line: Vec<Place>,
-    pub ticks: BTreeMap<RunId, Attempt>,
-    pub marks: HashMap<ScheduleId, StoreTime>,
+    pub(crate) line: Vec<Place>,
+    pub(crate) ticks: BTreeMap<RunId, Attempt>,
+    pub(crate) marks: HashMap<ScheduleId, StoreTime>,
     /// How often the store's clock was turned: after that, nothing is known of what is over.
-    pub turns: u64,
+    pub(crate) turns: u64,
     /// How often it was turned ahead by more than a day.
-    pub weeks: u64,
+    pub(crate) weeks: u64,
+    /// What was met, and how often: answers by their names, ends of grants, what was purged.
+    pub(crate) met: BTreeMap<String, u64>,
+}
+
+impl Model {
+    /// Notes that an operation was answered so.
+    pub(crate) fn meet(&mut self, operation: &str, answer: &impl fmt::Debug) {
+        /// Takes the first word, and then no more.
+        struct Word(String);
+
+        impl fmt::Write for Word {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                let word: String = text.chars().take_while(|c| c.is_alphanumeric()).collect();
+                self.0 += &word;
+                if word.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
+            }
+        }
+
+        let mut word = Word(String::new());
+        // An error is the end of the word.
+        let _ = fmt::write(&mut word, format_args!("{answer:?}"));
+        *self.met.entry(format!("{operation}: {}", word.0)).or_default() += 1;
+    }
 }
 
 /// A thing the store chose (a time, mostly): taken as it comes first, and the same ever after.
 #[derive(Clone, Debug)]
-pub struct Once<T>(Option<T>);
+pub(crate) struct Once<T>(Option<T>);
 
 impl<T> Default for Once<T> {
     fn default() -> Self {
@@ -56,13 +82,13 @@ impl<T> Default for Once<T> {
 }
 
 impl<T: Clone + PartialEq + std::fmt::Debug> Once<T> {
-    pub fn meet(&mut self, what: &str, seen: &T) -> Check {
+    pub(crate) fn meet(&mut self, what: &str, seen: &T) -> Check {
         let known = self.0.get_or_insert_with(|| seen.clone());
         ensure!(known == seen, "{what} was {known:?}, and is {seen:?} now");
         Ok(())
     }
 
-    pub fn get(&self) -> Option<&T> {
+    pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_ref()
     }
 }

@@ -9,67 +9,67 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 
-pub const SESSIONS: usize = 4;
-pub const KEYS: usize = 5;
-pub const SCHEDULES: usize = 2;
+pub(crate) const SESSIONS: usize = 4;
+pub(crate) const KEYS: usize = 5;
+pub(crate) const SCHEDULES: usize = 2;
 
 /// A session: the one of that slot, or the one that had the slot before.
 #[derive(Clone, Copy, Debug)]
-pub struct Who {
-    pub slot: usize,
-    pub before: bool,
+pub(crate) struct Who {
+    pub(crate) slot: usize,
+    pub(crate) before: bool,
 }
 
 /// Whose name an operation bears that is the holder's to make.
 #[derive(Clone, Copy, Debug)]
-pub enum Caller {
+pub(crate) enum Caller {
     Holder,
     Other(Who),
 }
 
 /// A term of a lock, counted back from its last one.
 #[derive(Clone, Copy, Debug)]
-pub enum WhichTerm {
+pub(crate) enum WhichTerm {
     Last,
     Earlier(usize),
     NeverGiven,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    pub key: usize,
-    pub who: Who,
-    pub wish: u64,
-    pub says: u8,
-    pub delay: Span,
+pub(crate) struct Wanted {
+    pub(crate) key: usize,
+    pub(crate) who: Who,
+    pub(crate) wish: u64,
+    pub(crate) says: u8,
+    pub(crate) delay: Span,
 }
 
 /// A time that is over at once, perhaps, or never.
 #[derive(Clone, Copy, Debug)]
-pub enum Span {
+pub(crate) enum Span {
     None,
     Moment,
     Long,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Onward {
+pub(crate) enum Onward {
     Free,
     ClosedFor(Span),
     HandTo { who: Who, wish: u64, says: u8 },
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Giving {
-    pub key: usize,
-    pub caller: Caller,
-    pub term: WhichTerm,
-    pub onward: Onward,
-    pub note: bool,
+pub(crate) struct Giving {
+    pub(crate) key: usize,
+    pub(crate) caller: Caller,
+    pub(crate) term: WhichTerm,
+    pub(crate) onward: Onward,
+    pub(crate) note: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum OnGround {
+pub(crate) enum OnGround {
     Watched,
     OtherNonce,
     Missing,
@@ -79,7 +79,7 @@ pub enum OnGround {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Hears {
+pub(crate) enum Hears {
     Nothing,
     First,
     All,
@@ -87,14 +87,14 @@ pub enum Hears {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Instead {
+pub(crate) enum Instead {
     Nobody,
     TheOneOnRecord,
     Another,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Turn {
+pub(crate) enum Turn {
     Tick,
     HourAhead,
     HourBack,
@@ -102,32 +102,98 @@ pub enum Turn {
 }
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// The slot gets a session that was never opened.
     Restart(usize),
     /// The slot gets a key nobody ever took.
     Move(usize),
-    Open { who: Who, same_nonce: bool, consents: bool, shares: u8 },
-    Beat { who: Who, ahead: i64, same_nonce: bool, shares: Option<u8>, hears: Hears },
-    Declare { who: Who, ground: OnGround, says: u8 },
-    Take { wanted: Vec<Wanted>, name_the_dead: bool },
+    Open {
+        who: Who,
+        same_nonce: bool,
+        consents: bool,
+        shares: u8,
+    },
+    Beat {
+        who: Who,
+        ahead: i64,
+        same_nonce: bool,
+        shares: Option<u8>,
+        hears: Hears,
+    },
+    Declare {
+        who: Who,
+        ground: OnGround,
+        says: u8,
+    },
+    Take {
+        wanted: Vec<Wanted>,
+        name_the_dead: bool,
+    },
     Release(Vec<Giving>),
     Wait(Vec<Wanted>),
     StopWaiting(Vec<Wanted>),
-    SetValue { key: usize, caller: Caller, term: WhichTerm, says: Option<u8> },
-    Ask { key: usize, caller: Caller, term: WhichTerm, says: u8 },
-    Force { key: usize, term: WhichTerm, says: u8 },
-    Claim { schedule: usize, instant: i64, who: Who, term: u64, attempt: u32, instead: Instead },
-    Finish { schedule: usize, instant: i64, right: bool, outcome: u8, who: Who, attempt: u32 },
-    PurgeRuns { schedule: usize, old_only: bool, keep: usize },
-    Purge { old_only: bool },
+    SetValue {
+        key: usize,
+        caller: Caller,
+        term: WhichTerm,
+        says: Option<u8>,
+    },
+    Ask {
+        key: usize,
+        caller: Caller,
+        term: WhichTerm,
+        says: u8,
+    },
+    Force {
+        key: usize,
+        term: WhichTerm,
+        says: u8,
+    },
+    Claim {
+        schedule: usize,
+        instant: i64,
+        who: Who,
+        term: u64,
+        attempt: u32,
+        instead: Instead,
+    },
+    Finish {
+        schedule: usize,
+        instant: i64,
+        right: bool,
+        outcome: u8,
+        who: Who,
+        attempt: u32,
+    },
+    PurgeRuns {
+        schedule: usize,
+        old_only: bool,
+        keep: usize,
+    },
+    Purge {
+        old_only: bool,
+    },
     /// An operation of the last ones comes again, just as it was.
     Again(usize),
-    Waiters { key: usize, at_most: usize },
-    History { schedule: usize, at_most: usize },
-    ListLocks { kind_of: Option<usize>, at_most: usize },
-    HeldBy { who: Who, at_most: usize },
-    Sessions { at_most: usize },
+    Waiters {
+        key: usize,
+        at_most: usize,
+    },
+    History {
+        schedule: usize,
+        at_most: usize,
+    },
+    ListLocks {
+        kind_of: Option<usize>,
+        at_most: usize,
+    },
+    HeldBy {
+        who: Who,
+        at_most: usize,
+    },
+    Sessions {
+        at_most: usize,
+    },
     /// The store's clock is turned, where the test can turn it; elsewhere nothing happens.
     Clock(Turn),
 }
@@ -205,8 +271,8 @@ fn hears() -> impl Strategy<Value = Hears> {
 
 fn session_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => (0..SESSIONS).prop_map(Step::Restart),
-        8 => (who(), any::<bool>(), prop::bool::weighted(0.2), 0..4_u8).prop_map(
+        4 => (0..SESSIONS).prop_map(Step::Restart),
+        14 => (who(), any::<bool>(), prop::bool::weighted(0.2), 0..4_u8).prop_map(
             |(who, same_nonce, consents, shares)| Step::Open { who, same_nonce, consents, shares }
         ),
         16 => (who(), -2..=3_i64, prop::bool::weighted(0.2), prop::option::of(0..4_u8), hears()).prop_map(
@@ -278,7 +344,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The script of that seed.
-pub fn script(seed: u64, steps: usize) -> Vec<Step> {
+pub(crate) fn script(seed: u64, steps: usize) -> Vec<Step> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

@@ -67,6 +67,10 @@ impl MongoStore {
         ids: impl IntoIterator<Item = Bson>,
         limit: Duration,
     ) -> Outcome<Vec<Document>> {
+        let ids: Vec<_> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         self.find(collection, Find { filter: queries::by_ids(ids), ..Find::default() }, limit).await
     }
 }

@@ -73,6 +73,7 @@ pub async fn a_batch_of_a_thousand_is_taken_and_released(fixture: &Fixture) {
         then: Then::Free,
     });
     let released = sure(fixture.store().release(releases.collect(), LIMIT)).await;
+    fixture.settle().await;
     assert_eq!(released, vec![ReleaseAnswer::Released; locks.len()]);
     for (before, after) in answers.iter().zip(fixture.take_all(takes(&second), &[]).await) {
         let (before, after) = (before.taken(), after.taken());
@@ -105,6 +106,7 @@ pub async fn a_batch_of_releases_mixes_outcomes(fixture: &Fixture) {
     }
     for _ in 0..2 {
         let answers = sure(fixture.store().release(releases.clone(), LIMIT)).await;
+        fixture.settle().await;
         assert_eq!(answers, vec![ReleaseAnswer::Released; locks.len()]);
         let seen = sure(fixture.store().locks(locks.to_vec(), LIMIT)).await;
         let stands = |place: usize| match &seen[place] {

@@ -269,6 +269,14 @@ impl Fixture {
         let answers = sure(self.store.release(vec![release], LIMIT)).await;
         let expected = [crate::store::ReleaseAnswer::Released];
         assert_eq!(answers, expected, "a release of a record that is whole must answer `Released`");
+        self.settle().await;
+    }
+
+    /// Sees to it that reads from here on see every release that was answered: a write that decides
+    /// something keeps what was written before it, also if it changes nothing.
+    pub async fn settle(&self) {
+        let nobody = self.declare(self.session(), Ground::Closed).await;
+        assert_eq!(nobody, Sighting::Missing, "a session nobody opened is missing");
     }
 
     /// Releases a lock to nobody and answers with its record.

@@ -354,6 +354,7 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
         then: Then::HandTo(Box::new(fixture.candidate(fixture.session(), wish))),
     };
     sure(fixture.store().release(vec![hand_to(1), hand_to(2)], LIMIT)).await;
+    fixture.settle().await;
     let record = fixture.record(&again).await;
     assert_eq!(record.past.len(), 1, "of two hand-overs of one term one counts: {record:?}");
 }

@@ -87,6 +87,7 @@ pub async fn of_releases_that_race_one_counts(fixture: &Fixture) {
             async move { sure(store.release(vec![release], LIMIT)).await }
         })
         .await;
+        fixture.settle().await;
         let record = fixture.record(&lock).await;
         let ended: Vec<_> = record.past.iter().map(|past| past.how).collect();
         let expected = if record.holding.is_some() { Ended::HandedOver } else { Ended::Released };

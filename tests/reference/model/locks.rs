@@ -11,8 +11,8 @@ use crate::reference::runner::LONG;
 
 /// All that ever happened to a lock.
 #[derive(Debug, Default)]
-pub struct Lock {
-    pub grants: Vec<Grant>,
+pub(crate) struct Lock {
+    pub(crate) grants: Vec<Grant>,
     /// How many of the grants the record has forgotten, because it was purged.
     forgotten: usize,
     closed: Option<Closing>,
@@ -21,10 +21,10 @@ pub struct Lock {
 }
 
 #[derive(Debug)]
-pub struct Grant {
-    pub by: Candidate,
+pub(crate) struct Grant {
+    pub(crate) by: Candidate,
     /// Nothing until it is read: a hand-over does not answer with it.
-    pub term: Option<Term>,
+    pub(crate) term: Option<Term>,
     since: Once<StoreTime>,
     end: Option<(Ended, Option<Why>)>,
     until: Once<StoreTime>,
@@ -42,16 +42,16 @@ impl Lock {
         self.grants.last_mut().filter(|grant| grant.end.is_none())
     }
 
-    pub fn holder(&self) -> Option<&Candidate> {
+    pub(crate) fn holder(&self) -> Option<&Candidate> {
         self.grants.last().filter(|grant| grant.end.is_none()).map(|grant| &grant.by)
     }
 
     /// Its last term.
-    pub fn term(&self) -> Option<Term> {
+    pub(crate) fn term(&self) -> Option<Term> {
         self.grants.last().and_then(|grant| grant.term)
     }
 
-    pub fn is_held(&self, session: SessionId, term: Term) -> bool {
+    pub(crate) fn is_held(&self, session: SessionId, term: Term) -> bool {
         self.holder().is_some_and(|by| by.session == session) && self.term() == Some(term)
     }
 
@@ -68,6 +68,10 @@ impl Lock {
 
     fn close(&mut self, length: std::time::Duration, turns: u64) {
         self.closed = Some(Closing { length, until: Once::default(), turns });
+    }
+
+    fn ends(&self) -> impl Iterator<Item = Ended> {
+        self.grants.iter().filter_map(|grant| grant.end.as_ref().map(|(how, _)| *how))
     }
 
     fn has_record(&self) -> bool {
@@ -121,7 +125,13 @@ impl Lock {
 }
 
 impl Model {
-    pub fn lock_seen(&mut self, id: &LockId, seen: &LockSeen) -> Check {
+    /// How the grants ended, each kind counted.
+    pub(crate) fn meet_ends(&mut self) {
+        let ended: Vec<_> = self.locks.values().flat_map(Lock::ends).collect();
+        ended.iter().for_each(|how| self.meet("grant", how));
+    }
+
+    pub(crate) fn lock_seen(&mut self, id: &LockId, seen: &LockSeen) -> Check {
         let lock = self.locks.entry(id.clone()).or_default();
         match seen {
             LockSeen::Found(record) => lock.meet(id, record),
@@ -134,7 +144,7 @@ impl Model {
     }
 
     /// After a purge that keeps nothing: whatever is gone was free, and of a term of days ago.
-    pub fn purged_lock(&mut self, id: &LockId, seen: &LockSeen) -> Check {
+    pub(crate) fn purged_lock(&mut self, id: &LockId, seen: &LockSeen) -> Check {
         let weeks = self.weeks;
         let lock = self.locks.entry(id.clone()).or_default();
         if *seen == LockSeen::Absent && lock.has_record() {
@@ -142,11 +152,12 @@ impl Model {
             ensure!(lock.weeks < weeks, "{id} was purged, and its term is young");
             lock.forgotten = lock.grants.len();
             lock.closed = None;
+            *self.met.entry("purge: lock".to_owned()).or_default() += 1;
         }
         self.lock_seen(id, seen)
     }
 
-    pub fn take(&mut self, take: &Take, dead: &[SessionId], answer: &TakeAnswer) -> Check {
+    pub(crate) fn take(&mut self, take: &Take, dead: &[SessionId], answer: &TakeAnswer) -> Check {
         #[derive(Debug, PartialEq)]
         enum Is {
             Taken,
@@ -201,7 +212,7 @@ impl Model {
         lock.meet(id, record)
     }
 
-    pub fn release(&mut self, release: &Release) {
+    pub(crate) fn release(&mut self, release: &Release) {
         let Release { lock: id, session, term, note, then } = release;
         let (turns, weeks) = (self.turns, self.weeks);
         let lock = self.locks.entry(id.clone()).or_default();
@@ -221,7 +232,7 @@ impl Model {
         }
     }
 
-    pub fn set_value(&mut self, set: &SetValue, answer: &SetAnswer) -> Check {
+    pub(crate) fn set_value(&mut self, set: &SetValue, answer: &SetAnswer) -> Check {
         let lock = self.locks.entry(set.lock.clone()).or_default();
         let mut expected = SetAnswer::NotHeld;
         if lock.is_held(set.session, set.term)
@@ -234,7 +245,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn revoke(&mut self, revocation: &Revocation, answer: &RevokeAnswer) -> Check {
+    pub(crate) fn revoke(&mut self, revocation: &Revocation, answer: &RevokeAnswer) -> Check {
         match revocation {
             Revocation::Ask { session, request } => {
                 let lock = self.locks.entry(request.lock.clone()).or_default();
@@ -249,7 +260,8 @@ impl Model {
                     // at all is the store's to choose.
                     let may_ask = holds || *answer != RevokeAnswer::NotHeld;
                     if may_ask && !known && life.requests.len() >= MAX_REQUESTS {
-                        expected = RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS });
+                        expected =
+                            RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS });
                     } else if may_ask {
                         expected = RevokeAnswer::Asked;
                         if !known {
@@ -281,7 +293,7 @@ impl Model {
     }
 
     /// The audit of a session, all pages.
-    pub fn held_by(&self, session: SessionId, mut seen: Vec<Held>) -> Check {
+    pub(crate) fn held_by(&self, session: SessionId, mut seen: Vec<Held>) -> Check {
         let falling = seen.is_sorted_by(|one, next| one.term >= next.term);
         ensure!(falling, "the audit must list the latest term first: {seen:?}");
         let mut expected: Vec<_> = self
@@ -299,7 +311,7 @@ impl Model {
     }
 
     /// A listing of locks, all pages.
-    pub fn listed(&mut self, wanted: impl Fn(&LockId) -> bool, seen: &[LockRecord]) -> Check {
+    pub(crate) fn listed(&mut self, wanted: impl Fn(&LockId) -> bool, seen: &[LockRecord]) -> Check {
         let all = self.locks.iter().filter(|(id, lock)| wanted(id) && lock.has_record());
         let mut expected: Vec<_> = all.map(|(id, _)| id.clone()).collect();
         expected.sort_by_key(|id| (id.kind.to_string(), id.key.clone()));

@@ -7,9 +7,9 @@ use super::{Check, Model, Once, ensure};
 
 /// A place in line.
 #[derive(Debug)]
-pub struct Place {
-    pub lock: LockId,
-    pub by: Candidate,
+pub(crate) struct Place {
+    pub(crate) lock: LockId,
+    pub(crate) by: Candidate,
     since: Once<StoreTime>,
 }
 
@@ -20,19 +20,19 @@ impl Place {
 }
 
 impl Model {
-    pub fn wait(&mut self, wait: &Wait) {
+    pub(crate) fn wait(&mut self, wait: &Wait) {
         let Wait { lock, by } = wait;
         if !self.line.iter().any(|place| place.is(lock, by.session, by.wish)) {
             self.line.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
         }
     }
 
-    pub fn stop_waiting(&mut self, (lock, session, wish): &(LockId, SessionId, Wish)) {
+    pub(crate) fn stop_waiting(&mut self, (lock, session, wish): &(LockId, SessionId, Wish)) {
         self.line.retain(|place| !place.is(lock, *session, *wish));
     }
 
     /// The whole line, or the first `at_most` of it.
-    pub fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &[Waiter]) -> Check {
+    pub(crate) fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &[Waiter]) -> Check {
         let mut places: Vec<_> = self.line.iter_mut().filter(|place| place.lock == *lock).collect();
         let length = places.len().min(at_most);
         ensure!(seen.len() == length, "{length} must be read of the line, not {seen:?}");
@@ -47,9 +47,9 @@ impl Model {
             ensure!(place.by == waiter.by, "it waits as {:?}, not as {waiter:?}", place.by);
             place.since.meet("the beginning of a wait", &waiter.since)?;
         }
-        let last = seen.last().map(|waiter| waiter.since);
-        let passed = places.iter().find(|place| place.since.get().copied() < last);
-        ensure!(passed.is_none() || last.is_none(), "{passed:?} waited longer and was passed over");
+        let Some(last) = seen.last().map(|waiter| waiter.since) else { return Ok(()) };
+        let passed = places.iter().find(|place| place.since.get().is_some_and(|since| *since < last));
+        ensure!(passed.is_none(), "{passed:?} waited longer and was passed over");
         Ok(())
     }
 }

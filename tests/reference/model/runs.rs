@@ -7,8 +7,8 @@ use super::{Check, Model, Once, ensure};
 
 /// The attempt on record of a tick.
 #[derive(Debug)]
-pub struct Attempt {
-    pub claim: Claim,
+pub(crate) struct Attempt {
+    pub(crate) claim: Claim,
     end: Option<(Outcome, Option<Why>)>,
     started: Once<StoreTime>,
     ended: Once<StoreTime>,
@@ -43,13 +43,9 @@ impl Attempt {
 }
 
 impl Model {
-    pub fn claim(&mut self, claim: &Claim, answer: &ClaimAnswer) -> Check {
-        let fresh = || Attempt {
-            claim: claim.clone(),
-            end: None,
-            started: Once::default(),
-            ended: Once::default(),
-        };
+    pub(crate) fn claim(&mut self, claim: &Claim, answer: &ClaimAnswer) -> Check {
+        let fresh =
+            || Attempt { claim: claim.clone(), end: None, started: Once::default(), ended: Once::default() };
         let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
         let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
         if replaces && !on_record.is(claim.session, claim.term, claim.attempt) {
@@ -58,7 +54,7 @@ impl Model {
         on_record.answered(on_record.is(claim.session, claim.term, claim.attempt), answer)
     }
 
-    pub fn finish(&mut self, finish: &FinishRun, answer: &ClaimAnswer) -> Check {
+    pub(crate) fn finish(&mut self, finish: &FinishRun, answer: &ClaimAnswer) -> Check {
         let FinishRun { run, session, term, attempt, outcome, error } = finish;
         let Some(on_record) = self.ticks.get_mut(run) else {
             ensure!(*answer == ClaimAnswer::Absent, "nobody claimed {run:?}, and it is {answer:?}");
@@ -76,7 +72,12 @@ impl Model {
     }
 
     /// A whole history.
-    pub fn history(&mut self, schedule: &ScheduleId, seen: &[RunRecord], mark: Option<StoreTime>) -> Check {
+    pub(crate) fn history(
+        &mut self,
+        schedule: &ScheduleId,
+        seen: &[RunRecord],
+        mark: Option<StoreTime>,
+    ) -> Check {
         let expected = self.runs_of(schedule);
         let found: Vec<_> = seen.iter().map(|run| &run.id).collect();
         ensure!(expected.iter().eq(found.iter().copied()), "the history has {expected:?}, not {found:?}");
@@ -91,7 +92,7 @@ impl Model {
     }
 
     /// The history after a purge: of those that were not to be kept, any may be gone.
-    pub fn purged_runs(
+    pub(crate) fn purged_runs(
         &mut self,
         schedule: &ScheduleId,
         may_purge: bool,
@@ -103,6 +104,7 @@ impl Model {
         for run in runs.iter().skip(if may_purge { keep } else { runs.len() }) {
             if !seen.iter().any(|left| left.id == *run) {
                 self.ticks.remove(run);
+                *self.met.entry("purge: run".to_owned()).or_default() += 1;
                 let mark = self.marks.entry(schedule.clone()).or_insert(run.instant);
                 *mark = (*mark).max(run.instant);
             }

@@ -7,14 +7,14 @@ use super::{Check, Model, Once, ensure};
 
 /// A session, from its opening to its grave.
 #[derive(Debug)]
-pub struct Life {
+pub(crate) struct Life {
     /// As it was opened; nothing for a tombstone.
     opening: Option<Open>,
-    pub shares: Vec<Share>,
-    pub requests: Vec<Request>,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) requests: Vec<Request>,
     /// The last beat that counted.
-    pub beat: Beat,
-    pub nonce: Nonce,
+    pub(crate) beat: Beat,
+    pub(crate) nonce: Nonce,
     beat_at: Once<StoreTime>,
     /// The clock's turns at that beat.
     beat_turns: u64,
@@ -25,7 +25,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.death.is_some()
     }
 
@@ -58,7 +58,7 @@ impl Life {
     }
 
     /// Whether the record is that of this life.
-    pub fn meet(&mut self, id: SessionId, seen: &SessionRecord) -> Check {
+    pub(crate) fn meet(&mut self, id: SessionId, seen: &SessionRecord) -> Check {
         let expected = self.expected(id, seen)?;
         ensure!(expected == *seen, "session {id} must be {expected:?}, and is {seen:?}");
         self.started.meet("the start of a session", &seen.started)?;
@@ -73,7 +73,7 @@ impl Life {
 }
 
 impl Model {
-    pub fn sighting(&mut self, id: SessionId, seen: &Sighting) -> Check {
+    pub(crate) fn sighting(&mut self, id: SessionId, seen: &Sighting) -> Check {
         let Some(life) = self.lives.get_mut(&id) else {
             ensure!(*seen == Sighting::Missing, "session {id} was never opened, and is {seen:?}");
             return Ok(());
@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    pub fn open(&mut self, open: &Open, answer: &Sighting) -> Check {
+    pub(crate) fn open(&mut self, open: &Open, answer: &Sighting) -> Check {
         let turns = self.turns;
         self.lives.entry(open.session).or_insert_with(|| Life {
             opening: Some(open.clone()),
@@ -102,7 +102,7 @@ impl Model {
         self.sighting(open.session, answer)
     }
 
-    pub fn beat(&mut self, write: &BeatWrite, answer: &Sighting) -> Check {
+    pub(crate) fn beat(&mut self, write: &BeatWrite, answer: &Sighting) -> Check {
         if let Some(life) = self.lives.get_mut(&write.session)
             && !life.is_dead()
             && write.beat > life.beat
@@ -119,7 +119,7 @@ impl Model {
         self.sighting(write.session, answer)
     }
 
-    pub fn declare(&mut self, declaration: &Declaration, answer: &Sighting) -> Check {
+    pub(crate) fn declare(&mut self, declaration: &Declaration, answer: &Sighting) -> Check {
         let Declaration { session, ground, by, why } = declaration;
         let death = Some((by.clone(), why.clone()));
         match (self.lives.get_mut(session), ground) {
@@ -130,7 +130,10 @@ impl Model {
                 let About { namespace: found, holder: name, .. } = &record.about;
                 ensure!((found, name) == (namespace, holder), "a tombstone of another: {record:?}");
                 ensure!(record.ttl == *ttl && record.id == *session, "a tombstone of another: {record:?}");
-                ensure!(record.requests.is_empty() && record.shares.is_empty(), "a busy tombstone: {record:?}");
+                ensure!(
+                    record.requests.is_empty() && record.shares.is_empty(),
+                    "a busy tombstone: {record:?}"
+                );
                 let life = Life {
                     opening: None,
                     shares: Vec::new(),
@@ -151,9 +154,7 @@ impl Model {
                     Ground::Unbeaten { nonce } => *nonce == life.nonce,
                     Ground::Closed | Ground::Operator => true,
                     // Every ttl here is longer than a script takes, unless the clock is turned.
-                    Ground::StoreClock => {
-                        consented && life.beat_turns != self.turns && answer.is_dead()
-                    }
+                    Ground::StoreClock => consented && life.beat_turns != self.turns && answer.is_dead(),
                     _ => false,
                 };
                 if holds {
@@ -166,7 +167,7 @@ impl Model {
     }
 
     /// After a purge that keeps nothing: whoever is gone was dead, and no lock names it.
-    pub fn purged_session(&mut self, id: SessionId, seen: &Sighting) -> Check {
+    pub(crate) fn purged_session(&mut self, id: SessionId, seen: &Sighting) -> Check {
         if *seen != Sighting::Missing {
             return self.sighting(id, seen);
         }
@@ -175,6 +176,7 @@ impl Model {
         let named = self.locks.values().any(|lock| lock.holder().is_some_and(|by| by.session == id));
         ensure!(!named, "session {id} was purged, and a lock names it");
         self.lives.remove(&id);
+        *self.met.entry("purge: session".to_owned()).or_default() += 1;
         self.line.retain(|place| place.by.session != id);
         Ok(())
     }

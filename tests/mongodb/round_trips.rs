@@ -1,0 +1,346 @@
+//! How often the server is asked, and under which concerns: counted from the driver's own events.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mongodb::{
+    bson::{Bson, Document, doc},
+    event::{EventHandler, command::CommandEvent},
+};
+use tenure::{
+    model::{Kind, LockId, RunId, StoreTime, Term, Wish},
+    store::{
+        Claim, FinishRun, Release, ReleaseAnswer, Retention, Revocation, Store, Take, Then, Wait,
+        mongo::MongoOptions,
+    },
+    testing::conformance::{Fixture, LIMIT},
+};
+
+use crate::{Place, support::mongod};
+
+/// What was sent, and what failed.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    sent: Vec<Document>,
+    errors: Vec<String>,
+}
+
+impl Log {
+    fn options(&self) -> MongoOptions {
+        let log = self.clone();
+        MongoOptions::new().command_events(EventHandler::callback(move |event| log.note(event)))
+    }
+
+    fn note(&self, event: CommandEvent) {
+        let mut entries = self.0.lock().unwrap();
+        match event {
+            CommandEvent::Started(event) => entries.sent.push(event.command),
+            CommandEvent::Failed(event) => entries.errors.push(event.failure.to_string()),
+            CommandEvent::Succeeded(event) => {
+                for field in ["writeErrors", "writeConcernError"] {
+                    if let Some(error) = event.reply.get(field) {
+                        entries.errors.push(error.to_string());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What was sent since the last time, by the names of the commands.
+    fn take(&self) -> Vec<Document> {
+        std::mem::take(&mut self.0.lock().unwrap().sent)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.take().iter().map(name).collect()
+    }
+
+    fn errors(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().errors)
+    }
+}
+
+fn name(command: &Document) -> String {
+    command.keys().next().cloned().unwrap_or_default()
+}
+
+async fn counted(uri: &str) -> (Place, Log) {
+    let log = Log::default();
+    let place = Place::with(uri, log.options()).await;
+    log.take();
+    log.errors();
+    (place, log)
+}
+
+fn takes(fixture: &Fixture, session: tenure::model::SessionId, keys: usize, wishes: u64) -> Vec<Take> {
+    let take = |key: usize| Take {
+        lock: fixture.lock(&format!("key {key}")),
+        by: fixture.candidate(session, wishes + key as u64),
+    };
+    (0..keys).map(take).collect()
+}
+
+fn releases(taken: &[tenure::store::TakeAnswer]) -> Vec<Release> {
+    let release = |answer: &tenure::store::TakeAnswer| {
+        let record = answer.taken().expect("nobody else is here");
+        let session = record.holding.as_ref().expect("it was taken").by.session;
+        Release { lock: record.id.clone(), session, term: record.term, note: None, then: Then::Free }
+    };
+    taken.iter().map(release).collect()
+}
+
+#[tokio::test]
+async fn a_take_is_one_round_trip_won_or_lost() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    let record = fixture.held(&lock, fixture.session(), 1).await;
+    assert_eq!(log.names(), ["findAndModify"], "of a key nobody ever took");
+    let loser = fixture.candidate(fixture.session(), 1);
+    fixture.take(&lock, &loser).await;
+    assert_eq!(log.names(), ["findAndModify"], "of a key somebody holds");
+    let dead = record.holding.as_ref().unwrap().by.session;
+    assert!(fixture.take_over(&lock, &loser, &[dead]).await.taken().is_some());
+    assert_eq!(log.names(), ["findAndModify"], "of a key whose holder is dead");
+    let (store, limit) = (fixture.store(), LIMIT);
+    let release = Release {
+        lock: lock.clone(),
+        session: loser.session,
+        term: fixture.record(&lock).await.term,
+        note: None,
+        then: Then::Free,
+    };
+    log.take();
+    store.release(vec![release], limit).await.unwrap();
+    assert_eq!(log.names(), ["update"], "a release");
+}
+
+#[tokio::test]
+async fn a_thousand_keys_are_taken_in_two_round_trips_and_released_in_one() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let (first, second) = (fixture.session(), fixture.session());
+    let taken = fixture.take_all(takes(&fixture, first, 1000, 1), &[]).await;
+    assert_eq!(log.names(), ["aggregate", "update"], "fresh keys");
+
+    let lost = fixture.take_all(takes(&fixture, second, 1000, 1), &[]).await;
+    assert!(lost.iter().all(|answer| answer.taken().is_none()));
+    assert_eq!(log.names(), ["aggregate"], "held keys");
+
+    let over = fixture.take_all(takes(&fixture, second, 1000, 1), &[first]).await;
+    assert_eq!(log.names(), ["aggregate", "update"], "keys of a dead session");
+
+    let answers = fixture.store().release(releases(&over), LIMIT).await.unwrap();
+    assert_eq!(answers, vec![ReleaseAnswer::Released; 1000]);
+    assert_eq!(log.names(), ["update"], "the release of all");
+
+    let stale = fixture.store().release(releases(&taken), LIMIT).await.unwrap();
+    assert_eq!(stale, vec![ReleaseAnswer::Released; 1000]);
+    assert_eq!(log.names(), ["update", "find"], "the release of what is not held any more takes a look");
+    assert_eq!(log.errors(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_beat_is_one_round_trip_whatever_is_held() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let session = fixture.opened().await.id;
+    assert_eq!(log.names(), ["findAndModify"], "the opening");
+    for (number, keys) in [(1, 0), (2, 1), (3, 1000)] {
+        fixture.take_all(takes(&fixture, session, keys, 10_000 * number), &[]).await;
+        log.take();
+        let beat = fixture.beat(session, number);
+        assert!(fixture.send(&beat).await.bears(beat.nonce));
+        assert_eq!(log.names(), ["findAndModify"], "with {keys} keys");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_tasks_that_race_for_200_fresh_keys_200_win_and_no_error_is_seen() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = Arc::new(place.fixture());
+    let racers = (0..64).map(|racer| {
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move {
+            let session = fixture.session();
+            let mut won = 0;
+            for key in 0..200 {
+                // Each begins elsewhere, so that they meet everywhere.
+                let lock = fixture.lock(&format!("key {}", (key + racer * 3) % 200));
+                let answer = fixture.take(&lock, &fixture.candidate(session, key + 1)).await;
+                won += usize::from(answer.taken().is_some());
+            }
+            won
+        })
+    });
+    let won: usize = futures::future::join_all(racers).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!(won, 200);
+    assert_eq!(log.errors(), [""; 0]);
+    assert_eq!(log.names().len(), 64 * 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_that_race_for_fresh_keys_share_them_without_an_error() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = Arc::new(place.fixture());
+    let racers = (0..16).map(|_| {
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move {
+            let wanted = takes(&fixture, fixture.session(), 200, 1);
+            let answers = fixture.take_all(wanted, &[]).await;
+            answers.iter().filter(|answer| answer.taken().is_some()).count()
+        })
+    });
+    let won: usize = futures::future::join_all(racers).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!(won, 200);
+    assert_eq!(log.errors(), [""; 0]);
+}
+
+/// Every method once, as a program might call it.
+async fn use_everything(fixture: &Fixture) {
+    let (store, limit) = (Arc::clone(fixture.store()), LIMIT);
+    let mine = fixture.opened().await.id;
+    let beat = fixture.beat(mine, 1);
+    fixture.send(&beat).await;
+    store.observe(vec![mine], limit).await.unwrap();
+    store.sessions(fixture.namespace().clone(), None, 10, limit).await.unwrap();
+    let lock = fixture.lock("report");
+    let record = fixture.held(&lock, mine, 1).await;
+    let more = fixture.take_all(takes(fixture, mine, 10, 100), &[]).await;
+    store.release(releases(&more), limit).await.unwrap();
+    let by = fixture.candidate(fixture.session(), 1);
+    store.wait(vec![Wait { lock: lock.clone(), by: by.clone() }], limit).await.unwrap();
+    store.waiters(lock.clone(), 3, limit).await.unwrap();
+    store.stop_waiting(vec![(lock.clone(), by.session, by.wish)], limit).await.unwrap();
+    fixture.set(&lock, mine, record.term, None).await;
+    store.locks(vec![lock.clone()], limit).await.unwrap();
+    store.list_locks(fixture.namespace().clone(), Some(Kind::Lock), None, 10, limit).await.unwrap();
+    store.held_by(mine, None, 10, limit).await.unwrap();
+    let request = tenure::model::Request {
+        lock: lock.clone(),
+        term: record.term,
+        by: "operator".parse().unwrap(),
+        why: tenure::model::Why::new("maintenance").unwrap(),
+    };
+    store.revoke(Revocation::Ask { session: mine, request: request.clone() }, limit).await.unwrap();
+    store.revoke(Revocation::Force(request), limit).await.unwrap();
+    let schedule = fixture.schedule("nightly");
+    let run = RunId { schedule: schedule.clone(), instant: StoreTime::from_millis(1000) };
+    let (term, attempt) = (Term::new(1), 1);
+    let claim = Claim { run: run.clone(), session: mine, holder: by.holder, term, attempt, instead_of: None };
+    store.claim(claim, limit).await.unwrap();
+    let outcome = tenure::model::Outcome::Succeeded;
+    store.finish(FinishRun { run, session: mine, term, attempt, outcome, error: None }, limit).await.unwrap();
+    store.history(schedule.clone(), None, 10, limit).await.unwrap();
+    store.purge_runs(schedule, Duration::ZERO, 0, limit).await.unwrap();
+    fixture.bury(mine).await;
+    let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+    store.purge(fixture.namespace().clone(), now, limit).await.unwrap();
+}
+
+/// The commands whose answer may be undone by a failure, and that nobody concludes anything from.
+fn decides_nothing(command: &Document, collections: &[&str]) -> bool {
+    let collection = command.values().next().and_then(Bson::as_str).unwrap_or_default();
+    collections.contains(&collection)
+}
+
+#[tokio::test]
+async fn whatever_the_connection_string_says_every_command_carries_its_own_concerns_and_limit() {
+    let plain = mongod::shared_replica_set().await.uri();
+    for options in [
+        "",
+        "&w=1&readPreference=secondary&retryWrites=false",
+        "&w=0&journal=false&wtimeoutMS=1&readConcernLevel=local&readPreference=nearest&retryWrites=true&retryReads=true",
+    ] {
+        let uri = format!("{plain}{options}");
+        let (place, log) = counted(&uri).await;
+        use_everything(&place.fixture()).await;
+        let sent = log.take();
+        let mut seen = BTreeMap::new();
+        for command in &sent {
+            let name = name(command);
+            *seen.entry(name.clone()).or_insert(0) += 1;
+            let limit = command.get_i64("maxTimeMS").unwrap_or_default();
+            assert!(limit > 0, "{command} has no limit");
+            assert!(!command.contains_key("txnNumber"), "{command} is one the driver would repeat");
+            let preference =
+                command.get_document("$readPreference").map_or("primary", |it| it.get_str("mode").unwrap());
+            assert!(preference.starts_with("primary"), "{command}");
+            match name.as_str() {
+                "find" | "aggregate" => {
+                    let level = command.get_document("readConcern").unwrap().get_str("level").unwrap();
+                    // The line of waiters, and the look after a release that was not all ours.
+                    let expected = if decides_nothing(command, &["waiters"]) { "local" } else { "majority" };
+                    assert_eq!(level, expected, "{command}");
+                }
+                "findAndModify" | "update" | "delete" => {
+                    let concern = command.get_document("writeConcern").unwrap();
+                    let release = name == "update" && is_release(command);
+                    if decides_nothing(command, &["waiters"]) && name != "delete" || release {
+                        assert_eq!(concern.get("w"), Some(&Bson::Int32(1)), "{command}");
+                    } else if concern.get_str("w").is_ok() {
+                        assert_eq!(concern.get("w"), Some(&"majority".into()), "{command}");
+                        assert_eq!(concern.get("j"), Some(&true.into()), "{command}");
+                        assert!(concern.get_i64("wtimeout").unwrap() > 0, "{command}");
+                    } else {
+                        // A place in line that is given up.
+                        assert!(decides_nothing(command, &["waiters"]), "{command}");
+                    }
+                }
+                other => panic!("{other} was not expected: {command}"),
+            }
+        }
+        for command in ["find", "aggregate", "findAndModify", "update", "delete"] {
+            assert!(seen.contains_key(command), "{command} was sent, so that its concern was seen: {seen:?}");
+        }
+        assert_eq!(log.errors(), [""; 0], "{options}");
+    }
+}
+
+/// Whether all that a command changes is that somebody lets go.
+fn is_release(command: &Document) -> bool {
+    let releases = |statement: &Bson| {
+        let update =
+            statement.as_document().and_then(|statement| statement.get("u")).map(ToString::to_string);
+        update.is_some_and(|update| update.contains("\"released\""))
+    };
+    command.get_array("updates").unwrap().iter().all(releases)
+}
+
+#[tokio::test]
+async fn a_take_that_loses_leaves_no_trace_in_the_servers_log() {
+    let deployment = mongod::shared_single().await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    fixture.held(&lock, fixture.session(), 1).await;
+    let log = place.database.client().database("local").collection::<Document>("oplog.rs");
+    let ours = doc! { "ns": format!("{}.locks", place.database.name()) };
+    let before = log.count_documents(ours.clone()).await.unwrap();
+    assert!(before > 0, "the take that won is there");
+    for wish in 1..=20 {
+        fixture.take(&lock, &fixture.candidate(fixture.session(), wish)).await;
+    }
+    fixture.take_all(takes(&fixture, fixture.session(), 0, 1), &[]).await;
+    assert_eq!(log.count_documents(ours).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_empty_batch_asks_nobody() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let store = &place.store;
+    assert_eq!(store.take(vec![], vec![], LIMIT).await.unwrap(), vec![]);
+    assert_eq!(store.release(vec![], LIMIT).await.unwrap(), vec![]);
+    assert_eq!(store.locks(Vec::<LockId>::new(), LIMIT).await.unwrap(), vec![]);
+    assert_eq!(store.observe(vec![], LIMIT).await.unwrap(), vec![]);
+    store.wait(vec![], LIMIT).await.unwrap();
+    store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Wish)>::new(), LIMIT).await.unwrap();
+    assert_eq!(log.names(), [""; 0]);
+}

@@ -1,0 +1,505 @@
+//! Stores that break the contract in one way each: a model that does not notice is worth nothing.
+
+use std::time::Duration;
+
+use futures::{FutureExt, stream::BoxStream};
+use tenure::{
+    StoreError,
+    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
+    store::{
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held,
+        Hint, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
+    },
+    testing::conformance::LIMIT,
+};
+
+/// What a mutant does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutation {
+    // locks
+    TermNotRaised,
+    TakesFromTheLiving,
+    EqualWishGetsANewTerm,
+    EarlierWishTakes,
+    LaterWishIsIgnored,
+    LosingTakeTouchesTheRecord,
+    BatchAnswersOutOfOrder,
+    ReleaseIgnoresTerm,
+    ReleaseIgnoresSession,
+    ReleaseForgetsItsNote,
+    ClosingIsIgnored,
+    HandsOverToTheWrongWish,
+    HandOverForgetsTheValue,
+    HandOverFrees,
+    ValueIgnoresTerm,
+    ForceIgnoresTerm,
+    ReadsOutOfOrder,
+    ListingSkips,
+    AuditForgets,
+    // sessions
+    TwinOverwrites,
+    LateBeatCounts,
+    BeatInserts,
+    BeatForgetsShares,
+    HearsTooMuch,
+    DeclaresByAnyNonce,
+    DeclaresWithoutConsent,
+    BuriesTheLivingAsMissing,
+    LaterDeclarationIsKept,
+    DeadLive,
+    SightingsOutOfOrder,
+    // the queue
+    WaitingAgainLosesThePlace,
+    LeavingTakesOthersAlong,
+    NobodyLeaves,
+    // runs and upkeep
+    AnyClaimReplaces,
+    AnybodyFinishes,
+    PurgeForgetsToKeep,
+    PurgesTheYoung,
+}
+
+impl Mutation {
+    pub(crate) const ALL: &[Self] = &[
+        Self::TermNotRaised,
+        Self::TakesFromTheLiving,
+        Self::EqualWishGetsANewTerm,
+        Self::EarlierWishTakes,
+        Self::LaterWishIsIgnored,
+        Self::LosingTakeTouchesTheRecord,
+        Self::BatchAnswersOutOfOrder,
+        Self::ReleaseIgnoresTerm,
+        Self::ReleaseIgnoresSession,
+        Self::ReleaseForgetsItsNote,
+        Self::ClosingIsIgnored,
+        Self::HandsOverToTheWrongWish,
+        Self::HandOverForgetsTheValue,
+        Self::HandOverFrees,
+        Self::ValueIgnoresTerm,
+        Self::ForceIgnoresTerm,
+        Self::ReadsOutOfOrder,
+        Self::ListingSkips,
+        Self::AuditForgets,
+        Self::TwinOverwrites,
+        Self::LateBeatCounts,
+        Self::BeatInserts,
+        Self::BeatForgetsShares,
+        Self::HearsTooMuch,
+        Self::DeclaresByAnyNonce,
+        Self::DeclaresWithoutConsent,
+        Self::BuriesTheLivingAsMissing,
+        Self::LaterDeclarationIsKept,
+        Self::DeadLive,
+        Self::SightingsOutOfOrder,
+        Self::WaitingAgainLosesThePlace,
+        Self::LeavingTakesOthersAlong,
+        Self::NobodyLeaves,
+        Self::AnyClaimReplaces,
+        Self::AnybodyFinishes,
+        Self::PurgeForgetsToKeep,
+        Self::PurgesTheYoung,
+    ];
+}
+
+/// A memory store with one fault.
+#[derive(Debug)]
+pub(crate) struct Mutant {
+    store: MemoryStore,
+    mutation: Mutation,
+}
+
+impl Mutant {
+    pub(crate) fn new(store: MemoryStore, mutation: Mutation) -> Self {
+        Self { store, mutation }
+    }
+
+    fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == mutation
+    }
+
+    async fn lock(&self, id: &LockId) -> Result<Option<LockRecord>, StoreError> {
+        Ok(self.store.locks(vec![id.clone()], LIMIT).await?.remove(0).found())
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<SessionRecord>, StoreError> {
+        Ok(self.store.observe(vec![id], LIMIT).await?.remove(0).record().cloned())
+    }
+
+    /// Whether a lock is in a session's hand, and for which wish.
+    async fn held(&self, id: &LockId, session: SessionId) -> Result<Option<(LockRecord, Wish)>, StoreError> {
+        let record = self.lock(id).await?.filter(|record| record.is_held_by(session));
+        Ok(record
+            .and_then(|record| record.holding.as_ref().map(|held| held.by.wish).map(|wish| (record, wish))))
+    }
+
+    async fn free(&self, record: &LockRecord, session: SessionId) -> Result<(), StoreError> {
+        let (lock, term) = (record.id.clone(), record.term);
+        let release = Release { lock, session, term, note: None, then: Then::Free };
+        self.store.release(vec![release], LIMIT).await.map(drop)
+    }
+
+    async fn before_take(&self, take: &mut Take, dead: &mut Vec<SessionId>) -> Result<(), StoreError> {
+        let by = &mut take.by;
+        if self.is(Mutation::TakesFromTheLiving)
+            && let Some(held) = self.lock(&take.lock).await?.and_then(|record| record.holding)
+        {
+            dead.push(held.by.session);
+        }
+        if let Some((record, wish)) = self.held(&take.lock, by.session).await? {
+            let wrong = match self.mutation {
+                Mutation::EqualWishGetsANewTerm => wish == by.wish,
+                Mutation::EarlierWishTakes => wish > by.wish,
+                _ => false,
+            };
+            if wrong {
+                self.free(&record, by.session).await?;
+            }
+            if self.is(Mutation::LaterWishIsIgnored) {
+                by.wish = by.wish.min(wish);
+            }
+        }
+        Ok(())
+    }
+
+    async fn after_take(&self, answer: &mut TakeAnswer) -> Result<(), StoreError> {
+        match answer {
+            TakeAnswer::Taken(record) if self.is(Mutation::TermNotRaised) => {
+                record.term = record.past.first().map_or(record.term, |past| past.term);
+            }
+            TakeAnswer::Held(record) if self.is(Mutation::LosingTakeTouchesTheRecord) => {
+                let session = record.holding.as_ref().map(|held| held.by.session);
+                if let Some(session) = session {
+                    let (lock, term) = (record.id.clone(), record.term);
+                    self.store.set_value(SetValue { lock, session, term, value: None }, LIMIT).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn before_release(&self, release: &mut Release) -> Result<(), StoreError> {
+        if let Some(record) = self.lock(&release.lock).await? {
+            match (&record.holding, self.mutation) {
+                (Some(_), Mutation::ReleaseIgnoresTerm) => release.term = record.term,
+                (Some(held), Mutation::ReleaseIgnoresSession) => release.session = held.by.session,
+                _ => {}
+            }
+        }
+        match (&mut release.then, self.mutation) {
+            (_, Mutation::ReleaseForgetsItsNote) => release.note = None,
+            (Then::ClosedFor(_), Mutation::ClosingIsIgnored) | (Then::HandTo(_), Mutation::HandOverFrees) => {
+                release.then = Then::Free;
+            }
+            (Then::HandTo(next), Mutation::HandsOverToTheWrongWish) => {
+                next.wish = Wish::new(next.wish.get() + 1);
+            }
+            (Then::HandTo(next), Mutation::HandOverForgetsTheValue) => next.value = None,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn alive(sighting: Sighting) -> Sighting {
+    match sighting {
+        Sighting::Dead(record) => Sighting::Alive(SessionRecord { death: None, ..record }),
+        other => other,
+    }
+}
+
+impl Store for Mutant {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let answer = self.store.open(open.clone(), limit).await?;
+            Ok(match (answer, self.mutation) {
+                (Sighting::Alive(record), Mutation::TwinOverwrites) => {
+                    Sighting::Alive(SessionRecord { nonce: open.nonce, about: open.about, ..record })
+                }
+                (answer, Mutation::DeadLive) => alive(answer),
+                (answer, _) => answer,
+            })
+        }
+        .boxed()
+    }
+
+    fn beat(&self, mut beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let known = self.session(beat.session).await?;
+            match (self.mutation, &known) {
+                (Mutation::LateBeatCounts, Some(known)) if beat.beat < known.beat => {
+                    beat.beat = tenure::model::Beat::new(known.beat.get() + 1);
+                }
+                (Mutation::HearsTooMuch, Some(known)) if !beat.heard.is_empty() => {
+                    let all = known.requests.iter();
+                    beat.heard = all.map(|request| (request.lock.clone(), request.term)).collect();
+                }
+                (Mutation::BeatForgetsShares, Some(_)) if beat.shares.is_none() => {
+                    beat.shares = Some(Vec::new());
+                }
+                (Mutation::BeatInserts, None) => {
+                    let namespace = Namespace::new("inserted by a beat").expect("a short name");
+                    let holder = tenure::model::Holder::new("nobody").expect("a short name");
+                    let about = tenure::model::About {
+                        namespace,
+                        holder,
+                        host: String::new(),
+                        pid: 0,
+                        program: String::new(),
+                        plan_version: 0,
+                    };
+                    let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
+                    let open = Open { session, nonce, about, ttl, store_clock: None, shares: Vec::new() };
+                    self.store.open(open, limit).await?;
+                }
+                _ => {}
+            }
+            self.store.beat(beat, limit).await
+        }
+        .boxed()
+    }
+
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+        async move {
+            let mut seen = self.store.observe(sessions, limit).await?;
+            if self.is(Mutation::SightingsOutOfOrder) {
+                seen.reverse();
+            }
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn declare(&self, mut declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let known = self.session(declaration.session).await?.is_some();
+            let wrong = match (&declaration.ground, self.mutation) {
+                (Ground::Unbeaten { .. }, Mutation::DeclaresByAnyNonce)
+                | (Ground::StoreClock, Mutation::DeclaresWithoutConsent) => true,
+                (Ground::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => known,
+                _ => false,
+            };
+            if wrong {
+                declaration.ground = Ground::Operator;
+            }
+            let answer = self.store.declare(declaration.clone(), limit).await?;
+            Ok(match answer {
+                Sighting::Dead(mut record) if self.is(Mutation::LaterDeclarationIsKept) => {
+                    if let Some(death) = &mut record.death {
+                        (death.by, death.why) = (declaration.by, declaration.why);
+                    }
+                    Sighting::Dead(record)
+                }
+                answer => answer,
+            })
+        }
+        .boxed()
+    }
+
+    fn sessions(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<SessionRecord>> {
+        self.store.sessions(namespace, after, at_most, limit)
+    }
+
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        async move {
+            let mut answers = Vec::new();
+            for mut take in takes {
+                let mut dead = dead.clone();
+                self.before_take(&mut take, &mut dead).await?;
+                let mut answer = self.store.take(vec![take], dead, limit).await?.remove(0);
+                self.after_take(&mut answer).await?;
+                answers.push(answer);
+            }
+            if self.is(Mutation::BatchAnswersOutOfOrder) {
+                answers.reverse();
+            }
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        async move {
+            let mut answers = Vec::new();
+            for mut release in releases {
+                self.before_release(&mut release).await?;
+                answers.extend(self.store.release(vec![release], limit).await?);
+            }
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
+        async move {
+            if self.is(Mutation::WaitingAgainLosesThePlace) {
+                let places = waits.iter().map(|wait| (wait.lock.clone(), wait.by.session, wait.by.wish));
+                self.store.stop_waiting(places.collect(), limit).await?;
+            }
+            self.store.wait(waits, limit).await
+        }
+        .boxed()
+    }
+
+    fn stop_waiting(&self, mut waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+        async move {
+            match self.mutation {
+                Mutation::NobodyLeaves => waits.clear(),
+                Mutation::LeavingTakesOthersAlong => {
+                    for (lock, session, _) in waits.clone() {
+                        let line = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
+                        let same = line.into_iter().filter(|waiter| waiter.by.session == session);
+                        waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.wish)));
+                    }
+                }
+                _ => {}
+            }
+            self.store.stop_waiting(waits, limit).await
+        }
+        .boxed()
+    }
+
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>> {
+        self.store.waiters(lock, at_most, limit)
+    }
+
+    fn set_value(&self, mut set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
+        async move {
+            if self.is(Mutation::ValueIgnoresTerm)
+                && let Some((record, _)) = self.held(&set.lock, set.session).await?
+            {
+                set.term = record.term;
+            }
+            self.store.set_value(set, limit).await
+        }
+        .boxed()
+    }
+
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
+        async move {
+            let mut seen = self.store.locks(locks, limit).await?;
+            if self.is(Mutation::ReadsOutOfOrder) {
+                seen.reverse();
+            }
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn list_locks(
+        &self,
+        namespace: Namespace,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<LockRecord>> {
+        async move {
+            let first = after.is_none();
+            let mut page = self.store.list_locks(namespace, kind, after, at_most, limit).await?;
+            if self.is(Mutation::ListingSkips) && !first && !page.items.is_empty() {
+                page.items.remove(0);
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<Held>> {
+        async move {
+            let mut page = self.store.held_by(session, after, at_most, limit).await?;
+            if self.is(Mutation::AuditForgets) {
+                page.items.retain(|held| !matches!(held.lock.kind, Kind::Schedule));
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
+    fn revoke(&self, mut revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
+        async move {
+            if let Revocation::Force(request) = &mut revocation
+                && self.is(Mutation::ForceIgnoresTerm)
+                && let Some(record) = self.lock(&request.lock).await?
+            {
+                request.term = record.term;
+            }
+            self.store.revoke(revocation, limit).await
+        }
+        .boxed()
+    }
+
+    fn claim(&self, mut claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            if self.is(Mutation::AnyClaimReplaces) && claim.instead_of.is_some() {
+                let answer = self.store.claim(Claim { instead_of: None, ..claim.clone() }, limit).await?;
+                if let ClaimAnswer::Others(record) = answer {
+                    claim.instead_of = Some((record.term, record.attempt));
+                }
+            }
+            self.store.claim(claim, limit).await
+        }
+        .boxed()
+    }
+
+    fn finish(&self, mut finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            if self.is(Mutation::AnybodyFinishes)
+                && let ClaimAnswer::Others(record) = self.store.finish(finish.clone(), limit).await?
+            {
+                let (session, term, attempt) = (record.session, record.term, record.attempt);
+                finish = FinishRun { session, term, attempt, ..finish };
+            }
+            self.store.finish(finish, limit).await
+        }
+        .boxed()
+    }
+
+    fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        self.store.history(schedule, after, at_most, limit)
+    }
+
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        let keep = if self.is(Mutation::PurgeForgetsToKeep) { 0 } else { keep };
+        self.store.purge_runs(schedule, older_than, keep, limit)
+    }
+
+    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged> {
+        let nothing = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+        let retention = if self.is(Mutation::PurgesTheYoung) { nothing } else { retention };
+        self.store.purge(namespace, retention, limit)
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        self.store.hints()
+    }
+}
