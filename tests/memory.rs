@@ -135,9 +135,11 @@ mod turned_by_hand {
     };
 
     const MS: Duration = Duration::from_millis(1);
-    const MINUTE: Duration = Duration::from_mins(1);
-    const HOUR: Duration = Duration::from_hours(1);
-    const DAY: Duration = Duration::from_hours(24);
+    const MINUTE: Duration = Duration::from_secs(60);
+    /// A millisecond less than a minute.
+    const JUST_BEFORE: Duration = Duration::from_millis(59_999);
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(24 * 3600);
 
     fn turned() -> (Arc<TestClock>, Fixture) {
         let clock = Arc::new(TestClock::new());
@@ -167,14 +169,14 @@ mod turned_by_hand {
     }
 
     async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
-        fixture.store().purge(fixture.namespace().clone(), retention, LIMIT).await.unwrap()
+        fixture.store().purge(fixture.namespace().clone(), retention, LIMIT).await.expect("it never fails")
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_closed_lock_opens_when_its_time_is_over_and_not_before() {
         let (clock, fixture) = turned();
         let lock = closed_for_a_minute(&fixture).await;
-        clock.step_wall(MINUTE - MS);
+        clock.step_wall(JUST_BEFORE);
         assert!(is_closed(&fixture, &lock).await);
         clock.step_wall(MS);
         assert!(!is_closed(&fixture, &lock).await);
@@ -303,7 +305,7 @@ mod turned_by_hand {
         let (clock, fixture) = turned();
         let start = clock.now();
         let lock = closed_for_a_minute(&fixture).await;
-        tokio::time::advance(MINUTE - MS).await;
+        tokio::time::advance(JUST_BEFORE).await;
         assert!(is_closed(&fixture, &lock).await);
         tokio::time::advance(MS).await;
         assert!(!is_closed(&fixture, &lock).await);

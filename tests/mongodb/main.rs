@@ -3,11 +3,16 @@
 //! `TENURE_TEST_MONGODB_URI` names a deployment for the conformance suite and the random scripts;
 //! without it, and for every test that hurts a server, deployments are started by `scripts/mongod`.
 
+#[path = "../reference/mod.rs"]
+mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod conformance;
+mod damaged;
+mod hints;
 mod round_trips;
+mod scripts;
 mod terms;
 
 use std::sync::{

@@ -72,25 +72,33 @@ impl Op {
                 if answers.len() != takes.len() {
                     return Err(format!("{} takes were answered {answers:?}", takes.len()));
                 }
-                answers.iter().for_each(|answer| model.meet("take", answer));
+                for answer in &answers {
+                    model.meet("take", answer);
+                }
                 let mut all = takes.iter().zip(&answers);
                 all.try_for_each(|(take, answer)| model.take(take, &dead, answer))
             }
             Self::Release(releases) => {
                 let answers = came(store.release(releases.clone(), LIMIT).await)?;
                 settle(store).await?;
-                releases.iter().for_each(|release| model.release(release));
+                for release in &releases {
+                    model.release(release);
+                }
                 let expected = vec![ReleaseAnswer::Released; releases.len()];
                 if answers == expected { Ok(()) } else { Err(format!("releases were answered {answers:?}")) }
             }
             Self::Wait(waits) => {
                 came(store.wait(waits.clone(), LIMIT).await)?;
-                waits.iter().for_each(|wait| model.wait(wait));
+                for wait in &waits {
+                    model.wait(wait);
+                }
                 Ok(())
             }
             Self::StopWaiting(places) => {
                 came(store.stop_waiting(places.clone(), LIMIT).await)?;
-                places.iter().for_each(|place| model.stop_waiting(place));
+                for place in &places {
+                    model.stop_waiting(place);
+                }
                 Ok(())
             }
             Self::SetValue(set) => {

@@ -22,7 +22,7 @@ use tenure::{
 };
 
 use super::{
-    model::{Check, Model, ensure},
+    model::{Check, Life, Model, ensure},
     op::{Op, all_pages, all_runs, came},
     step::{
         Caller, Giving, Hears, Instead, KEYS, OnGround, Onward, SCHEDULES, SESSIONS, Span, Step, Turn,
@@ -31,11 +31,11 @@ use super::{
 };
 
 /// A time that is not over before the script is, unless the clock is turned by days.
-pub(crate) const LONG: Duration = Duration::from_hours(240);
-const HOUR: Duration = Duration::from_hours(1);
-const WEEK: Duration = Duration::from_hours(8 * 24);
+pub(crate) const LONG: Duration = Duration::from_secs(240 * 3600);
+const HOUR: Duration = Duration::from_secs(3600);
+const WEEK: Duration = Duration::from_secs(8 * 24 * 3600);
 /// Years: whatever is kept for so long is never purged.
-const YEARS: Duration = Duration::from_hours(24 * 10_000);
+const YEARS: Duration = Duration::from_secs(10_000 * 24 * 3600);
 
 pub(crate) struct Runner {
     store: Arc<dyn Store>,
@@ -153,6 +153,9 @@ impl Runner {
                 op.perform(&*self.store, &mut self.model, &place)
                     .await
                     .map_err(|why| format!("{op:?}: {why}"))?;
+                if matches!(op, Op::Release(_)) {
+                    self.fixture.settle().await;
+                }
                 self.look(Some(&op)).await.map_err(|why| format!("after {op:?}: {why}"))?;
                 self.sent.push_back(op);
                 if self.sent.len() > 20 {
@@ -351,7 +354,7 @@ impl Runner {
                 let mut dead: Vec<_> = self.sessions.iter().flatten().copied().collect();
                 dead.retain(|id| {
                     name_the_dead
-                        && self.model.lives.get(id).is_some_and(|life| life.is_dead())
+                        && self.model.lives.get(id).is_some_and(Life::is_dead)
                         && takes.iter().all(|take| take.by.session != *id)
                 });
                 Op::Take(takes, dead)
@@ -417,7 +420,14 @@ impl Runner {
         if same { known.clone() } else { fresh }
     }
 
-    fn beat(&self, session: SessionId, ahead: i64, same: bool, says: Option<u8>, hears: Hears) -> BeatWrite {
+    fn beat(
+        &self,
+        session: SessionId,
+        ahead: i64,
+        same: bool,
+        says: Option<u8>,
+        hearing: Hears,
+    ) -> BeatWrite {
         let life = self.model.lives.get(&session);
         let last = life.map_or(Beat::new(0), |life| life.beat);
         let fresh = self.fixture.beat(session, last.get().saturating_add_signed(ahead));
@@ -425,7 +435,7 @@ impl Runner {
         let nonce = life.filter(|_| same && ahead == 0).map_or(fresh.nonce, |life| life.nonce);
         let requests = life.map(|life| life.requests.clone()).unwrap_or_default();
         let about = |request: &Request| (request.lock.clone(), request.term);
-        let heard = match hears {
+        let heard = match hearing {
             Hears::Nothing => Vec::new(),
             Hears::First => requests.first().map(about).into_iter().collect(),
             Hears::All => requests.iter().map(about).collect(),
@@ -510,7 +520,7 @@ fn shares(says: u8) -> Vec<Share> {
         spread: SpreadName::new(format!("$spread.{number}")).expect("a short name"),
         cap: number.into(),
         weight: 1,
-        draining: says % 2 == 0,
+        draining: says.is_multiple_of(2),
         digest: u64::MAX - u64::from(says),
     };
     (0..says).map(share).collect()

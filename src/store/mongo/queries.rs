@@ -169,7 +169,8 @@ pub(super) fn by_ids(ids: impl IntoIterator<Item = Bson>) -> Document {
 // ----- parts of pipelines
 
 /// Whether this document is being inserted by this very command. An upsert's pipeline starts from
-/// the `_id` alone; a foreign document has something beside it.
+/// the `_id` alone; a foreign document has something beside it. (One that has nothing beside it
+/// says nothing, and nothing is lost with it.)
 fn is_new(id: impl Into<Bson>) -> Document {
     doc! { "$eq": ["$$ROOT", { "_id": literal(id) }] }
 }
@@ -201,6 +202,17 @@ fn is_sane_lock() -> Document {
         { "$or": [
             { "$eq": ["$session", null] },
             { "$and": [{ "$eq": [{ "$type": "$session" }, "string"] }, is_number("$wish"), is_number("$lock_delay")] },
+        ] },
+    ] }
+}
+
+fn is_sane_holder() -> Document {
+    doc! { "$or": [
+        { "$eq": ["$session", null] },
+        { "$and": [
+            { "$eq": [{ "$type": "$holder" }, "string"] },
+            { "$eq": [{ "$type": "$acquired_at" }, "date"] },
+            is_number("$ttl"),
         ] },
     ] }
 }
@@ -273,6 +285,8 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
         },
     ];
     if names_dead {
+        // The holder that goes is remembered, so it has to be one.
+        verdicts.push(doc! { "case": { "$not": is_sane_holder() }, "then": "keep" });
         verdicts.push(doc! {
             "case": { "$in": ["$session", literal(dead)] },
             "then": { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", Ended::Died.as_str()] },

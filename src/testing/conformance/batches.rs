@@ -72,9 +72,9 @@ pub async fn a_batch_of_a_thousand_is_taken_and_released(fixture: &Fixture) {
         note: None,
         then: Then::Free,
     });
-    let released = sure(fixture.store().release(releases.collect(), LIMIT)).await;
+    let said = sure(fixture.store().release(releases.collect(), LIMIT)).await;
     fixture.settle().await;
-    assert_eq!(released, vec![ReleaseAnswer::Released; locks.len()]);
+    assert_eq!(said, vec![ReleaseAnswer::Released; locks.len()]);
     for (before, after) in answers.iter().zip(fixture.take_all(takes(&second), &[]).await) {
         let (before, after) = (before.taken(), after.taken());
         let terms = before.zip(after).map(|(before, after)| (before.term, after.term));

@@ -338,8 +338,8 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
 
     let [one, two] = [1, 2].map(|_| fixture.candidate(fixture.session(), 1));
     let answers = fixture.take_all(vec![take(&others, one), take(&others, two)], &[]).await;
-    let taken: Vec<_> = answers.iter().filter_map(TakeAnswer::taken).collect();
-    assert_eq!(taken, [&fixture.record(&others).await], "of two sessions one gets the lock");
+    let won: Vec<_> = answers.iter().filter_map(TakeAnswer::taken).collect();
+    assert_eq!(won, [&fixture.record(&others).await], "of two sessions one gets the lock");
 
     let same = take(&again, fixture.candidate(session, 3));
     let answers = fixture.take_all(vec![same.clone(), same], &[]).await;

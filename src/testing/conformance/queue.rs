@@ -143,7 +143,8 @@ pub async fn a_batch_stands_in_many_lines(fixture: &Fixture) {
     let waits = locks.iter().map(|lock| Wait { lock: lock.clone(), by: by.clone() });
     sure(fixture.store().wait(waits.collect(), LIMIT)).await;
     for lock in &locks {
-        assert_eq!(names(line(fixture, lock).await), [by.clone()]);
+        let line = names(line(fixture, lock).await);
+        assert_eq!(line, std::slice::from_ref(&by), "it must stand in the line of {lock}");
     }
     let places = locks.iter().map(|lock| (lock.clone(), by.session, by.wish));
     sure(fixture.store().stop_waiting(places.collect(), LIMIT)).await;

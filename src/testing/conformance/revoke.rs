@@ -123,8 +123,8 @@ pub async fn requests_beyond_the_limit_are_refused_until_some_are_heard(fixture:
     let by = fixture.candidate(session, 1);
     let takes = locks.iter().map(|lock| crate::store::Take { lock: lock.clone(), by: by.clone() });
     let answers = fixture.take_all(takes.collect(), &[]).await;
-    let taken = answers.iter().filter_map(crate::store::TakeAnswer::taken);
-    let all: Vec<_> = taken.map(|record| request(&record.id, record.term, "please")).collect();
+    let held = answers.iter().filter_map(crate::store::TakeAnswer::taken);
+    let all: Vec<_> = held.map(|record| request(&record.id, record.term, "please")).collect();
     let (last, most) = all.split_last().expect("there are many");
     stream::iter(most)
         .map(|request| ask(fixture, session, request))

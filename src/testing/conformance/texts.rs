@@ -105,7 +105,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
         sure(fixture.store().wait(vec![Wait { lock: lock.clone(), by: second.clone() }], LIMIT)).await;
         let line = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
         let line: Vec<_> = line.into_iter().map(|waiter| waiter.by).collect();
-        assert_eq!(line, [second.clone()], "it must stand in line as was said");
+        assert_eq!(line, std::slice::from_ref(&second), "it must stand in line as was said");
         let release = crate::store::Release {
             lock: lock.clone(),
             session: first.session,

@@ -216,7 +216,7 @@ impl Chance {
     }
 }
 
-/// SplitMix64: enough for dice, and not worth a dependency.
+/// `SplitMix64`: enough for dice, and not worth a dependency.
 struct Dice(u64);
 
 impl Dice {

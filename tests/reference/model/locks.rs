@@ -128,7 +128,9 @@ impl Model {
     /// How the grants ended, each kind counted.
     pub(crate) fn meet_ends(&mut self) {
         let ended: Vec<_> = self.locks.values().flat_map(Lock::ends).collect();
-        ended.iter().for_each(|how| self.meet("grant", how));
+        for how in ended {
+            self.meet("grant", &how);
+        }
     }
 
     pub(crate) fn lock_seen(&mut self, id: &LockId, seen: &LockSeen) -> Check {
@@ -139,7 +141,7 @@ impl Model {
                 ensure!(!lock.has_record(), "{id} was taken once, and its record is gone");
                 Ok(())
             }
-            other => Err(format!("nobody damaged {id}, and it is {other:?}")),
+            other @ LockSeen::Refused(_) => Err(format!("nobody damaged {id}, and it is {other:?}")),
         }
     }
 

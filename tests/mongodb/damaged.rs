@@ -1,0 +1,394 @@
+//! Records that somebody else wrote, wrote by hand, or damaged: each is refused by itself, and
+//! nothing else stops.
+
+use std::time::Duration;
+
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use tenure::{
+    model::{LockId, Nonce, Outcome, RunId, StoreTime, Term},
+    store::{
+        Claim, ClaimAnswer, FinishRun, Ground, LockSeen, Refusal, Release, ReleaseAnswer, Retention, Revocation,
+        RevokeAnswer, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
+    },
+    testing::conformance::{Fixture, LIMIT},
+};
+
+use crate::{Place, support::mongod::shared_single};
+
+/// Changes to a document that make it one nobody may write.
+fn not_ours() -> Vec<(Document, &'static str)> {
+    vec![
+        (doc! { "$unset": { "v": 1 } }, "no layout version"),
+        (doc! { "$set": { "v": 99 } }, "layout version 99"),
+        (doc! { "$set": { "v": 2_i64 } }, "layout version 2"),
+        (doc! { "$set": { "v": "1" } }, "layout version \"1\""),
+        (doc! { "$set": { "v": null } }, "layout version null"),
+    ]
+}
+
+async fn change(place: &Place, collection: &str, id: Document, change: Document) -> Document {
+    let collection = place.collection(collection);
+    let changed = collection.update_one(id.clone(), change).await.unwrap();
+    assert_eq!(changed.matched_count, 1, "{id}");
+    collection.find_one(id).await.unwrap().unwrap()
+}
+
+fn lock_id(lock: &LockId) -> Document {
+    doc! { "_id.ns": lock.namespace.as_str(), "_id.key": lock.key.as_str() }
+}
+
+fn says(refusal: &Refusal, expected: &str) {
+    assert!(refusal.to_string().contains(expected), "{refusal} should tell of {expected}");
+}
+
+fn refused(answer: &TakeAnswer, expected: &str) {
+    match answer {
+        TakeAnswer::Refused(refusal) => says(refusal, expected),
+        other => panic!("should be refused for {expected}, was {other:?}"),
+    }
+}
+
+/// The lock and a healthy one beside it are taken, one by one and together; the healthy one is got.
+async fn only_this_lock_is_refused(fixture: &Fixture, lock: &LockId, dead: &[tenure::model::SessionId], expected: &str) {
+    let by = fixture.candidate(fixture.session(), 1);
+    refused(&fixture.take_over(lock, &by, dead).await, expected);
+    let healthy = fixture.lock(&format!("healthy beside {expected} {}", dead.len()));
+    let take = |lock: &LockId| Take { lock: lock.clone(), by: by.clone() };
+    let answers = fixture.take_all(vec![take(lock), take(&healthy)], dead).await;
+    refused(&answers[0], expected);
+    assert!(answers[1].taken().is_some(), "{:?}", answers[1]);
+    match fixture.look(lock).await {
+        LockSeen::Refused(refusal) => says(&refusal, expected),
+        other => panic!("a read should refuse it for {expected}, was {other:?}"),
+    }
+    let page = fixture
+        .store()
+        .list_locks(fixture.namespace().clone(), None, None, 1000, LIMIT)
+        .await
+        .unwrap();
+    assert!(page.refused.iter().any(|(_, refusal)| refusal.to_string().contains(expected)), "{page:?}");
+    assert!(page.items.iter().any(|record| record.id == healthy), "the healthy one is listed");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
+    let place = Place::on(shared_single().await.uri()).await;
+    for (damage, expected) in not_ours() {
+        let fixture = place.fixture();
+        let lock = fixture.lock("report");
+        let holder = fixture.session();
+        let record = fixture.held(&lock, holder, 5).await;
+        let before = change(&place, "locks", lock_id(&lock), damage).await;
+
+        only_this_lock_is_refused(&fixture, &lock, &[], expected).await;
+        only_this_lock_is_refused(&fixture, &lock, &[holder], expected).await;
+        refused(&fixture.take(&lock, &fixture.candidate(holder, 9)).await, expected);
+        let store = fixture.store();
+        let release =
+            Release { lock: lock.clone(), session: holder, term: record.term, note: None, then: Then::Free };
+        let healthy = fixture.held(&fixture.lock("another"), holder, 6).await;
+        let other = Release { lock: healthy.id.clone(), term: healthy.term, ..release.clone() };
+        let answers = store.release(vec![release, other], LIMIT).await.unwrap();
+        assert!(matches!(&answers[..], [ReleaseAnswer::Refused(_), ReleaseAnswer::Released]), "{answers:?}");
+        let set = SetValue { lock: lock.clone(), session: holder, term: record.term, value: None };
+        assert!(matches!(store.set_value(set, LIMIT).await.unwrap(), SetAnswer::Refused(_)));
+        let force = Revocation::Force(request(&lock, record.term));
+        assert!(matches!(store.revoke(force, LIMIT).await.unwrap(), RevokeAnswer::Refused(_)));
+        let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+        store.purge(fixture.namespace().clone(), now, LIMIT).await.unwrap();
+
+        let after = place.collection("locks").find_one(lock_id(&lock)).await.unwrap().unwrap();
+        assert_eq!(after, before, "{expected}");
+    }
+}
+
+fn request(lock: &LockId, term: Term) -> tenure::model::Request {
+    let (by, why) = ("operator".parse().unwrap(), tenure::model::Why::new("").unwrap());
+    tenure::model::Request { lock: lock.clone(), term, by, why }
+}
+
+#[tokio::test]
+async fn a_damaged_lock_is_refused_and_the_message_names_the_field() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let set = |field: &str, value: Bson| doc! { "$set": { field: value } };
+    let without = |field: &str| doc! { "$unset": { field: 1 } };
+    let absurd = Bson::Int64(1 << 60);
+    // (how, what the refusal says, whether a holder that is dead changes nothing about it)
+    let damages = [
+        (without("term"), "`term` is missing"),
+        (set("term", "7".into()), "`term` is of the type String, not a whole number"),
+        (set("term", Bson::Double(0.5)), "`term` is of the type Double"),
+        (set("term", Bson::Int64(-1)), "`term` is -1"),
+        (set("term", absurd.clone()), "`term` is 1152921504606846976"),
+        (without("session"), "`session` is missing"),
+        (set("session", 42.into()), "`session` is of the type Int32, not a string"),
+        (without("wish"), "`wish` is missing"),
+        (set("wish", "one".into()), "`wish` is of the type String"),
+        (set("wish", Bson::Int64(-1)), "`wish` is -1"),
+        (set("ttl", absurd.clone()), "`ttl` is 1152921504606846976"),
+        (without("ttl"), "`ttl` is missing"),
+        (without("holder"), "`holder` is missing"),
+        (set("holder", Bson::Array(vec![])), "`holder` is of the type Array"),
+        (set("acquired_at", "yesterday".into()), "`acquired_at` is of the type String, not a date"),
+        (set("lock_delay", absurd.clone()), "`lock_delay` is 1152921504606846976"),
+        (without("past"), "`past` is missing"),
+        (set("past", doc! { "0": 1 }.into()), "`past` is of the type EmbeddedDocument, not an array"),
+        (set("not_before", 5.into()), "`not_before` is of the type Int32, not a date"),
+        (without("not_before"), "`not_before` is missing"),
+        (
+            doc! { "$set": { "not_before": DateTime::from_millis(5), "closed_for": "long" } },
+            "`closed_for` is of the type String",
+        ),
+    ];
+    for (damage, expected) in damages {
+        let fixture = place.fixture();
+        let lock = fixture.lock("report");
+        let holder = fixture.session();
+        fixture.held(&lock, holder, 5).await;
+        let before = change(&place, "locks", lock_id(&lock), damage.clone()).await;
+        only_this_lock_is_refused(&fixture, &lock, &[], expected).await;
+        only_this_lock_is_refused(&fixture, &lock, &[holder], expected).await;
+        let after = place.collection("locks").find_one(lock_id(&lock)).await.unwrap().unwrap();
+        assert_eq!(after, before, "{damage}");
+    }
+    // What does not decide anything may be read wrongly by people only.
+    for (damage, expected) in [
+        (set("session", "not hexadecimal".into()), "`session` is not a session"),
+        (set("holder", "".into()), "`holder` breaks a limit: holder must not be empty"),
+        (set("holder", "a\nb".into()), "`holder` breaks a limit"),
+        (set("who", 5.into()), "`who` is of the type Int32"),
+        (set("why", "x".repeat(2000).into()), "`why` breaks a limit"),
+        (set("value", "text".into()), "`value` is of the type String, not binary data"),
+    ] {
+        let fixture = place.fixture();
+        let lock = fixture.lock("report");
+        fixture.held(&lock, fixture.session(), 5).await;
+        change(&place, "locks", lock_id(&lock), damage).await;
+        only_this_lock_is_refused(&fixture, &lock, &[], expected).await;
+    }
+}
+
+#[tokio::test]
+async fn a_past_that_makes_no_sense_is_left_out_and_stops_nobody() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    let record = fixture.held(&lock, fixture.session(), 1).await;
+    fixture.freed(&record).await;
+    let nonsense = doc! { "$set": { "past": [1, "two", { "holder": 3 }], "holder": 7, "unknown": "kept" } };
+    change(&place, "locks", lock_id(&lock), nonsense).await;
+    let record = fixture.held(&lock, fixture.session(), 1).await;
+    assert_eq!(record.past, []);
+    fixture.freed(&record).await;
+    let both = vec![Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }; 2];
+    assert!(fixture.take_all(both, &[]).await[0].taken().is_some());
+    let stored = place.collection("locks").find_one(lock_id(&lock)).await.unwrap().unwrap();
+    assert_eq!(stored.get_str("unknown").unwrap(), "kept", "unknown fields are kept");
+}
+
+#[tokio::test]
+async fn a_listing_comes_to_an_end_however_many_records_in_a_row_cannot_be_read() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let ns = fixture.namespace().as_str();
+    let foreign = (0..7).map(|number| doc! { "_id": { "ns": ns, "kind": "lock", "key": number }, "hand": "written" });
+    place.collection("locks").insert_many(foreign).await.unwrap();
+    place.collection("locks").insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 1 }).await.unwrap();
+    for key in ["a", "k", "z"] {
+        fixture.held(&fixture.lock(key), fixture.session(), 1).await;
+    }
+    for at_most in [1, 2, 3, 100] {
+        let (mut keys, mut refused, mut after) = (Vec::new(), 0, None);
+        for page in 0.. {
+            assert!(page < 20, "a listing must come to an end");
+            let page =
+                place.store.list_locks(fixture.namespace().clone(), None, after, at_most, LIMIT).await.unwrap();
+            keys.extend(page.items.iter().map(|lock| lock.id.key.to_string()));
+            refused += page.refused.len();
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((keys.join(" ").as_str(), refused), ("a k z", 8), "{at_most} a page");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
+    let place = Place::on(shared_single().await.uri()).await;
+    for (damage, expected) in not_ours() {
+        let fixture = place.fixture();
+        let session = fixture.opened().await;
+        let id = doc! { "_id": session.id.to_string() };
+        let before = change(&place, "sessions", id.clone(), damage).await;
+        let grounds = [
+            Ground::Unbeaten { nonce: session.nonce },
+            Ground::Missing {
+                namespace: fixture.namespace().clone(),
+                holder: session.about.holder.clone(),
+                ttl: session.ttl,
+            },
+            Ground::StoreClock,
+            Ground::Closed,
+            Ground::Operator,
+        ];
+        for ground in grounds {
+            match fixture.declare(session.id, ground.clone()).await {
+                Sighting::Refused(refusal) => says(&refusal, expected),
+                other => panic!("{ground:?} of {expected}: {other:?}"),
+            }
+        }
+        let beat = fixture.beat(session.id, 5);
+        let lock = fixture.lock("report");
+        let ask = Revocation::Ask { session: session.id, request: request(&lock, Term::new(1)) };
+        let asked = fixture.store().revoke(ask, LIMIT).await.unwrap();
+        assert!(matches!(asked, RevokeAnswer::Refused(_)), "{asked:?}");
+        for sighting in [fixture.send(&beat).await, fixture.seen(session.id).await] {
+            assert!(matches!(sighting, Sighting::Refused(_)), "{sighting:?}");
+        }
+        let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+        place.store.purge(fixture.namespace().clone(), now, LIMIT).await.unwrap();
+        assert_eq!(place.collection("sessions").find_one(id).await.unwrap().unwrap(), before, "{expected}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_session_is_refused_and_its_neighbours_are_seen() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let set = |field: &str, value: Bson| doc! { "$set": { field: value } };
+    for (damage, expected) in [
+        (set("beat", "first".into()), "`beat` is of the type String"),
+        (doc! { "$unset": { "nonce": 1 } }, "`nonce` is missing"),
+        (set("ttl", "30s".into()), "`ttl` is of the type String"),
+        (set("ttl", Bson::Int64(-5)), "`ttl` is -5"),
+        (set("death", "yes".into()), "`death` is of the type String, not a document"),
+        (set("death", doc! {}.into()), "`at` is missing"),
+        (set("shares", 3.into()), "`shares` is of the type Int32, not an array"),
+        (set("requests", doc! {}.into()), "`requests` is of the type EmbeddedDocument, not an array"),
+        (set("pid", Bson::Int64(1 << 40)), "`pid` is 1099511627776"),
+        (set("holder", Bson::Null), "`holder` is of the type Null"),
+    ] {
+        let fixture = place.fixture();
+        let (damaged, healthy) = (fixture.opened().await, fixture.opened().await);
+        change(&place, "sessions", doc! { "_id": damaged.id.to_string() }, damage).await;
+        let seen = place.store.observe(vec![damaged.id, healthy.id], LIMIT).await.unwrap();
+        match &seen[0] {
+            Sighting::Refused(refusal) => says(refusal, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+        assert!(seen[1].bears(healthy.nonce));
+        let page = place.store.sessions(fixture.namespace().clone(), None, 10, LIMIT).await.unwrap();
+        assert_eq!((page.items.len(), page.refused.len()), (1, 1), "{expected}");
+        assert!(page.refused[0].0.contains(&damaged.id.to_string()), "{page:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_place_in_line_that_cannot_be_read_is_passed_over() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    let (first, second) = (fixture.candidate(fixture.session(), 1), fixture.candidate(fixture.session(), 2));
+    for by in [&first, &second] {
+        place.store.wait(vec![Wait { lock: lock.clone(), by: by.clone() }], LIMIT).await.unwrap();
+    }
+    let damage = doc! { "$set": { "v": 99 } };
+    change(&place, "waiters", doc! { "session": first.session.to_string() }, damage).await;
+    let line = place.store.waiters(lock, 10, LIMIT).await.unwrap();
+    assert_eq!(line.iter().map(|waiter| &waiter.by).collect::<Vec<_>>(), [&second]);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_counts_as_claimed() {
+    let place = Place::on(shared_single().await.uri()).await;
+    for (damage, expected) in not_ours() {
+        let fixture = place.fixture();
+        let schedule = fixture.schedule("nightly");
+        let run = RunId { schedule: schedule.clone(), instant: StoreTime::from_millis(1000) };
+        let (session, term) = (fixture.session(), Term::new(1));
+        let claim = Claim {
+            run: run.clone(),
+            session,
+            holder: "pod".parse().unwrap(),
+            term,
+            attempt: 1,
+            instead_of: None,
+        };
+        place.store.claim(claim.clone(), LIMIT).await.unwrap();
+        let id = doc! { "_id.ns": fixture.namespace().as_str() };
+        let before = change(&place, "runs", id.clone(), damage).await;
+        let again = Claim { attempt: 2, instead_of: Some((term, 1)), ..claim.clone() };
+        for claim in [claim, again] {
+            match place.store.claim(claim, LIMIT).await.unwrap() {
+                ClaimAnswer::Refused(refusal) => says(&refusal, expected),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+        let finish = FinishRun { run, session, term, attempt: 1, outcome: Outcome::Succeeded, error: None };
+        let finished = place.store.finish(finish, LIMIT).await.unwrap();
+        assert!(matches!(finished, ClaimAnswer::Refused(_)), "{finished:?}");
+        let history = place.store.history(schedule, None, 10, LIMIT).await.unwrap();
+        assert_eq!((history.page.items.len(), history.page.refused.len()), (0, 1));
+        assert_eq!(place.collection("runs").find_one(id).await.unwrap().unwrap(), before);
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_is_not_taken_for_none() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let schedule = fixture.schedule("nightly");
+    let id = doc! { "ns": fixture.namespace().as_str(), "schedule": "nightly", "at": null };
+    place.collection("runs").insert_one(doc! { "_id": id, "v": 1_i64, "mark": "tomorrow" }).await.unwrap();
+    let error = place.store.history(schedule, None, 10, LIMIT).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("the mark of the schedule \"nightly\"") && cause.contains("`mark`"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_document_of_any_shape_never_panics_a_read() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let mut values = vec![
+        Bson::Null,
+        Bson::Boolean(true),
+        Bson::Int32(-1),
+        Bson::Int64(i64::MIN),
+        Bson::Double(f64::INFINITY),
+        Bson::String("$$ROOT".into()),
+        Bson::DateTime(DateTime::MAX),
+        Bson::DateTime(DateTime::MIN),
+        Bson::MaxKey,
+        Bson::MinKey,
+    ];
+    values.push(Bson::Array(values.clone()));
+    values.push(Bson::Document(doc! { "at": DateTime::MIN, "by": 1 }));
+    let record = fixture.held(&fixture.lock("report"), fixture.session(), 1).await;
+    let session = fixture.opened().await;
+    let whole = [
+        ("locks", place.collection("locks").find_one(lock_id(&record.id)).await.unwrap().unwrap()),
+        ("sessions", place.collection("sessions").find_one(doc! {"_id": session.id.to_string()}).await.unwrap().unwrap()),
+    ];
+    for (collection, whole) in whole {
+        let id = doc! { "_id": whole.get("_id").cloned().unwrap() };
+        for field in whole.keys().filter(|field| *field != "_id") {
+            for value in &values {
+                let mut damaged = whole.clone();
+                damaged.insert(field, value.clone());
+                place.collection(collection).replace_one(id.clone(), damaged).await.unwrap();
+                let dead = [record.holding.as_ref().unwrap().by.session];
+                let by = fixture.candidate(dead[0], 0);
+                let answers = place.store.take(vec![Take { lock: record.id.clone(), by }], dead.to_vec(), LIMIT).await;
+                assert!(answers.is_ok(), "{field} {value}: {answers:?}");
+                fixture.look(&record.id).await;
+                fixture.seen(session.id).await;
+                let nonce = Ground::Unbeaten { nonce: Nonce::new(1) };
+                fixture.declare(session.id, nonce).await;
+                let beat = fixture.beat(session.id, 0);
+                fixture.send(&beat).await;
+            }
+            place.collection(collection).replace_one(id.clone(), whole.clone()).await.unwrap();
+        }
+    }
+}

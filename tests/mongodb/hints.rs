@@ -1,0 +1,265 @@
+//! The change stream behind the hints: what it tells, and that it comes back by itself.
+
+use std::{future::Future, pin::pin, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use mongodb::bson::{Document, doc};
+use tenure::{
+    model::LockId,
+    store::{Hint, LockChange, Store, Then, mongo::MongoOptions},
+};
+
+use crate::{
+    Place,
+    support::mongod::{Deployment, Options, Shape, shared_single},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let Ok(done) = tokio::time::timeout(PATIENCE, pin!(wait)).await else { panic!("{what} within {PATIENCE:?}") };
+    done
+}
+
+/// The next hint that `wanted` makes something of.
+async fn next<T>(hints: &mut BoxStream<'static, Hint>, what: &str, mut wanted: impl FnMut(Hint) -> Option<T>) -> T {
+    bounded(what, async {
+        loop {
+            let hint = hints.next().await.expect("hints come for as long as somebody listens");
+            if let Some(found) = wanted(hint) {
+                return found;
+            }
+        }
+    })
+    .await
+}
+
+/// Hints of a stream that is open on the server: the first [`Hint::Resync`] comes at once, the
+/// second with the stream.
+async fn listening(place: &Place) -> BoxStream<'static, Hint> {
+    let mut hints = place.store.hints();
+    for _ in 0..2 {
+        next(&mut hints, "a stream opens", |hint| (hint == Hint::Resync).then_some(())).await;
+    }
+    hints
+}
+
+async fn change_of(hints: &mut BoxStream<'static, Hint>, wanted: &LockId) -> Option<LockChange> {
+    next(hints, "a change of the lock is told", |hint| match hint {
+        Hint::Lock { lock, change } if lock == *wanted => Some(change),
+        _ => None,
+    })
+    .await
+}
+
+/// A place whose client has a name of its own, so that a fail point meets nobody else.
+async fn named(deployment: &Deployment, name: &str) -> Place {
+    let options = MongoOptions::new().hint_wait(Duration::from_millis(500));
+    Place::with(&format!("{}&appName={name}", deployment.uri()), options).await
+}
+
+#[tokio::test]
+async fn a_grant_is_told_whole() {
+    let deployment = shared_single().await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let mut hints = listening(&place).await;
+    let lock = fixture.lock("report");
+    let mut expect = async |record: &tenure::model::LockRecord| {
+        let by = &record.holding.as_ref().unwrap().by;
+        let granted = LockChange::Granted { session: by.session, wish: by.wish, term: record.term };
+        assert_eq!(change_of(&mut hints, &lock).await, Some(granted));
+    };
+    let first = fixture.held(&lock, fixture.session(), 1).await;
+    expect(&first).await;
+    let dead = first.holding.as_ref().unwrap().by.session;
+    let heir = fixture.candidate(fixture.session(), 2);
+    let taken = fixture.take_over(&lock, &heir, &[dead]).await.taken().unwrap().clone();
+    expect(&taken).await;
+    let next = fixture.candidate(fixture.session(), 3);
+    fixture.release(&lock, heir.session, taken.term, Then::HandTo(Box::new(next.clone()))).await;
+    let handed = fixture.taken(&lock, &next).await;
+    expect(&handed).await;
+    fixture.freed(&handed).await;
+    assert_eq!(change_of(&mut hints, &lock).await, Some(LockChange::Freed));
+}
+
+#[tokio::test]
+async fn a_grant_to_an_equal_wish_number_is_told_and_left_to_be_read() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let mut hints = listening(&place).await;
+    let lock = fixture.lock("report");
+    let first = fixture.held(&lock, fixture.session(), 1).await;
+    change_of(&mut hints, &lock).await;
+    let next = fixture.candidate(fixture.session(), 1);
+    let giver = first.holding.as_ref().unwrap().by.session;
+    fixture.release(&lock, giver, first.term, Then::HandTo(Box::new(next))).await;
+    assert_eq!(change_of(&mut hints, &lock).await, None, "the number did not change, so it is not told");
+}
+
+#[tokio::test]
+async fn a_new_value_is_no_hint() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let (lock, other) = (fixture.lock("report"), fixture.lock("other"));
+    let record = fixture.held(&lock, fixture.session(), 1).await;
+    let mut hints = listening(&place).await;
+    let value = tenure::model::Value::new(b"progress").unwrap();
+    fixture.set(&lock, record.holding.unwrap().by.session, record.term, Some(value)).await;
+    fixture.held(&other, fixture.session(), 1).await;
+    let first = next(&mut hints, "a hint comes", |hint| match hint {
+        Hint::Lock { lock, .. } => Some(lock),
+        _ => None,
+    });
+    assert_eq!(first.await, other);
+}
+
+#[tokio::test]
+async fn the_stream_is_opened_again_after_whatever_ends_it() {
+    let deployment = shared_single().await;
+    let place = named(deployment, "reopened").await;
+    let fixture = place.fixture();
+    let mut hints = listening(&place).await;
+    let node = &deployment.nodes()[0];
+    let app = |mut data: Document| {
+        data.insert("appName", "reopened");
+        data
+    };
+    for (number, failure) in [
+        doc! { "errorCode": 286 },
+        doc! { "errorCode": 280 },
+        doc! { "errorCode": 50811 },
+        doc! { "errorCode": 43 },
+        doc! { "closeConnection": true },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Both what the driver does by itself and its second attempt fail.
+        node.fail_command(&["getMore", "aggregate"], 3, app(failure)).await;
+        next(&mut hints, "the stream is opened again", |hint| (hint == Hint::Resync).then_some(())).await;
+        let lock = fixture.lock(&format!("after failure {number}"));
+        fixture.held(&lock, fixture.session(), 1).await;
+        assert!(change_of(&mut hints, &lock).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn hints_go_on_after_a_collection_was_dropped_and_it_has_its_indexes_again() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let mut hints = listening(&place).await;
+    for name in ["locks", "waiters", "sessions"] {
+        place.collection(name).drop().await.unwrap();
+        next(&mut hints, "the stream is opened again", |hint| (hint == Hint::Resync).then_some(())).await;
+        let indexes = place.collection(name).list_index_names().await.unwrap();
+        assert!(indexes.len() > 1, "{name} has {indexes:?}");
+        let lock = fixture.lock(&format!("after {name}"));
+        fixture.held(&lock, fixture.session(), 1).await;
+        assert!(change_of(&mut hints, &lock).await.is_some());
+    }
+    place.database.drop().await.unwrap();
+    next(&mut hints, "the stream is opened again", |hint| (hint == Hint::Resync).then_some(())).await;
+    let lock = fixture.lock("after everything");
+    fixture.held(&lock, fixture.session(), 1).await;
+    assert!(change_of(&mut hints, &lock).await.is_some());
+}
+
+#[tokio::test]
+async fn hints_go_on_after_the_primary_stood_down() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = named(&deployment, "stood-down").await;
+    let fixture = place.fixture();
+    let mut hints = listening(&place).await;
+    deployment.step_down().await;
+    deployment.wait_for_primary(None).await;
+    let lock = fixture.lock("report");
+    bounded("the lock is taken", async {
+        while place.store.take(
+            vec![tenure::store::Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }],
+            vec![],
+            Duration::from_secs(1),
+        )
+        .await
+        .is_err()
+        {}
+    })
+    .await;
+    // The change is told, or that changes may have been missed.
+    next(&mut hints, "the change, or a resync", |hint| match hint {
+        Hint::Lock { .. } | Hint::Resync => Some(()),
+        _ => None,
+    })
+    .await;
+    let again = fixture.lock("again");
+    fixture.held(&again, fixture.session(), 1).await;
+    let heard = next(&mut hints, "hints go on", |hint| match hint {
+        Hint::Lock { lock, .. } if lock == again => Some(()),
+        Hint::Resync => Some(()),
+        _ => None,
+    });
+    heard.await;
+}
+
+/// How many streams clients of that name have open on the server.
+async fn streams(place: &Place, name: &str) -> usize {
+    let admin = place.database.client().database("admin");
+    let ours = doc! { "$match": {
+        "$or": [{ "appName": name }, { "cursor.originatingCommand.pipeline.0.$changeStream": { "$exists": true } }],
+        "cursor.originatingCommand.pipeline.0.$changeStream": { "$exists": true },
+        "ns": { "$regex": format!("^{}\\.", place.database.name()) },
+    } };
+    let current = doc! { "$currentOp": { "idleCursors": true, "allUsers": true } };
+    admin.aggregate([current, ours]).await.unwrap().count().await
+}
+
+#[tokio::test]
+async fn a_handle_has_one_stream_however_many_listen_and_none_when_nobody_does() {
+    let place = named(shared_single().await, "one-stream").await;
+    assert_eq!(streams(&place, "one-stream").await, 0, "nobody listens yet");
+    let listeners = [listening(&place).await, place.store.clone().hints(), place.store.hints()];
+    assert_eq!(streams(&place, "one-stream").await, 1);
+    drop(listeners);
+    bounded("the stream is closed", async {
+        while streams(&place, "one-stream").await > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut hints = listening(&place).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    fixture.held(&lock, fixture.session(), 1).await;
+    assert!(change_of(&mut hints, &lock).await.is_some(), "whoever listens later is told again");
+}
+
+mod standalone {
+    use super::*;
+
+    /// Without a replica set there are no change streams; everything else is as promised.
+    async fn shared() -> &'static Deployment {
+        static SHARED: tokio::sync::OnceCell<Deployment> = tokio::sync::OnceCell::const_new();
+        SHARED.get_or_init(|| Deployment::start(Shape::Standalone, Options::default())).await
+    }
+
+    async fn store() -> std::sync::Arc<dyn Store> {
+        let options = MongoOptions::new().database("tenure-conformance");
+        std::sync::Arc::new(tenure::store::mongo::MongoStore::connect(shared().await.uri(), options).await.unwrap())
+    }
+
+    tenure::conformance_tests!(without hints: store().await);
+
+    #[tokio::test]
+    async fn a_listener_is_told_to_look_for_itself_and_then_nothing() {
+        let place = Place::on(shared().await.uri()).await;
+        let fixture = place.fixture();
+        let mut hints = place.store.hints();
+        assert_eq!(hints.next().await, Some(Hint::Resync));
+        for key in 0..5 {
+            fixture.held(&fixture.lock(&key.to_string()), fixture.session(), 1).await;
+        }
+        let none = tokio::time::timeout(Duration::from_millis(300), hints.next()).await;
+        assert!(none.is_err(), "{none:?}");
+    }
+}
