@@ -193,6 +193,7 @@ macro_rules! conformance_tests {
             locks_are_listed_page_by_page_by_kind_and_key
             a_kind_without_locks_lists_none
             what_a_session_holds_is_listed_latest_first
+            a_listing_goes_on_where_items_have_gone
             what_a_session_holds_follows_every_change
         }
         $crate::conformance_tests! { @subject [$store] queue:

@@ -7,8 +7,8 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
     model::{LockId, Nonce, Outcome, RunId, StoreTime, Term},
     store::{
-        Claim, ClaimAnswer, FinishRun, Ground, LockSeen, Refusal, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
+        Claim, ClaimAnswer, FinishRun, Ground, LockSeen, Refusal, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -49,7 +49,12 @@ fn refused(answer: &TakeAnswer, expected: &str) {
 }
 
 /// The lock and a healthy one beside it are taken, one by one and together; the healthy one is got.
-async fn only_this_lock_is_refused(fixture: &Fixture, lock: &LockId, dead: &[tenure::model::SessionId], expected: &str) {
+async fn only_this_lock_is_refused(
+    fixture: &Fixture,
+    lock: &LockId,
+    dead: &[tenure::model::SessionId],
+    expected: &str,
+) {
     let by = fixture.candidate(fixture.session(), 1);
     refused(&fixture.take_over(lock, &by, dead).await, expected);
     let healthy = fixture.lock(&format!("healthy beside {expected} {}", dead.len()));
@@ -61,11 +66,8 @@ async fn only_this_lock_is_refused(fixture: &Fixture, lock: &LockId, dead: &[ten
         LockSeen::Refused(refusal) => says(&refusal, expected),
         other => panic!("a read should refuse it for {expected}, was {other:?}"),
     }
-    let page = fixture
-        .store()
-        .list_locks(fixture.namespace().clone(), None, None, 1000, LIMIT)
-        .await
-        .unwrap();
+    let page =
+        fixture.store().list_locks(fixture.namespace().clone(), None, None, 1000, LIMIT).await.unwrap();
     assert!(page.refused.iter().any(|(_, refusal)| refusal.to_string().contains(expected)), "{page:?}");
     assert!(page.items.iter().any(|record| record.id == healthy), "the healthy one is listed");
 }
@@ -191,9 +193,14 @@ async fn a_listing_comes_to_an_end_however_many_records_in_a_row_cannot_be_read(
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let ns = fixture.namespace().as_str();
-    let foreign = (0..7).map(|number| doc! { "_id": { "ns": ns, "kind": "lock", "key": number }, "hand": "written" });
+    let foreign =
+        (0..7).map(|number| doc! { "_id": { "ns": ns, "kind": "lock", "key": number }, "hand": "written" });
     place.collection("locks").insert_many(foreign).await.unwrap();
-    place.collection("locks").insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 1 }).await.unwrap();
+    place
+        .collection("locks")
+        .insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 1 })
+        .await
+        .unwrap();
     for key in ["a", "k", "z"] {
         fixture.held(&fixture.lock(key), fixture.session(), 1).await;
     }
@@ -201,8 +208,11 @@ async fn a_listing_comes_to_an_end_however_many_records_in_a_row_cannot_be_read(
         let (mut keys, mut refused, mut after) = (Vec::new(), 0, None);
         for page in 0.. {
             assert!(page < 20, "a listing must come to an end");
-            let page =
-                place.store.list_locks(fixture.namespace().clone(), None, after, at_most, LIMIT).await.unwrap();
+            let page = place
+                .store
+                .list_locks(fixture.namespace().clone(), None, after, at_most, LIMIT)
+                .await
+                .unwrap();
             keys.extend(page.items.iter().map(|lock| lock.id.key.to_string()));
             refused += page.refused.len();
             after = page.next;
@@ -368,7 +378,15 @@ async fn a_document_of_any_shape_never_panics_a_read() {
     let session = fixture.opened().await;
     let whole = [
         ("locks", place.collection("locks").find_one(lock_id(&record.id)).await.unwrap().unwrap()),
-        ("sessions", place.collection("sessions").find_one(doc! {"_id": session.id.to_string()}).await.unwrap().unwrap()),
+        (
+            "sessions",
+            place
+                .collection("sessions")
+                .find_one(doc! {"_id": session.id.to_string()})
+                .await
+                .unwrap()
+                .unwrap(),
+        ),
     ];
     for (collection, whole) in whole {
         let id = doc! { "_id": whole.get("_id").cloned().unwrap() };
@@ -379,7 +397,8 @@ async fn a_document_of_any_shape_never_panics_a_read() {
                 place.collection(collection).replace_one(id.clone(), damaged).await.unwrap();
                 let dead = [record.holding.as_ref().unwrap().by.session];
                 let by = fixture.candidate(dead[0], 0);
-                let answers = place.store.take(vec![Take { lock: record.id.clone(), by }], dead.to_vec(), LIMIT).await;
+                let answers =
+                    place.store.take(vec![Take { lock: record.id.clone(), by }], dead.to_vec(), LIMIT).await;
                 assert!(answers.is_ok(), "{field} {value}: {answers:?}");
                 fixture.look(&record.id).await;
                 fixture.seen(session.id).await;

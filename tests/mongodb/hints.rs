@@ -17,12 +17,18 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    let Ok(done) = tokio::time::timeout(PATIENCE, pin!(wait)).await else { panic!("{what} within {PATIENCE:?}") };
+    let Ok(done) = tokio::time::timeout(PATIENCE, pin!(wait)).await else {
+        panic!("{what} within {PATIENCE:?}")
+    };
     done
 }
 
 /// The next hint that `wanted` makes something of.
-async fn next<T>(hints: &mut BoxStream<'static, Hint>, what: &str, mut wanted: impl FnMut(Hint) -> Option<T>) -> T {
+async fn next<T>(
+    hints: &mut BoxStream<'static, Hint>,
+    what: &str,
+    mut wanted: impl FnMut(Hint) -> Option<T>,
+) -> T {
     bounded(what, async {
         loop {
             let hint = hints.next().await.expect("hints come for as long as somebody listens");
@@ -176,13 +182,15 @@ async fn hints_go_on_after_the_primary_stood_down() {
     deployment.wait_for_primary(None).await;
     let lock = fixture.lock("report");
     bounded("the lock is taken", async {
-        while place.store.take(
-            vec![tenure::store::Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }],
-            vec![],
-            Duration::from_secs(1),
-        )
-        .await
-        .is_err()
+        while place
+            .store
+            .take(
+                vec![tenure::store::Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }],
+                vec![],
+                Duration::from_secs(1),
+            )
+            .await
+            .is_err()
         {}
     })
     .await;
@@ -245,7 +253,9 @@ mod standalone {
 
     async fn store() -> std::sync::Arc<dyn Store> {
         let options = MongoOptions::new().database("tenure-conformance");
-        std::sync::Arc::new(tenure::store::mongo::MongoStore::connect(shared().await.uri(), options).await.unwrap())
+        std::sync::Arc::new(
+            tenure::store::mongo::MongoStore::connect(shared().await.uri(), options).await.unwrap(),
+        )
     }
 
     tenure::conformance_tests!(without hints: store().await);

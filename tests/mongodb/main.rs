@@ -11,6 +11,7 @@ mod support;
 mod conformance;
 mod damaged;
 mod hints;
+mod preparation;
 mod round_trips;
 mod scripts;
 mod terms;

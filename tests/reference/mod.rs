@@ -18,8 +18,9 @@ use tenure::{store::Store, testing::TestClock};
 
 pub(crate) use step::{Step, script};
 
-/// How many shorter scripts are tried when one fails.
-const SHRINKING: usize = 400;
+/// How many steps are spent on finding a shorter script when one fails: seconds in memory, minutes on
+/// a server.
+const SHRINKING: usize = 60_000;
 
 /// What went wrong, and at which step.
 #[derive(Debug)]
@@ -77,15 +78,15 @@ pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Gro
 async fn shrink(script: &[Step], failure: &Failure, ground: impl AsyncFn() -> Ground) -> (Vec<Step>, String) {
     let mut short = script[..=failure.at].to_vec();
     let mut last = failure.to_string();
-    let mut tries = 0;
+    let mut spent = 0;
     let mut chunk = short.len().div_ceil(2);
     loop {
         let mut from = 0;
         let mut found = false;
-        while from < short.len() && tries < SHRINKING {
+        while from < short.len() && spent < SHRINKING {
             let to = (from + chunk).min(short.len());
             let without = [&short[..from], &short[to..]].concat();
-            tries += 1;
+            spent += without.len();
             let (store, clock) = ground().await;
             match run_with(store, clock, &without).await {
                 Err(failure) => {
@@ -96,7 +97,7 @@ async fn shrink(script: &[Step], failure: &Failure, ground: impl AsyncFn() -> Gr
                 Ok(_) => from = to,
             }
         }
-        if tries >= SHRINKING || (chunk == 1 && !found) {
+        if spent >= SHRINKING || (chunk == 1 && !found) {
             return (short, last);
         }
         chunk = chunk.div_ceil(2);

@@ -133,38 +133,39 @@ impl Runner {
     }
 
     pub(crate) async fn step(&mut self, step: &Step) -> Check {
-        match step {
+        let op = match step {
             Step::Restart(slot) => {
                 let [current, _] = self.sessions[*slot];
                 self.sessions[*slot] = [self.fixture.session(), current];
-            }
-            Step::Move(slot) => self.keys[*slot] = self.fresh_key(*slot),
-            Step::Clock(turn) => self.turn(*turn),
-            step => {
-                let op = match step {
-                    Step::Again(_) if self.sent.is_empty() => return Ok(()),
-                    Step::Again(back) => {
-                        Some(self.sent[self.sent.len() - 1 - back % self.sent.len()].clone())
-                    }
-                    step => self.write(step),
-                };
-                let Some(op) = op else { return self.read(step).await };
-                let place = self.keys[0].clone();
-                op.perform(&*self.store, &mut self.model, &place)
-                    .await
-                    .map_err(|why| format!("{op:?}: {why}"))?;
-                if matches!(op, Op::Release(_)) {
-                    self.fixture.settle().await;
-                }
-                self.look(Some(&op)).await.map_err(|why| format!("after {op:?}: {why}"))?;
-                self.sent.push_back(op);
-                if self.sent.len() > 20 {
-                    self.sent.pop_front();
-                }
                 return Ok(());
             }
+            Step::Move(slot) => {
+                self.keys[*slot] = self.fresh_key(*slot);
+                return Ok(());
+            }
+            Step::Clock(turn) => {
+                self.turn(*turn);
+                return Ok(());
+            }
+            Step::Again(_) if self.sent.is_empty() => return Ok(()),
+            Step::Again(back) => self.sent[self.sent.len() - 1 - back % self.sent.len()].clone(),
+            step => match self.write(step) {
+                Some(op) => op,
+                None => return self.read(step).await,
+            },
+        };
+        let place = self.keys[0].clone();
+        let performed = op.perform(&*self.store, &mut self.model, &place).await;
+        performed.map_err(|why| format!("{op:?}: {why}"))?;
+        if matches!(op, Op::Release(_)) {
+            self.fixture.settle().await;
         }
-        self.look(None).await
+        self.look(&op).await.map_err(|why| format!("after {op:?}: {why}"))?;
+        self.sent.push_back(op);
+        if self.sent.len() > 20 {
+            self.sent.pop_front();
+        }
+        Ok(())
     }
 
     fn turn(&mut self, turn: Turn) {
@@ -194,9 +195,9 @@ impl Runner {
     }
 
     /// Reads the keys and sessions at hand, and those the operation named.
-    async fn look(&mut self, op: Option<&Op>) -> Check {
-        let mut locks: Vec<_> = op.map(Op::locks).unwrap_or_default().into_iter().collect();
-        if op.is_some_and(Op::is_of_the_queue) {
+    async fn look(&mut self, op: &Op) -> Check {
+        let mut locks: Vec<_> = op.locks().into_iter().collect();
+        if op.is_of_the_queue() {
             for lock in &locks {
                 let line = came(self.store.waiters(lock.clone(), usize::from(u16::MAX), LIMIT).await)?;
                 self.model.line_seen(lock, usize::MAX, &line)?;
@@ -207,7 +208,7 @@ impl Runner {
             self.witness.lock(lock, &seen)?;
             self.model.lock_seen(lock, &seen)?;
         }
-        let mut sessions: Vec<_> = op.and_then(Op::session).into_iter().collect();
+        let mut sessions: Vec<_> = op.session().into_iter().collect();
         sessions.extend(self.sessions.iter().flatten());
         for (session, seen) in sessions.iter().zip(came(self.store.observe(sessions.clone(), LIMIT).await)?) {
             self.witness.session(*session, &seen)?;

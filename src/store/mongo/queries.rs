@@ -697,3 +697,480 @@ pub(super) fn unused_fences(locks: &[Bson], retention: Retention) -> Document {
 pub(super) fn holders_among(sessions: &[Bson]) -> Document {
     doc! { "session": { "$in": sessions } }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::model::{Holder, Nonce, Why};
+
+    const LIMIT: Duration = Duration::from_millis(2500);
+
+    /// A document over several lines, as a person would write it.
+    fn pretty(value: &Bson, indent: usize, out: &mut String) {
+        let pad = " ".repeat(indent + 2);
+        match value {
+            Bson::Document(document) if value.to_string().len() > 90 => {
+                out.push_str("{\n");
+                for (key, value) in document {
+                    out.push_str(&format!("{pad}{key}: "));
+                    pretty(value, indent + 2, out);
+                    out.push('\n');
+                }
+                out.push_str(&format!("{}}}", " ".repeat(indent)));
+            }
+            Bson::Array(values) if value.to_string().len() > 90 => {
+                out.push_str("[\n");
+                for value in values {
+                    out.push_str(&pad);
+                    pretty(value, indent + 2, out);
+                    out.push('\n');
+                }
+                out.push_str(&format!("{}]", " ".repeat(indent)));
+            }
+            short => out.push_str(&short.to_string()),
+        }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "reads better where it is called")]
+    fn check(statement: Statement, expected: Expect) {
+        let mut text = String::new();
+        let filter = doc! { "q": statement.filter, "u": statement.update, "upsert": statement.upsert };
+        pretty(&filter.into(), 0, &mut text);
+        expected.assert_eq(&text);
+    }
+
+    fn lock() -> LockId {
+        LockId { namespace: "shop".parse().unwrap(), kind: Kind::Lock, key: "$report".parse().unwrap() }
+    }
+
+    fn candidate() -> Candidate {
+        Candidate {
+            session: SessionId::from_u128(0xab),
+            wish: Wish::new(7),
+            ttl: Duration::from_secs(30),
+            holder: Holder::new("$exp").unwrap(),
+            who: None,
+            why: Some(Why::new("$$NOW").unwrap()),
+            value: None,
+            lock_delay: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_take() {
+        check(
+            take(&Take { lock: lock(), by: candidate() }, &[SessionId::from_u128(0xdead)]),
+            expect![[r#"
+                {
+                  q: { "_id": { "ns": "shop", "kind": "lock", "key": "$report" } }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $let: {
+                          vars: {
+                            verdict: {
+                              $switch: {
+                                branches: [
+                                  {
+                                    case: {
+                                      $eq: ["$$ROOT", { "_id": { "$literal": { "ns": "shop", "kind": "lock", "key": "$report" } } }]
+                                    }
+                                    then: "new"
+                                  }
+                                  {
+                                    case: {
+                                      $not: {
+                                        $and: [
+                                          { "$eq": ["$v", 1] }
+                                          {
+                                            $and: [
+                                              { "$in": [{ "$type": "$term" }, ["long", "int"]] }
+                                              { "$gte": ["$term", 0] }
+                                              { "$lt": ["$term", 9007199254740991] }
+                                            ]
+                                          }
+                                          { "$isArray": "$past" }
+                                          { "$in": [{ "$type": "$not_before" }, ["null", "date"]] }
+                                          { "$in": [{ "$type": "$closed_for" }, ["null", "long", "int"]] }
+                                          {
+                                            $or: [
+                                              { "$eq": ["$session", null] }
+                                              {
+                                                $and: [
+                                                  { "$eq": [{ "$type": "$session" }, "string"] }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$wish" }, ["long", "int"]] }
+                                                      { "$gte": ["$wish", 0] }
+                                                      { "$lt": ["$wish", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$lock_delay" }, ["long", "int"]] }
+                                                      { "$gte": ["$lock_delay", 0] }
+                                                      { "$lt": ["$lock_delay", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                ]
+                                              }
+                                            ]
+                                          }
+                                        ]
+                                      }
+                                    }
+                                    then: "keep"
+                                  }
+                                  {
+                                    case: { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
+                                    then: { "$cond": [{ "$lt": ["$wish", 7] }, "superseded", "keep"] }
+                                  }
+                                  {
+                                    case: {
+                                      $not: {
+                                        $or: [
+                                          { "$eq": ["$session", null] }
+                                          {
+                                            $and: [
+                                              { "$eq": [{ "$type": "$holder" }, "string"] }
+                                              { "$eq": [{ "$type": "$acquired_at" }, "date"] }
+                                              {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
+                                                  { "$gte": ["$ttl", 0] }
+                                                  { "$lt": ["$ttl", 9007199254740991] }
+                                                ]
+                                              }
+                                            ]
+                                          }
+                                        ]
+                                      }
+                                    }
+                                    then: "keep"
+                                  }
+                                  {
+                                    case: { "$in": ["$session", { "$literal": ["0000000000000000000000000000dead"] }] }
+                                    then: { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", "died"] }
+                                  }
+                                  { "case": { "$ne": ["$session", null] }, "then": "keep" }
+                                  {
+                                    case: {
+                                      $and: [
+                                        { "$gt": ["$not_before", "$$NOW"] }
+                                        { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] }
+                                      ]
+                                    }
+                                    then: "keep"
+                                  }
+                                ]
+                                default: "free"
+                              }
+                            }
+                          }
+                          in: {
+                            $switch: {
+                              branches: [
+                                { "case": { "$eq": ["$$verdict", "keep"] }, "then": "$$ROOT" }
+                                {
+                                  case: { "$eq": ["$$verdict", "delay"] }
+                                  then: {
+                                    $mergeObjects: [
+                                      "$$ROOT"
+                                      { "$literal": { "session": null, "value": null, "ended": "died", "note": null } }
+                                      {
+                                        ended_at: "$$NOW"
+                                        not_before: { "$add": ["$$NOW", "$lock_delay"] }
+                                        closed_for: "$lock_delay"
+                                      }
+                                    ]
+                                  }
+                                }
+                              ]
+                              default: {
+                                $mergeObjects: [
+                                  "$$ROOT"
+                                  {
+                                    $literal: {
+                                      v: 1
+                                      session: "000000000000000000000000000000ab"
+                                      wish: 7
+                                      ttl: 30000
+                                      holder: "$exp"
+                                      who: null
+                                      why: "$$NOW"
+                                      value: null
+                                      lock_delay: 0
+                                      ended: null
+                                      ended_at: null
+                                      note: null
+                                      not_before: null
+                                      closed_for: null
+                                    }
+                                  }
+                                  {
+                                    term: { "$max": [1, { "$add": ["$term", 1] }, { "$toLong": "$$NOW" }] }
+                                    acquired_at: "$$NOW"
+                                    past: {
+                                      $cond: [
+                                        { "$eq": ["$$verdict", "new"] }
+                                        []
+                                        {
+                                          $slice: [
+                                            {
+                                              $concatArrays: [
+                                                [
+                                                  {
+                                                    holder: "$holder"
+                                                    who: "$who"
+                                                    term: "$term"
+                                                    from: "$acquired_at"
+                                                    to: { "$ifNull": ["$ended_at", "$$NOW"] }
+                                                    how: { "$ifNull": ["$ended", "$$verdict"] }
+                                                    note: "$note"
+                                                  }
+                                                ]
+                                                "$past"
+                                              ]
+                                            }
+                                            5
+                                          ]
+                                        }
+                                      ]
+                                    }
+                                  }
+                                ]
+                              }
+                            }
+                          }
+                        }
+                      }
+                    }
+                  ]
+                  upsert: true
+                }"#]],
+        );
+    }
+
+    #[test]
+    fn a_release_to_nobody() {
+        let release = Release {
+            lock: lock(),
+            session: SessionId::from_u128(0xab),
+            term: Term::new(5),
+            note: Some(Why::new("$done").unwrap()),
+            then: Then::Free,
+        };
+        check(super::release(&release), expect![[r#"
+            {
+              q: {
+                _id: { "ns": "shop", "kind": "lock", "key": "$report" }
+                v: 1
+                session: "000000000000000000000000000000ab"
+                term: 5
+              }
+              u: {
+                $set: {
+                  session: null
+                  value: null
+                  ended: "released"
+                  note: "$done"
+                  not_before: null
+                  closed_for: null
+                }
+                $currentDate: { "ended_at": true }
+              }
+              upsert: false
+            }"#]]);
+    }
+
+    #[test]
+    fn a_hand_over() {
+        let release = Release {
+            lock: lock(),
+            session: SessionId::from_u128(0xab),
+            term: Term::new(5),
+            note: Some(Why::new("$done").unwrap()),
+            then: Then::HandTo(Box::new(candidate())),
+        };
+        check(super::release(&release), expect![[r#"
+            {
+              q: {
+                _id: { "ns": "shop", "kind": "lock", "key": "$report" }
+                v: 1
+                session: "000000000000000000000000000000ab"
+                term: 5
+              }
+              u: [
+                {
+                  $replaceWith: {
+                    $mergeObjects: [
+                      "$$ROOT"
+                      {
+                        $literal: {
+                          v: 1
+                          session: "000000000000000000000000000000ab"
+                          wish: 7
+                          ttl: 30000
+                          holder: "$exp"
+                          who: null
+                          why: "$$NOW"
+                          value: null
+                          lock_delay: 0
+                          ended: null
+                          ended_at: null
+                          note: null
+                          not_before: null
+                          closed_for: null
+                        }
+                      }
+                      {
+                        term: { "$max": [1, { "$add": ["$term", 1] }, { "$toLong": "$$NOW" }] }
+                        acquired_at: "$$NOW"
+                        past: {
+                          $slice: [
+                            {
+                              $concatArrays: [
+                                [
+                                  {
+                                    holder: "$holder"
+                                    who: "$who"
+                                    term: "$term"
+                                    from: "$acquired_at"
+                                    to: { "$ifNull": ["$ended_at", "$$NOW"] }
+                                    how: { "$ifNull": ["$ended", "handed over"] }
+                                    note: { "$literal": "$done" }
+                                  }
+                                ]
+                                "$past"
+                              ]
+                            }
+                            5
+                          ]
+                        }
+                      }
+                    ]
+                  }
+                }
+              ]
+              upsert: false
+            }"#]]);
+    }
+
+    #[test]
+    fn a_beat() {
+        let beat = BeatWrite {
+            session: SessionId::from_u128(0xab),
+            beat: crate::model::Beat::new(12),
+            nonce: Nonce::new(99),
+            shares: None,
+            heard: vec![(lock(), Term::new(5))],
+        };
+        check(super::beat(&beat), expect![[r#"
+            {
+              q: { "_id": "000000000000000000000000000000ab" }
+              u: [
+                {
+                  $replaceWith: {
+                    $cond: [
+                      {
+                        $and: [
+                          {
+                            $and: [{ "$eq": ["$v", 1] }, { "$eq": ["$death", null] }, { "$isArray": "$requests" }]
+                          }
+                          {
+                            $and: [
+                              { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
+                              { "$gte": ["$beat", 0] }
+                              { "$lt": ["$beat", 9007199254740991] }
+                            ]
+                          }
+                          { "$lt": ["$beat", 12] }
+                        ]
+                      }
+                      {
+                        $mergeObjects: [
+                          "$$ROOT"
+                          { "$literal": { "beat": 12, "nonce": 99 } }
+                          {
+                            beat_at: "$$NOW"
+                            requests: {
+                              $filter: {
+                                input: "$requests"
+                                as: "request"
+                                cond: {
+                                  $not: {
+                                    $in: [
+                                      { "kind": "$$request.kind", "key": "$$request.key", "term": "$$request.term" }
+                                      { "$literal": [{ "kind": "lock", "key": "$report", "term": 5 }] }
+                                    ]
+                                  }
+                                }
+                              }
+                            }
+                          }
+                        ]
+                      }
+                      "$$ROOT"
+                    ]
+                  }
+                }
+              ]
+              upsert: false
+            }"#]]);
+    }
+
+    #[test]
+    fn a_declaration() {
+        let declaration = Declaration {
+            session: SessionId::from_u128(0xab),
+            ground: Ground::Unbeaten { nonce: Nonce::new(99) },
+            by: "$pod".parse().unwrap(),
+            why: Why::new("no beat for 30s").unwrap(),
+        };
+        check(declare(&declaration), expect![[r#"
+            {
+              q: { "_id": "000000000000000000000000000000ab" }
+              u: [
+                {
+                  $replaceWith: {
+                    $cond: [
+                      {
+                        $and: [
+                          {
+                            $and: [{ "$eq": ["$v", 1] }, { "$eq": ["$death", null] }, { "$isArray": "$requests" }]
+                          }
+                          { "$eq": ["$nonce", 99] }
+                        ]
+                      }
+                      {
+                        $mergeObjects: [
+                          "$$ROOT"
+                          { "$literal": {} }
+                          {
+                            death: { "at": "$$NOW", "by": { "$literal": "$pod" }, "why": { "$literal": "no beat for 30s" } }
+                          }
+                        ]
+                      }
+                      "$$ROOT"
+                    ]
+                  }
+                }
+              ]
+              upsert: false
+            }"#]]);
+    }
+
+    #[test]
+    fn what_decides_is_kept_by_a_majority_and_both_ends_have_the_limit() {
+        let command = modify("locks", take(&Take { lock: lock(), by: candidate() }, &[]), LIMIT);
+        assert_eq!(
+            command.get_document("writeConcern").unwrap(),
+            &doc! { "w": "majority", "j": true, "wtimeout": 2500_i64 }
+        );
+        assert_eq!(command.get_i64("maxTimeMS").unwrap(), 2500);
+        let none = modify("locks", take(&Take { lock: lock(), by: candidate() }, &[]), Duration::ZERO);
+        assert_eq!(none.get_i64("maxTimeMS").unwrap(), 1, "zero would be no limit at all");
+    }
+}

@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, LIMIT, all_pages, granted, sure};
 use crate::{
     model::{Kind, LockRecord, SessionId},
-    store::{Held, LockSeen, Take},
+    store::{Held, LockSeen, Take, Then},
 };
 
 /// As they were asked for: held, free, absent, and one of them twice.
@@ -126,6 +126,28 @@ fn held(record: LockRecord) -> Held {
     Held { lock: record.id, term: record.term, wish }
 }
 
+/// A listing goes on behind the last item of a page, also if that is not there any more.
+pub async fn a_listing_goes_on_where_items_have_gone(fixture: &Fixture) {
+    let session = fixture.session();
+    for (wish, key) in (1..).zip(["a", "b", "c", "d", "e"]) {
+        fixture.held(&fixture.lock(key), session, wish).await;
+    }
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = sure(fixture.store().held_by(session, after, 2, LIMIT)).await;
+        for held in page.items {
+            fixture.release(&held.lock, session, held.term, Then::Free).await;
+            seen.push(held.lock.key.as_str().to_owned());
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["e", "d", "c", "b", "a"], "each must be listed once, latest first");
+}
+
 /// A lock leaves one list and enters the other when it changes hands.
 pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
     let lock = fixture.lock("report");
@@ -138,7 +160,7 @@ pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
     assert_eq!(audit(fixture, giver).await, [held(first.clone())], "a later wish, a new term");
 
     let next = Box::new(fixture.candidate(taker, 7));
-    fixture.release(&lock, giver, first.term, crate::store::Then::HandTo(next)).await;
+    fixture.release(&lock, giver, first.term, Then::HandTo(next)).await;
     assert_eq!(audit(fixture, giver).await, [], "handed over, it is not held any more");
     assert_eq!(audit(fixture, taker).await, [held(fixture.record(&lock).await)]);
 

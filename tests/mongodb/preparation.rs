@@ -1,0 +1,241 @@
+//! What happens before a store is used: collections and indexes, and what is refused.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use futures::{StreamExt, TryStreamExt, future::join_all};
+use mongodb::{
+    Client, IndexModel,
+    bson::{Bson, Document, doc},
+};
+use tenure::{
+    store::{
+        Store,
+        mongo::{ConnectError, MongoOptions, MongoStore, index_script},
+    },
+    testing::conformance::LIMIT,
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::{Place, support::mongod::shared_single};
+
+fn own(name: &str) -> MongoOptions {
+    MongoOptions::new().database(format!("test-{}-{name}", std::process::id()))
+}
+
+async fn indexes(place: &Place) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in place.database.list_collection_names().await.unwrap() {
+        let indexes: Vec<IndexModel> =
+            place.collection(&name).list_indexes().await.unwrap().try_collect().await.unwrap();
+        found.extend(indexes.into_iter().map(|index| format!("{name} {}", index.keys)));
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn everything_that_is_missing_is_created_also_by_many_at_once() {
+    let uri = shared_single().await.uri();
+    let connects = (0..8).map(|_| MongoStore::connect(uri, own("many")));
+    for store in join_all(connects).await {
+        store.unwrap();
+    }
+    let place = Place {
+        store: MongoStore::connect(uri, own("many")).await.unwrap(),
+        database: database(uri, "many").await,
+    };
+    let found = indexes(&place).await;
+    assert_eq!(
+        found,
+        [
+            "fences { \"_id\": 1 }",
+            "fences { \"lock\": 1 }",
+            "locks { \"_id\": 1 }",
+            "locks { \"session\": 1, \"term\": -1, \"_id\": 1, \"wish\": 1 }",
+            "runs { \"_id\": 1 }",
+            "sessions { \"_id\": 1 }",
+            "sessions { \"ns\": 1, \"_id\": 1 }",
+            "waiters { \"_id\": 1 }",
+            "waiters { \"lock\": 1, \"since\": 1, \"_id\": 1 }",
+            "waiters { \"session\": 1 }",
+        ]
+    );
+    let script = index_script("any", &MongoOptions::new());
+    for index in found.iter().filter(|index| !index.contains("{ \"_id\": 1 }")) {
+        let (collection, keys) = index.split_once(' ').unwrap();
+        assert!(
+            script.contains(&format!("getCollection({collection:?}).createIndex({keys}")),
+            "{index}:\n{script}"
+        );
+    }
+}
+
+async fn database(uri: &str, name: &str) -> mongodb::Database {
+    let client = Client::with_uri_str(uri).await.unwrap();
+    client.database(&format!("test-{}-{name}", std::process::id()))
+}
+
+#[tokio::test]
+async fn nothing_is_created_where_that_is_not_wanted() {
+    let uri = shared_single().await.uri();
+    let store = MongoStore::connect(uri, own("by-hand").create(false)).await.unwrap();
+    let database = database(uri, "by-hand").await;
+    assert_eq!(database.list_collection_names().await.unwrap(), [""; 0]);
+    let place = Place { store, database };
+    // It works all the same: what is missing costs pace.
+    let fixture = place.fixture();
+    fixture.held(&fixture.lock("report"), fixture.session(), 1).await;
+}
+
+#[tokio::test]
+async fn a_prefix_goes_before_every_collection() {
+    let uri = shared_single().await.uri();
+    MongoStore::connect(uri, own("prefixed").prefix("tenure_")).await.unwrap();
+    let mut names = database(uri, "prefixed").await.list_collection_names().await.unwrap();
+    names.sort();
+    assert_eq!(
+        names,
+        ["fences", "locks", "runs", "sessions", "waiters"].map(|name| format!("tenure_{name}"))
+    );
+}
+
+#[tokio::test]
+async fn names_the_server_would_not_take_are_refused_before_it_is_asked() {
+    for (options, message) in [
+        (MongoOptions::new().database(""), "database is \"\", it must be 1 to 63 bytes"),
+        (MongoOptions::new().database("a.b"), "database is \"a.b\", it must be 1 to 63 bytes without any of"),
+        (MongoOptions::new().database("x".repeat(64)), "it must be 1 to 63 bytes"),
+        (MongoOptions::new().prefix("$"), "prefix is \"$\", it must be at most 63 bytes, without $"),
+        (MongoOptions::new().prefix("system."), "not beginning with system."),
+    ] {
+        let error = MongoStore::connect("mongodb://nobody.invalid", options).await.unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+        assert!(!error.is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_takes_two_keys_for_one_is_refused() {
+    let uri = shared_single().await.uri();
+    let database = database(uri, "collation").await;
+    database
+        .run_command(doc! { "create": "locks", "collation": { "locale": "en", "strength": 2 } })
+        .await
+        .unwrap();
+    let error = MongoStore::connect(uri, own("collation")).await.unwrap_err();
+    assert!(matches!(&error, ConnectError::Collation { collection } if collection == "locks"), "{error}");
+    assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
+}
+
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Captured {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_ttl_index_is_warned_of() {
+    let uri = shared_single().await.uri();
+    let ttl = doc! { "createIndexes": "locks", "indexes": [
+        { "key": { "ended_at": 1 }, "name": "expires", "expireAfterSeconds": 60 },
+    ] };
+    database(uri, "ttl").await.run_command(ttl).await.unwrap();
+    let captured = Captured::default();
+    let log = tracing_subscriber::fmt().with_writer(captured.clone()).with_ansi(false).finish();
+    {
+        // Of this thread alone; what is looked at is looked at on a task, so there is one thread only.
+        let _log = tracing::subscriber::set_default(log);
+        MongoStore::connect(uri, own("ttl")).await.unwrap();
+    }
+    let log = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("a TTL index deletes records that are in use") && log.contains("expires"), "{log}");
+}
+
+#[tokio::test]
+async fn a_client_of_the_programs_own_serves_too() {
+    let uri = format!("{}&w=1&readPreference=secondary&readConcernLevel=local", shared_single().await.uri());
+    let client = Client::with_uri_str(&uri).await.unwrap();
+    let store = MongoStore::with_client(&client, own("borrowed")).await.unwrap();
+    let place = Place { store, database: client.database("unused") };
+    let fixture = place.fixture();
+    let record = fixture.held(&fixture.lock("report"), fixture.session(), 1).await;
+    fixture.freed(&record).await;
+    let mut hints = place.store.hints();
+    assert!(hints.next().await.is_some());
+}
+
+/// What the server's profiler saw of the last find on a collection.
+async fn profile(place: &Place, collection: &str) -> Document {
+    let seen = place.database.collection::<Document>("system.profile");
+    let ns = format!("{}.{collection}", place.database.name());
+    let last = seen.find_one(doc! { "ns": ns, "command.find": collection }).sort(doc! { "$natural": -1 });
+    last.await.unwrap().expect("the profiler is on")
+}
+
+fn count(profile: &Document, field: &str) -> i64 {
+    match profile.get(field) {
+        Some(Bson::Int32(count)) => (*count).into(),
+        Some(Bson::Int64(count)) => *count,
+        other => panic!("{field} is {other:?} in {profile}"),
+    }
+}
+
+#[tokio::test]
+async fn an_audit_reads_its_index_alone_and_no_further_than_its_page() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let (mine, others) = (fixture.session(), fixture.session());
+    for (session, part) in [(mine, "mine"), (others, "others")] {
+        let takes = (0..500).map(|key| tenure::store::Take {
+            lock: fixture.lock(&format!("{part} {key}")),
+            by: fixture.candidate(session, key + 1),
+        });
+        fixture.take_all(takes.collect(), &[]).await;
+    }
+    place.database.run_command(doc! { "profile": 2 }).await.unwrap();
+    let mut after = None;
+    for _ in 0..5 {
+        let page = place.store.held_by(mine, after, 100, LIMIT).await.unwrap();
+        assert_eq!(page.items.len(), 100);
+        after = page.next;
+        let profile = profile(&place, "locks").await;
+        assert_eq!(count(&profile, "docsExamined"), 0, "{profile}");
+        assert!(count(&profile, "keysExamined") <= 110, "{profile}");
+    }
+    assert_eq!(after, None);
+}
+
+#[tokio::test]
+async fn a_look_along_the_line_reads_no_more_than_it_was_asked_for() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    let waits = (0..200).map(|wish| tenure::store::Wait {
+        lock: lock.clone(),
+        by: fixture.candidate(fixture.session(), wish),
+    });
+    place.store.wait(waits.collect(), LIMIT).await.unwrap();
+    place.database.run_command(doc! { "profile": 2 }).await.unwrap();
+    assert_eq!(place.store.waiters(lock, 3, LIMIT).await.unwrap().len(), 3);
+    let profile = profile(&place, "waiters").await;
+    assert_eq!((count(&profile, "docsExamined"), count(&profile, "keysExamined")), (3, 3), "{profile}");
+    assert_eq!(profile.get_bool("hasSortStage").ok(), None, "the index has them in order: {profile}");
+}
