@@ -157,8 +157,11 @@ impl Runner {
         let place = self.keys[0].clone();
         let performed = op.perform(&*self.store, &mut self.model, &place).await;
         performed.map_err(|why| format!("{op:?}: {why}"))?;
-        if matches!(op, Op::Release(_)) {
-            self.fixture.settle().await;
+        match op {
+            Op::Release(_) => self.fixture.settle().await,
+            // Whoever was purged is forgotten: a late opening finds no grave.
+            Op::Purge(_) => self.witness.dead.retain(|id| self.model.lives.contains_key(id)),
+            _ => {}
         }
         self.look(&op).await.map_err(|why| format!("after {op:?}: {why}"))?;
         self.sent.push_back(op);

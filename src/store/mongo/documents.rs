@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
             Some(Bson::Int64(LAYOUT)) => Ok(Self(document)),
             // A shell writes the same number in another type, and the server compares across types.
             Some(Bson::Int32(found)) if i64::from(*found) == LAYOUT => Ok(Self(document)),
-            Some(Bson::Double(found)) if *found == LAYOUT as f64 => Ok(Self(document)),
+            Some(Bson::Double(found)) if (*found - LAYOUT as f64).abs() < f64::EPSILON => Ok(Self(document)),
             Some(found) => Err(Refusal::Layout { found: found.to_string() }),
         }
     }

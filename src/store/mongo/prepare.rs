@@ -33,7 +33,7 @@ pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Re
              and waiting goes by poll_interval"
         );
     }
-    warn_of_few_voters(database, &hello).await;
+    warn_of_few_voters(database, &hello);
 
     let ours = doc! { "listCollections": 1, "filter": { "name": { "$in": names.all() } }, "cursor": { "batchSize": 100 } };
     for found in batch(&run(database, ours).await?) {
@@ -57,7 +57,7 @@ pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Re
 }
 
 /// With two members that hold data, one that fails stops every majority write.
-async fn warn_of_few_voters(database: &Database, hello: &Document) {
+fn warn_of_few_voters(database: &Database, hello: &Document) {
     let arbiters = hello.get_array("arbiters").map_or(0, Vec::len);
     let hosts =
         hello.get_array("hosts").map_or(0, Vec::len) + hello.get_array("passives").map_or(0, Vec::len);

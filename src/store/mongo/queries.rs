@@ -58,7 +58,7 @@ fn literal(value: impl Into<Bson>) -> Document {
     doc! { "$literal": value.into() }
 }
 
-fn text(value: impl ToString) -> Document {
+fn text(value: &impl ToString) -> Document {
     literal(value.to_string())
 }
 
@@ -280,7 +280,7 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
         doc! { "case": is_new(id.clone()), "then": "new" },
         doc! { "case": { "$not": is_sane_lock() }, "then": "keep" },
         doc! {
-            "case": { "$eq": ["$session", text(take.by.session)] },
+            "case": { "$eq": ["$session", text(&take.by.session)] },
             "then": { "$cond": [grant_if_older, Ended::Superseded.as_str(), "keep"] },
         },
     ];
@@ -374,7 +374,7 @@ pub(super) fn release(release: &Release) -> Statement {
             Statement::pipeline(filter, vec![doc! { "$replaceWith": document }])
         }
         Then::HandTo(next) => {
-            let note: Bson = note.map_or(Bson::Null, |note| text(note).into());
+            let note: Bson = note.map_or(Bson::Null, |note| text(&note).into());
             let handed = doc! { "term": next_term(), "acquired_at": "$$NOW", "past": past_with(Ended::HandedOver.as_str(), note) };
             Statement::pipeline(filter, vec![doc! { "$replaceWith": overlaid(granted(next), handed) }])
         }
@@ -599,14 +599,14 @@ pub(super) fn claim(claim: &Claim) -> Statement {
 
 fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
     doc! { "$and": [
-        { "$eq": ["$session", text(session)] },
+        { "$eq": ["$session", text(&session)] },
         { "$eq": ["$term", long(term.get())] },
         { "$eq": ["$attempt", i64::from(attempt)] },
     ] }
 }
 
 pub(super) fn finish(finish: &FinishRun) -> Statement {
-    let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(error).into());
+    let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(&error).into());
     let end = doc! { "finish": { "at": "$$NOW", "outcome": finish.outcome.as_str(), "error": error } };
     let condition = doc! { "$and": [
         is_known_layout(),
@@ -962,7 +962,9 @@ mod tests {
             note: Some(Why::new("$done").unwrap()),
             then: Then::Free,
         };
-        check(super::release(&release), expect![[r#"
+        check(
+            super::release(&release),
+            expect![[r#"
             {
               q: {
                 _id: { "ns": "shop", "kind": "lock", "key": "$report" }
@@ -982,7 +984,8 @@ mod tests {
                 $currentDate: { "ended_at": true }
               }
               upsert: false
-            }"#]]);
+            }"#]],
+        );
     }
 
     #[test]
@@ -994,7 +997,9 @@ mod tests {
             note: Some(Why::new("$done").unwrap()),
             then: Then::HandTo(Box::new(candidate())),
         };
-        check(super::release(&release), expect![[r#"
+        check(
+            super::release(&release),
+            expect![[r#"
             {
               q: {
                 _id: { "ns": "shop", "kind": "lock", "key": "$report" }
@@ -1055,7 +1060,8 @@ mod tests {
                 }
               ]
               upsert: false
-            }"#]]);
+            }"#]],
+        );
     }
 
     #[test]
@@ -1067,7 +1073,9 @@ mod tests {
             shares: None,
             heard: vec![(lock(), Term::new(5))],
         };
-        check(super::beat(&beat), expect![[r#"
+        check(
+            super::beat(&beat),
+            expect![[r#"
             {
               q: { "_id": "000000000000000000000000000000ab" }
               u: [
@@ -1118,7 +1126,8 @@ mod tests {
                 }
               ]
               upsert: false
-            }"#]]);
+            }"#]],
+        );
     }
 
     #[test]
@@ -1129,7 +1138,9 @@ mod tests {
             by: "$pod".parse().unwrap(),
             why: Why::new("no beat for 30s").unwrap(),
         };
-        check(declare(&declaration), expect![[r#"
+        check(
+            declare(&declaration),
+            expect![[r#"
             {
               q: { "_id": "000000000000000000000000000000ab" }
               u: [
@@ -1159,7 +1170,8 @@ mod tests {
                 }
               ]
               upsert: false
-            }"#]]);
+            }"#]],
+        );
     }
 
     #[test]

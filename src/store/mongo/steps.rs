@@ -98,7 +98,7 @@ fn page<T>(
         match read(document) {
             Ok(item) => page.items.push(item),
             Err(refusal) => {
-                page.refused.push((document.get("_id").map_or_else(String::new, Bson::to_string), refusal))
+                page.refused.push((document.get("_id").map_or_else(String::new, Bson::to_string), refusal));
             }
         }
     }
@@ -118,13 +118,13 @@ fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
 }
 
 fn id_of(place: Option<Document>) -> Option<Bson> {
-    place.and_then(|mut place| place.remove("id"))
+    place?.remove("id")
 }
 
 // ----- sessions
 
-fn sighting(document: Option<Document>) -> Sighting {
-    match document.as_ref().map(read_session) {
+fn sighting(document: Option<&Document>) -> Sighting {
+    match document.map(read_session) {
         None => Sighting::Missing,
         Some(Ok(record)) => Sighting::of(record),
         Some(Err(refusal)) => Sighting::Refused(refusal),
@@ -133,12 +133,12 @@ fn sighting(document: Option<Document>) -> Sighting {
 
 pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> Outcome<Sighting> {
     let sessions = &store.place().1.sessions;
-    left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(document)))
+    left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(&document)))
 }
 
 pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> Outcome<Sighting> {
     let sessions = &store.place().1.sessions;
-    store.modify(sessions, queries::beat(&beat), limit).await.map(sighting)
+    store.modify(sessions, queries::beat(&beat), limit).await.map(|found| sighting(found.as_ref()))
 }
 
 pub(super) async fn observe(
@@ -148,15 +148,11 @@ pub(super) async fn observe(
 ) -> Outcome<Vec<Sighting>> {
     let ids = sessions.iter().map(|session| session.to_string().into());
     let found = store.find_by_id(&store.place().1.sessions, ids, limit).await?;
-    let mut found: HashMap<String, Document> = found
+    let found: HashMap<String, Document> = found
         .into_iter()
         .filter_map(|session| Some((session.get_str("_id").ok()?.to_owned(), session)))
         .collect();
-    // A session may have been asked for twice.
-    let once = |session: &SessionId| found.get(&session.to_string()).cloned();
-    let seen = sessions.iter().map(|session| sighting(once(session))).collect();
-    found.clear();
-    Ok(seen)
+    Ok(sessions.iter().map(|session| sighting(found.get(&session.to_string()))).collect())
 }
 
 pub(super) async fn declare(
@@ -165,7 +161,7 @@ pub(super) async fn declare(
     limit: Duration,
 ) -> Outcome<Sighting> {
     let sessions = &store.place().1.sessions;
-    store.modify(sessions, queries::declare(&declaration), limit).await.map(sighting)
+    store.modify(sessions, queries::declare(&declaration), limit).await.map(|found| sighting(found.as_ref()))
 }
 
 pub(super) async fn sessions(
@@ -219,8 +215,8 @@ pub(super) async fn take(
     limit: Duration,
 ) -> Outcome<Vec<TakeAnswer>> {
     if let [one] = &*takes {
-        let taken = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
-        return Ok(vec![take_answer(&left(taken)?, one)]);
+        let afterwards = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
+        return Ok(vec![take_answer(&left(afterwards)?, one)]);
     }
     let mut answers = Vec::with_capacity(takes.len());
     for batch in takes.chunks(BATCH) {
@@ -365,11 +361,16 @@ async fn release_batch(
     let ids = locks.iter().map(|lock| lock_id(lock).into());
     let look = Find { filter: queries::by_ids(ids), local: true, ..Find::default() };
     let found = by_lock(store.find(&names.locks, look, limit).await?);
-    let answer = |release: &Release| match in_batch(&found, &release.lock).map(read_lock) {
-        Some(Err(refusal)) => ReleaseAnswer::Refused(refusal),
-        _ => ReleaseAnswer::Released,
+    let refused: HashMap<usize, Refusal> = written.refused.into_iter().collect();
+    let answer = |(place, release): (usize, &Release)| match in_batch(&found, &release.lock).map(read_lock) {
+        Some(Err(refusal)) => Ok(ReleaseAnswer::Refused(refusal)),
+        Some(Ok(record)) if record.term == release.term && record.is_held_by(release.session) => refused
+            .get(&place)
+            .map(|refusal| ReleaseAnswer::Refused(refusal.clone()))
+            .ok_or_else(|| Failure::unknown("a lock is still held after its release")),
+        _ => Ok(ReleaseAnswer::Released),
     };
-    Ok(releases.iter().map(answer).collect())
+    releases.iter().enumerate().map(answer).collect()
 }
 
 pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {
@@ -440,7 +441,7 @@ pub(super) async fn revoke(
     Ok(match revocation {
         Revocation::Ask { session, request } => {
             let asked = store.modify(&names.sessions, queries::ask(session, &request), limit).await?;
-            match sighting(asked) {
+            match sighting(asked.as_ref()) {
                 Sighting::Alive(record) if record.has_request(&request) => RevokeAnswer::Asked,
                 Sighting::Alive(_) => {
                     RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS })
@@ -452,10 +453,9 @@ pub(super) async fn revoke(
         Revocation::Force(request) => {
             let forced = store.modify(&names.locks, queries::force(&request), limit).await?;
             match forced.as_ref().map(read_lock) {
-                None => RevokeAnswer::NotHeld,
                 Some(Err(refusal)) => RevokeAnswer::Refused(refusal),
                 Some(Ok(record)) if record.was_forced_from(request.term) => RevokeAnswer::Freed(record),
-                Some(Ok(_)) => RevokeAnswer::NotHeld,
+                _ => RevokeAnswer::NotHeld,
             }
         }
     })
