@@ -12,7 +12,8 @@
 //! |---|---|
 //! | [`sessions`] | opened once, beaten upward, observed in order, listed with the dead |
 //! | [`deaths`] | declared on a ground that holds, once, for ever |
-//! | [`locks`] | take, takeover, closing, release, hand-over (R4, R6, R7) |
+//! | [`locks`] | take, takeover, closing (R4, R7) |
+//! | [`releases`] | release, hand-over (R6) |
 //! | [`terms`] | terms rise (R5); the last holders are remembered |
 //! | [`races`] | every step is atomic |
 //! | [`batches`] | answered key by key; repeated, dropped, out of time |
@@ -41,6 +42,7 @@ pub mod purge;
 pub mod purge_runs;
 pub mod queue;
 pub mod races;
+pub mod releases;
 pub mod revoke;
 pub mod runs;
 pub mod sessions;
@@ -142,13 +144,14 @@ macro_rules! conformance_tests {
             a_lock_delay_ends
             a_lock_released_for_later_is_closed_to_all
             a_lock_released_for_later_opens_again
+        }
+        $crate::conformance_tests! { @subject [$store] releases:
             a_release_keeps_the_record_and_its_term
             a_release_by_anybody_else_does_nothing
             a_release_of_a_lock_without_a_record_does_nothing
             a_release_sent_again_does_nothing
             a_hand_over_grants_the_lock_as_the_waiter_asked
             a_hand_over_may_stay_in_the_session
-            a_batch_may_name_a_lock_twice
         }
         $crate::conformance_tests! { @subject [$store] terms:
             the_term_rises_with_every_change_of_holder
@@ -167,6 +170,7 @@ macro_rules! conformance_tests {
             a_batch_of_takes_mixes_outcomes_and_keeps_the_order
             a_batch_of_a_thousand_is_taken_and_released
             a_batch_of_releases_mixes_outcomes
+            a_batch_may_name_a_lock_twice
             an_empty_batch_does_nothing
             a_call_without_time_is_answered_soon_and_may_be_sent_again
             a_call_that_was_dropped_may_be_sent_again
@@ -285,6 +289,7 @@ mod tests {
             include_str!("conformance/purge_runs.rs"),
             include_str!("conformance/queue.rs"),
             include_str!("conformance/races.rs"),
+            include_str!("conformance/releases.rs"),
             include_str!("conformance/revoke.rs"),
             include_str!("conformance/runs.rs"),
             include_str!("conformance/sessions.rs"),

@@ -6,11 +6,13 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+mod concrete;
 pub(crate) mod model;
 pub(crate) mod mutants;
 mod op;
 mod runner;
 mod step;
+mod witness;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

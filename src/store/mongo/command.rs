@@ -117,6 +117,10 @@ fn classify(error: &DriverError) -> (Applied, bool) {
     }
 }
 
+/// How long a driver call may go on after its caller has given up. Most end by themselves with the
+/// limit they have on the server; one whose server never answers holds a connection of the pool.
+const AFTERWARDS: Duration = Duration::from_secs(60);
+
 /// Runs `work` on a task of its own and waits for it no longer than `limit`.
 ///
 /// The task goes on after the limit: a driver call that is dropped half-way costs its connection,
@@ -126,9 +130,11 @@ pub(super) async fn within<T: Send + 'static>(
     doing: &'static str,
     work: impl Future<Output = Outcome<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let task = tokio::spawn(work);
+    let task = tokio::spawn(tokio::time::timeout(limit + AFTERWARDS, work));
     let outcome = match tokio::time::timeout(limit, task).await {
-        Ok(Ok(outcome)) => outcome,
+        Ok(Ok(Ok(outcome))) => outcome,
+        // Nobody waits any more.
+        Ok(Ok(Err(_))) => Err(Failure::unknown(NoAnswer(limit))),
         // The task panicked, or the runtime is shutting down.
         Ok(Err(lost)) => Err(Failure::unknown(lost)),
         Err(_) => Err(Failure::unknown(NoAnswer(limit))),

@@ -12,7 +12,11 @@ use std::{
 };
 
 use bson::{Bson, Document, doc};
-use futures::stream::BoxStream;
+use futures::{
+    StreamExt,
+    future::ready,
+    stream::{self, BoxStream},
+};
 use mongodb::{
     Database,
     change_stream::{
@@ -51,6 +55,8 @@ struct Shared {
     database: Database,
     names: Collections,
     wait: Duration,
+    /// Whether collections that were dropped are created again.
+    create: bool,
     listeners: broadcast::Sender<Hint>,
     /// A standalone server has no change streams, and never will while it runs.
     without: Arc<AtomicBool>,
@@ -58,12 +64,13 @@ struct Shared {
 }
 
 impl Hints {
-    pub(super) fn new(database: Database, names: Collections, wait: Duration) -> Self {
+    pub(super) fn new(database: Database, names: Collections, wait: Duration, create: bool) -> Self {
         let stop = CancellationToken::new();
         let shared = Shared {
             database,
             names,
             wait,
+            create,
             listeners: broadcast::Sender::new(HINTS_KEPT),
             without: Arc::default(),
             stop: stop.clone(),
@@ -71,7 +78,15 @@ impl Hints {
         Self { shared, pump: Mutex::default(), _stop: stop.drop_guard() }
     }
 
-    pub(super) fn listen(&self) -> BoxStream<'static, Hint> {
+    /// Begins with the first poll, on whose runtime the stream then lives.
+    pub(super) fn listen(self: &Arc<Self>) -> BoxStream<'static, Hint> {
+        // Who listens does not keep the store.
+        let hints = Arc::downgrade(self);
+        let begin = async move { hints.upgrade().map(|hints| hints.begin()) };
+        stream::once(begin).filter_map(ready).flatten().boxed()
+    }
+
+    fn begin(&self) -> BoxStream<'static, Hint> {
         let listener = self.shared.listeners.subscribe();
         let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
         // It ends when nobody listens, and with the runtime of whoever listened first.
@@ -124,6 +139,9 @@ impl Shared {
                          without hints, waiting goes by poll_interval"
                     );
                     return;
+                }
+                End::Dropped if !self.create => {
+                    tracing::warn!("a collection of tenure was dropped or renamed: create it again");
                 }
                 End::Dropped => {
                     tracing::warn!("a collection of tenure was dropped or renamed, creating it again");

@@ -169,7 +169,7 @@ pub struct MongoStore {
 struct Inner {
     database: Database,
     names: Collections,
-    hints: Hints,
+    hints: Arc<Hints>,
 }
 
 impl fmt::Debug for MongoStore {
@@ -223,8 +223,8 @@ impl MongoStore {
             let create = async move { prepare::create(&created, &at).await.map_err(Failure::from) };
             within(LIMIT, "create collections and indexes", create).await?;
         }
-        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait);
-        Ok(Self { inner: Arc::new(Inner { database, names, hints }) })
+        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
+        Ok(Self { inner: Arc::new(Inner { database, names, hints: Arc::new(hints) }) })
     }
 
     fn place(&self) -> (&Database, &Collections) {

@@ -418,21 +418,22 @@ pub(super) fn locks_of(namespace: &Namespace, kind: Option<&Kind>, after: Option
     doc! { "_id": merged([from, doc! { "$lte": last }]) }
 }
 
-/// What a session holds, from its index alone: latest term first.
-pub(super) fn held_by(session: SessionId, after: Option<(Term, Bson)>, at_most: usize) -> Find {
-    let mut filter = doc! { "session": session.to_string() };
-    if let Some((term, id)) = after {
-        let term = long(term.get());
-        filter
-            .insert("$or", [doc! { "term": { "$lt": &term } }, doc! { "term": &term, "_id": { "$gt": id } }]);
-    }
+/// What a session holds, from its index alone: latest term first. `part` says from where.
+pub(super) fn held_by(session: SessionId, part: Document, at_most: usize) -> Find {
     Find {
-        filter,
+        filter: merged([doc! { "session": session.to_string() }, part]),
         sort: Some(doc! { "term": -1, "_id": 1 }),
         projection: Some(doc! { "_id": 1, "term": 1, "wish": 1 }),
         at_most: Some(at_most),
         ..Find::default()
     }
+}
+
+/// What comes after one lock of the audit, in two parts: the rest of its term, and earlier terms.
+/// As one condition the server would read its index from the beginning.
+pub(super) fn held_after(term: Term, id: Bson) -> [Document; 2] {
+    let term = long(term.get());
+    [doc! { "term": &term, "_id": { "$gt": id } }, doc! { "term": { "$lt": &term } }]
 }
 
 // ----- the line

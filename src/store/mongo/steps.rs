@@ -424,8 +424,16 @@ pub(super) async fn held_by(
         let term = u64::try_from(after.get_i64("term").ok()?).ok().and_then(Term::try_new)?;
         Some((term, after.remove("id")?))
     });
-    let wanted = queries::held_by(session, after, at_most + 1);
-    let found = store.find(&store.place().1.locks, wanted, limit).await?;
+    let parts =
+        after.map_or_else(|| vec![Document::new()], |(term, id)| queries::held_after(term, id).to_vec());
+    let mut found = Vec::new();
+    for part in parts {
+        let wanted = queries::held_by(session, part, at_most + 1 - found.len());
+        found.extend(store.find(&store.place().1.locks, wanted, limit).await?);
+        if found.len() > at_most {
+            break;
+        }
+    }
     let by_term = |document: &Document| {
         doc! { "id": document.get("_id").cloned(), "term": document.get("term").cloned() }
     };

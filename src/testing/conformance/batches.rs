@@ -122,6 +122,41 @@ pub async fn a_batch_of_releases_mixes_outcomes(fixture: &Fixture) {
     }
 }
 
+/// Two steps of one batch on the same lock come in some order, and leave it whole.
+pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
+    let [own, others, again] = ["own", "others", "again"].map(|key| fixture.lock(key));
+    let session = fixture.session();
+    let take = |lock: &LockId, by: Candidate| Take { lock: lock.clone(), by };
+    let later = fixture.candidate(session, 2);
+    let takes = vec![take(&own, fixture.candidate(session, 1)), take(&own, later.clone())];
+    let answers = fixture.take_all(takes, &[]).await;
+    let record = fixture.record(&own).await;
+    assert!(record.is_granted_to(session, later.wish), "in any order the later wish wins: {record:?}");
+    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later wish must be told so");
+
+    let [one, two] = [1, 2].map(|_| fixture.candidate(fixture.session(), 1));
+    let answers = fixture.take_all(vec![take(&others, one), take(&others, two)], &[]).await;
+    let won: Vec<_> = answers.iter().filter_map(TakeAnswer::taken).collect();
+    assert_eq!(won, [&fixture.record(&others).await], "of two sessions one gets the lock");
+
+    let same = take(&again, fixture.candidate(session, 3));
+    let answers = fixture.take_all(vec![same.clone(), same], &[]).await;
+    let record = fixture.record(&again).await;
+    assert_eq!(answers, [TakeAnswer::Taken(record.clone()), TakeAnswer::Taken(record)], "one take, twice");
+
+    let hand_to = |wish| Release {
+        lock: again.clone(),
+        session,
+        term: answers[0].taken().expect("it was just granted").term,
+        note: None,
+        then: Then::HandTo(Box::new(fixture.candidate(fixture.session(), wish))),
+    };
+    sure(fixture.store().release(vec![hand_to(1), hand_to(2)], LIMIT)).await;
+    fixture.settle().await;
+    let record = fixture.record(&again).await;
+    assert_eq!(record.past.len(), 1, "of two hand-overs of one term one counts: {record:?}");
+}
+
 /// Nothing asked, nothing answered, nothing done.
 pub async fn an_empty_batch_does_nothing(fixture: &Fixture) {
     let store = fixture.store();

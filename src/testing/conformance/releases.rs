@@ -1,0 +1,126 @@
+//! Releases and hand-overs: by the holder, under its term, and by nobody else.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, TTL, why};
+use crate::{
+    model::{Ended, Term},
+    store::{LockSeen, Release, Then},
+};
+
+/// Long enough to be over only when the test is.
+const LONG: Duration = TTL;
+
+/// The record stays when nobody holds the lock, and remembers the last holder.
+pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let by = fixture.talkative(fixture.session(), 1);
+    let held = fixture.taken(&lock, &by).await;
+    let note = Some(why("done: $0 left"));
+    let release = Release {
+        lock: lock.clone(),
+        session: by.session,
+        term: held.term,
+        note: note.clone(),
+        then: Then::Free,
+    };
+    fixture.release_as(release).await;
+    let record = fixture.record(&lock).await;
+    assert_eq!((record.term, &record.holding, record.closed), (held.term, &None, None));
+    let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
+    assert_eq!((&past.holder, &past.who, &past.note), (&by.holder, &by.who, &note));
+    assert_eq!((past.term, past.how), (held.term, Ended::Released));
+    assert_eq!(Some(past.from), held.holding.map(|held| held.acquired_at), "since it was granted");
+    assert!(past.to >= past.from, "nobody held a lock until before it was granted");
+}
+
+/// R6: only its holder, under its term, releases a lock.
+pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.held(&lock, session, 1).await;
+    let second = fixture.held(&lock, session, 2).await;
+    let stranger = fixture.session();
+    let never = Term::new(second.term.get() + 1);
+    for then in [
+        Then::Free,
+        Then::ClosedFor(LONG),
+        Then::HandTo(Box::new(fixture.candidate(stranger, 5))),
+        Then::HandTo(Box::new(fixture.candidate(session, 3))),
+    ] {
+        for (who, term) in
+            [(stranger, second.term), (session, first.term), (session, never), (stranger, first.term)]
+        {
+            fixture.release(&lock, who, term, then.clone()).await;
+            let record = fixture.record(&lock).await;
+            assert_eq!(record, second, "{then:?} by another session or under another term");
+        }
+    }
+}
+
+/// A release of a lock that has no record makes none.
+pub async fn a_release_of_a_lock_without_a_record_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let (session, term) = (fixture.session(), Term::new(1));
+    for then in
+        [Then::Free, Then::ClosedFor(LONG), Then::HandTo(Box::new(fixture.candidate(fixture.session(), 5)))]
+    {
+        fixture.release(&lock, session, term, then.clone()).await;
+        assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "{then:?} must make no record");
+    }
+}
+
+/// A release that arrives again, or late, does not touch what was granted since.
+pub async fn a_release_sent_again_does_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let first = fixture.held(&lock, session, 1).await;
+    let freed = fixture.freed(&first).await;
+    for then in [Then::Free, Then::ClosedFor(LONG)] {
+        fixture.release(&lock, session, first.term, then).await;
+        assert_eq!(fixture.record(&lock).await, freed, "a release sent again must change nothing");
+    }
+    let second = fixture.held(&lock, session, 2).await;
+    fixture.release(&lock, session, first.term, Then::Free).await;
+    assert_eq!(fixture.record(&lock).await, second, "a late release must not free the next grant");
+}
+
+/// A hand-over is a grant like any other: as the waiter asked, for its wish, under a new term.
+pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let giver = fixture.session();
+    let held = fixture.held(&lock, giver, 1).await;
+    let waiter = fixture.talkative(fixture.session(), 5);
+    let release = Release {
+        lock: lock.clone(),
+        session: giver,
+        term: held.term,
+        note: Some(why("you are next")),
+        then: Then::HandTo(Box::new(waiter.clone())),
+    };
+    fixture.release_as(release.clone()).await;
+    let record = fixture.record(&lock).await;
+    assert!(record.term > held.term, "a hand-over must raise the term");
+    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&waiter), "as the waiter asked");
+    assert_eq!(record.closed, None);
+    let [past] = &record.past[..] else { panic!("one holder must be remembered, not {:?}", record.past) };
+    assert_eq!((past.term, past.how, &past.note), (held.term, Ended::HandedOver, &release.note));
+
+    fixture.release_as(release).await;
+    assert_eq!(fixture.record(&lock).await, record, "a hand-over sent again must change nothing");
+    assert_eq!(fixture.taken(&lock, &waiter).await, record, "the waiter's own take finds the same grant");
+}
+
+/// A session may hand over to another wish of its own, also to an earlier one.
+pub async fn a_hand_over_may_stay_in_the_session(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let mut last = fixture.held(&lock, session, 5).await;
+    for wish in [9, 2] {
+        let next = fixture.candidate(session, wish);
+        fixture.release(&lock, session, last.term, Then::HandTo(Box::new(next.clone()))).await;
+        let record = fixture.record(&lock).await;
+        assert!(record.term > last.term && record.is_granted_to(session, next.wish), "{record:?}");
+        last = record;
+    }
+}
