@@ -69,6 +69,8 @@ pub struct Candidate {
 pub struct Holding {
     /// Whose, as granted; the value as it was last set.
     pub by: Candidate,
+    /// The number of the last change of the value, 0 if it is as granted: a late one changes nothing.
+    pub value_set: u64,
     /// Since when.
     pub acquired_at: StoreTime,
 }
@@ -168,7 +170,7 @@ pub struct LockRecord {
 impl LockRecord {
     /// Ends the holding, if there is one, and remembers it.
     pub(crate) fn end(&mut self, now: StoreTime, how: Ended, note: Option<Why>) {
-        let Some(Holding { by, acquired_at }) = self.holding.take() else { return };
+        let Some(Holding { by, acquired_at, .. }) = self.holding.take() else { return };
         let past =
             Past { holder: by.holder, who: by.who, term: self.term, from: acquired_at, to: now, how, note };
         self.past.insert(0, past);

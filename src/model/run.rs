@@ -54,6 +54,12 @@ impl RunRecord {
         self.started.since(self.id.instant)
     }
 
+    /// Whether the job did its work.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Succeeded)
+    }
+
     /// Whether this attempt, under this session and term, is the one on record.
     #[must_use]
     pub fn is_claimed_by(&self, session: SessionId, term: Term, attempt: u32) -> bool {

@@ -12,13 +12,15 @@ pub struct Capabilities {
     pub name: &'static str,
     /// Who can share it.
     pub reach: Reach,
+    /// Whether it gives hints. Without, whoever waits goes by its own pace.
+    pub hints: bool,
 }
 
 impl Capabilities {
     /// A store of that name and reach.
     #[must_use]
-    pub const fn new(name: &'static str, reach: Reach) -> Self {
-        Self { name, reach }
+    pub const fn new(name: &'static str, reach: Reach, hints: bool) -> Self {
+        Self { name, reach, hints }
     }
 }
 
@@ -196,8 +198,8 @@ pub enum RevokeAnswer {
     Asked,
     /// The lock is taken away, now or since before.
     Freed(LockRecord),
-    /// There is nobody to ask: the session is dead or missing, or does not hold the lock under that
-    /// term.
+    /// There is nobody to ask, the session being dead or missing; or nothing to take away, for the lock
+    /// is not held under that term.
     NotHeld,
     /// The record cannot be written.
     Refused(Refusal),

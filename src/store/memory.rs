@@ -175,7 +175,7 @@ impl MemoryStore {
                 closed: None,
                 past: Vec::new(),
             };
-            record.holding = Some(Holding { by, acquired_at: now });
+            record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
             self.hint_lock(&record);
             records.locks.insert(lock, record.clone());
             return TakeAnswer::of(record, session, wish);
@@ -199,7 +199,7 @@ impl MemoryStore {
 
     fn grant(&self, record: &mut LockRecord, by: Candidate, now: StoreTime) {
         record.term = Term::after(Some(record.term), now);
-        record.holding = Some(Holding { by, acquired_at: now });
+        record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
         record.closed = None;
         self.hint_lock(record);
     }
@@ -221,7 +221,7 @@ impl MemoryStore {
                 Then::HandTo(next) => {
                     record.end(now, Ended::HandedOver, release.note);
                     record.term = Term::after(Some(record.term), now);
-                    record.holding = Some(Holding { by: *next, acquired_at: now });
+                    record.holding = Some(Holding { by: *next, value_set: 0, acquired_at: now });
                 }
             }
             self.hint_lock(record);
@@ -253,7 +253,10 @@ impl MemoryStore {
         let Some(record) = records.locks.get_mut(&set.lock) else { return SetAnswer::NotHeld };
         match &mut record.holding {
             Some(held) if held.by.session == set.session && record.term == set.term => {
-                held.by.value = set.value;
+                if set.number > held.value_set {
+                    held.by.value = set.value;
+                    held.value_set = set.number;
+                }
                 SetAnswer::Set
             }
             _ => SetAnswer::NotHeld,
@@ -304,7 +307,9 @@ impl MemoryStore {
         let known = records.runs.get(&run);
         let free = match (known, instead_of) {
             (None, _) => true,
-            (Some(known), Some((term, attempt))) => known.term == term && known.attempt == attempt,
+            (Some(known), Some((term, attempt))) => {
+                known.term == term && known.attempt == attempt && !known.has_succeeded()
+            }
             (Some(_), None) => false,
         };
         let ours = known.is_some_and(|known| known.is_claimed_by(session, term, attempt));
@@ -358,6 +363,7 @@ impl MemoryStore {
         records.locks.retain(|id, record| {
             id.namespace != *namespace
                 || record.holding.is_some()
+                || record.closed.is_some_and(|closed| !closed.left(now).is_zero())
                 || record.past.first().is_none_or(|last| last.to >= idle)
                 || i64::try_from(record.term.get()).is_ok_and(|term| term >= term_gone.as_millis())
         });
@@ -372,6 +378,7 @@ impl MemoryStore {
             .collect();
         records.waiters.retain(|(_, session, _), _| !gone.contains(session));
         records.sessions.retain(|id, _| !gone.contains(id));
+        gone.iter().for_each(|id| self.hint_session(*id, SessionNews::Deleted));
         let after = records.counts();
         Purged {
             locks: before.0 - after.0,
@@ -443,7 +450,7 @@ fn tombstone(
 
 /// Where a lock stands in a listing. The zero byte is in no name, and sorts before all that are.
 fn place(id: &LockId) -> Vec<u8> {
-    format!("{}\0{}", id.kind, id.key).into_bytes()
+    format!("{}\0{}\0{}", id.namespace, id.kind, id.key).into_bytes()
 }
 
 /// Where a lock stands in the audit: latest term first.
@@ -464,7 +471,7 @@ fn page<T>(records: impl Iterator<Item = (Vec<u8>, T)>, after: Option<&Cursor>, 
     let mut rest = records.skip_while(|(place, _)| after.is_some_and(|after| **place <= *after.place()));
     let mut items = Vec::new();
     let mut last = None;
-    for (place, item) in rest.by_ref().take(at_most) {
+    for (place, item) in rest.by_ref().take(at_most.max(1)) {
         items.push(item);
         last = Some(place);
     }
@@ -474,7 +481,7 @@ fn page<T>(records: impl Iterator<Item = (Vec<u8>, T)>, after: Option<&Cursor>, 
 
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("memory", Reach::Process)
+        Capabilities::new("memory", Reach::Process, true)
     }
 
     fn open(&self, open: Open, _: Duration) -> Answer<'_, Sighting> {

@@ -52,9 +52,15 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
 /// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
 ///
-/// **Again is the same.** Every write carries an identity of its own (a wish, a nonce, a term). The
-/// same write may be sent any number of times, arrive late, or twice: it recognises its own earlier
-/// success and does not do it again.
+/// **Again is the same.** Every write carries an identity of its own (a wish, a nonce, a term, a
+/// number). The same write may be sent any number of times, arrive late, or twice: as long as what it
+/// did stands, it recognises itself and does nothing more. What came to an end in between is not
+/// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
+/// wish that stands no more (R7); so may a waiter stand in line again that has left it, and a session
+/// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
+/// its turn.
+///
+/// **Whole milliseconds.** Durations are kept in milliseconds; what is beyond is cut off.
 ///
 /// **Limits in time.** `limit` is how long the caller will wait. A store gives up by then, on both
 /// ends of the wire if it has two, and answers `Unknown`. Dropping a call's future is safe and is
@@ -104,7 +110,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// afterwards. Dead is for ever: only the first declaration is kept.
     fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting>;
 
-    /// Sessions of a namespace, dead ones too, page by page in the order of their ids.
+    /// Sessions of a namespace, dead ones too, page by page in the order of their ids. As with every
+    /// listing, a page of none is a page of one.
     fn sessions(
         &self,
         namespace: Namespace,
@@ -120,7 +127,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// each take, in order, with the lock as it stands afterwards.
     ///
     /// - Granted, it gets the term [`Term::after`](crate::model::Term::after) the old one.
-    /// - Held by the caller's own session: by the same wish, the answer is the same term again; by a
+    /// - Held by the caller's own session, whatever `dead` says: by the same wish, the answer is the same term again; by a
     ///   larger wish, nothing changes (this take came late); by a smaller wish, it is granted to
     ///   this one under a new term (R7).
     /// - Held by a dead session that asked for a [`lock_delay`](Candidate::lock_delay): it becomes
@@ -143,10 +150,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Leaves the line; those who do not stand there are passed over.
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()>;
 
-    /// The first in line for a lock, longest wait first. Entries that cannot be read are left out.
+    /// The first in line for a lock, longest wait first; those who came at the same instant by session
+    /// and wish. Entries that cannot be read are left out. A grant leaves the waiter's place in line:
+    /// whoever got what it waited for leaves it.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>>;
 
-    /// Sets the value of a lock held by that session under that term.
+    /// Sets the value of a lock held by that session under that term. One that comes after a change
+    /// with a larger number changes nothing, and is answered as set.
     fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer>;
 
     /// Reads locks, in the order they were asked for.
@@ -172,13 +182,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Page<Held>>;
 
-    /// An operator wants a lock back: by asking its holder, or by force.
+    /// An operator wants a lock back: by asking a session, which may not hold it any more, or by
+    /// force.
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
 
     // ----- runs
 
-    /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names. Answers
-    /// with the run as it stands afterwards.
+    /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
+    /// one succeeded. Answers with the run as it stands afterwards.
     ///
     /// A claim does not look at the schedule's mark (see [`history`](Self::history)): its owner
     /// reads the mark when it becomes the owner, and claims nothing at or below it.
@@ -199,7 +210,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Answer<'_, RunPage>;
 
     /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
-    /// `keep`. Raises the mark first. Called by the schedule's owner only, which claims and purges
+    /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the schedule's owner only, which claims and purges
     /// one after the other.
     fn purge_runs(
         &self,
@@ -212,7 +223,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     // ----- upkeep
 
     /// Removes what nobody needs any more, some at a time: locks that have been free for
-    /// `retention.locks` and whose term lies 24 h behind the store's clock (R5), with their fences; sessions
+    /// `retention.locks`, are not closed, and whose term lies 24 h behind the store's clock (R5), with their fences; sessions
     /// dead for `retention.sessions` that no lock names, and their places in line.
     fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged>;
 
@@ -359,6 +370,8 @@ pub struct SetValue {
     pub session: SessionId,
     /// Under which term.
     pub term: Term,
+    /// Its number, from 1, larger than that of every change before under this term.
+    pub number: u64,
     /// The new value; nothing to clear it.
     pub value: Option<Value>,
 }

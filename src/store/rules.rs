@@ -67,7 +67,7 @@ mod tests {
         let closed = |at: StoreTime| LockRecord { closed: Some(Closed::from(at, second)), ..free.clone() };
         let held = |delay| {
             let by = Candidate { lock_delay: delay, ..candidate(1, 5) };
-            LockRecord { holding: Some(Holding { by, acquired_at: now }), ..free.clone() }
+            LockRecord { holding: Some(Holding { by, value_set: 0, acquired_at: now }), ..free.clone() }
         };
         let (first, second_one) = (SessionId::from_u128(1), SessionId::from_u128(2));
         for (record, by, dead, expected) in [

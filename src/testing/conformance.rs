@@ -187,6 +187,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @subject [$store] values:
             the_holder_sets_and_clears_its_value
             a_value_set_again_is_set
+            a_late_value_changes_nothing
             nobody_else_sets_a_value
             a_lock_nobody_holds_has_no_value
             a_value_goes_with_its_holder
@@ -230,6 +231,7 @@ macro_rules! conformance_tests {
             a_claimed_tick_is_granted_to_nobody_else
             a_claim_replaces_the_attempt_it_names
             a_claim_in_place_of_nobody_is_granted
+            an_attempt_that_succeeded_is_not_replaced
             of_claims_that_race_one_wins
             an_attempt_ends_as_it_says
             an_attempt_ends_once

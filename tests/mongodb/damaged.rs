@@ -92,7 +92,7 @@ async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
         let other = Release { lock: healthy.id.clone(), term: healthy.term, ..release.clone() };
         let answers = store.release(vec![release, other], LIMIT).await.unwrap();
         assert!(matches!(&answers[..], [ReleaseAnswer::Refused(_), ReleaseAnswer::Released]), "{answers:?}");
-        let set = SetValue { lock: lock.clone(), session: holder, term: record.term, value: None };
+        let set = SetValue { lock: lock.clone(), session: holder, term: record.term, number: 1, value: None };
         assert!(matches!(store.set_value(set, LIMIT).await.unwrap(), SetAnswer::Refused(_)));
         let force = Revocation::Force(request(&lock, record.term));
         assert!(matches!(store.revoke(force, LIMIT).await.unwrap(), RevokeAnswer::Refused(_)));

@@ -127,6 +127,8 @@ impl Runner {
                 lock: self.keys[key].clone(),
                 session: self.caller(key, caller),
                 term: self.term(key, term),
+                // Few numbers, so that many come late.
+                number: u64::from(says.unwrap_or(3) % 8) + 1,
                 value: says.map(value),
             }),
             Step::Ask { key, caller, term, says } => Op::Revoke(Revocation::Ask {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
-    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
+    model::{
+        Kind, LockId, LockRecord, MAX_NUMBER, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish,
+    },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held,
         Hint, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
@@ -171,7 +173,9 @@ impl Mutant {
                 let session = record.holding.as_ref().map(|held| held.by.session);
                 if let Some(session) = session {
                     let (lock, term) = (record.id.clone(), record.term);
-                    self.store.set_value(SetValue { lock, session, term, value: None }, LIMIT).await?;
+                    self.store
+                        .set_value(SetValue { lock, session, term, number: MAX_NUMBER, value: None }, LIMIT)
+                        .await?;
                 }
             }
             _ => {}

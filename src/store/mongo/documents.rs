@@ -308,7 +308,11 @@ pub(super) fn read_lock(document: &Document) -> Read<LockRecord> {
     let holding = if free {
         None
     } else {
-        Some(Holding { by: fields.candidate()?, acquired_at: fields.at("acquired_at")? })
+        Some(Holding {
+            by: fields.candidate()?,
+            value_set: fields.number("value_set")?,
+            acquired_at: fields.at("acquired_at")?,
+        })
     };
     let closed = match fields.optional("not_before", Fields::at)? {
         Some(until) => Some(Closed { until, length: fields.time("closed_for")? }),

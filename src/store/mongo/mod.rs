@@ -170,6 +170,8 @@ struct Inner {
     database: Database,
     names: Collections,
     hints: Arc<Hints>,
+    /// Whether there are change streams behind them.
+    has_hints: bool,
 }
 
 impl fmt::Debug for MongoStore {
@@ -217,14 +219,15 @@ impl MongoStore {
         const LIMIT: Duration = Duration::from_secs(10);
         let (database, names) = (client.database(&name), Collections::new(&options.prefix));
         let (looked, at) = (database.clone(), names.clone());
-        within(LIMIT, "look at the database", async move { prepare::look(&looked, &at).await }).await??;
+        let look = async move { prepare::look(&looked, &at).await };
+        let has_hints = within(LIMIT, "look at the database", look).await??;
         if options.create {
             let (created, at) = (database.clone(), names.clone());
             let create = async move { prepare::create(&created, &at).await.map_err(Failure::from) };
             within(LIMIT, "create collections and indexes", create).await?;
         }
         let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
-        Ok(Self { inner: Arc::new(Inner { database, names, hints: Arc::new(hints) }) })
+        Ok(Self { inner: Arc::new(Inner { database, names, hints: Arc::new(hints), has_hints }) })
     }
 
     fn place(&self) -> (&Database, &Collections) {
@@ -234,7 +237,7 @@ impl MongoStore {
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(command::STORE, Reach::Fleet)
+        Capabilities::new(command::STORE, Reach::Fleet, self.inner.has_hints)
     }
 
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {

@@ -19,15 +19,17 @@ pub(super) enum Unfit {
     Collation { collection: String },
 }
 
-/// Refuses what would break a promise, and warns of what may.
-pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Result<(), Unfit>> {
+/// Refuses what would break a promise, and warns of what may. Answers whether there are change
+/// streams.
+pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Result<bool, Unfit>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
         let info = run(database, doc! { "buildInfo": 1 }).await?;
         let version = info.get_str("version").unwrap_or("unknown").to_owned();
         return Ok(Err(Unfit::TooOld { version }));
     }
-    if !hello.contains_key("setName") && hello.get_str("msg").ok() != Some("isdbgrid") {
+    let has_streams = hello.contains_key("setName") || hello.get_str("msg").ok() == Some("isdbgrid");
+    if !has_streams {
         tracing::warn!(
             "the server is no member of a replica set: a lock it granted is lost if its disk is, \
              and waiting goes by poll_interval"
@@ -53,7 +55,7 @@ pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Re
             }
         }
     }
-    Ok(Ok(()))
+    Ok(Ok(has_streams))
 }
 
 /// With two members that hold data, one that fails stops every majority write.

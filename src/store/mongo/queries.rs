@@ -14,8 +14,8 @@ use super::documents::{
 };
 use crate::{
     model::{
-        Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, PAST_HOLDERS, Request, RunId,
-        ScheduleId, SessionId, StoreTime, Term, Wish,
+        Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Outcome, PAST_HOLDERS, Request,
+        RunId, ScheduleId, SessionId, StoreTime, Term, Wish,
     },
     store::{
         BeatWrite, Claim, Declaration, FinishRun, Ground, MAX_REQUESTS, Open, Release, Retention, SetValue,
@@ -206,6 +206,16 @@ fn is_sane_lock() -> Document {
     ] }
 }
 
+/// Whether a lock is kept closed. A wait is not believed beyond the length written beside it (R1).
+fn is_closed() -> Document {
+    doc! { "$and": [
+        is_type("$not_before", &["date"]),
+        is_type("$closed_for", &["long", "int"]),
+        { "$gt": ["$not_before", "$$NOW"] },
+        { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] },
+    ] }
+}
+
 fn is_sane_holder() -> Document {
     doc! { "$or": [
         { "$eq": ["$session", null] },
@@ -264,7 +274,7 @@ fn merged(parts: impl IntoIterator<Item = Document>) -> Document {
 
 /// The fields of a lock that was granted, but for term, time and past.
 fn granted(by: &Candidate) -> Document {
-    merged([doc! { "v": LAYOUT }, candidate(by), not_ended(), not_closed()])
+    merged([doc! { "v": LAYOUT }, candidate(by), doc! { "value_set": 0_i64 }, not_ended(), not_closed()])
 }
 
 // ----- locks
@@ -293,12 +303,8 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
         });
     }
     verdicts.push(doc! { "case": { "$ne": ["$session", null] }, "then": "keep" });
-    // A wait is not believed beyond the length written beside it (R1).
     verdicts.push(doc! {
-        "case": { "$and": [
-            { "$gt": ["$not_before", "$$NOW"] },
-            { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] },
-        ] },
+        "case": is_closed(),
         "then": "keep",
     });
     let mut outcomes = vec![doc! { "case": { "$eq": ["$$verdict", "keep"] }, "then": "$$ROOT" }];
@@ -387,8 +393,10 @@ fn held_under(lock: &LockId, session: SessionId, term: Term) -> Document {
 }
 
 pub(super) fn set_value(set: &SetValue) -> Statement {
-    let filter = held_under(&set.lock, set.session, set.term);
-    Statement::plain(filter, doc! { "$set": { "value": value_field(set.value.as_ref()) } })
+    let earlier = doc! { "value_set": { "$lt": long(set.number) } };
+    let filter = merged([held_under(&set.lock, set.session, set.term), earlier]);
+    let value = doc! { "value": value_field(set.value.as_ref()), "value_set": long(set.number) };
+    Statement::plain(filter, doc! { "$set": value })
 }
 
 pub(super) fn force(request: &Request) -> Statement {
@@ -588,6 +596,7 @@ pub(super) fn claim(claim: &Claim) -> Statement {
             is_known_layout(),
             { "$eq": ["$term", long(term.get())] },
             { "$eq": ["$attempt", i64::from(attempt)] },
+            { "$ne": ["$finish.outcome", Outcome::Succeeded.as_str()] },
             { "$not": is_attempt(claim.session, claim.term, claim.attempt) },
         ] });
     }
@@ -663,6 +672,7 @@ pub(super) fn idle_locks(namespace: &Namespace, retention: Retention) -> Documen
         { "$lt": ["$ended_at", ago(retention.locks)] },
         is_number("$term"),
         { "$lt": ["$term", { "$toLong": ago(TERM_KEPT) }] },
+        { "$not": is_closed() },
     ] };
     merged([
         locks_of(namespace, None, None),
@@ -859,6 +869,8 @@ mod tests {
                                   {
                                     case: {
                                       $and: [
+                                        { "$in": [{ "$type": "$not_before" }, ["date"]] }
+                                        { "$in": [{ "$type": "$closed_for" }, ["long", "int"]] }
                                         { "$gt": ["$not_before", "$$NOW"] }
                                         { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] }
                                       ]
@@ -903,6 +915,7 @@ mod tests {
                                       why: "$$NOW"
                                       value: null
                                       lock_delay: 0
+                                      value_set: 0
                                       ended: null
                                       ended_at: null
                                       note: null
@@ -1001,67 +1014,68 @@ mod tests {
         check(
             super::release(&release),
             expect![[r#"
-            {
-              q: {
-                _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-                v: 1
-                session: "000000000000000000000000000000ab"
-                term: 5
-              }
-              u: [
                 {
-                  $replaceWith: {
-                    $mergeObjects: [
-                      "$$ROOT"
-                      {
-                        $literal: {
-                          v: 1
-                          session: "000000000000000000000000000000ab"
-                          wish: 7
-                          ttl: 30000
-                          holder: "$exp"
-                          who: null
-                          why: "$$NOW"
-                          value: null
-                          lock_delay: 0
-                          ended: null
-                          ended_at: null
-                          note: null
-                          not_before: null
-                          closed_for: null
-                        }
-                      }
-                      {
-                        term: { "$max": [1, { "$add": ["$term", 1] }, { "$toLong": "$$NOW" }] }
-                        acquired_at: "$$NOW"
-                        past: {
-                          $slice: [
-                            {
-                              $concatArrays: [
-                                [
-                                  {
-                                    holder: "$holder"
-                                    who: "$who"
-                                    term: "$term"
-                                    from: "$acquired_at"
-                                    to: { "$ifNull": ["$ended_at", "$$NOW"] }
-                                    how: { "$ifNull": ["$ended", "handed over"] }
-                                    note: { "$literal": "$done" }
-                                  }
-                                ]
-                                "$past"
+                  q: {
+                    _id: { "ns": "shop", "kind": "lock", "key": "$report" }
+                    v: 1
+                    session: "000000000000000000000000000000ab"
+                    term: 5
+                  }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $mergeObjects: [
+                          "$$ROOT"
+                          {
+                            $literal: {
+                              v: 1
+                              session: "000000000000000000000000000000ab"
+                              wish: 7
+                              ttl: 30000
+                              holder: "$exp"
+                              who: null
+                              why: "$$NOW"
+                              value: null
+                              lock_delay: 0
+                              value_set: 0
+                              ended: null
+                              ended_at: null
+                              note: null
+                              not_before: null
+                              closed_for: null
+                            }
+                          }
+                          {
+                            term: { "$max": [1, { "$add": ["$term", 1] }, { "$toLong": "$$NOW" }] }
+                            acquired_at: "$$NOW"
+                            past: {
+                              $slice: [
+                                {
+                                  $concatArrays: [
+                                    [
+                                      {
+                                        holder: "$holder"
+                                        who: "$who"
+                                        term: "$term"
+                                        from: "$acquired_at"
+                                        to: { "$ifNull": ["$ended_at", "$$NOW"] }
+                                        how: { "$ifNull": ["$ended", "handed over"] }
+                                        note: { "$literal": "$done" }
+                                      }
+                                    ]
+                                    "$past"
+                                  ]
+                                }
+                                5
                               ]
                             }
-                            5
-                          ]
-                        }
+                          }
+                        ]
                       }
-                    ]
-                  }
-                }
-              ]
-              upsert: false
-            }"#]],
+                    }
+                  ]
+                  upsert: false
+                }"#]],
         );
     }
 

@@ -171,6 +171,7 @@ pub(super) async fn sessions(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Page<SessionRecord>> {
+    let at_most = at_most.max(1);
     let mut filter = doc! { "ns": namespace.as_str() };
     if let Some(after) = id_of(place(after)?) {
         filter.insert("_id", doc! { "$gt": after });
@@ -293,7 +294,7 @@ enum Change {
 }
 
 fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: StoreTime) -> Change {
-    let held = || Some(Holding { by: take.by.clone(), acquired_at: now });
+    let held = || Some(Holding { by: take.by.clone(), value_set: 0, acquired_at: now });
     let Some(document) = document else {
         let afterwards = LockRecord {
             id: take.lock.clone(),
@@ -376,12 +377,18 @@ async fn release_batch(
 pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {
     let (database, names) = store.place();
     let update = queries::update(&names.locks, vec![queries::set_value(&set)], Kept::Majority, limit);
-    if write(database, update).await?.matched == 1 {
+    let written = write(database, update).await?;
+    if written.matched == 1 {
         return Ok(SetAnswer::Set);
+    }
+    if let Some((_, refusal)) = written.refused.into_iter().next() {
+        return Ok(SetAnswer::Refused(refusal));
     }
     let found = read_batch(&store, std::slice::from_ref(&set.lock), limit).await?;
     Ok(match in_batch(&found, &set.lock).map(read_lock) {
         Some(Err(refusal)) => SetAnswer::Refused(refusal),
+        // This change stands, or one that was made after it.
+        Some(Ok(record)) if record.term == set.term && record.is_held_by(set.session) => SetAnswer::Set,
         _ => SetAnswer::NotHeld,
     })
 }
@@ -407,6 +414,7 @@ pub(super) async fn list_locks(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Page<LockRecord>> {
+    let at_most = at_most.max(1);
     let filter = queries::locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
     let wanted =
         Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(at_most + 1), ..Find::default() };
@@ -420,6 +428,7 @@ pub(super) async fn held_by(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Page<Held>> {
+    let at_most = at_most.max(1);
     let after = place(after)?.and_then(|mut after| {
         let term = u64::try_from(after.get_i64("term").ok()?).ok().and_then(Term::try_new)?;
         Some((term, after.remove("id")?))
@@ -551,6 +560,7 @@ pub(super) async fn history(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<RunPage> {
+    let at_most = at_most.max(1);
     let filter = queries::runs_of(&schedule, id_of(place(after)?));
     let wanted =
         Find { filter, sort: Some(doc! { "_id": -1 }), at_most: Some(at_most + 1), ..Find::default() };

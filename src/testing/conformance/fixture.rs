@@ -311,7 +311,9 @@ impl Fixture {
         term: Term,
         value: Option<Value>,
     ) -> SetAnswer {
-        let set = SetValue { lock: lock.clone(), session, term, value };
+        // Each change is later than the one before.
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
+        let set = SetValue { lock: lock.clone(), session, term, number, value };
         sure(self.store.set_value(set, LIMIT)).await
     }
 }

@@ -21,7 +21,7 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     let expected = LockRecord {
         id: lock.clone(),
         term: record.term,
-        holding: Some(Holding { by, acquired_at }),
+        holding: Some(Holding { by, value_set: 0, acquired_at }),
         closed: None,
         past: Vec::new(),
     };

@@ -123,6 +123,18 @@ pub async fn a_claim_replaces_the_attempt_it_names(fixture: &Fixture) {
     assert_eq!(all_runs(fixture, &run.schedule, 10).await, [replaced], "one tick is one run");
 }
 
+/// A tick whose job did its work is over: nobody runs it again, whoever it takes for failed.
+pub async fn an_attempt_that_succeeded_is_not_replaced(fixture: &Fixture) {
+    let run = run(&fixture.schedule("nightly"), 1000);
+    let first = claim(&run, fixture.session(), 1);
+    claimed(fixture, &first).await;
+    let ClaimAnswer::Yours(done) = end(fixture, finish(&first, Outcome::Succeeded)).await else {
+        panic!("it must end its own attempt");
+    };
+    let second = Claim { instead_of: Some((first.term, 1)), ..claim(&run, fixture.session(), 2) };
+    assert_eq!(make(fixture, &second).await, ClaimAnswer::Others(done));
+}
+
 /// Whoever wants to replace an attempt that was never made is the first.
 pub async fn a_claim_in_place_of_nobody_is_granted(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);

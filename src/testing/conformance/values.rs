@@ -1,15 +1,17 @@
 //! Values: set by the holder, under its term, and by nobody else.
 
-use super::fixture::{Fixture, value};
+use super::fixture::{Fixture, LIMIT, sure, value};
 use crate::{
     model::{Candidate, LockRecord, Term, Value},
-    store::{LockSeen, SetAnswer, Then},
+    store::{LockSeen, SetAnswer, SetValue, Then},
 };
 
-fn with_value(record: &LockRecord, value: Option<Value>) -> LockRecord {
+/// The record with that value, and the number of whatever change was the last.
+fn with_value(record: &LockRecord, value: Option<Value>, last: &LockRecord) -> LockRecord {
     let mut record = record.clone();
-    if let Some(held) = &mut record.holding {
+    if let (Some(held), Some(last)) = (&mut record.holding, &last.holding) {
         held.by.value = value;
+        held.value_set = last.value_set;
     }
     record
 }
@@ -22,9 +24,9 @@ pub async fn the_holder_sets_and_clears_its_value(fixture: &Fixture) {
     for new in [Some(value(b"page 8")), Some(value(b"")), None, Some(value(&[0xff; Value::MAX_BYTES]))] {
         let set = fixture.set(&lock, by.session, held.term, new.clone()).await;
         assert_eq!(set, SetAnswer::Set);
-        let expected = with_value(&held, new);
-        assert_eq!(fixture.record(&lock).await, expected, "only the value must change");
-        assert_eq!(fixture.record(&lock).await, expected, "and stay through reads");
+        let found = fixture.record(&lock).await;
+        assert_eq!(found, with_value(&held, new, &found), "only the value must change");
+        assert_eq!(fixture.record(&lock).await, found, "and stay through reads");
     }
 }
 
@@ -36,6 +38,26 @@ pub async fn a_value_set_again_is_set(fixture: &Fixture) {
     for _ in 0..2 {
         let set = fixture.set(&lock, session, held.term, Some(value(b"page 8"))).await;
         assert_eq!(set, SetAnswer::Set, "a value that stands there already is set");
+    }
+}
+
+/// Changes that arrive out of order leave the last one, and each is told that it was made.
+pub async fn a_late_value_changes_nothing(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.session();
+    let held = fixture.held(&lock, session, 1).await;
+    for (number, bytes, stands) in
+        [(2, b"page 2", b"page 2"), (1, b"page 1", b"page 2"), (2, b"page 2", b"page 2")]
+    {
+        let new = Some(value(bytes));
+        let set = SetValue { lock: lock.clone(), session, term: held.term, number, value: new };
+        assert_eq!(sure(fixture.store().set_value(set, LIMIT)).await, SetAnswer::Set);
+        let holding = fixture.record(&lock).await.holding.expect("it is held");
+        assert_eq!(
+            (holding.by.value, holding.value_set),
+            (Some(value(stands)), 2),
+            "the larger number stands"
+        );
     }
 }
 

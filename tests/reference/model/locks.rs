@@ -23,6 +23,8 @@ pub(crate) struct Lock {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) by: Candidate,
+    /// The number of the last change of its value.
+    sets: u64,
     /// Nothing until it is read: a hand-over does not answer with it.
     pub(crate) term: Option<Term>,
     since: Once<StoreTime>,
@@ -56,7 +58,8 @@ impl Lock {
     }
 
     fn grant(&mut self, by: Candidate, weeks: u64) {
-        let grant = Grant { by, term: None, since: Once::default(), end: None, until: Once::default() };
+        let grant =
+            Grant { by, sets: 0, term: None, since: Once::default(), end: None, until: Once::default() };
         self.grants.push(grant);
         self.closed = None;
         self.weeks = weeks;
@@ -240,7 +243,10 @@ impl Model {
         if lock.is_held(set.session, set.term)
             && let Some(grant) = lock.current()
         {
-            grant.by.value.clone_from(&set.value);
+            if set.number > grant.sets {
+                grant.by.value.clone_from(&set.value);
+                grant.sets = set.number;
+            }
             expected = SetAnswer::Set;
         }
         ensure!(*answer == expected, "setting a value must be {expected:?}, and is {answer:?}");

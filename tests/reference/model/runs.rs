@@ -48,7 +48,8 @@ impl Model {
             || Attempt { claim: claim.clone(), end: None, started: Once::default(), ended: Once::default() };
         let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
         let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
-        if replaces && !on_record.is(claim.session, claim.term, claim.attempt) {
+        let succeeded = matches!(on_record.end, Some((Outcome::Succeeded, _)));
+        if replaces && !succeeded && !on_record.is(claim.session, claim.term, claim.attempt) {
             *on_record = fresh();
         }
         on_record.answered(on_record.is(claim.session, claim.term, claim.attempt), answer)

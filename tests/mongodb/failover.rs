@@ -1,0 +1,490 @@
+//! Thousands of takes and releases while the primary dies or stands down, judged by their history.
+//!
+//! Every error is resolved as the contract says: the same operation is repeated until it is answered.
+//! What a failover may leave behind is given back by an audit, as the engine does it: releases that
+//! were rolled back, and grants to wishes that ended while an attempt of theirs was still on its way.
+
+#![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::join_all;
+use mongodb::{
+    bson::{Bson, Document, doc},
+    event::{
+        EventHandler,
+        command::{CommandEvent, CommandStartedEvent},
+    },
+};
+use tenure::{
+    Applied, StoreError,
+    model::{LockId, LockRecord, SessionId, Term, Wish},
+    store::{
+        Answer, LockSeen, Release, ReleaseAnswer, Store, Take, TakeAnswer, Then,
+        mongo::{MongoOptions, MongoStore},
+    },
+    testing::conformance::Fixture,
+};
+use tokio::{sync::watch, time::timeout};
+
+use crate::{
+    Place,
+    history::{Held, History, now},
+    support::mongod::{Deployment, Options, Shape, Timing},
+};
+
+/// What the engine grants one attempt at the most (R8).
+const LIMIT: Duration = Duration::from_millis(2500);
+/// A whole round with its failover, on a busy machine. Much sooner else.
+const ROUND: Duration = Duration::from_secs(120);
+const TASKS: usize = 16;
+/// Keys that all sessions want, and keys that each has for itself.
+const SHARED: u64 = 8;
+const OWN: u64 = 8;
+const MOST_AT_ONCE: u64 = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// The primary is killed at a third of the way, and back at two thirds.
+    Kill,
+    /// The primary stands down at a third of the way, and the next one at two thirds.
+    StepDown,
+}
+
+#[derive(Debug, Default)]
+struct Errors {
+    unknown: AtomicU64,
+    nothing_changed: AtomicU64,
+}
+
+/// What one session knows of its own doings.
+struct Worker {
+    number: u64,
+    session: SessionId,
+    wishes: u64,
+    random: u64,
+    /// Wishes with an attempt that may be applied late.
+    in_doubt: HashSet<(LockId, Wish)>,
+    audited: u64,
+}
+
+impl Worker {
+    fn draw(&mut self, below: u64) -> u64 {
+        // Knuth's: good enough to pick keys.
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+}
+
+/// What is shared by all who take part in a round.
+struct Round {
+    place: Place,
+    fixture: Fixture,
+    history: History,
+    target: u64,
+    /// How many takes and releases were answered.
+    done: watch::Sender<u64>,
+    /// How many failovers are over.
+    failovers: watch::Sender<u64>,
+    errors: Errors,
+    rolled_back: AtomicU64,
+    late: AtomicU64,
+    lost_races: AtomicU64,
+}
+
+impl Round {
+    fn done(&self) -> u64 {
+        *self.done.borrow()
+    }
+
+    async fn until_done(&self, so_many: u64) {
+        self.done.subscribe().wait_for(|done| *done >= so_many).await.expect("the round has the sender");
+    }
+
+    fn locks(&self) -> Vec<LockId> {
+        let shared = (0..SHARED).map(|key| self.fixture.lock(&format!("shared {key}")));
+        let own = (0..TASKS as u64).flat_map(|worker| (0..OWN).map(move |key| (worker, key)));
+        shared.chain(own.map(|(worker, key)| self.fixture.lock(&format!("own {worker} {key}")))).collect()
+    }
+
+    /// Repeats an operation until it is answered; tells whether any attempt's outcome is unknown.
+    async fn resolved<'a, T>(&self, mut attempt: impl FnMut() -> Answer<'a, T>) -> (T, bool) {
+        let mut in_doubt = false;
+        loop {
+            match attempt().await {
+                Ok(answer) => return (answer, in_doubt),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{}", whole(&error));
+                    match error.applied() {
+                        Applied::No => &self.errors.nothing_changed,
+                        Applied::Unknown => {
+                            in_doubt = true;
+                            &self.errors.unknown
+                        }
+                    }
+                    .fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    async fn work(self: Arc<Self>, number: u64) -> Worker {
+        let session = self.fixture.session();
+        let mut worker = Worker {
+            number,
+            session,
+            wishes: 0,
+            random: number + 1,
+            in_doubt: HashSet::new(),
+            audited: *self.failovers.borrow(),
+        };
+        while self.done() < self.target {
+            let failovers = *self.failovers.borrow();
+            if worker.audited < failovers {
+                // What the failover left behind stands in everybody's way.
+                self.audit(&worker).await;
+                worker.audited = failovers;
+            }
+            self.turn(&mut worker).await;
+        }
+        worker
+    }
+
+    /// Takes one lock or several, and releases those it got.
+    async fn turn(&self, worker: &mut Worker) {
+        let wanted = if worker.draw(2) == 0 { 1 } else { 2 + worker.draw(MOST_AT_ONCE - 1) };
+        let mut takes = BTreeMap::new();
+        for _ in 0..wanted {
+            let (shared, own) = (worker.draw(SHARED), worker.draw(OWN));
+            let lock = match worker.draw(2) {
+                0 => self.fixture.lock(&format!("shared {shared}")),
+                _ => self.fixture.lock(&format!("own {} {own}", worker.number)),
+            };
+            worker.wishes += 1;
+            let by = self.fixture.candidate(worker.session, worker.wishes);
+            takes.insert(lock.clone(), Take { lock, by });
+        }
+        let takes: Vec<Take> = takes.into_values().collect();
+        let store = &self.place.store;
+        let (answers, in_doubt) = self.resolved(|| store.take(takes.clone(), Vec::new(), LIMIT)).await;
+        let granted = now();
+        assert_eq!(answers.len(), takes.len());
+        if in_doubt {
+            worker.in_doubt.extend(takes.iter().map(|take| (take.lock.clone(), take.by.wish)));
+        }
+        self.done.send_modify(|done| *done += answers.len() as u64);
+
+        let mut held: Vec<LockRecord> = Vec::new();
+        for (take, answer) in takes.iter().zip(answers) {
+            match answer {
+                TakeAnswer::Taken(record) => {
+                    assert_eq!(record.id, take.lock, "a batch is answered in order");
+                    held.push(record);
+                }
+                TakeAnswer::Held(record) => {
+                    assert!(!record.is_granted_to(take.by.session, take.by.wish));
+                    self.lost_races.fetch_add(1, Ordering::Relaxed);
+                }
+                other => panic!("{} was {other:?}", take.lock),
+            }
+        }
+        if held.is_empty() {
+            return;
+        }
+        // Long enough for the others to run into it.
+        tokio::task::yield_now().await;
+        let given_back: Vec<_> =
+            held.iter().map(|record| given_back(&record.id, worker.session, record.term)).collect();
+        let released = now();
+        let (answers, _) = self.resolved(|| store.release(given_back.clone(), LIMIT)).await;
+        assert_eq!(answers, vec![ReleaseAnswer::Released; held.len()]);
+        for record in held {
+            let (term, session) = (record.term, worker.session);
+            let wish = record.holding.expect("it was taken").by.wish;
+            self.history.add(&record.id, Held { session, wish, term, granted, released: Some(released) });
+        }
+        self.done.send_modify(|done| *done += answers.len() as u64);
+    }
+
+    /// Everything that was written before this is in every majority read after it.
+    async fn barrier(&self) {
+        let concern = doc! { "w": "majority", "wtimeout": 60_000 };
+        let write = doc! { "insert": "barrier", "documents": [{}], "writeConcern": concern };
+        self.place.database.run_command(write).await.expect("the set has a majority");
+    }
+
+    /// Gives back what the store says this session holds, which holds nothing.
+    async fn audit(&self, worker: &Worker) {
+        self.barrier().await;
+        let store = &self.place.store;
+        let (page, _) = self.resolved(|| store.held_by(worker.session, None, 1000, LIMIT)).await;
+        assert!(page.next.is_none() && page.refused.is_empty());
+        for held in page.items {
+            if self.history.knows(&held.lock, held.term) {
+                self.rolled_back.fetch_add(1, Ordering::Relaxed);
+            } else {
+                let doubt = (held.lock.clone(), held.wish);
+                assert!(
+                    worker.in_doubt.contains(&doubt),
+                    "granted, though nobody could have asked: {held:?}"
+                );
+                self.late.fetch_add(1, Ordering::Relaxed);
+            }
+            let release = [given_back(&held.lock, worker.session, held.term)];
+            self.resolved(|| store.release(release.to_vec(), LIMIT)).await;
+        }
+    }
+
+    async fn trouble(&self, deployment: &Deployment, trouble: Trouble) -> String {
+        self.until_done(self.target / 3).await;
+        let at_kill = self.done();
+        // Whichever takes the writes at this very moment.
+        let gone = match trouble {
+            Trouble::Kill => deployment.kill_primary().await,
+            Trouble::StepDown => deployment.step_down().await,
+        };
+        let (before, start) = (gone.port(), now());
+        let next = deployment.wait_for_primary(Some(before)).await;
+        let (took, at_election) = (start.elapsed(), self.done());
+        assert_ne!(next.port(), before);
+        assert!(at_kill >= self.target / 3, "operations before it: {at_kill}");
+        assert!(at_election < self.target * 2 / 3, "it was over before the election: {at_election}");
+        self.failovers.send_modify(|failovers| *failovers += 1);
+        self.until_done(self.target * 2 / 3).await;
+        match trouble {
+            Trouble::Kill => deployment.restart(gone).await,
+            Trouble::StepDown => {
+                let again = deployment.step_down().await.port();
+                let last = deployment.wait_for_primary(Some(again)).await.port();
+                assert_ne!(last, again);
+                self.failovers.send_modify(|failovers| *failovers += 1);
+            }
+        }
+        format!("{trouble:?}: {at_kill} operations before, {at_election} at the election {took:.1?} later")
+    }
+}
+
+fn given_back(lock: &LockId, session: SessionId, term: Term) -> Release {
+    Release { lock: lock.clone(), session, term, note: None, then: Then::Free }
+}
+
+/// An error with everything under it.
+pub(crate) fn whole(error: &StoreError) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+/// What the store sent that it must not send, whatever the connection string says (R11).
+#[derive(Clone, Debug, Default)]
+struct Sent(Arc<Mutex<Vec<String>>>);
+
+impl Sent {
+    fn handler(&self) -> EventHandler<CommandEvent> {
+        let sent = self.clone();
+        EventHandler::callback(move |event| {
+            if let CommandEvent::Started(command) = event
+                && let Some(wrong) = wrong_with(&command)
+            {
+                sent.0.lock().unwrap().push(format!("{wrong}: {}", command.command));
+            }
+        })
+    }
+}
+
+fn wrong_with(event: &CommandStartedEvent) -> Option<&'static str> {
+    let command = &event.command;
+    let level = |concern: &str, field: &str| {
+        command.get_document(concern).ok().and_then(|concern| concern.get(field).cloned())
+    };
+    if command.contains_key("txnNumber") {
+        return Some("the driver would send it again");
+    }
+    if command.get_document("$readPreference").is_ok_and(|to| to.get_str("mode").ok() != Some("primary")) {
+        return Some("it may go to a secondary");
+    }
+    let by_majority = level("writeConcern", "w") == Some("majority".into())
+        && level("writeConcern", "j") == Some(true.into());
+    let by_primary = level("writeConcern", "w") == Some(1.into());
+    let read = level("readConcern", "level");
+    let kept_reads = read == Some("majority".into());
+    match event.command_name.as_str() {
+        "findAndModify" if !by_majority => Some("no majority keeps it"),
+        // Releases decide nothing.
+        "update" if !by_majority && !by_primary => Some("it does not say who keeps it"),
+        // Nor does the look at what became of them.
+        "find" if !kept_reads && read != Some("local".into()) => Some("it does not say what it reads"),
+        "aggregate" if !kept_reads => Some("it reads what may be undone"),
+        _ => None,
+    }
+}
+
+/// Elections later than the quickest ones: those come by themselves where other tests keep the
+/// machine busy.
+pub(crate) fn unhurried(election_timeout: u32) -> Options {
+    Options { timing: Timing::Millis { election_timeout, heartbeat: 200 }, ..Options::default() }
+}
+
+/// Runs a round on a set of its own and judges it.
+async fn round(target: u64, trouble: Trouble, uri_options: &str) {
+    let deployment = Deployment::start(Shape::ReplicaSet, unhurried(1000)).await;
+    let sent = Sent::default();
+    let uri = format!("{}{uri_options}", deployment.uri());
+    let options = MongoOptions::new().database("failover").command_events(sent.handler());
+    let connected = async {
+        loop {
+            // On a busy machine there may be an election before its time.
+            match MongoStore::connect(&uri, options.clone()).await {
+                Ok(store) => return store,
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+        }
+    };
+    let store = timeout(ROUND, connected).await.expect("the set has a primary in the end");
+    let place = Place { store, database: deployment.client().await.database("failover") };
+    let round = Arc::new(Round {
+        fixture: place.fixture(),
+        place,
+        history: History::default(),
+        target,
+        done: watch::Sender::default(),
+        failovers: watch::Sender::default(),
+        errors: Errors::default(),
+        rolled_back: AtomicU64::default(),
+        late: AtomicU64::default(),
+        lost_races: AtomicU64::default(),
+    });
+
+    let start = now();
+    let workers = (0..TASKS as u64).map(|number| tokio::spawn(Arc::clone(&round).work(number)));
+    let workers = join_all(workers);
+    let all = async { tokio::join!(workers, round.trouble(&deployment, trouble)) };
+    let (workers, told) = timeout(ROUND, all).await.expect("every operation is answered in the end");
+    let took = start.elapsed();
+
+    for worker in workers {
+        round.audit(&worker.expect("no worker panics")).await;
+    }
+    round.barrier().await;
+    let locks = round.locks();
+    let (seen, _) = round.resolved(|| round.place.store.locks(locks.clone(), LIMIT)).await;
+    let still: Vec<_> = seen
+        .iter()
+        .filter(|seen| match seen {
+            LockSeen::Found(record) => record.holding.is_some(),
+            LockSeen::Absent => false,
+            LockSeen::Refused(_) => true,
+        })
+        .collect();
+    assert!(still.is_empty(), "not given back: {still:#?}");
+    round.history.check();
+    let sent = sent.0.lock().unwrap();
+    assert!(sent.is_empty(), "{} commands, the first: {}", sent.len(), sent[0]);
+
+    let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let (done, grants, most) = (round.done(), round.history.grants(), round.history.most_sessions());
+    println!(
+        "{told}; {done} in {took:.1?}, {grants} grants, {} lost races, {} unknown and {} not applied, all \
+         resolved; {} releases rolled back, {} late grants",
+        count(&round.lost_races),
+        count(&round.errors.unknown),
+        count(&round.errors.nothing_changed),
+        count(&round.rolled_back),
+        count(&round.late),
+    );
+    assert!(done >= target);
+    assert!(most >= TASKS / 2, "the sessions hardly met: {most} of {TASKS} at one lock");
+    assert!(count(&round.lost_races) > 0, "nobody ever lost a race");
+}
+
+#[tokio::test]
+async fn ten_thousand_takes_and_releases_survive_a_kill_of_the_primary() {
+    round(10_000, Trouble::Kill, "").await;
+}
+
+#[tokio::test]
+async fn a_connection_string_that_wants_less_changes_nothing_of_that() {
+    round(10_000, Trouble::Kill, "&w=1&readPreference=secondary&retryWrites=false").await;
+}
+
+#[tokio::test]
+async fn a_connection_string_that_wants_retries_and_stale_reads_changes_nothing_either() {
+    let options = "&retryWrites=true&journal=false&readConcernLevel=local\
+                   &readPreference=secondaryPreferred&maxStalenessSeconds=120";
+    round(10_000, Trouble::Kill, options).await;
+}
+
+#[tokio::test]
+async fn takes_and_releases_survive_primaries_that_stand_down() {
+    round(2000, Trouble::StepDown, "").await;
+}
+
+#[tokio::test]
+async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
+    let deployment = Deployment::start(Shape::ReplicaSet, unhurried(2000)).await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("key");
+    let (mine, other) = (fixture.candidate(fixture.session(), 1), fixture.candidate(fixture.session(), 1));
+    let record = fixture.taken(&lock, &mine).await;
+
+    let primary = deployment.wait_for_primary(None).await;
+    let secondaries: Vec<_> =
+        deployment.nodes().iter().filter(|node| node.port() != primary.port()).collect();
+    for node in &secondaries {
+        let met = node.fail_point("stopReplProducer", "alwaysOn", Document::new()).await;
+        // From here on what it fetches is thrown away.
+        node.until_fail_point("stopReplProducer", met + 1).await;
+    }
+    // The primary alone acknowledges it, and says so itself.
+    fixture.release(&lock, mine.session, record.term, Then::Free).await;
+    let there = place.collection("locks").find_one(doc! {}).await.unwrap().unwrap();
+    assert_eq!(there.get("session"), Some(&Bson::Null), "the primary has the release");
+    // Nobody builds on it.
+    let take = vec![Take { lock: lock.clone(), by: other.clone() }];
+    let early = place.store.take(take, Vec::new(), Duration::from_millis(500)).await;
+    let early = early.expect_err("no majority can acknowledge this");
+    assert_eq!(early.applied(), Applied::Unknown, "{}", whole(&early));
+
+    deployment.kill(primary).await;
+    for node in &secondaries {
+        node.clear_fail_point("stopReplProducer").await;
+    }
+    let next = deployment.wait_for_primary(Some(primary.port())).await;
+    assert_ne!(next.port(), primary.port());
+
+    let after = fixture.record(&lock).await;
+    assert!(after.is_granted_to(mine.session, mine.wish), "{after:?}");
+    assert_eq!(after.term, record.term);
+    let answer = fixture.take(&lock, &other).await;
+    assert!(matches!(answer, TakeAnswer::Held(_)), "{answer:?}");
+    // The audit gives it back, and then it can be had.
+    fixture.release(&lock, mine.session, record.term, Then::Free).await;
+    let taken = fixture.taken(&lock, &other).await;
+    assert!(taken.term > record.term);
+
+    // The old primary undoes what it alone had, and follows.
+    deployment.restart(primary).await;
+    let concern = doc! { "w": 3, "wtimeout": 40_000 };
+    let write = doc! { "insert": "barrier", "documents": [{}], "writeConcern": concern };
+    let reply = place.database.run_command(write).await.unwrap();
+    assert_eq!(reply.get("writeConcernError"), None);
+    assert_eq!(fixture.record(&lock).await, taken);
+    let old = mongodb::Client::with_uri_str(primary.uri()).await.unwrap();
+    let kept = old.database(place.database.name()).collection::<Document>("locks");
+    let kept = kept.find_one(doc! {}).await.unwrap().unwrap();
+    assert_eq!(kept.get_str("session").ok(), Some(&*other.session.to_string()), "{kept}");
+}

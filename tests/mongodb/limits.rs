@@ -1,0 +1,628 @@
+//! Limits in time, and what became of an operation that has no answer: on servers that are frozen,
+//! cut off, or without a primary, and on replies that are lost or say that something went wrong.
+
+#![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
+
+use std::{fmt::Debug, future::Future, time::Duration};
+
+use futures::{
+    TryStreamExt,
+    future::{BoxFuture, join_all},
+};
+use mongodb::bson::{Document, doc};
+use tenure::{
+    Applied, StoreError,
+    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, StoreTime, Term, Why, Wish},
+    store::{
+        Claim, Declaration, FinishRun, Ground, LockSeen, Release, Retention, Revocation, SetValue, Store,
+        Take, TakeAnswer, Then, Wait,
+        mongo::{MongoOptions, MongoStore},
+    },
+    testing::conformance::Fixture,
+};
+use tokio::time::timeout;
+
+use crate::{
+    Place,
+    failover::{unhurried, whole},
+    history::now,
+    support::{
+        mongod::{Deployment, Node, Options, Shape, shared_single},
+        proxy::{Mode, Proxy},
+    },
+};
+
+const LIMIT: Duration = Duration::from_millis(400);
+/// What a busy machine may take to notice that a limit has passed.
+const SLACK: Duration = Duration::from_millis(1500);
+/// Enough for whatever is answered at all.
+const AMPLE: Duration = Duration::from_secs(10);
+/// How soon a store must work again after its server does.
+const RECOVERY: Duration = Duration::from_secs(20);
+
+type Answer = Result<String, StoreError>;
+type Send = Box<dyn Fn(MongoStore, Duration) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
+
+/// One operation, the same at each attempt. Its answer is told as text, to be compared.
+struct Op {
+    method: &'static str,
+    /// The first command it sends.
+    command: &'static str,
+    send: Send,
+}
+
+impl Op {
+    fn new<T, F>(
+        method: &'static str,
+        command: &'static str,
+        send: impl Fn(MongoStore, Duration) -> F + std::marker::Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Debug,
+        F: Future<Output = Result<T, StoreError>> + std::marker::Send + 'static,
+    {
+        let send: Send = Box::new(move |store, limit| {
+            let answer = send(store, limit);
+            Box::pin(async move { answer.await.map(|answer| format!("{answer:?}")) })
+        });
+        Self { method, command, send }
+    }
+
+    async fn attempt(&self, store: &MongoStore, limit: Duration) -> Answer {
+        (self.send)(store.clone(), limit).await
+    }
+
+    /// An attempt that must not take longer than it may.
+    async fn in_time(&self, store: &MongoStore, limit: Duration) -> Answer {
+        let start = now();
+        let answer = self.attempt(store, limit).await;
+        let took = start.elapsed();
+        assert!(took < limit + SLACK, "{} took {took:?}, its limit is {limit:?}: {answer:?}", self.method);
+        answer
+    }
+
+    /// An attempt that must end without an answer, and the error it ends with.
+    async fn fails(&self, store: &MongoStore, limit: Duration) -> StoreError {
+        match self.in_time(store, limit).await {
+            Err(error) => error,
+            Ok(answer) => panic!("{} was answered: {answer}", self.method),
+        }
+    }
+
+    /// Repeats it until it is answered.
+    async fn resolved(&self, store: &MongoStore) -> String {
+        let mut last = None;
+        let repeat = async {
+            loop {
+                match self.attempt(store, Duration::from_millis(2500)).await {
+                    Ok(answer) => return answer,
+                    Err(error) => last = Some(whole(&error)),
+                }
+            }
+        };
+        let answer = timeout(RECOVERY, repeat).await;
+        answer.unwrap_or_else(|_| panic!("{} has no answer after {RECOVERY:?}: {last:?}", self.method))
+    }
+}
+
+/// The operation of a method, with its arguments; the limit comes with each attempt.
+macro_rules! op {
+    ($method:ident by $command:literal, $($name:ident = $value:expr),*) => {{
+        $(let $name = $value;)*
+        Op::new(stringify!($method), $command, move |store: MongoStore, limit: Duration| {
+            $(let $name = Clone::clone(&$name);)*
+            async move { store.$method($($name,)* limit).await }
+        })
+    }};
+}
+
+fn holder() -> Holder {
+    Holder::new("the operator").unwrap()
+}
+
+fn why() -> Why {
+    Why::new("because").unwrap()
+}
+
+fn take_of(fixture: &Fixture, lock: &LockId) -> Take {
+    Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }
+}
+
+/// Every writing method, on records that were made for it.
+async fn writes(fixture: &Fixture) -> Vec<Op> {
+    let opened = async || fixture.opened().await.id;
+    let held = async |key| fixture.held(&fixture.lock(key), fixture.session(), 1).await;
+    let release = |record: &LockRecord, then| Release {
+        lock: record.id.clone(),
+        session: record.holding.as_ref().unwrap().by.session,
+        term: record.term,
+        note: None,
+        then,
+    };
+    let (released, handed, valued) = (held("released").await, held("handed").await, held("valued").await);
+    let (asked, forced) = (opened().await, held("forced").await);
+    let request = |lock, term| Request { lock, term, by: holder(), why: why() };
+    let line = fixture.lock("line");
+    let wait = |key: &str| Wait { lock: fixture.lock(key), by: fixture.candidate(fixture.session(), 1) };
+    let stands = wait("left");
+    let all = Duration::from_secs(30);
+    fixture.store().wait(vec![stands.clone()], all).await.unwrap();
+    let claim = |instant| Claim {
+        run: RunId { schedule: fixture.schedule("nightly"), instant: StoreTime::from_millis(instant) },
+        session: fixture.session(),
+        holder: holder(),
+        term: Term::new(7),
+        attempt: 1,
+        instead_of: None,
+    };
+    let runs = claim(1000);
+    fixture.store().claim(runs.clone(), all).await.unwrap();
+    let next = Box::new(fixture.candidate(fixture.session(), 1));
+    vec![
+        op!(open by "findAndModify", open = fixture.opening()),
+        op!(beat by "findAndModify", beat = fixture.beat(opened().await, 1)),
+        op!(declare by "findAndModify", declaration =
+            Declaration { session: opened().await, ground: Ground::Operator, by: holder(), why: why() }),
+        op!(take by "findAndModify",
+            takes = vec![take_of(fixture, &fixture.lock("taken"))], dead = Vec::new()),
+        op!(take by "update",
+            takes = ["a", "b", "c"].map(|key| take_of(fixture, &fixture.lock(key))).to_vec(),
+            dead = Vec::new()),
+        op!(release by "update", releases = vec![release(&released, Then::Free)]),
+        op!(release by "update", releases = vec![release(&handed, Then::HandTo(next.clone()))]),
+        op!(wait by "update", waits = vec![Wait { lock: line.clone(), ..wait("line") }]),
+        op!(stop_waiting by "delete",
+            waits = vec![(stands.lock.clone(), stands.by.session, stands.by.wish)]),
+        op!(set_value by "update", set = SetValue {
+            lock: valued.id.clone(),
+            session: valued.holding.as_ref().unwrap().by.session,
+            term: valued.term,
+            value: Some(tenure::model::Value::new(b"7").unwrap()),
+        }),
+        op!(revoke by "findAndModify", revocation =
+            Revocation::Ask { session: asked, request: request(fixture.lock("asked"), Term::new(1)) }),
+        op!(revoke by "findAndModify", revocation =
+            Revocation::Force(request(forced.id.clone(), forced.term))),
+        op!(claim by "findAndModify", claim = claim(2000)),
+        op!(finish by "findAndModify", finish = FinishRun {
+            run: runs.run.clone(),
+            session: runs.session,
+            term: runs.term,
+            attempt: 1,
+            outcome: Outcome::Succeeded,
+            error: None,
+        }),
+    ]
+}
+
+/// Every other method.
+fn reads(fixture: &Fixture) -> Vec<Op> {
+    let namespace = fixture.namespace();
+    let schedule = fixture.schedule("nightly");
+    let hour = Duration::from_secs(3600);
+    vec![
+        op!(observe by "find", sessions = vec![fixture.session()]),
+        op!(sessions by "find", namespace = namespace.clone(), after = None, most = 10),
+        op!(locks by "find", locks = vec![fixture.lock("taken")]),
+        op!(list_locks by "find", namespace = namespace.clone(), kind = None, after = None, most = 10),
+        op!(held_by by "find", session = fixture.session(), after = None, most = 10),
+        op!(waiters by "find", lock = fixture.lock("line"), most = 10),
+        op!(history by "find", schedule = schedule.clone(), after = None, most = 10),
+        op!(purge_runs by "find", schedule = schedule.clone(), older = hour, keep = 10),
+        op!(purge by "find", namespace = namespace.clone(), retention = Retention::default()),
+    ]
+}
+
+/// Everything in the database.
+async fn records(place: &Place) -> Vec<Document> {
+    let mut records = Vec::new();
+    for name in ["sessions", "locks", "waiters", "runs"] {
+        let found = place.collection(name).find(doc! {}).sort(doc! { "_id": 1 }).await.unwrap();
+        records.extend(found.try_collect::<Vec<_>>().await.unwrap());
+    }
+    records
+}
+
+/// A store of its own on the same records, which a fault of another one's connections leaves alone.
+async fn again(place: &Place, uri: &str) -> MongoStore {
+    let options = MongoOptions::new().database(place.database.name()).create(false);
+    MongoStore::connect(uri, options).await.expect("the server is up")
+}
+
+async fn all_in_time(ops: &[Op], store: &MongoStore, limit: Duration) -> Vec<StoreError> {
+    join_all(ops.iter().map(|op| op.fails(store, limit))).await
+}
+
+/// After a trouble, with the handle of before: every write is found to be done, and done once.
+async fn recovers(ops: &[Op], store: &MongoStore) {
+    let first = join_all(ops.iter().map(|op| op.resolved(store))).await;
+    let second = join_all(ops.iter().map(|op| op.resolved(store))).await;
+    for (op, (first, second)) in ops.iter().zip(first.iter().zip(&second)) {
+        assert_eq!(first, second, "a repeated {} is recognised", op.method);
+    }
+}
+
+#[tokio::test]
+async fn every_method_answers_in_time_while_the_primary_is_frozen() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let (writes, reads) = (writes(&fixture).await, reads(&fixture));
+    let store = again(&place, deployment.uri()).await;
+    let node = deployment.wait_for_primary(None).await;
+
+    deployment.freeze(node).await;
+    for ops in [&writes, &reads] {
+        for error in all_in_time(ops, &store, LIMIT).await {
+            assert_eq!(error.applied(), Applied::Unknown, "{}", whole(&error));
+            assert!(error.is_retryable(), "{}", whole(&error));
+        }
+    }
+    // Longer than the driver looks for a server.
+    all_in_time(&writes, &store, Duration::from_secs(3)).await;
+    deployment.thaw(node).await;
+
+    let start = now();
+    recovers(&writes, &store).await;
+    join_all(reads.iter().map(|op| op.resolved(&store))).await;
+    println!("all answered {:.1?} after the thaw", start.elapsed());
+}
+
+#[tokio::test]
+async fn every_method_answers_in_time_while_the_server_is_cut_off() {
+    for mode in [Mode::BlackHole, Mode::RepliesLost, Mode::Refuse] {
+        let deployment = shared_single().await;
+        let place = Place::on(deployment.uri()).await;
+        let fixture = place.fixture();
+        let (writes, reads) = (writes(&fixture).await, reads(&fixture));
+        let proxy = Proxy::start(deployment.nodes()[0].port());
+        let store = again(&place, &proxy.uri()).await;
+
+        proxy.set_mode(mode).await;
+        for ops in [&writes, &reads] {
+            for error in all_in_time(ops, &store, LIMIT).await {
+                assert!(error.is_retryable(), "{}", whole(&error));
+                // Where the connection is refused, it may be known that nothing was sent.
+                if mode != Mode::Refuse {
+                    assert_eq!(error.applied(), Applied::Unknown, "{mode:?}: {}", whole(&error));
+                }
+            }
+        }
+        proxy.set_mode(Mode::Pass).await;
+        let start = now();
+        recovers(&writes, &store).await;
+        println!("{mode:?}: all answered {:.1?} after it was over", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn operations_that_vanished_do_not_use_up_the_connections() {
+    let deployment = shared_single().await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let proxy = Proxy::start(deployment.nodes()[0].port());
+    let store = again(&place, &proxy.uri()).await;
+    let take = op!(take by "findAndModify",
+        takes = vec![take_of(&fixture, &fixture.lock("key"))], dead = Vec::new());
+
+    proxy.set_mode(Mode::BlackHole).await;
+    // More than may be under way at once.
+    let lost = join_all((0..200).map(|_| take.fails(&store, LIMIT))).await;
+    assert!(lost.iter().all(|error| error.applied() == Applied::Unknown));
+    proxy.set_mode(Mode::Pass).await;
+
+    // Sooner than the driver's monitor notices that its server was gone.
+    let start = now();
+    take.resolved(&store).await;
+    let took = start.elapsed();
+    assert!(took < 2 * LIMIT + SLACK, "answered only {took:?} later");
+}
+
+#[tokio::test]
+async fn a_write_whose_reply_is_lost_is_found_by_repeating_it() {
+    let deployment = shared_single().await;
+    let server = deployment.nodes()[0].port();
+    let count = {
+        let place = Place::on(deployment.uri()).await;
+        writes(&place.fixture()).await.len()
+    };
+    let lose = async |number: usize, times: u32| {
+        let place = Place::on(deployment.uri()).await;
+        let fixture = place.fixture();
+        let op = writes(&fixture).await.swap_remove(number);
+        let proxy = Proxy::start(server);
+        let store = again(&place, &proxy.uri()).await;
+        let before = records(&place).await;
+        let mut applied = None;
+        for attempt in 0..times {
+            // A batch that finds itself granted does not write again.
+            let again = attempt > 0 && op.method == "take" && op.command == "update";
+            let command = if again { "aggregate" } else { op.command };
+            let (dropped, passed) = (proxy.dropped(command), proxy.passed(command));
+            proxy.drop_replies(command, 1);
+            let error = op.fails(&store, AMPLE).await;
+            assert_eq!(error.applied(), Applied::Unknown, "{}", whole(&error));
+            assert!(error.is_retryable(), "{}", whole(&error));
+            let after = records(&place).await;
+            assert_ne!(before, after, "the first {} is applied", op.method);
+            assert_eq!(*applied.get_or_insert_with(|| after.clone()), after, "{} once only", op.method);
+            assert_eq!(proxy.dropped(command), dropped + 1);
+            assert_eq!(proxy.passed(command), passed + 1, "the driver does not repeat {}", op.method);
+        }
+        let first = op.resolved(&store).await;
+        assert_eq!(Some(records(&place).await), applied, "{} is not done again", op.method);
+        assert_eq!(op.resolved(&store).await, first);
+    };
+    for times in [1, 2] {
+        join_all((0..count).map(|number| lose(number, times))).await;
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_a_majority_may_not_keep_is_unknown_and_found_by_repeating_it() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    for code in [91, 64] {
+        let fixture = fixture.another();
+        for op in writes(&fixture).await {
+            let store = again(&place, deployment.uri()).await;
+            let before = records(&place).await;
+            let concern = doc! { "code": code, "errmsg": "not sure that it is kept" };
+            node.fail_command(&[op.command], 1, doc! { "writeConcernError": concern }).await;
+            let error = op.fails(&store, AMPLE).await;
+            node.clear_fail_point("failCommand").await;
+            assert_eq!(error.applied(), Applied::Unknown, "{}: {}", op.method, whole(&error));
+            assert!(error.is_retryable(), "{}", whole(&error));
+            let after = records(&place).await;
+            assert_ne!(before, after, "{} is applied", op.method);
+            op.resolved(&store).await;
+            assert_eq!(records(&place).await, after, "{} is not done again", op.method);
+        }
+    }
+}
+
+/// The operations that stand for all commands: one that changes, two of a batch, one that the
+/// primary alone keeps, one that reads.
+async fn one_of_each(fixture: &Fixture) -> Vec<(Op, &'static str)> {
+    let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
+    let batch = |keys: [&str; 2]| keys.map(|key| take_of(fixture, &fixture.lock(key))).to_vec();
+    let session = held.holding.as_ref().unwrap().by.session;
+    let release = Release { lock: held.id, session, term: held.term, note: None, then: Then::Free };
+    let one = vec![take_of(fixture, &fixture.lock("one"))];
+    vec![
+        (op!(take by "findAndModify", takes = one, dead = Vec::new()), "findAndModify"),
+        (op!(take by "aggregate", takes = batch(["a", "b"]), dead = Vec::new()), "aggregate"),
+        (op!(take by "update", takes = batch(["c", "d"]), dead = Vec::new()), "update"),
+        (op!(release by "update", releases = vec![release]), "update"),
+        (op!(observe by "find", sessions = vec![session]), "find"),
+    ]
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_says_what_became_of_the_operation() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    for (code, applied, retryable) in [
+        (10_107, Applied::No, true),      // NotWritablePrimary
+        (13_435, Applied::No, true),      // NotPrimaryNoSecondaryOk
+        (91, Applied::Unknown, true),     // ShutdownInProgress
+        (189, Applied::Unknown, true),    // PrimarySteppedDown
+        (11_600, Applied::Unknown, true), // InterruptedAtShutdown
+        (11_602, Applied::Unknown, true), // InterruptedDueToReplStateChange
+        (50, Applied::Unknown, true),     // MaxTimeMSExpired
+        (64, Applied::Unknown, true),     // WriteConcernFailed
+        (112, Applied::Unknown, true),    // WriteConflict
+        (13, Applied::No, false),         // Unauthorized
+        (18, Applied::No, false),         // AuthenticationFailed
+    ] {
+        let fixture = fixture.another();
+        for (op, command) in one_of_each(&fixture).await {
+            let store = again(&place, deployment.uri()).await;
+            let before = records(&place).await;
+            node.fail_command(&[command], 1, doc! { "errorCode": code }).await;
+            let error = op.fails(&store, AMPLE).await;
+            node.clear_fail_point("failCommand").await;
+            let told = format!("{code} of {command} for {}: {}", op.method, whole(&error));
+            assert_eq!((error.applied(), error.is_retryable()), (applied, retryable), "{told}");
+            if applied == Applied::No {
+                assert_eq!(records(&place).await, before, "{told}");
+            }
+            // Another handle, as this one may have to look for its server first.
+            op.resolved(&place.store).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_half_way_never_says_that_nothing_was_changed() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
+    let session = held.holding.as_ref().unwrap().by.session;
+    let too = fixture.held(&fixture.lock("held too"), session, 1).await;
+    let release = |lock| Release { lock, session, term: held.term, note: None, then: Then::Free };
+    let many = |key: &str| {
+        let locks: Vec<_> = (0..1500).map(|number| fixture.lock(&format!("{key} {number}"))).collect();
+        locks
+    };
+    let release_of_many: Vec<_> = [Release { lock: too.id.clone(), term: too.term, ..release(too.id) }]
+        .into_iter()
+        .chain(many("none").into_iter().map(release))
+        .collect();
+    let takes_of_many = |key: &str| many(key).iter().map(|lock| take_of(&fixture, lock)).collect::<Vec<_>>();
+    let by = fixture.candidate(session, 1);
+    for (op, command, skipped) in [
+        // The release is applied; the look at what became of the other one fails.
+        (
+            op!(release by "update", releases = vec![release(held.id.clone()), release(fixture.lock("none"))]),
+            "find",
+            0,
+        ),
+        // More than one command can hold.
+        (op!(take by "update", takes = takes_of_many("many"), dead = Vec::new()), "update", 1),
+        (op!(take by "aggregate", takes = takes_of_many("more"), dead = Vec::new()), "aggregate", 1),
+        (op!(release by "update", releases = release_of_many), "update", 1),
+        (
+            op!(wait by "update", waits =
+                many("many").into_iter().map(|lock| Wait { lock, by: by.clone() }).collect::<Vec<_>>()),
+            "update",
+            1,
+        ),
+    ] {
+        let store = again(&place, deployment.uri()).await;
+        let before = records(&place).await;
+        let fail = doc! { "failCommands": [command], "errorCode": 10_107 };
+        node.fail_point("failCommand", doc! { "skip": skipped }, fail).await;
+        let error = op.fails(&store, AMPLE).await;
+        node.clear_fail_point("failCommand").await;
+        let told = format!("{command} of {}: {}", op.method, whole(&error));
+        assert_ne!(records(&place).await, before, "a part was applied: {told}");
+        assert_eq!(error.applied(), Applied::Unknown, "{told}");
+        op.resolved(&place.store).await;
+    }
+}
+
+#[tokio::test]
+async fn a_take_that_runs_out_of_time_in_the_server_ends_there_too() {
+    let deployment = shared_single().await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let lock = fixture.lock("key");
+    let first = fixture.held(&lock, fixture.session(), 1).await;
+    let session = first.holding.as_ref().unwrap().by.session;
+    fixture.release(&lock, session, first.term, Then::Free).await;
+    let free = freed(&fixture, &lock).await;
+
+    // Somebody's transaction stands on the record for longer than the take may last.
+    let client = deployment.client().await;
+    let mut session = client.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let locks = client.database(place.database.name()).collection::<Document>("locks");
+    locks.update_one(doc! {}, doc! { "$set": { "touched": 1 } }).session(&mut session).await.unwrap();
+
+    let take = op!(take by "findAndModify",
+        takes = vec![take_of(&fixture, &lock)], dead = Vec::new());
+    let start = now();
+    let error = take.fails(&place.store, LIMIT).await;
+    assert_eq!(error.applied(), Applied::Unknown, "{}", whole(&error));
+    // The client has given up, and so does the server, while the transaction still stands.
+    let running = doc! {
+        "currentOp": 1, "active": true, "ns": format!("{}.locks", place.database.name()),
+        "command.findAndModify": "locks",
+    };
+    loop {
+        let running = client.database("admin").run_command(running.clone()).await.unwrap();
+        if running.get_array("inprog").unwrap().is_empty() {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT + SLACK, "the server goes on: {running}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    session.abort_transaction().await.unwrap();
+    assert_eq!(fixture.look(&lock).await, LockSeen::Found(free), "it was not applied later");
+    take.resolved(&place.store).await;
+}
+
+/// A lock that was released, once a majority knows.
+async fn freed(fixture: &Fixture, lock: &LockId) -> LockRecord {
+    let known = async {
+        loop {
+            let record = fixture.record(lock).await;
+            if record.holding.is_none() {
+                return record;
+            }
+        }
+    };
+    timeout(RECOVERY, known).await.expect("a majority keeps the release")
+}
+
+#[tokio::test]
+async fn a_command_that_the_server_holds_up_is_answered_for_in_time() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    for (op, command) in one_of_each(&fixture).await {
+        let block = doc! { "blockConnection": true, "blockTimeMS": 2500 };
+        node.fail_command(&[command], 1, block).await;
+        let error = op.fails(&place.store, LIMIT).await;
+        assert_eq!(error.applied(), Applied::Unknown, "{}", whole(&error));
+        op.resolved(&place.store).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_primary_nothing_is_done_and_nothing_takes_longer_than_it_may() {
+    let deployment = Deployment::start(Shape::ReplicaSet, unhurried(2000)).await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let (writes, reads) = (writes(&fixture).await, reads(&fixture));
+    let held = fixture.held(&fixture.lock("key"), fixture.session(), 1).await;
+    let primary = deployment.wait_for_primary(None).await;
+    let others: Vec<&Node> = deployment.nodes().iter().filter(|node| node.port() != primary.port()).collect();
+    for node in &others {
+        deployment.kill(node).await;
+    }
+    // It stands down once it has missed the others.
+    let stood_down = async {
+        while deployment.primary().await.is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(RECOVERY, stood_down).await.expect("one of three is no primary");
+
+    for ops in [&writes, &reads] {
+        all_in_time(ops, &place.store, LIMIT).await;
+    }
+    // With more time than it takes to look for a server, it is known that nothing was sent.
+    let before = raw(primary, &place).await;
+    for error in all_in_time(&writes, &place.store, AMPLE).await {
+        assert_eq!(error.applied(), Applied::No, "{}", whole(&error));
+        assert!(error.is_retryable(), "{}", whole(&error));
+    }
+    assert_eq!(raw(primary, &place).await, before);
+
+    deployment.restart(others[0]).await;
+    let start = now();
+    recovers(&writes, &place.store).await;
+    println!("all answered {:.1?} after there were two again", start.elapsed());
+    assert_eq!(fixture.record(&held.id).await, held);
+}
+
+/// What one member has, primary or not.
+async fn raw(node: &Node, place: &Place) -> Vec<Document> {
+    let client = mongodb::Client::with_uri_str(node.uri()).await.unwrap();
+    let database = client.database(place.database.name());
+    records(&Place { store: place.store.clone(), database }).await
+}
+
+#[tokio::test]
+async fn a_wish_keeps_its_term_however_often_its_answers_are_lost() {
+    let deployment = shared_single().await;
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let proxy = Proxy::start(deployment.nodes()[0].port());
+    let store = again(&place, &proxy.uri()).await;
+    let lock = fixture.lock("key");
+    let take = Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 3) };
+    for times in [1, 2] {
+        proxy.drop_replies("findAndModify", times);
+        for _ in 0..times {
+            store.take(vec![take.clone()], Vec::new(), AMPLE).await.expect_err("its reply is lost");
+        }
+        let granted = fixture.record(&lock).await;
+        assert!(granted.is_granted_to(take.by.session, take.by.wish));
+        let answer = store.take(vec![take.clone()], Vec::new(), AMPLE).await.unwrap();
+        assert_eq!(answer, [TakeAnswer::Taken(granted.clone())]);
+        // An earlier wish that arrives late finds it taken by a later one.
+        let earlier = fixture.candidate(take.by.session, 2);
+        assert_eq!(earlier.wish, Wish::new(2));
+        assert_eq!(fixture.take(&lock, &earlier).await, TakeAnswer::Held(granted));
+    }
+}

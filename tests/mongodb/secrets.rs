@@ -1,0 +1,319 @@
+//! A password in a connection string is never shown: not by an error and not by what is under it,
+//! not by `Debug`, and not by anything that is logged, down to the driver's own traces.
+
+#![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
+
+use std::{
+    error::Error,
+    fmt::Write as _,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all};
+use mongodb::bson::doc;
+use tenure::{
+    Applied, StoreError,
+    store::{
+        Hint, Store, Take, TakeAnswer,
+        mongo::{ConnectError, MongoOptions, MongoStore},
+    },
+    testing::conformance::Fixture,
+};
+use tokio::time::timeout;
+use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+
+use crate::support::{
+    mongod::{Deployment, Options, Shape, shared_single},
+    proxy::{Mode, Proxy},
+    wire,
+};
+
+/// No password holds a part that may stand in a message by chance, and every one is made of these.
+const PARTS: [&str; 4] = ["Hg7xyw", "kTqv8j", "9Qzvvm", "Wp3bbk"];
+/// With everything in it that must be escaped, and how it is written in a connection string.
+const PASSWORD: &str = "Hg7xyw@kTqv8j:/?#[]9Qzvvm%41 &=+Wp3bbk";
+const ESCAPED: &str = "Hg7xyw%40kTqv8j%3A%2F%3F%23%5B%5D9Qzvvm%2541%20%26%3D%2BWp3bbk";
+const PLAIN: &str = "Hg7xywkTqv8j";
+const BOUND: Duration = Duration::from_secs(20);
+
+/// The part of the password that is shown, with what stands around it.
+fn leak(shown: &str) -> Option<String> {
+    // Some things are logged in lower case.
+    let lower = shown.to_lowercase();
+    let at = PARTS.iter().find_map(|part| lower.find(&part.to_lowercase()))?;
+    let start = lower.char_indices().map(|(at, _)| at).rfind(|start| *start + 200 < at).unwrap_or(0);
+    Some(lower[start..].chars().take(400).collect())
+}
+
+#[track_caller]
+fn check(what: &str, shown: &str) {
+    if let Some(leak) = leak(shown) {
+        panic!("{what} shows a part of the password: ...{leak}...");
+    }
+}
+
+/// An error and everything under it, in every form.
+fn forms(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let _ = write!(text, "{error}\n{error:#}\n{error:?}\n{error:#?}\n");
+        next = error.source();
+    }
+    text
+}
+
+/// Everything that is logged on this thread, which is where the runtime of a test has all its tasks.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::TRACE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
+        (log, tracing::subscriber::set_default(subscriber.finish()))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
+    }
+
+    /// Shows no secret; and shows what is expected, else that would prove nothing.
+    #[track_caller]
+    fn check(&self, expected: &[&str]) {
+        let text = self.text();
+        for part in expected {
+            assert!(text.contains(part), "nothing of {part} in {} bytes of log", text.len());
+        }
+        check("the log", &text);
+    }
+}
+
+async fn connect(uri: &str) -> Result<MongoStore, ConnectError> {
+    timeout(BOUND, MongoStore::connect(uri, MongoOptions::new())).await.expect("an attempt is bounded")
+}
+
+async fn failed(uri: &str) -> ConnectError {
+    match connect(uri).await {
+        Err(error) => error,
+        Ok(store) => panic!("{uri} was taken: {store:?}"),
+    }
+}
+
+/// A connection that must fail, and whose error must show nothing.
+async fn refused(uri: &str) -> ConnectError {
+    let error = failed(uri).await;
+    check("the error", &forms(&error));
+    error
+}
+
+#[tokio::test]
+async fn a_string_that_cannot_be_read_is_not_repeated() {
+    let (log, _guard) = Log::start();
+    let mut leaks = Vec::new();
+    for uri in [
+        // What should have been escaped was not.
+        "mongodb://ada:Hg7xyw@kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw/kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw:kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw?kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw?kTqv8j=9Qzvvm@host:27017/",
+        "mongodb://ada:12?Hg7xyw=kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw#kTqv8j[]@host:27017/",
+        "mongodb://ada:Hg7xyw%kTqv8j@host:27017/",
+        "mongodb://ada:Hg7xyw%zz@host/",
+        "mongodb://ada:Hg7xyw%ff%fe@host/",
+        "mongodb://ada:Hg7xyw%@host/",
+        "mongodb+srv://ada:Hg7xyw/kTqv8j@host/",
+        // What should not have been escaped was; or something is missing.
+        "mongodb://ada:Hg7xyw%40host:27017/",
+        "mongodb://ada%3AHg7xyw%40host/%zz?w=-1",
+        "mongodb://ada:Hg7xyw",
+        "mongodb://ada:Hg7xyw/host",
+        "mongodb:/ada:Hg7xyw@host/",
+        "ada:Hg7xyw@host/?next=http://kTqv8j",
+        "Hg7xyw://ada:kTqv8j@host/",
+        "Hg7xyw",
+        // The password is right, and something else is wrong.
+        "mongodb://ada:Hg7xyw@host:notaport/",
+        "mongodb://ada:Hg7xyw@host:99999/",
+        "mongodb://ada:Hg7xyw@/",
+        "mongodb://ada:Hg7xyw@host/a$b",
+        "mongodb://ada:Hg7xyw@host/?w=-1",
+        "mongodb://ada:Hg7xyw@host/?wtimeoutMS=soon",
+        "mongodb://ada:Hg7xyw@host/?readPreference=nearby",
+        "mongodb://ada:Hg7xyw@host/?maxStalenessSeconds=5&readPreference=secondary",
+        "mongodb://ada:Hg7xyw@host/?tls=perhaps",
+        "mongodb://ada:Hg7xyw@host/?retryWrites",
+        "mongodb://ada:Hg7xyw@host/?noSuchOption=1",
+        "mongodb://ada:Hg7xyw@host/?authMechanism=NONE",
+        "mongodb://ada:Hg7xyw@host/?authSource=",
+        "mongodb://ada:Hg7xyw@host/?tls=true&ssl=false",
+        "mongodb://ada:Hg7xyw@host/?appName=a&appName=b",
+        "mongodb+srv://ada:Hg7xyw@a:1/",
+        "mongodb+srv://ada:Hg7xyw@a,b/",
+        "mongodb+srv://ada:Hg7xyw@localhost/?directConnection=true",
+        // Options that are secrets, or have got one by mistake.
+        "mongodb://host/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:a%2CHg7xyw",
+        "mongodb://host/?authMechanism=MONGODB-AWS&authMechanismProperties=Hg7xyw%40kTqv8j",
+        "mongodb://host/?authMechanismProperties=AWS_SESSION_TOKEN:ab,Hg7xyw",
+        "mongodb://host/?authMechanismProperties=AWS_SESSION_TOKEN:ab&Hg7xyw",
+        "mongodb://host/?authMechanismProperties=AWS_SESSION_TOKEN:ab&Hg7xyw=kTqv8j",
+        "mongodb://ada@host/?authMechanism=GSSAPI&authMechanismProperties=CANONICALIZE_HOST_NAME:Hg7xyw",
+        "mongodb://ada@host/?authMechanism=Hg7xyw",
+        "mongodb://host/?tls=true&tlsCertificateKeyFilePassword=Hg7xyw&tls=false",
+        "mongodb://host/?tls=false&tlsCertificateKeyFilePassword=Hg7xyw",
+        "mongodb://host/?proxyPassword=Hg7xyw&proxyUsername=kTqv8j",
+        "mongodb://host/?readPreference=Hg7xyw",
+        "mongodb://host/?Hg7xyw",
+        "mongodb://host/?password=Hg7xyw",
+        "mongodb://host/?Hg7xyw=1",
+        "mongodb://host/?uuidRepresentation=Hg7%78yw",
+        "mongodb://host/Hg7xyw$/?w=-1",
+    ] {
+        let error = failed(uri).await;
+        assert!(matches!(error, ConnectError::Uri(_)), "{uri}: {error:?}");
+        assert!(!error.is_retryable(), "{uri}");
+        leaks.extend(leak(&forms(&error)).map(|shown| (uri, shown)));
+    }
+    assert!(leaks.is_empty(), "{} leaks: {leaks:#?}", leaks.len());
+    check("the log", &log.text());
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_where_it_shows_nothing() {
+    for (uri, told) in [
+        ("mongodb://ada:Hg7xyw@host/?w=-1", "`w` option cannot be a negative integer"),
+        ("mongodb://ada:Hg7xyw@host/?wtimeoutMS=soon", "`wtimeoutms` option must be a non-negative integer"),
+        ("mongodb://ada:Hg7xyw@@host/", "must be URL encoded"),
+        ("mongodb://ada:Hg7xyw@host:notaport/", "notaport"),
+        ("mongodb://ada:Hg7xyw%zz@host/", "unescaped %"),
+        ("host:27017", "no scheme"),
+    ] {
+        let error = refused(uri).await.to_string();
+        assert!(error.contains(told), "{told}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_shows_no_password() {
+    let (log, _guard) = Log::start();
+    let server = shared_single().await.nodes()[0].port();
+    let proxy = Proxy::start(server);
+    proxy.set_mode(Mode::Refuse).await;
+    for password in [PLAIN, ESCAPED] {
+        let uri = format!("mongodb://ada:{password}@127.0.0.1:{}/app?directConnection=true", proxy.port());
+        let error = refused(&uri).await;
+        assert!(matches!(error, ConnectError::Store(_)) && error.is_retryable(), "{error:?}");
+    }
+    // A file that is not there, and mechanisms that this build does not have.
+    let uris = [
+        "tls=true&tlsCertificateKeyFile=/nowhere&tlsCertificateKeyFilePassword=Hg7xyw",
+        "authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:Hg7xyw",
+        "authMechanism=GSSAPI&authSource=$external&authMechanismProperties=SERVICE_NAME:Hg7xyw",
+        "authMechanism=PLAIN&authSource=$external",
+        "authMechanism=MONGODB-X509&authSource=$external",
+    ]
+    .into_iter()
+    .flat_map(|options| [format!("ada:{ESCAPED}@"), "ada@".to_owned()].map(|user| (user, options)))
+    .map(|(user, options)| {
+        format!("mongodb://{user}127.0.0.1:{}/?directConnection=true&{options}", proxy.port())
+    })
+    .collect::<Vec<_>>();
+    join_all(uris.iter().map(|uri| refused(uri))).await;
+    log.check(&["mongodb::server_selection", "mongodb::topology"]);
+}
+
+/// A user of the server's `admin` database.
+async fn create_user(port: u16, name: &str, password: &str, role: &str) {
+    let user = doc! { "createUser": name, "pwd": password, "roles": [{ "role": role, "db": "admin" }] };
+    wire::ask(port, user).await.expect("the first user can be created from this machine");
+}
+
+fn uri_of(user: &str, password: &str, port: u16) -> String {
+    format!("mongodb://{user}:{password}@127.0.0.1:{port}/app?authSource=admin")
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
+    let options = Options { args: vec!["--auth".into()], ..Options::default() };
+    let deployment = Deployment::start(Shape::Standalone, options).await;
+    let port = deployment.nodes()[0].port();
+    create_user(port, "ada", PASSWORD, "root").await;
+    let (log, _guard) = Log::start();
+
+    for wrong in [PLAIN, "Wp3bbk%40Wp3bbk", "Hg7xyw%2540kTqv8j"] {
+        let error = refused(&uri_of("ada", wrong, port)).await;
+        assert!(!error.is_retryable(), "{error:?}");
+        let ConnectError::Store(error) = &error else { panic!("{error:?}") };
+        assert_eq!(error.applied(), Applied::No);
+    }
+    let nobody = refused(&uri_of("nobody", ESCAPED, port)).await;
+    assert!(!nobody.is_retryable(), "{nobody:?}");
+
+    let (events, _handled) = tokio::sync::mpsc::channel(1000);
+    let options = MongoOptions::new().command_events(events.into());
+    check("the options", &format!("{options:?} {options:#?}"));
+    let store = MongoStore::connect(uri_of("ada", ESCAPED, port), options).await.expect("it is right");
+    check("the store", &format!("{store:?} {store:#?}"));
+
+    let fixture = Fixture::new(Arc::new(store.clone()));
+    let session = fixture.opened().await.id;
+    let lock = fixture.lock("key");
+    let held = fixture.held(&lock, session, 1).await;
+    fixture.send(&fixture.beat(session, 1)).await;
+    let mut hints = store.hints();
+    assert_eq!(hints.next().await, Some(Hint::Resync));
+    let take = || Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) };
+    let answer = store.take(vec![take()], Vec::new(), BOUND).await.unwrap();
+    check("an answer", &format!("{answer:?}"));
+    assert_eq!(answer, [TakeAnswer::Held(held)]);
+
+    // One that may look and not touch.
+    let client = mongodb::Client::with_uri_str(uri_of("ada", ESCAPED, port)).await.unwrap();
+    let reader = doc! { "createUser": "eve", "pwd": PASSWORD, "roles": ["readAnyDatabase"] };
+    client.database("admin").run_command(reader).await.unwrap();
+    let options = MongoOptions::new().create(false);
+    let eve = MongoStore::connect(uri_of("eve", ESCAPED, port), options).await.expect("it is right");
+    fails(&eve, take()).await;
+    let refused_to_create = refused(&uri_of("eve", ESCAPED, port)).await;
+    assert!(!refused_to_create.is_retryable());
+
+    // One whose server is gone.
+    deployment.kill(&deployment.nodes()[0]).await;
+    fails(&store, take()).await;
+    drop((hints, eve, store, fixture));
+
+    log.check(&[
+        "mongodb::command",
+        "mongodb::connection",
+        "mongodb::server_selection",
+        "mongodb::topology",
+        "findAndModify",
+        "the server is no member of a replica set",
+    ]);
+}
+
+async fn fails(store: &MongoStore, take: Take) -> StoreError {
+    let error = store.take(vec![take], Vec::new(), BOUND).await.expect_err("it cannot be done");
+    check("the error", &forms(&error));
+    check("the store", &format!("{store:?}"));
+    error
+}
