@@ -378,7 +378,9 @@ impl MemoryStore {
             .collect();
         records.waiters.retain(|(_, session, _), _| !gone.contains(session));
         records.sessions.retain(|id, _| !gone.contains(id));
-        gone.iter().for_each(|id| self.hint_session(*id, SessionNews::Deleted));
+        for id in &gone {
+            self.hint_session(*id, SessionNews::Deleted);
+        }
         let after = records.counts();
         Purged {
             locks: before.0 - after.0,

@@ -10,10 +10,14 @@ mod support;
 
 mod conformance;
 mod damaged;
+mod failover;
 mod hints;
+mod history;
+mod limits;
 mod preparation;
 mod round_trips;
 mod scripts;
+mod secrets;
 mod terms;
 
 use std::sync::{

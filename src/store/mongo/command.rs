@@ -1,6 +1,6 @@
 //! Runs commands: within a limit, on a task of their own, and with every outcome classified (R8).
 
-use std::{fmt, future::Future, time::Duration};
+use std::{cell::Cell, fmt, future::Future, time::Duration};
 
 use bson::{Bson, Document, doc};
 use mongodb::{
@@ -28,6 +28,17 @@ pub(super) type Outcome<T> = Result<T, Failure>;
 impl Failure {
     pub(super) fn unknown(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { applied: Applied::Unknown, retryable: true, source: source.into() }
+    }
+
+    /// Nothing was sent.
+    pub(super) fn not_begun(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { applied: Applied::No, ..Self::unknown(source) }
+    }
+
+    /// The same after another command of the same operation has changed something: whatever this
+    /// one did, the operation as a whole is in doubt.
+    pub(super) fn half_way(self) -> Self {
+        Self { applied: Applied::Unknown, ..self }
     }
 
     pub(super) fn named(self, doing: &'static str) -> StoreError {
@@ -117,24 +128,30 @@ fn classify(error: &DriverError) -> (Applied, bool) {
     }
 }
 
-/// How long a driver call may go on after its caller has given up. Most end by themselves with the
-/// limit they have on the server; one whose server never answers holds a connection of the pool.
-const AFTERWARDS: Duration = Duration::from_secs(60);
+tokio::task_local! {
+    /// Whether a command of the operation under way has changed something. Then a failure of a later
+    /// one leaves the whole in doubt, also if that one changed nothing.
+    static CHANGED: Cell<bool>;
+}
 
 /// Runs `work` on a task of its own and waits for it no longer than `limit`.
 ///
 /// The task goes on after the limit: a driver call that is dropped half-way costs its connection,
-/// and its outcome is as unknown as that of one left alone.
+/// and its outcome is as unknown as that of one left alone. It does not go on for ever: the server
+/// gives up after the limit, and again that long for its write concern. What has no answer by then
+/// was lost on the way, and a call that waits for it would keep its connection from the others.
 pub(super) async fn within<T: Send + 'static>(
     limit: Duration,
     doing: &'static str,
     work: impl Future<Output = Outcome<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let task = tokio::spawn(tokio::time::timeout(limit + AFTERWARDS, work));
+    let task = tokio::spawn(CHANGED.scope(Cell::new(false), async move {
+        let lost = |_| Err(Failure::unknown(NoAnswer(limit)));
+        let outcome = tokio::time::timeout(limit.saturating_mul(2), work).await.unwrap_or_else(lost);
+        outcome.map_err(|failure| if CHANGED.with(Cell::get) { failure.half_way() } else { failure })
+    }));
     let outcome = match tokio::time::timeout(limit, task).await {
-        Ok(Ok(Ok(outcome))) => outcome,
-        // Nobody waits any more.
-        Ok(Ok(Err(_))) => Err(Failure::unknown(NoAnswer(limit))),
+        Ok(Ok(outcome)) => outcome,
         // The task panicked, or the runtime is shutting down.
         Ok(Err(lost)) => Err(Failure::unknown(lost)),
         Err(_) => Err(Failure::unknown(NoAnswer(limit))),
@@ -182,6 +199,10 @@ pub(super) async fn write(database: &Database, command: Document) -> Outcome<Wri
     let inserted = reply.get_array("upserted").into_iter().flatten();
     let inserted =
         inserted.filter_map(|one| usize::try_from(count(one.as_document()?.get("index"))?).ok()).collect();
+    if matched > 0 {
+        // Outside of an operation there is nobody to tell.
+        let _ = CHANGED.try_with(|changed| changed.set(true));
+    }
     let mut refused = Vec::new();
     for error in reply.get_array("writeErrors").into_iter().flatten() {
         let error = error.as_document().ok_or_else(|| Failure::unknown(Unexpected("writeErrors")))?;

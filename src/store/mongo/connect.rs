@@ -7,13 +7,19 @@ use mongodb::{
     options::{Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
 };
 
+use tokio::sync::Semaphore;
+
 use super::{MongoOptions, command::STORE, prepare::Unfit};
 use crate::error::{Applied, StoreError};
 
 /// The database if neither the options nor the connection string name one.
 const DATABASE: &str = "tenure";
-/// Enough for 64 operations at once. With the driver's own 10, 64 tasks get half as much done.
-const POOL: u32 = 64;
+/// How many operations go on at once. With the driver's own pool of 10, 64 tasks get half as much
+/// done.
+const AT_ONCE: u32 = 64;
+/// Room for connections beside those in use. The driver waits for ever for a handshake that is not
+/// answered, and a connection that waits for its handshake has a place in the pool.
+const POOL: u32 = 8 * AT_ONCE;
 /// An attempt lasts no longer than this: what is not found by then is not found.
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// How often the driver looks at each member. The driver's own 10 s is how long it would overlook a
@@ -99,8 +105,11 @@ impl From<Unfit> for ConnectError {
     }
 }
 
-/// The client of our own, and the database to use.
-pub(super) async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String), ConnectError> {
+/// The client of our own, the database to use, and how many operations may use it at once.
+pub(super) async fn client(
+    uri: &str,
+    options: &MongoOptions,
+) -> Result<(Client, String, Semaphore), ConnectError> {
     let mut parsed = ClientOptions::parse(uri)
         .await
         .map_err(|error| ConnectError::Uri(without_secrets(uri, &error.to_string())))?;
@@ -109,13 +118,23 @@ pub(super) async fn client(uri: &str, options: &MongoOptions) -> Result<(Client,
         .clone()
         .or_else(|| parsed.default_database.clone())
         .unwrap_or_else(|| DATABASE.to_owned());
+    let permits = permits(parsed.max_pool_size);
     force(&mut parsed);
     parsed.command_event_handler.clone_from(&options.command_events);
     let client = Client::with_options(parsed).map_err(|error| {
         let problem = without_secrets(uri, &error.to_string());
         ConnectError::Store(StoreError::new(STORE, "connect", Applied::No, false, problem))
     })?;
-    Ok((client, database))
+    Ok((client, database, permits))
+}
+
+/// One permit for each operation that goes on at the same time.
+///
+/// No more than there are connections, so that nobody stands in the driver's own line for one: who
+/// leaves it half-way stays in it, and those behind wait until something happens in the pool.
+pub(super) fn permits(pool: Option<u32>) -> Semaphore {
+    let at_once = pool.filter(|pool| *pool > 0).unwrap_or(AT_ONCE).min(AT_ONCE);
+    Semaphore::new(usize::try_from(at_once).unwrap_or(Semaphore::MAX_PERMITS))
 }
 
 /// What R11 demands, whatever the connection string says; and what makes the figures.
@@ -128,30 +147,104 @@ fn force(options: &mut ClientOptions) {
     options.read_concern = Some(ReadConcern::majority());
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     options.max_pool_size = options.max_pool_size.or(Some(POOL));
+    // With the driver's own 2, two handshakes without an answer keep every other one from beginning.
+    options.max_connecting = options.max_connecting.or(Some(POOL));
     options.server_selection_timeout = Some(ATTEMPT);
     options.connect_timeout = Some(ATTEMPT);
     options.heartbeat_freq = Some(HEARTBEAT);
     options.app_name.get_or_insert_with(|| "tenure".to_owned());
 }
 
+/// What may stand in a message: the names of options that are no secrets themselves.
+const OPTIONS: &[&str] = &[
+    "appname",
+    "authmechanism",
+    "authmechanismproperties",
+    "authsource",
+    "compressors",
+    "connecttimeoutms",
+    "directconnection",
+    "heartbeatfrequencyms",
+    "journal",
+    "loadbalanced",
+    "localthresholdms",
+    "maxconnecting",
+    "maxidletimems",
+    "maxpoolsize",
+    "maxstalenessseconds",
+    "minpoolsize",
+    "proxyhost",
+    "proxypassword",
+    "proxyport",
+    "proxyusername",
+    "readconcernlevel",
+    "readpreference",
+    "readpreferencetags",
+    "replicaset",
+    "retryreads",
+    "retrywrites",
+    "servermonitoringmode",
+    "serverselectiontimeoutms",
+    "serverselectiontryonce",
+    "sockettimeoutms",
+    "srvmaxhosts",
+    "srvservicename",
+    "ssl",
+    "timeoutms",
+    "tls",
+    "tlsallowinvalidcertificates",
+    "tlsallowinvalidhostnames",
+    "tlscafile",
+    "tlscertificatekeyfile",
+    "tlscertificatekeyfilepassword",
+    "tlsinsecure",
+    "uuidrepresentation",
+    "w",
+    "waitqueuetimeoutms",
+    "wtimeoutms",
+    "zlibcompressionlevel",
+];
+
 /// A message of the driver's about a connection string, unless it repeats anything of what may be
 /// a user or a password in it. In a string that cannot be read nobody knows where those begin.
 fn without_secrets(uri: &str, message: &str) -> String {
     const SHORTEST: usize = 3;
-    let after_scheme = uri.split_once("://").map_or(uri, |(_, rest)| rest);
+    let known = ["mongodb://", "mongodb+srv://"].iter().find_map(|scheme| uri.strip_prefix(scheme));
+    let rest = known.unwrap_or(uri);
     // An unescaped `@`, `/` or `?` in a password ends it early for a parser: everything up to the
-    // last `@` is taken for secret, and every value of the query.
-    let user = after_scheme.rsplit_once('@').map_or("", |(user, _)| user);
+    // last `@` is taken for secret. Without one, what looks like a port may be a password.
+    let user = known.and_then(|rest| rest.rsplit_once('@')).map_or(rest, |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
-    let values = query
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .flat_map(|(_, value)| value.split([',', ':']));
-    let pieces = user.split([':', '@', '/', '?', '&', '=', ',', '%']).chain(values);
-    if pieces.filter(|piece| piece.len() >= SHORTEST).any(|piece| message.contains(piece)) {
+    // So may every value, and whatever an unescaped `&` or `=` made of one.
+    let options = query.split('&').flat_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        [Some(name).filter(|name| !OPTIONS.contains(&name.to_lowercase().as_str())), Some(value)]
+    });
+    let message_in_lower_case = message.to_lowercase();
+    let is_repeated = |text: &str| {
+        let text = text.to_lowercase();
+        let mut pieces = text.split(|c: char| !c.is_alphanumeric()).chain([text.as_str()]);
+        pieces.any(|piece| piece.len() >= SHORTEST && message_in_lower_case.contains(piece))
+    };
+    let mut secrets = options.flatten().chain([user]);
+    if secrets.any(|secret| is_repeated(secret) || is_repeated(&unescaped(secret))) {
         return "it is not valid (what exactly is wrong is left out here, for it repeats parts of the string)".to_owned();
     }
     message.to_owned()
+}
+
+/// A text without its percent-escapes, as the driver's messages have it.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.first_chunk::<2>().filter(|_| *first == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

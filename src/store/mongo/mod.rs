@@ -24,6 +24,7 @@ use mongodb::{
     Client, Database,
     event::{EventHandler, command::CommandEvent},
 };
+use tokio::sync::Semaphore;
 
 pub use connect::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
@@ -172,6 +173,7 @@ struct Inner {
     hints: Arc<Hints>,
     /// Whether there are change streams behind them.
     has_hints: bool,
+    permits: Arc<Semaphore>,
 }
 
 impl fmt::Debug for MongoStore {
@@ -194,8 +196,8 @@ impl MongoStore {
     /// [`ConnectError`], without the password in it.
     pub async fn connect(uri: impl AsRef<str>, options: MongoOptions) -> Result<Self, ConnectError> {
         options.check()?;
-        let (client, database) = connect::client(uri.as_ref(), &options).await?;
-        Self::prepared(&client, database, &options).await
+        let (client, database, permits) = connect::client(uri.as_ref(), &options).await?;
+        Self::prepared(&client, database, permits, &options).await
     }
 
     /// Uses a client that the program has already.
@@ -211,10 +213,15 @@ impl MongoStore {
         options.check()?;
         let default = || client.default_database().map(|database| database.name().to_owned());
         let database = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
-        Self::prepared(client, database, &options).await
+        Self::prepared(client, database, connect::permits(None), &options).await
     }
 
-    async fn prepared(client: &Client, name: String, options: &MongoOptions) -> Result<Self, ConnectError> {
+    async fn prepared(
+        client: &Client,
+        name: String,
+        permits: Semaphore,
+        options: &MongoOptions,
+    ) -> Result<Self, ConnectError> {
         // The first answer of a fresh client includes finding the servers.
         const LIMIT: Duration = Duration::from_secs(10);
         let (database, names) = (client.database(&name), Collections::new(&options.prefix));
@@ -226,8 +233,13 @@ impl MongoStore {
             let create = async move { prepare::create(&created, &at).await.map_err(Failure::from) };
             within(LIMIT, "create collections and indexes", create).await?;
         }
-        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
-        Ok(Self { inner: Arc::new(Inner { database, names, hints: Arc::new(hints), has_hints }) })
+        let hints = Arc::new(Hints::new(database.clone(), names.clone(), options.hint_wait, options.create));
+        let permits = Arc::new(permits);
+        Ok(Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits }) })
+    }
+
+    fn permits(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.inner.permits)
     }
 
     fn place(&self) -> (&Database, &Collections) {

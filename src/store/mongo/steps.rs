@@ -45,7 +45,13 @@ impl MongoStore {
         doing: &'static str,
         work: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Answer<'_, T> {
-        Box::pin(within(limit, doing, work(self.clone())))
+        let (permits, work) = (self.permits(), work(self.clone()));
+        Box::pin(within(limit, doing, async move {
+            // What has not begun when the caller gives up never begins.
+            let permit = tokio::time::timeout(limit, permits.acquire_owned());
+            let _permit = permit.await.map_err(Failure::not_begun)?.map_err(Failure::not_begun)?;
+            work.await
+        }))
     }
 
     async fn modify(
