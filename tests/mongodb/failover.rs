@@ -450,7 +450,9 @@ async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
         node.until_fail_point("stopReplProducer", met + 1).await;
     }
     // The primary alone acknowledges it, and says so itself.
-    fixture.release(&lock, mine.session, record.term, Then::Free).await;
+    let release = vec![given_back(&lock, mine.session, record.term)];
+    let answers = place.store.release(release, LIMIT).await.expect("the primary is enough for this");
+    assert_eq!(answers, [ReleaseAnswer::Released]);
     let there = place.collection("locks").find_one(doc! {}).await.unwrap().unwrap();
     assert_eq!(there.get("session"), Some(&Bson::Null), "the primary has the release");
     // Nobody builds on it.

@@ -177,6 +177,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             lock: valued.id.clone(),
             session: valued.holding.as_ref().unwrap().by.session,
             term: valued.term,
+            number: 1,
             value: Some(tenure::model::Value::new(b"7").unwrap()),
         }),
         op!(revoke by "findAndModify", revocation =
