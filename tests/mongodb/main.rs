@@ -3,6 +3,8 @@
 //! `TENURE_TEST_MONGODB_URI` names a deployment for the conformance suite and the random scripts;
 //! without it, and for every test that hurts a server, deployments are started by `scripts/mongod`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
 #[path = "../reference/mod.rs"]
 mod reference;
 #[path = "../support/mod.rs"]

@@ -286,6 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_string_that_cannot_be_read_is_not_repeated() {
+        let mut refused = 0;
         for uri in [
             "mongodb://ada:s3cret@@host:27017/",
             "mongodb://ada:s3cret/more@host:27017/",
@@ -297,13 +298,13 @@ mod tests {
             "s3cret",
             "mongodb+srv://ada:s3cret@a:1/",
         ] {
-            let error = match client(uri, &MongoOptions::new()).await {
-                Ok(_) => continue,
-                Err(error) => error,
-            };
+            // Some of these the driver makes something of.
+            let Err(error) = client(uri, &MongoOptions::new()).await else { continue };
             let shown = format!("{error} {error:?}");
-            assert!(!shown.contains("s3cret") || uri == "s3cret", "{uri}: {shown}");
+            assert!(!shown.contains("s3cret"), "{uri}: {shown}");
+            refused += 1;
         }
+        assert!(refused >= 5, "{refused} were refused");
     }
 
     #[test]

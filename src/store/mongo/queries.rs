@@ -711,6 +711,8 @@ pub(super) fn holders_among(sessions: &[Bson]) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use expect_test::{Expect, expect};
 
     use super::*;
@@ -725,11 +727,11 @@ mod tests {
             Bson::Document(document) if value.to_string().len() > 90 => {
                 out.push_str("{\n");
                 for (key, value) in document {
-                    out.push_str(&format!("{pad}{key}: "));
+                    write!(out, "{pad}{key}: ").expect("a string takes any text");
                     pretty(value, indent + 2, out);
                     out.push('\n');
                 }
-                out.push_str(&format!("{}}}", " ".repeat(indent)));
+                write!(out, "{}}}", " ".repeat(indent)).expect("a string takes any text");
             }
             Bson::Array(values) if value.to_string().len() > 90 => {
                 out.push_str("[\n");
@@ -738,7 +740,7 @@ mod tests {
                     pretty(value, indent + 2, out);
                     out.push('\n');
                 }
-                out.push_str(&format!("{}]", " ".repeat(indent)));
+                write!(out, "{}]", " ".repeat(indent)).expect("a string takes any text");
             }
             short => out.push_str(&short.to_string()),
         }
@@ -770,6 +772,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a snapshot")]
     fn a_take() {
         check(
             take(&Take { lock: lock(), by: candidate() }, &[SessionId::from_u128(0xdead)]),
