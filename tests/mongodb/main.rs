@@ -13,6 +13,7 @@ mod support;
 mod conformance;
 mod damaged;
 mod failover;
+mod fence;
 mod hints;
 mod history;
 mod limits;

@@ -132,7 +132,16 @@ async fn a_thousand_keys_are_taken_in_two_round_trips_and_released_in_one() {
 
     let lost = fixture.take_all(takes(&fixture, second, 1000, 1), &[]).await;
     assert!(lost.iter().all(|answer| answer.taken().is_none()));
-    assert_eq!(log.names(), ["aggregate"], "held keys");
+    assert_eq!(log.names(), ["aggregate", "aggregate"], "held keys: what is answered a majority has");
+
+    let mut mixed = takes(&fixture, second, 500, 1);
+    mixed.extend((0..500).map(|key| Take {
+        lock: fixture.lock(&format!("another {key}")),
+        by: fixture.candidate(second, 5000 + key),
+    }));
+    let some = fixture.take_all(mixed, &[]).await;
+    assert_eq!(some.iter().filter(|answer| answer.taken().is_some()).count(), 500);
+    assert_eq!(log.names(), ["aggregate", "update"], "held and fresh keys");
 
     let over = fixture.take_all(takes(&fixture, second, 1000, 1), &[first]).await;
     assert_eq!(log.names(), ["aggregate", "update"], "keys of a dead session");
@@ -276,9 +285,9 @@ async fn whatever_the_connection_string_says_every_command_carries_its_own_conce
             match name.as_str() {
                 "find" | "aggregate" => {
                     let level = command.get_document("readConcern").unwrap().get_str("level").unwrap();
-                    // The line of waiters, and the look after a release that was not all ours.
-                    let expected = if decides_nothing(command, &["waiters"]) { "local" } else { "majority" };
-                    assert_eq!(level, expected, "{command}");
+                    // The line of waiters, and the look at what a batch may write: the write decides.
+                    let local = decides_nothing(command, &["waiters"]) || name == "aggregate";
+                    assert_eq!(level, if local { "local" } else { "majority" }, "{command}");
                 }
                 "findAndModify" | "update" | "delete" => {
                     let concern = command.get_document("writeConcern").unwrap();

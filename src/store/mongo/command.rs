@@ -41,6 +41,11 @@ impl Failure {
         Self { applied: Applied::Unknown, ..self }
     }
 
+    /// As [`unknown`](Self::unknown), until somebody mends what is in the way.
+    pub(super) fn lasting(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { retryable: false, ..Self::unknown(source) }
+    }
+
     pub(super) fn named(self, doing: &'static str) -> StoreError {
         StoreError::new(STORE, doing, self.applied, self.retryable, self.source)
     }

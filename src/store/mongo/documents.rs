@@ -362,6 +362,11 @@ fn way_to_end(word: &str) -> Read<Ended> {
         .ok_or_else(|| damaged("how", format!("is {word:?}, which is no way to end")))
 }
 
+/// The term a slot of a fence is armed for.
+pub(super) fn read_slot(document: &Document) -> Read<Term> {
+    Fields::of(document)?.number("term").map(Term::new)
+}
+
 pub(super) fn read_held(document: &Document) -> Read<Held> {
     // The audit reads its index alone, which has no `v`: what it finds is compared, never written.
     let fields = Fields(document);

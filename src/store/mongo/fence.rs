@@ -8,8 +8,8 @@ use mongodb::{ClientSession, error::Error as DriverError};
 use super::{
     MongoStore,
     command::{Failure, within, write},
-    documents::{LAYOUT, lock_id, long},
-    queries::{self, Kept, Statement},
+    documents::{LAYOUT, lock_id, long, read_slot},
+    queries::{self, Kept, Statement, changed_if, is_known_layout, is_new, is_number, overlaid},
 };
 use crate::{
     error::StoreError,
@@ -50,11 +50,12 @@ pub const FENCE_SLOTS: u32 = 16;
 ///
 /// # What it costs, and what it cannot do
 ///
-/// Arming is two writes, once per term; passing is one write within the transaction. The fence's
+/// Arming is one command and a read, once per term; passing is one write within the transaction. The fence's
 /// records are its own, so neither the lock nor whoever takes or waits for it is ever blocked by a
 /// transaction. Only arming waits: for a transaction of the former holder that has passed and is not
 /// over yet, which the server ends after a minute at the latest (`transactionLifetimeLimitSeconds`).
-/// The fence guards what is written in the same deployment under the same transaction, nothing else.
+/// The fence guards what is written in the same deployment under the same transaction, nothing else;
+/// and, as any write, only once a majority has it: commit with `w: "majority"`, the server's default.
 #[derive(Clone, Debug)]
 pub struct Fence {
     lock: LockId,
@@ -102,7 +103,8 @@ impl MongoStore {
     ///
     /// # Errors
     /// [`StoreError`] if the server did not answer in time; also while a transaction of the former
-    /// holder is open. Until it has answered nothing fenced may be done.
+    /// holder is open, of which some slots may be armed by then. Until it has answered nothing fenced
+    /// may be done. Not retryable if a record of the fence was not written by tenure.
     ///
     /// # Cancel safety
     /// Dropping it is the same as an unknown outcome: arm again.
@@ -117,13 +119,17 @@ impl MongoStore {
                 return Err(Failure::unknown(refusal.to_string()));
             }
             // Two who arm for the first time may meet: what counts is what stands there afterwards.
-            let find = queries::Find { filter: doc! { "lock": lock_id(&lock) }, ..Default::default() };
+            let ids = (0..FENCE_SLOTS).map(|slot| slot_id(&lock, slot).into());
+            let find = queries::Find { filter: queries::by_ids(ids), ..Default::default() };
             let slots = super::command::find(database, queries::find(&names.fences, find, limit)).await?;
             let ours = long(term.get());
             let armed = slots.iter().filter(|slot| slot.get("term") == Some(&ours)).count();
             if armed == FENCE_SLOTS as usize {
                 let (database, collection) = (database.name().to_owned(), names.fences.clone());
                 return Ok(Armed::Yes(Fence { lock, term, database, collection }));
+            }
+            if let Some(refusal) = slots.iter().find_map(|slot| read_slot(slot).err()) {
+                return Err(Failure::lasting(refusal.to_string()));
             }
             let later =
                 slots.iter().any(|slot| slot.get_i64("term").is_ok_and(|found| found > term.get() as i64));
@@ -143,16 +149,17 @@ fn slot_id(lock: &LockId, slot: u32) -> bson::Document {
     id
 }
 
-/// Raises a slot's term, and never lowers it.
+/// Raises a slot's term, and never lowers it. A record that tenure did not write is left alone.
 fn arm(lock: &LockId, slot: u32, term: Term) -> Statement {
-    let raised = doc! { "$set": {
-        "v": LAYOUT,
-        "lock": { "$literal": lock_id(lock) },
+    let id = slot_id(lock, slot);
+    let ours = doc! { "$or": [is_new(id.clone()), { "$and": [is_known_layout(), is_number("$term")] }] };
+    let raised = doc! {
         "term": { "$max": ["$term", long(term.get())] },
         "armed_at": { "$cond": [{ "$lt": ["$term", long(term.get())] }, "$$NOW", "$armed_at"] },
         "passed": { "$ifNull": ["$passed", 0_i64] },
-    } };
-    Statement { filter: doc! { "_id": slot_id(lock, slot) }, update: vec![raised].into(), upsert: true }
+    };
+    let fixed = doc! { "v": LAYOUT, "lock": lock_id(lock) };
+    Statement::pipeline(doc! { "_id": id }, changed_if(ours, overlaid(fixed, raised))).or_insert()
 }
 
 impl Fence {
@@ -176,7 +183,7 @@ impl Fence {
         // The session knows its client; one of another client would be refused.
         let client = session.client();
         let fences = client.database(&self.database).collection::<bson::Document>(&self.collection);
-        let ours = doc! { "_id": slot_id(&self.lock, slot % FENCE_SLOTS), "term": long(self.term.get()) };
+        let ours = doc! { "_id": slot_id(&self.lock, slot % FENCE_SLOTS), "v": LAYOUT, "term": long(self.term.get()) };
         // A write that changes nothing is none: it would commit beside a takeover.
         let changed = fences.update_one(ours, doc! { "$inc": { "passed": 1_i64 } }).session(session).await?;
         if changed.modified_count == 1 {

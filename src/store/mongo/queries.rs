@@ -4,7 +4,7 @@
 //! document. In a pipeline every string that begins with `$` is evaluated, so whatever comes from
 //! outside goes in as `$literal` (a holder named `$exp` once stored no holder at all).
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bson::{Bson, Document, doc};
 
@@ -15,7 +15,7 @@ use super::documents::{
 use crate::{
     model::{
         Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Outcome, PAST_HOLDERS, Request,
-        RunId, ScheduleId, SessionId, StoreTime, Term, Wish,
+        RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
     },
     store::{
         BeatWrite, Claim, Declaration, FinishRun, Ground, MAX_REQUESTS, Open, Release, Retention, SetValue,
@@ -38,18 +38,20 @@ pub(super) struct Statement {
     /// Operators, whose values are taken as they are; or a pipeline, in which they are evaluated.
     pub(super) update: Bson,
     pub(super) upsert: bool,
+    /// Every document that matches, not the first: for filters of many ids.
+    pub(super) multi: bool,
 }
 
 impl Statement {
     fn plain(filter: Document, operators: Document) -> Self {
-        Self { filter, update: operators.into(), upsert: false }
+        Self { filter, update: operators.into(), upsert: false, multi: false }
     }
 
-    fn pipeline(filter: Document, stages: Vec<Document>) -> Self {
-        Self { filter, update: stages.into(), upsert: false }
+    pub(super) fn pipeline(filter: Document, stages: Vec<Document>) -> Self {
+        Self { filter, update: stages.into(), upsert: false, multi: false }
     }
 
-    fn or_insert(self) -> Self {
+    pub(super) fn or_insert(self) -> Self {
         Self { upsert: true, ..self }
     }
 }
@@ -93,7 +95,9 @@ pub(super) fn modify(collection: &str, statement: Statement, limit: Duration) ->
 pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: Kept, limit: Duration) -> Document {
     let updates: Vec<_> = statements
         .into_iter()
-        .map(|one| Bson::Document(doc! { "q": one.filter, "u": one.update, "upsert": one.upsert }))
+        .map(|Statement { filter, update, upsert, multi }| {
+            Bson::Document(doc! { "q": filter, "u": update, "upsert": upsert, "multi": multi })
+        })
         .collect();
     doc! {
         "update": collection,
@@ -150,14 +154,15 @@ pub(super) fn find(collection: &str, find: Find, limit: Duration) -> Document {
     command
 }
 
-/// Reads locks by their ids, and the server's clock beside them, in one majority read.
-pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, limit: Duration) -> Document {
+/// Reads locks by their ids, and the server's clock beside them: what a majority has, or what the
+/// primary has now (`local`), though a failure may undo it.
+pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, local: bool, limit: Duration) -> Document {
     let clock = doc! { "$unionWith": { "pipeline": [{ "$documents": [{ "now": "$$NOW" }] }] } };
     doc! {
         "aggregate": collection,
         "pipeline": [{ "$match": by_ids(ids) }, clock],
         "cursor": { "batchSize": i32::MAX },
-        "readConcern": { "level": "majority" },
+        "readConcern": { "level": if local { "local" } else { "majority" } },
         "maxTimeMS": server_limit(limit),
     }
 }
@@ -171,15 +176,15 @@ pub(super) fn by_ids(ids: impl IntoIterator<Item = Bson>) -> Document {
 /// Whether this document is being inserted by this very command. An upsert's pipeline starts from
 /// the `_id` alone; a foreign document has something beside it. (One that has nothing beside it
 /// says nothing, and nothing is lost with it.)
-fn is_new(id: impl Into<Bson>) -> Document {
+pub(super) fn is_new(id: impl Into<Bson>) -> Document {
     doc! { "$eq": ["$$ROOT", { "_id": literal(id) }] }
 }
 
-fn is_known_layout() -> Document {
+pub(super) fn is_known_layout() -> Document {
     doc! { "$eq": ["$v", LAYOUT] }
 }
 
-fn is_number(field: &str) -> Document {
+pub(super) fn is_number(field: &str) -> Document {
     doc! { "$and": [
         { "$in": [{ "$type": field }, ["long", "int"]] },
         { "$gte": [field, 0] },
@@ -233,12 +238,12 @@ fn is_alive_session() -> Document {
 
 /// The document with other fields laid over it. Those of the first are taken as they are, those of
 /// the second are evaluated.
-fn overlaid(fixed: Document, evaluated: Document) -> Document {
+pub(super) fn overlaid(fixed: Document, evaluated: Document) -> Document {
     doc! { "$mergeObjects": ["$$ROOT", literal(fixed), evaluated] }
 }
 
 /// The document, changed only if the condition holds.
-fn changed_if(condition: impl Into<Bson>, changed: impl Into<Bson>) -> Vec<Document> {
+pub(super) fn changed_if(condition: impl Into<Bson>, changed: impl Into<Bson>) -> Vec<Document> {
     vec![doc! { "$replaceWith": { "$cond": [condition.into(), changed.into(), "$$ROOT"] } }]
 }
 
@@ -366,8 +371,30 @@ fn as_read(read: &LockRecord) -> Document {
     doc! { "_id": lock_id(&read.id), "v": LAYOUT, "term": long(read.term.get()), "session": session }
 }
 
-pub(super) fn release(release: &Release) -> Statement {
-    let filter = held_under(&release.lock, release.session, release.term);
+/// Releases, in as few statements as can be. Locks that were granted in one batch bear the same term,
+/// and those of them that are released alike go together, for half of what they cost one by one.
+pub(super) fn releases(releases: &[Release]) -> Vec<Statement> {
+    let mut alike: BTreeMap<_, Vec<&Release>> = BTreeMap::new();
+    let mut statements = Vec::new();
+    for one in releases {
+        let note = one.note.as_ref().map(Why::as_str);
+        match one.then {
+            Then::Free => alike.entry((one.session, one.term, note)).or_default().push(one),
+            _ => statements.push(release(held_under(&one.lock, one.session, one.term), one)),
+        }
+    }
+    for together in alike.values() {
+        let first = together[0];
+        let mut filter = held_under(&first.lock, first.session, first.term);
+        if together.len() > 1 {
+            filter.extend(by_ids(together.iter().map(|one| lock_id(&one.lock).into())));
+        }
+        statements.push(Statement { multi: together.len() > 1, ..release(filter, first) });
+    }
+    statements
+}
+
+fn release(filter: Document, release: &Release) -> Statement {
     let note = release.note.as_ref();
     match &release.then {
         Then::Free => {
@@ -980,7 +1007,7 @@ mod tests {
             then: Then::Free,
         };
         check(
-            super::release(&release),
+            releases(&[release]).remove(0),
             expect![[r#"
             {
               q: {
@@ -1015,7 +1042,7 @@ mod tests {
             then: Then::HandTo(Box::new(candidate())),
         };
         check(
-            super::release(&release),
+            releases(&[release]).remove(0),
             expect![[r#"
                 {
                   q: {

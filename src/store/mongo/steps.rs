@@ -7,6 +7,7 @@ use std::{
 };
 
 use bson::{Bson, Document, doc};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     MongoStore,
@@ -32,9 +33,13 @@ use crate::{
 /// How many statements go in one command: well below every limit of the server's, also with the
 /// largest values in them.
 const BATCH: usize = 1000;
+/// How many such commands are under way at once: while the server works on one, the next is made ready.
+const AT_ONCE: usize = 3;
 /// How often a batch looks again at locks that changed between its read and its update. The caller
 /// has given up long before.
 const MOST_ROUNDS: usize = 100;
+/// How long it waits before that, and longer every time.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How many records one purge looks at.
 const PURGE: usize = 1000;
 
@@ -225,14 +230,16 @@ pub(super) async fn take(
         let afterwards = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
         return Ok(vec![take_answer(&left(afterwards)?, one)]);
     }
-    let mut answers = Vec::with_capacity(takes.len());
-    for batch in takes.chunks(BATCH) {
-        answers.extend(take_batch(&store, batch, &dead, limit).await?);
-    }
-    Ok(answers)
+    let batches: Vec<_> = takes.chunks(BATCH).map(|batch| take_batch(&store, batch, &dead, limit)).collect();
+    stream::iter(batches).buffered(AT_ONCE).try_concat().await
 }
 
 /// A read of how the locks stand, and one update that changes those that still stand so.
+///
+/// The read is of what the primary has now: a majority may still see a lock in the hands of whoever
+/// released it a moment ago. The update is conditional, and kept by a majority with all that came
+/// before it. Where there is nothing to update, and where the lock seems to be the caller's already,
+/// the answer comes from another read, of what a majority has (R11).
 ///
 /// Locks that changed in between are looked at again: that takes another round only where there
 /// was a race.
@@ -244,48 +251,79 @@ async fn take_batch(
 ) -> Outcome<Vec<TakeAnswer>> {
     let (database, names) = store.place();
     let mut answers: Vec<Option<TakeAnswer>> = vec![None; takes.len()];
+    let mut pause = Duration::ZERO;
     for _ in 0..MOST_ROUNDS {
         let open: Vec<usize> = (0..takes.len()).filter(|place| answers[*place].is_none()).collect();
-        if open.is_empty() {
-            return Ok(answers.into_iter().flatten().collect());
-        }
-        let ids = open.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
-        let read = find(database, queries::locks_and_time(&names.locks, ids, limit)).await?;
-        let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
-        let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
-        let now = StoreTime::from_millis(now.timestamp_millis());
-        let found = by_lock(read);
-
-        let mut changes = Vec::new();
-        let mut statements = Vec::new();
-        for place in open {
-            match change(&takes[place], in_batch(&found, &takes[place].lock), dead, now) {
-                Change::None(answer) => answers[place] = Some(answer),
+        let (mut unwritten, mut changes, mut statements) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, change) in look(store, takes, open, dead, true, limit).await? {
+            match change {
+                Change::None(answer) => unwritten.push((place, answer)),
                 Change::Write { statement, afterwards, inserts } => {
                     statements.push(statement);
                     changes.push((place, afterwards, inserts));
                 }
             }
         }
-        if statements.is_empty() {
-            continue;
-        }
-        let written =
-            write(database, queries::update(&names.locks, statements, Kept::Majority, limit)).await?;
-        let updates = changes.iter().filter(|(_, _, inserts)| !inserts).count();
-        let all_updated = written.modified == updates as u64;
-        let inserted: HashSet<usize> = written.inserted.into_iter().collect();
-        let refused: HashMap<usize, Refusal> = written.refused.into_iter().collect();
-        for (statement, (place, afterwards, inserts)) in changes.into_iter().enumerate() {
-            if let Some(refusal) = refused.get(&statement) {
-                answers[place] = Some(TakeAnswer::Refused(refusal.clone()));
-            } else if if inserts { inserted.contains(&statement) } else { all_updated } {
+        let wrote = !statements.is_empty();
+        if wrote {
+            let update = queries::update(&names.locks, statements, Kept::Majority, limit);
+            let written = write(database, update).await?;
+            let updates = changes.iter().filter(|(_, _, inserts)| !inserts).count();
+            let all_updated = written.modified == updates as u64;
+            let inserted: HashSet<usize> = written.inserted.into_iter().collect();
+            let refused: HashMap<usize, Refusal> = written.refused.into_iter().collect();
+            for (statement, (place, afterwards, inserts)) in changes.into_iter().enumerate() {
+                let done = if inserts { inserted.contains(&statement) } else { all_updated };
                 let by = &takes[place].by;
-                answers[place] = Some(TakeAnswer::of(afterwards, by.session, by.wish));
+                answers[place] = match refused.get(&statement) {
+                    Some(refusal) => Some(TakeAnswer::Refused(refusal.clone())),
+                    None => done.then(|| TakeAnswer::of(afterwards, by.session, by.wish)),
+                };
             }
         }
+        let mut doubtful = Vec::new();
+        for (place, answer) in unwritten {
+            if wrote && answer.taken().is_none() {
+                answers[place] = Some(answer);
+            } else {
+                doubtful.push(place);
+            }
+        }
+        if !doubtful.is_empty() {
+            for (place, change) in look(store, takes, doubtful, dead, false, limit).await? {
+                if let Change::None(answer) = change {
+                    answers[place] = Some(answer);
+                }
+            }
+        }
+        if answers.iter().all(Option::is_some) {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        tokio::time::sleep(pause).await;
+        pause += PAUSE;
     }
     Err(Failure::unknown("the locks changed hands faster than they could be taken"))
+}
+
+/// What each of these takes would do to its lock as it stands.
+async fn look(
+    store: &MongoStore,
+    takes: &[Take],
+    places: Vec<usize>,
+    dead: &[SessionId],
+    local: bool,
+    limit: Duration,
+) -> Outcome<Vec<(usize, Change)>> {
+    let (database, names) = store.place();
+    let ids = places.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
+    let read = find(database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
+    let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
+    let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
+    let now = StoreTime::from_millis(now.timestamp_millis());
+    let found = by_lock(read);
+    let change =
+        |place: usize| (place, change(&takes[place], in_batch(&found, &takes[place].lock), dead, now));
+    Ok(places.into_iter().map(change).collect())
 }
 
 /// What a take of a batch does to a lock.
@@ -343,11 +381,8 @@ pub(super) async fn release(
     releases: Vec<Release>,
     limit: Duration,
 ) -> Outcome<Vec<ReleaseAnswer>> {
-    let mut answers = Vec::with_capacity(releases.len());
-    for batch in releases.chunks(BATCH) {
-        answers.extend(release_batch(&store, batch, limit).await?);
-    }
-    Ok(answers)
+    let batches: Vec<_> = releases.chunks(BATCH).map(|batch| release_batch(&store, batch, limit)).collect();
+    stream::iter(batches).buffered(AT_ONCE).try_concat().await
 }
 
 async fn release_batch(
@@ -356,7 +391,7 @@ async fn release_batch(
     limit: Duration,
 ) -> Outcome<Vec<ReleaseAnswer>> {
     let (database, names) = store.place();
-    let statements = releases.iter().map(queries::release).collect();
+    let statements = queries::releases(releases);
     // Takes are majority writes and the log is in order, so nobody builds on a release that is
     // rolled back: then the lock is merely still held, and the audit gives it back.
     let written = write(database, queries::update(&names.locks, statements, Kept::Primary, limit)).await?;
@@ -368,16 +403,17 @@ async fn release_batch(
     let ids = locks.iter().map(|lock| lock_id(lock).into());
     let look = Find { filter: queries::by_ids(ids), local: true, ..Find::default() };
     let found = by_lock(store.find(&names.locks, look, limit).await?);
-    let refused: HashMap<usize, Refusal> = written.refused.into_iter().collect();
-    let answer = |(place, release): (usize, &Release)| match in_batch(&found, &release.lock).map(read_lock) {
+    // Statements stand for several releases: the server's reason is the same for all of them.
+    let reason = written.refused.into_iter().next().map(|(_, refusal)| refusal);
+    let answer = |release: &Release| match in_batch(&found, &release.lock).map(read_lock) {
         Some(Err(refusal)) => Ok(ReleaseAnswer::Refused(refusal)),
-        Some(Ok(record)) if record.term == release.term && record.is_held_by(release.session) => refused
-            .get(&place)
-            .map(|refusal| ReleaseAnswer::Refused(refusal.clone()))
-            .ok_or_else(|| Failure::unknown("a lock is still held after its release")),
+        Some(Ok(record)) if record.term == release.term && record.is_held_by(release.session) => {
+            let reason = reason.clone().map(ReleaseAnswer::Refused);
+            reason.ok_or_else(|| Failure::unknown("a lock is still held after its release"))
+        }
         _ => Ok(ReleaseAnswer::Released),
     };
-    releases.iter().enumerate().map(answer).collect()
+    releases.iter().map(answer).collect()
 }
 
 pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {

@@ -1,3 +1,0 @@
-//! Figures of the MongoDB store.
-
-fn main() {}
