@@ -133,7 +133,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// - Held by a dead session that asked for a [`lock_delay`](Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
     ///
-    /// A take that loses changes nothing at all.
+    /// A take that loses changes nothing at all. Its answer decides nothing either: the one who won may
+    /// lose the lock again by a failure of the store.
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
 
     /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](Then). Does nothing

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bson::{Bson, Document, doc};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 
 use super::{
     MongoStore,
@@ -230,16 +230,16 @@ pub(super) async fn take(
         let afterwards = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
         return Ok(vec![take_answer(&left(afterwards)?, one)]);
     }
-    let batches: Vec<_> = takes.chunks(BATCH).map(|batch| take_batch(&store, batch, &dead, limit)).collect();
-    stream::iter(batches).buffered(AT_ONCE).try_concat().await
+    side_by_side(takes.chunks(BATCH).map(|batch| take_batch(&store, batch, &dead, limit)).collect()).await
 }
 
 /// A read of how the locks stand, and one update that changes those that still stand so.
 ///
 /// The read is of what the primary has now: a majority may still see a lock in the hands of whoever
 /// released it a moment ago. The update is conditional, and kept by a majority with all that came
-/// before it. Where there is nothing to update, and where the lock seems to be the caller's already,
-/// the answer comes from another read, of what a majority has (R11).
+/// before it: so those who lost beside it are answered from the same read. Where there is nothing to
+/// update, and where the lock seems to be the caller's already, the answer comes from another read, of
+/// what a majority has (R11).
 ///
 /// Locks that changed in between are looked at again: that takes another round only where there
 /// was a race.
@@ -326,6 +326,19 @@ async fn look(
     Ok(places.into_iter().map(change).collect())
 }
 
+/// Runs the parts of a large batch, a few at once, each to its end. If one of several fails, nobody
+/// knows what the others did.
+async fn side_by_side<T>(parts: Vec<impl Future<Output = Outcome<Vec<T>>>>) -> Outcome<Vec<T>> {
+    let several = parts.len() > 1;
+    let done: Vec<_> = stream::iter(parts).buffered(AT_ONCE).collect().await;
+    let done: Outcome<Vec<_>> = done.into_iter().collect();
+    match done {
+        Ok(parts) => Ok(parts.into_iter().flatten().collect()),
+        Err(failure) if several => Err(failure.half_way()),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// What a take of a batch does to a lock.
 enum Change {
     None(TakeAnswer),
@@ -381,8 +394,7 @@ pub(super) async fn release(
     releases: Vec<Release>,
     limit: Duration,
 ) -> Outcome<Vec<ReleaseAnswer>> {
-    let batches: Vec<_> = releases.chunks(BATCH).map(|batch| release_batch(&store, batch, limit)).collect();
-    stream::iter(batches).buffered(AT_ONCE).try_concat().await
+    side_by_side(releases.chunks(BATCH).map(|batch| release_batch(&store, batch, limit)).collect()).await
 }
 
 async fn release_batch(
