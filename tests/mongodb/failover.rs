@@ -1,8 +1,9 @@
 //! Thousands of takes and releases while the primary dies or stands down, judged by their history.
 //!
-//! Every error is resolved as the contract says: the same operation is repeated until it is answered.
-//! What a failover may leave behind is given back by an audit, as the engine does it: releases that
-//! were rolled back, and grants to wishes that ended while an attempt of theirs was still on its way.
+//! Some hold what they have through the failover while the others go on. Every error is resolved as
+//! the contract says: the same operation is repeated until it is answered. What a failover may leave
+//! behind is given back by an audit, as the engine does it: releases that were rolled back, and grants
+//! to wishes that ended while an attempt of theirs was still on its way.
 
 #![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
 
@@ -92,12 +93,16 @@ struct Round {
     target: u64,
     /// How many takes and releases were answered.
     done: watch::Sender<u64>,
+    /// The primary is about to go.
+    going: watch::Sender<bool>,
     /// How many failovers are over.
     failovers: watch::Sender<u64>,
     errors: Errors,
     rolled_back: AtomicU64,
     late: AtomicU64,
     lost_races: AtomicU64,
+    /// How many locks were held through a failover.
+    held_through: watch::Sender<u64>,
 }
 
 impl Round {
@@ -199,8 +204,7 @@ impl Round {
         if held.is_empty() {
             return;
         }
-        // Long enough for the others to run into it.
-        tokio::task::yield_now().await;
+        self.hold(worker, held.len()).await;
         let given_back: Vec<_> =
             held.iter().map(|record| given_back(&record.id, worker.session, record.term)).collect();
         let released = now();
@@ -212,6 +216,19 @@ impl Round {
             self.history.add(&record.id, Held { session, wish, term, granted, released: Some(released) });
         }
         self.done.send_modify(|done| *done += answers.len() as u64);
+    }
+
+    /// Holds on to its locks: for a moment, or through a failover that is about to come, until the
+    /// others, who go on, have had the time to take what they can get.
+    async fn hold(&self, worker: &Worker, locks: usize) {
+        if !*self.going.borrow() || !worker.number.is_multiple_of(2) {
+            return tokio::task::yield_now().await;
+        }
+        self.held_through.send_modify(|held| *held += locks as u64);
+        let over = *self.failovers.borrow();
+        let mut failovers = self.failovers.subscribe();
+        failovers.wait_for(|failovers| *failovers > over).await.expect("the round has the sender");
+        self.until_done(self.done() + 200).await;
     }
 
     /// Everything that was written before this is in every majority read after it.
@@ -245,10 +262,16 @@ impl Round {
 
     async fn trouble(&self, deployment: &Deployment, trouble: Trouble) -> String {
         self.until_done(self.target / 3).await;
+        self.going.send_replace(true);
+        let mut held = self.held_through.subscribe();
+        held.wait_for(|held| *held >= 4).await.expect("the round has the sender");
+        let gone = deployment.wait_for_primary(None).await;
         let at_kill = self.done();
-        // Whichever takes the writes at this very moment.
         let gone = match trouble {
-            Trouble::Kill => deployment.kill_primary().await,
+            Trouble::Kill => {
+                deployment.kill(gone).await;
+                gone
+            }
             Trouble::StepDown => deployment.step_down().await,
         };
         let (before, start) = (gone.port(), now());
@@ -257,6 +280,7 @@ impl Round {
         assert_ne!(next.port(), before);
         assert!(at_kill >= self.target / 3, "operations before it: {at_kill}");
         assert!(at_election < self.target * 2 / 3, "it was over before the election: {at_election}");
+        self.going.send_replace(false);
         self.failovers.send_modify(|failovers| *failovers += 1);
         self.until_done(self.target * 2 / 3).await;
         match trouble {
@@ -363,11 +387,13 @@ async fn round(target: u64, trouble: Trouble, uri_options: &str) {
         history: History::default(),
         target,
         done: watch::Sender::default(),
+        going: watch::Sender::default(),
         failovers: watch::Sender::default(),
         errors: Errors::default(),
         rolled_back: AtomicU64::default(),
         late: AtomicU64::default(),
         lost_races: AtomicU64::default(),
+        held_through: watch::Sender::default(),
     });
 
     let start = now();
@@ -400,10 +426,11 @@ async fn round(target: u64, trouble: Trouble, uri_options: &str) {
     let (done, grants, most) = (round.done(), round.history.grants(), round.history.most_sessions());
     println!(
         "{told}; {done} in {took:.1?}, {grants} grants, {} lost races, {} unknown and {} not applied, all \
-         resolved; {} releases rolled back, {} late grants",
+         resolved; {} locks held throughout, {} releases rolled back, {} late grants",
         count(&round.lost_races),
         count(&round.errors.unknown),
         count(&round.errors.nothing_changed),
+        *round.held_through.borrow(),
         count(&round.rolled_back),
         count(&round.late),
     );

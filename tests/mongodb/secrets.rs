@@ -22,7 +22,7 @@ use tenure::{
     testing::conformance::Fixture,
 };
 use tokio::time::timeout;
-use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+use tracing::{Dispatch, level_filters::LevelFilter, subscriber::DefaultGuard};
 
 use crate::support::{
     mongod::{Deployment, Options, Shape, shared_single},
@@ -81,14 +81,18 @@ impl io::Write for Log {
 }
 
 impl Log {
-    fn start() -> (Self, DefaultGuard) {
+    fn start() -> (Self, (DefaultGuard, Dispatch)) {
+        // With one subscriber in the process, whoever passes a place that logs for the first time
+        // asks only the subscriber of its own thread whether that place is of interest at all, and
+        // a test on another thread has none. With two, all are asked.
+        let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE)
             .with_ansi(false)
             .with_writer(move || writer.clone());
-        (log, tracing::subscriber::set_default(subscriber.finish()))
+        (log, (tracing::subscriber::set_default(subscriber.finish()), second))
     }
 
     fn text(&self) -> String {

@@ -35,8 +35,7 @@ pub(super) enum Kept {
 /// One statement of an `update` command.
 pub(super) struct Statement {
     pub(super) filter: Document,
-    /// Operators or a whole document, whose values are taken as they are; or a pipeline, in which they
-    /// are evaluated.
+    /// Operators, whose values are taken as they are; or a pipeline, in which they are evaluated.
     pub(super) update: Bson,
     pub(super) upsert: bool,
     /// Every document that matches, not the first: for filters of many ids.
@@ -44,8 +43,8 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    fn plain(filter: Document, update: Document) -> Self {
-        Self { filter, update: update.into(), upsert: false, multi: false }
+    fn plain(filter: Document, operators: Document) -> Self {
+        Self { filter, update: operators.into(), upsert: false, multi: false }
     }
 
     pub(super) fn pipeline(filter: Document, stages: Vec<Document>) -> Self {
@@ -341,9 +340,6 @@ pub(super) fn grant_new(take: &Take, now: StoreTime) -> Statement {
 }
 
 /// Grants a lock, if it still stands as it was read. `ends` is how its holder goes, if it has one.
-///
-/// The whole document is written, with whatever else was in it: half of what the same change costs
-/// the server field by field.
 pub(super) fn grant_read(
     take: &Take,
     read: &LockRecord,
@@ -356,14 +352,10 @@ pub(super) fn grant_read(
         entry.insert("to", date(now));
         entry.insert("how", how.as_str());
     }
-    let earlier = document.get_array("past").into_iter().flatten().cloned();
-    let past: Vec<_> = std::iter::once(entry.into()).chain(earlier).take(PAST_HOLDERS).collect();
-    let term = Term::after(Some(read.term), now);
-    let times = doc! { "term": long(term.get()), "acquired_at": date(now), "past": past };
-    let mut whole = document.clone();
-    whole.remove("_id");
-    whole.extend(merged([granted(&take.by), times]));
-    Statement::plain(as_read(read), whole)
+    let times = doc! { "term": long(Term::after(Some(read.term), now).get()), "acquired_at": date(now) };
+    let past = doc! { "$each": [entry], "$position": 0, "$slice": PAST_HOLDERS as i64 };
+    let operators = doc! { "$set": merged([granted(&take.by), times]), "$push": { "past": past } };
+    Statement::plain(as_read(read), operators)
 }
 
 /// Closes a lock whose holder is dead, if it still stands as it was read.
