@@ -145,8 +145,12 @@ impl Shared {
                 }
                 End::Dropped => {
                     tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
-                    if let Err(error) = prepare::create(&self.database, &self.names).await {
-                        tracing::warn!(error = %error, "could not create the collections again");
+                    match timeout(PATIENCE, prepare::create(&self.database, &self.names)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => {
+                            tracing::warn!(error = %error, "could not create the collections again");
+                        }
+                        Err(_) => tracing::warn!("no answer to creating the collections again"),
                     }
                 }
                 End::Failed(why) => tracing::debug!(%why, "the stream of hints ended, opening it again"),
