@@ -288,6 +288,19 @@ mod turned_by_hand {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_kept_closed_is_not_purged_before_it_opens() {
+        let (clock, fixture) = turned();
+        let lock = fixture.lock("report");
+        let record = fixture.held(&lock, fixture.session(), 1).await;
+        let holder = record.holding.as_ref().expect("it was just taken").by.session;
+        fixture.release(&lock, holder, record.term, Then::ClosedFor(9 * DAY)).await;
+        clock.step_wall(8 * DAY);
+        assert_eq!(purge(&fixture, Retention::default()).await.locks, 0);
+        clock.step_wall(DAY + MS);
+        assert_eq!(purge(&fixture, Retention::default()).await.locks, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn sessions_are_purged_a_day_after_they_died_and_not_before() {
         let (clock, fixture) = turned();
         let dead = fixture.buried().await;

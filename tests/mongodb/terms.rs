@@ -89,6 +89,10 @@ async fn age(place: &Place, lock: &LockId, term: i64, ended_at: i64) {
     assert_eq!(aged.matched_count, 1);
 }
 
+async fn close(place: &Place, fields: Document) {
+    place.collection("locks").update_many(doc! {}, doc! { "$set": fields }).await.unwrap();
+}
+
 async fn purge(place: &Place, fixture: &Fixture, retention: Retention) -> Purged {
     place.store.purge(fixture.namespace().clone(), retention, LIMIT).await.unwrap()
 }
@@ -126,6 +130,15 @@ async fn a_lock_goes_only_when_it_is_idle_for_its_retention_and_its_term_for_a_d
         (now + HOUR, now - 8 * 24 * HOUR, 0),
         (now - 25 * HOUR, now - 8 * 24 * HOUR, 1),
     ] {
+        if gone == 1 {
+            // All is old enough, but somebody asked for it to stay closed.
+            let closed =
+                doc! { "not_before": DateTime::from_millis(now + HOUR), "closed_for": 9 * 24 * HOUR };
+            age(&place, &lock, term, ended_at).await;
+            close(&place, closed).await;
+            assert_eq!(purge(&place, &fixture, week).await.locks, 0, "a closed lock stays");
+            close(&place, doc! { "not_before": null, "closed_for": null }).await;
+        }
         age(&place, &lock, term, ended_at).await;
         assert_eq!(purge(&place, &fixture, week).await.locks, gone, "term {term}, ended {ended_at}");
     }
