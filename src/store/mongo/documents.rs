@@ -42,7 +42,7 @@ fn text(text: Option<impl AsRef<str>>) -> Bson {
     text.map_or(Bson::Null, |text| Bson::String(text.as_ref().to_owned()))
 }
 
-fn bytes(value: Option<&Value>) -> Bson {
+pub(super) fn bytes(value: Option<&Value>) -> Bson {
     value.map_or(Bson::Null, |value| {
         Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: value.as_bytes().to_vec() })
     })
@@ -98,10 +98,6 @@ pub(super) fn not_ended() -> Document {
 /// evaluates anything.
 pub(super) fn ended(how: Ended, note: Option<&Why>) -> Document {
     doc! { "session": null, "value": null, "ended": how.as_str(), "note": text(note.map(Why::as_str)) }
-}
-
-pub(super) fn value_field(value: Option<&Value>) -> Bson {
-    bytes(value)
 }
 
 pub(super) fn share(share: &Share) -> Document {

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use bson::{Bson, Document, doc};
 
 use super::documents::{
-    LAYOUT, candidate, date, ended, lock_id, long, mark_id, millis, not_ended, optional_millis, past_entry,
-    request, request_key, run_id, schedule_part, shares, value_field, waiter_id,
+    LAYOUT, bytes, candidate, date, ended, lock_id, long, mark_id, millis, not_ended, optional_millis,
+    past_entry, request, request_key, run_id, schedule_part, shares, waiter_id,
 };
 use crate::{
     model::{
@@ -422,7 +422,7 @@ fn held_under(lock: &LockId, session: SessionId, term: Term) -> Document {
 pub(super) fn set_value(set: &SetValue) -> Statement {
     let earlier = doc! { "value_set": { "$lt": long(set.number) } };
     let filter = merged([held_under(&set.lock, set.session, set.term), earlier]);
-    let value = doc! { "value": value_field(set.value.as_ref()), "value_set": long(set.number) };
+    let value = doc! { "value": bytes(set.value.as_ref()), "value_set": long(set.number) };
     Statement::plain(filter, doc! { "$set": value })
 }
 

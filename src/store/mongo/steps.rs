@@ -72,6 +72,22 @@ impl MongoStore {
         find(self.place().0, queries::find(collection, wanted, limit)).await
     }
 
+    /// A page of what matches, by the order of the ids: 1 for first to last, -1 for last to first.
+    async fn page_by_id<T>(
+        &self,
+        collection: &str,
+        filter: Document,
+        order: i32,
+        at_most: usize,
+        read: impl Fn(&Document) -> Result<T, Refusal>,
+        limit: Duration,
+    ) -> Outcome<Page<T>> {
+        let at_most = at_most.max(1);
+        let sort = Some(doc! { "_id": order });
+        let wanted = Find { filter, sort, at_most: Some(at_most + 1), ..Find::default() };
+        page(self.find(collection, wanted, limit).await?, at_most, read, by_id)
+    }
+
     async fn find_by_id(
         &self,
         collection: &str,
@@ -182,14 +198,11 @@ pub(super) async fn sessions(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Page<SessionRecord>> {
-    let at_most = at_most.max(1);
     let mut filter = doc! { "ns": namespace.as_str() };
     if let Some(after) = id_of(place(after)?) {
         filter.insert("_id", doc! { "$gt": after });
     }
-    let wanted =
-        Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(at_most + 1), ..Find::default() };
-    page(store.find(&store.place().1.sessions, wanted, limit).await?, at_most, read_session, by_id)
+    store.page_by_id(&store.place().1.sessions, filter, 1, at_most, read_session, limit).await
 }
 
 // ----- locks
@@ -468,11 +481,8 @@ pub(super) async fn list_locks(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Page<LockRecord>> {
-    let at_most = at_most.max(1);
     let filter = queries::locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
-    let wanted =
-        Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(at_most + 1), ..Find::default() };
-    page(store.find(&store.place().1.locks, wanted, limit).await?, at_most, read_lock, by_id)
+    store.page_by_id(&store.place().1.locks, filter, 1, at_most, read_lock, limit).await
 }
 
 pub(super) async fn held_by(
@@ -614,12 +624,8 @@ pub(super) async fn history(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<RunPage> {
-    let at_most = at_most.max(1);
     let filter = queries::runs_of(&schedule, id_of(place(after)?));
-    let wanted =
-        Find { filter, sort: Some(doc! { "_id": -1 }), at_most: Some(at_most + 1), ..Find::default() };
-    let found = store.find(&store.place().1.runs, wanted, limit).await?;
-    let page = page(found, at_most, read_run, by_id)?;
+    let page = store.page_by_id(&store.place().1.runs, filter, -1, at_most, read_run, limit).await?;
     // After the runs: a purge between the two raises the mark over what it removes.
     Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? })
 }
