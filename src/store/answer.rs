@@ -324,6 +324,8 @@ pub enum LockChange {
         wish: Wish,
         /// Under which term.
         term: Term,
+        /// Since when, by the store's clock: the record's `acquired_at`.
+        at: StoreTime,
     },
     /// Nobody holds it.
     Freed,

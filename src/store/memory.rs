@@ -82,6 +82,7 @@ impl MemoryStore {
             session: held.by.session,
             wish: held.by.wish,
             term: record.term,
+            at: held.acquired_at,
         });
         self.hint(Hint::Lock { lock: record.id.clone(), change: Some(change) });
     }
@@ -630,5 +631,10 @@ impl Store for MemoryStore {
 
     fn hints(&self) -> BoxStream<'static, Hint> {
         super::hint_stream(self.hints.subscribe())
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        // Nothing here waits, on any runtime.
+        self.step(|_| None)
     }
 }

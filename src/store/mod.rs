@@ -10,7 +10,7 @@ mod memory;
 pub mod mongo;
 mod rules;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{
     StreamExt,
@@ -235,6 +235,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A hint that names a grant tells of a change that no failure can undo: it is as good as a
     /// read of the lock at that moment.
     fn hints(&self) -> BoxStream<'static, Hint>;
+
+    /// The same records over a connection of its own, living on the runtime this is called from: for
+    /// the keeper, whose beats must wait behind nothing else, nor starve with the program's runtime.
+    /// `None` if the store has no connections and needs none, or has only what was lent to it.
+    ///
+    /// The future must be polled on that runtime. It answers when the connection works; how long that
+    /// may take is the store's to limit. What it answers is a store like any other, with
+    /// [`hints`](Self::hints) of its own for those who ask for them.
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>>;
 }
 
 /// How much older than the store's clock a term must be before its record may go (R5): a clock that

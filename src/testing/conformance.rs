@@ -25,6 +25,7 @@
 //! | [`runs`], [`purge_runs`] | a tick is claimed and ended once; the mark never goes back |
 //! | [`purge`] | only what nobody needs |
 //! | [`hints`] | they come, and are right |
+//! | [`dedicated`] | a connection of its own leads to the same records |
 //!
 //! What is not tested here: records that were written by hand or by another version (each store
 //! writes its records in its own way), that an answer outlives the failure of a server (R11), and
@@ -34,6 +35,7 @@
 
 pub mod batches;
 pub mod deaths;
+pub mod dedicated;
 mod fixture;
 pub mod hints;
 pub mod listings;
@@ -258,6 +260,9 @@ macro_rules! conformance_tests {
             a_purge_keeps_to_its_namespace
             a_purge_of_nothing_removes_nothing
         }
+        $crate::conformance_tests! { @subject [$store] dedicated:
+            a_dedicated_store_has_the_same_records
+        }
     };
     ($store:expr) => {
         $crate::conformance_tests! { without hints: $store }
@@ -284,6 +289,7 @@ mod tests {
         let subjects = [
             include_str!("conformance/batches.rs"),
             include_str!("conformance/deaths.rs"),
+            include_str!("conformance/dedicated.rs"),
             include_str!("conformance/hints.rs"),
             include_str!("conformance/listings.rs"),
             include_str!("conformance/locks.rs"),

@@ -7,7 +7,7 @@ mod slow;
 
 use std::{fmt, panic, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future, stream::BoxStream};
+use futures::{FutureExt, TryFutureExt, future, stream::BoxStream};
 
 pub use counting::{Counting, Counts};
 pub use faulty::{Faulty, Rates};
@@ -146,10 +146,14 @@ pub trait Intercept: fmt::Debug + Send + Sync + 'static {
 /// A call that nothing happens to is passed on as it is, and ends if its caller drops it. Any other
 /// runs on a task of its own (it needs a tokio runtime), so that it is applied also when its caller
 /// has given up.
+///
+/// What it makes of a [dedicated](Store::dedicated) store is decided by the same `I`: its calls are
+/// counted, and fail, with those of this one.
 #[derive(Debug)]
 pub struct Intercepted<I> {
     store: Arc<dyn Store>,
-    intercept: I,
+    /// Shared with the stores of their own connection that are made of this one.
+    intercept: Arc<I>,
 }
 
 /// How a call with those arguments is sent.
@@ -158,10 +162,11 @@ type Sending<A, T> = for<'s> fn(&'s dyn Store, A, Duration) -> Answer<'s, T>;
 impl<I: Intercept> Intercepted<I> {
     /// A store around that one.
     pub fn new(store: Arc<dyn Store>, intercept: I) -> Self {
-        Self { store, intercept }
+        Self { store, intercept: Arc::new(intercept) }
     }
 
     /// What decides: to tell it what to do next, or to ask what it has seen.
+    #[must_use]
     pub fn intercept(&self) -> &I {
         &self.intercept
     }
@@ -268,6 +273,12 @@ macro_rules! operations {
 
             fn hints(&self) -> BoxStream<'static, Hint> {
                 self.intercept.hints(self.store.hints())
+            }
+
+            fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+                let intercept = Arc::clone(&self.intercept);
+                let around = |store| Arc::new(Intercepted { store, intercept }) as Arc<dyn Store>;
+                self.store.dedicated().map_ok(|store| store.map(around)).boxed()
             }
         }
     };

@@ -72,8 +72,9 @@ async fn a_grant_is_told_whole() {
     let mut hints = listening(&place).await;
     let lock = fixture.lock("report");
     let mut expect = async |record: &tenure::model::LockRecord| {
-        let by = &record.holding.as_ref().unwrap().by;
-        let granted = LockChange::Granted { session: by.session, wish: by.wish, term: record.term };
+        let held = record.holding.as_ref().unwrap();
+        let (session, wish, at) = (held.by.session, held.by.wish, held.acquired_at);
+        let granted = LockChange::Granted { session, wish, term: record.term, at };
         assert_eq!(change_of(&mut hints, &lock).await, Some(granted));
     };
     let first = fixture.held(&lock, fixture.session(), 1).await;
@@ -211,7 +212,7 @@ async fn hints_go_on_after_the_primary_stood_down() {
 }
 
 /// How many streams clients of that name have open on the server.
-async fn streams(place: &Place, name: &str) -> usize {
+pub(crate) async fn streams(place: &Place, name: &str) -> usize {
     let admin = place.database.client().database("admin");
     let ours = doc! { "$match": {
         "$or": [{ "appName": name }, { "cursor.originatingCommand.pipeline.0.$changeStream": { "$exists": true } }],

@@ -12,6 +12,7 @@ mod support;
 
 mod conformance;
 mod damaged;
+mod dedicated;
 mod failover;
 mod fence;
 mod hints;

@@ -353,3 +353,13 @@ async fn an_empty_batch_asks_nobody() {
     store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Wish)>::new(), LIMIT).await.unwrap();
     assert_eq!(log.names(), [""; 0]);
 }
+
+#[tokio::test]
+async fn connecting_once_more_prepares_nothing() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let dedicated = place.store.dedicated().await.unwrap().expect("the client is the store's own");
+    assert_eq!(log.names(), ["ping"]);
+    let fixture = place.fixture();
+    dedicated.open(fixture.opening(), LIMIT).await.unwrap();
+    assert_eq!(log.names(), ["findAndModify"], "which is told of as before");
+}

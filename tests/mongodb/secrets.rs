@@ -277,6 +277,9 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     check("the options", &format!("{options:?} {options:#?}"));
     let store = MongoStore::connect(uri_of("ada", ESCAPED, port), options).await.expect("it is right");
     check("the store", &format!("{store:?} {store:#?}"));
+    let dedicated = timeout(BOUND, store.dedicated()).await.expect("an attempt is bounded");
+    let dedicated = dedicated.expect("it is right").expect("the client is the store's own");
+    check("the dedicated store", &format!("{dedicated:?} {dedicated:#?}"));
 
     let fixture = Fixture::new(Arc::new(store.clone()));
     let session = fixture.opened().await.id;
@@ -303,7 +306,11 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     // One whose server is gone.
     deployment.kill(&deployment.nodes()[0]).await;
     fails(&store, take()).await;
-    drop((hints, eve, store, fixture));
+    let unconnected = timeout(BOUND, store.dedicated()).await.expect("an attempt is bounded");
+    let error = unconnected.expect_err("nobody is there");
+    assert!(error.is_retryable(), "{error:?}");
+    check("the error", &forms(&error));
+    drop((hints, eve, dedicated, store, fixture));
 
     log.check(&[
         "mongodb::command",

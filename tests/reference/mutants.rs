@@ -1,6 +1,6 @@
 //! Stores that break the contract in one way each: a model that does not notice is worth nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, stream::BoxStream};
 use tenure::{
@@ -505,5 +505,9 @@ impl Store for Mutant {
 
     fn hints(&self) -> BoxStream<'static, Hint> {
         self.store.hints()
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        self.store.dedicated()
     }
 }

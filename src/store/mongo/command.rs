@@ -8,6 +8,7 @@ use mongodb::{
     error::{Error as DriverError, ErrorKind},
 };
 
+use super::connect::ConnectError;
 use crate::{
     error::{Applied, StoreError},
     store::Refusal,
@@ -39,6 +40,13 @@ impl Failure {
     /// one did, the operation as a whole is in doubt.
     pub(super) fn half_way(self) -> Self {
         Self { applied: Applied::Unknown, ..self }
+    }
+
+    /// Nobody was reached.
+    pub(super) fn not_connected(error: ConnectError) -> Self {
+        // The string was read before: what it says was resolved then, and is not now.
+        let retryable = error.is_retryable() || matches!(error, ConnectError::Uri(_));
+        Self { retryable, ..Self::not_begun(error) }
     }
 
     /// As [`unknown`](Self::unknown), until somebody mends what is in the way.

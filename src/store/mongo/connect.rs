@@ -1,6 +1,6 @@
 //! From a connection string to a client that keeps the contract whatever the string says.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use mongodb::{
     Client,
@@ -105,11 +105,33 @@ impl From<Unfit> for ConnectError {
     }
 }
 
-/// The client of our own, the database to use, and how many operations may use it at once.
-pub(super) async fn client(
-    uri: &str,
-    options: &MongoOptions,
-) -> Result<(Client, String, Semaphore), ConnectError> {
+/// A connection string that is kept, to connect with once more.
+#[derive(Clone)]
+pub(super) struct Uri(Arc<str>);
+
+impl Uri {
+    pub(super) fn new(uri: &str) -> Self {
+        Self(uri.into())
+    }
+
+    /// The client of our own, the database to use, and how many operations may use it at once. The
+    /// client lives on the runtime that runs this.
+    pub(super) async fn client(
+        &self,
+        options: &MongoOptions,
+    ) -> Result<(Client, String, Semaphore), ConnectError> {
+        client(&self.0, options).await
+    }
+}
+
+impl fmt::Debug for Uri {
+    // It knows the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Uri(..)")
+    }
+}
+
+async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Semaphore), ConnectError> {
     let mut parsed = ClientOptions::parse(uri)
         .await
         .map_err(|error| ConnectError::Uri(without_secrets(uri, &error.to_string())))?;
@@ -305,6 +327,12 @@ mod tests {
             refused += 1;
         }
         assert!(refused >= 5, "{refused} were refused");
+    }
+
+    #[test]
+    fn a_string_that_is_kept_is_not_printed() {
+        let uri = Uri::new("mongodb://ada:s3cret@host/");
+        assert_eq!(format!("{uri:?} {uri:#?}"), "Uri(..) Uri(..)");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Collections, documents, prepare};
 use crate::{
-    model::{Term, Wish},
+    model::{StoreTime, Term, Wish},
     store::{Hint, LockChange, SessionNews, hint_stream},
 };
 
@@ -276,6 +276,7 @@ fn lock_change(fields: &Document) -> Option<LockChange> {
             session: session.parse().ok()?,
             wish: Wish::try_new(number("wish")?)?,
             term: Term::try_new(number("term")?)?,
+            at: StoreTime::from_millis(fields.get_datetime("acquired_at").ok()?.timestamp_millis()),
         }),
         _ => None,
     }
@@ -292,4 +293,31 @@ fn read_session(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> 
         _ => SessionNews::Changed,
     };
     Some(Hint::Session { session, news })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+    use crate::model::SessionId;
+
+    #[test]
+    fn a_grant_is_told_whole_or_not_at_all() {
+        let (session, at) = (SessionId::from_u128(7), StoreTime::from_millis(1000));
+        let whole = doc! {
+            "session": session.to_string(), "wish": 3_i64, "term": 2000_i64,
+            "acquired_at": DateTime::from_millis(1000),
+        };
+        let (wish, term) = (Wish::new(3), Term::new(2000));
+        assert_eq!(lock_change(&whole), Some(LockChange::Granted { session, wish, term, at }));
+        for field in ["session", "wish", "term", "acquired_at"] {
+            let mut fields = whole.clone();
+            fields.remove(field);
+            assert_eq!(lock_change(&fields), None, "an update does not tell what stays as it was: {field}");
+            fields.insert(field, "damaged");
+            assert_eq!(lock_change(&fields), None, "{field}");
+        }
+        assert_eq!(lock_change(&doc! { "session": null, "ended_at": 5 }), Some(LockChange::Freed));
+    }
 }

@@ -19,6 +19,7 @@ mod steps;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use ::mongodb as driver;
+use bson::doc;
 use futures::stream::BoxStream;
 use mongodb::{
     Client, Database,
@@ -30,7 +31,8 @@ pub use connect::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
 
 use self::{
-    command::{Failure, within},
+    command::{Failure, Outcome, run, within},
+    connect::Uri,
     hints::Hints,
 };
 use super::{
@@ -39,6 +41,9 @@ use super::{
     RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
 };
 use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish};
+
+/// How long the first answer of a fresh client may take: it has to find the servers.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// How the store uses its database.
 #[derive(Clone, Debug)]
@@ -174,6 +179,9 @@ struct Inner {
     /// Whether there are change streams behind them.
     has_hints: bool,
     permits: Arc<Semaphore>,
+    options: MongoOptions,
+    /// What to connect with again; nothing if the client is the program's.
+    uri: Option<Uri>,
 }
 
 impl fmt::Debug for MongoStore {
@@ -196,8 +204,11 @@ impl MongoStore {
     /// [`ConnectError`], without the password in it.
     pub async fn connect(uri: impl AsRef<str>, options: MongoOptions) -> Result<Self, ConnectError> {
         options.check()?;
-        let (client, database, permits) = connect::client(uri.as_ref(), &options).await?;
-        Self::prepared(&client, database, permits, &options).await
+        let uri = Uri::new(uri.as_ref());
+        let (client, name, permits) = uri.client(&options).await?;
+        let database = client.database(&name);
+        let has_hints = prepared(&database, &options).await?;
+        Ok(Self::assembled(database, permits, options, has_hints, Some(uri)))
     }
 
     /// Uses a client that the program has already.
@@ -205,37 +216,42 @@ impl MongoStore {
     /// The weaker way: concerns and limits are set with each command and hold all the same, but the
     /// client's pool is shared with the program (the driver's default of 10 halves what 64 tasks get
     /// done), it may look for a server for as long as it was told to, and what it logs is its own
-    /// business.
+    /// business. And no second one can be made like it: there is no [dedicated](Store::dedicated) store
+    /// for the keeper, whose beats wait with everything else.
     ///
     /// # Errors
     /// [`ConnectError`].
     pub async fn with_client(client: &Client, options: MongoOptions) -> Result<Self, ConnectError> {
         options.check()?;
         let default = || client.default_database().map(|database| database.name().to_owned());
-        let database = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
-        Self::prepared(client, database, connect::permits(None), &options).await
+        let name = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
+        let database = client.database(&name);
+        let has_hints = prepared(&database, &options).await?;
+        Ok(Self::assembled(database, connect::permits(None), options, has_hints, None))
     }
 
-    async fn prepared(
-        client: &Client,
-        name: String,
+    fn assembled(
+        database: Database,
         permits: Semaphore,
-        options: &MongoOptions,
-    ) -> Result<Self, ConnectError> {
-        // The first answer of a fresh client includes finding the servers.
-        const LIMIT: Duration = Duration::from_secs(10);
-        let (database, names) = (client.database(&name), Collections::new(&options.prefix));
-        let (looked, at) = (database.clone(), names.clone());
-        let look = async move { prepare::look(&looked, &at).await };
-        let has_hints = within(LIMIT, "look at the database", look).await??;
-        if options.create {
-            let (created, at) = (database.clone(), names.clone());
-            let create = async move { prepare::create(&created, &at).await.map_err(Failure::from) };
-            within(LIMIT, "create collections and indexes", create).await?;
-        }
-        let hints = Arc::new(Hints::new(database.clone(), names.clone(), options.hint_wait, options.create));
-        let permits = Arc::new(permits);
-        Ok(Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits }) })
+        options: MongoOptions,
+        has_hints: bool,
+        uri: Option<Uri>,
+    ) -> Self {
+        let names = Collections::new(&options.prefix);
+        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
+        let (hints, permits) = (Arc::new(hints), Arc::new(permits));
+        Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits, options, uri }) }
+    }
+
+    /// The same with another client, which lives on the runtime that runs this. The database was
+    /// looked at and prepared before.
+    async fn connected_again(self, uri: Uri) -> Outcome<Self> {
+        let Inner { database, options, has_hints, .. } = &*self.inner;
+        let (client, _, permits) = uri.client(options).await.map_err(Failure::not_connected)?;
+        let database = client.database(database.name());
+        // Finds the server and opens a connection now, so that no beat has to.
+        run(&database, doc! { "ping": 1 }).await?;
+        Ok(Self::assembled(database, permits, options.clone(), *has_hints, Some(uri)))
     }
 
     fn permits(&self) -> Arc<Semaphore> {
@@ -245,6 +261,20 @@ impl MongoStore {
     fn place(&self) -> (&Database, &Collections) {
         (&self.inner.database, &self.inner.names)
     }
+}
+
+/// Looks at the database, and creates what is missing in it. Answers whether there are change streams.
+async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, ConnectError> {
+    let names = Collections::new(&options.prefix);
+    let (looked, at) = (database.clone(), names.clone());
+    let look = async move { prepare::look(&looked, &at).await };
+    let has_hints = within(FIRST_ANSWER, "look at the database", look).await??;
+    if options.create {
+        let created = database.clone();
+        let create = async move { prepare::create(&created, &names).await.map_err(Failure::from) };
+        within(FIRST_ANSWER, "create collections and indexes", create).await?;
+    }
+    Ok(has_hints)
 }
 
 impl Store for MongoStore {
@@ -375,5 +405,17 @@ impl Store for MongoStore {
 
     fn hints(&self) -> BoxStream<'static, Hint> {
         self.inner.hints.listen()
+    }
+
+    /// With the connection string and the options this one was made with; not prepared again.
+    ///
+    /// Answers within 10 s. `None` if this one uses a client that it [was given](MongoStore::with_client).
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        Box::pin(async {
+            let Some(uri) = self.inner.uri.clone() else { return Ok(None) };
+            let again = self.clone().connected_again(uri);
+            let store = within(FIRST_ANSWER, "connect once more", again).await?;
+            Ok(Some(Arc::new(store) as Arc<dyn Store>))
+        })
     }
 }

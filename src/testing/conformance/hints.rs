@@ -77,8 +77,9 @@ impl Listener {
 
     async fn hears_grant(&mut self, record: &LockRecord) {
         let held = record.holding.as_ref().expect("the record is of a grant");
-        let (session, wish, term) = (held.by.session, held.by.wish, record.term);
-        self.hears_change(&record.id, LockChange::Granted { session, wish, term }).await;
+        let (session, wish, at) = (held.by.session, held.by.wish, held.acquired_at);
+        let granted = LockChange::Granted { session, wish, term: record.term, at };
+        self.hears_change(&record.id, granted).await;
     }
 
     async fn hears_freed(&mut self, lock: &LockId) {

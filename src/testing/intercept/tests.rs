@@ -237,3 +237,9 @@ async fn wrappers_wrap_wrappers() {
     assert_eq!(counting.intercept().counts().calls(Operation::Open), 2);
     assert_eq!(store.capabilities().name, "memory");
 }
+
+#[tokio::test]
+async fn where_there_is_no_dedicated_store_there_is_none_around_it() {
+    let store = Counting::default().around(Arc::new(MemoryStore::default()));
+    assert!(store.dedicated().await.unwrap().is_none());
+}

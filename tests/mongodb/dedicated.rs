@@ -1,0 +1,164 @@
+//! A store's connection of its own: it waits behind nothing of the first one, and lives on the
+//! runtime it was made on.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use futures::{
+    StreamExt,
+    future::{BoxFuture, select_all},
+};
+use mongodb::bson::doc;
+use tenure::{
+    model::SessionId,
+    store::{
+        Hint, Sighting, Store, Take,
+        mongo::{MongoOptions, MongoStore},
+    },
+    testing::{Counting, Fault, Faulty, Intercept, Operation, conformance::LIMIT},
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    Place,
+    hints::streams,
+    history::now,
+    support::mongod::{Deployment, Options, Shape, shared_single},
+};
+
+/// As many as the store lets go on at once.
+const AT_ONCE: u32 = 64;
+
+async fn made_of(store: &dyn Store) -> Arc<dyn Store> {
+    let made = store.dedicated().await.expect("the server is up");
+    made.expect("the client is the store's own")
+}
+
+#[tokio::test]
+async fn a_dedicated_store_waits_behind_nothing_of_the_first() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let place = Place::on(deployment.uri()).await;
+    let fixture = place.fixture();
+    let session = fixture.opened().await.id;
+    let dedicated = made_of(&place.store).await;
+
+    let blocked = doc! { "blockConnection": true, "blockTimeMS": 5000, "appName": "tenure" };
+    let met = node.fail_command(&["findAndModify"], AT_ONCE, blocked).await;
+    let take = |number: u32| {
+        let lock = fixture.lock(&format!("hangs {number}"));
+        let take = Take { lock, by: fixture.candidate(fixture.session(), 1) };
+        place.store.take(vec![take], Vec::new(), LIMIT)
+    };
+    let mut hanging: Vec<BoxFuture<'_, _>> = (0..AT_ONCE).map(take).collect();
+    tokio::select! {
+        () = node.until_fail_point("failCommand", met + i64::from(AT_ONCE)) => {}
+        (answer, ..) = select_all(&mut hanging) => panic!("{answer:?} does not hang"),
+    }
+
+    let short = Duration::from_millis(300);
+    let refused = place.store.beat(fixture.beat(session, 1), short).await;
+    assert!(refused.is_err(), "beats of the first stand in line: {refused:?}");
+    let start = now();
+    for number in 2..12 {
+        let beat = fixture.beat(session, number);
+        let answer = dedicated.beat(beat.clone(), Duration::from_secs(2)).await;
+        assert!(answer.unwrap().bears(beat.nonce));
+    }
+    assert!(start.elapsed() < Duration::from_secs(3), "ten beats took {:?}", start.elapsed());
+    let refused = place.store.beat(fixture.beat(session, 12), short).await;
+    assert!(refused.is_err(), "they hang to the end: {refused:?}");
+    node.clear_fail_point("failCommand").await;
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
+    const BEATS: u64 = 10;
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let (told, beats) = mpsc::channel::<Sighting>();
+    let (go_on, goes_on) = mpsc::channel::<()>();
+    let program = runtime();
+    let (place, session) = program.block_on(async {
+        let place = Place::on(shared_single().await.uri()).await;
+        let session: SessionId = place.fixture().opened().await.id;
+        (place, session)
+    });
+
+    let (store, fixture) = (place.store.clone(), place.fixture());
+    let keeper = thread::spawn(move || {
+        runtime().block_on(async {
+            let dedicated = made_of(&store).await;
+            drop(store);
+            for number in 1..=2 * BEATS {
+                if number == BEATS + 1 {
+                    goes_on.recv().unwrap();
+                }
+                told.send(dedicated.beat(fixture.beat(session, number), LIMIT).await.unwrap()).unwrap();
+            }
+        });
+    });
+    let hears = |from: u64| {
+        for number in from..from + BEATS {
+            let seen = beats.recv_timeout(PATIENCE).expect("beats go on");
+            assert_eq!(seen.record().unwrap().beat.get(), number);
+        }
+    };
+    // The only thread of the program's runtime is blocked, from before the connection is made.
+    program.block_on(async { hears(1) });
+    // Now there is no such runtime, nor the first store.
+    drop((place, program));
+    go_on.send(()).unwrap();
+    hears(BEATS + 1);
+    keeper.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let mut hints = place.store.hints();
+    for _ in 0..2 {
+        assert_eq!(hints.next().await, Some(Hint::Resync));
+    }
+    assert_eq!(streams(&place, "tenure").await, 1);
+    let dedicated = made_of(&place.store).await;
+    dedicated.observe(vec![place.fixture().session()], LIMIT).await.unwrap();
+    assert_eq!(streams(&place, "tenure").await, 1, "that of the first");
+    let mut own = dedicated.hints();
+    for _ in 0..2 {
+        assert_eq!(own.next().await, Some(Hint::Resync));
+    }
+    assert_eq!(streams(&place, "tenure").await, 2);
+}
+
+#[tokio::test]
+async fn a_lent_client_is_not_connected_again() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let options = MongoOptions::new().database(place.database.name());
+    let store = MongoStore::with_client(place.database.client(), options).await.unwrap();
+    assert!(store.dedicated().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_intercepts_a_store_intercepts_its_dedicated_ones() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let session = fixture.opened().await.id;
+    let counting = Counting::default().around(Arc::new(place.store.clone()));
+    let faulty = Faulty::default().around(counting.clone());
+    let dedicated = made_of(&*faulty).await;
+
+    dedicated.beat(fixture.beat(session, 1), LIMIT).await.unwrap();
+    assert_eq!(counting.intercept().counts().calls(Operation::Beat), 1);
+    faulty.intercept().next(Operation::Beat, Fault::Refused);
+    assert!(made_of(&*dedicated).await.beat(fixture.beat(session, 2), LIMIT).await.is_err());
+    assert_eq!(counting.intercept().counts().calls(Operation::Beat), 1, "it was refused before that");
+    faulty.beat(fixture.beat(session, 3), LIMIT).await.unwrap();
+    assert_eq!(counting.intercept().counts().calls(Operation::Beat), 2);
+}
