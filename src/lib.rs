@@ -81,6 +81,7 @@
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
 
 pub mod clock;
+mod config;
 mod error;
 pub mod model;
 pub mod store;
@@ -88,6 +89,7 @@ pub mod store;
 pub mod testing;
 
 pub use clock::{Clock, SystemClock};
+pub use config::{ConfigError, ElectConfig, Takeover};
 pub use error::{Applied, StoreError};
 
 /// The README's code is tested like that of the documentation.

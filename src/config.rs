@@ -1,0 +1,342 @@
+//! The durations and other numbers an instance runs by, and the rules they keep.
+
+mod env;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use self::read::{Raw, Shown};
+use crate::{
+    model::{Holder, Namespace},
+    store::Retention,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// What is shorter or longer was meant in another unit: no store answers in less, and nobody
+/// notices after a month that a job stands still.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.saturating_mul(30);
+/// A part of an interval may be smaller than any interval.
+const PARTS: RangeInclusive<Duration> = MS..=DAY.saturating_mul(30);
+/// Records may be kept for years.
+const RETENTIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.saturating_mul(3650);
+
+/// How an instance behaves: who it is, how long it holds what it has, and what it keeps.
+///
+#[doc = include_str!("../docs/configuration.md")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "Raw")]
+pub struct ElectConfig {
+    namespace: Namespace,
+    holder: Holder,
+    hold_duration: Duration,
+    refresh_interval: Duration,
+    refresh_duration: Duration,
+    stop_grace: Option<Duration>,
+    margin: Option<Duration>,
+    takeover: Takeover,
+    poll_interval: Option<Duration>,
+    settle: Duration,
+    retention: Retention,
+    retention_runs: Duration,
+    retention_run_entries: usize,
+}
+
+/// By whose clock a session is found dead (R3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Takeover {
+    /// By that of an observer, which has seen no beat for the whole ttl. No two clocks are compared.
+    #[default]
+    Observed,
+    /// By the store's, if it shows that much more than the ttl since the last beat. That is sooner
+    /// where nobody was watching, and safe only while the clocks of all the members of a replica set
+    /// are within the skew of each other.
+    StoreClock {
+        /// How far two of these clocks may be apart.
+        skew: Duration,
+    },
+}
+
+impl ElectConfig {
+    /// Everything as it is by default.
+    #[must_use]
+    pub fn new(namespace: Namespace, holder: Holder) -> Self {
+        // The one place where these numbers stand. The documentation is checked against it.
+        Self {
+            namespace,
+            holder,
+            hold_duration: Duration::from_secs(25),
+            refresh_interval: Duration::from_secs(5),
+            refresh_duration: Duration::from_secs(30),
+            stop_grace: None,
+            margin: None,
+            takeover: Takeover::Observed,
+            poll_interval: None,
+            settle: 200 * MS,
+            retention: Retention::default(),
+            retention_runs: 7 * DAY,
+            retention_run_entries: 100,
+        }
+    }
+
+    /// From the variables of the process: `TENURE_NAMESPACE`, `TENURE_REFRESH_INTERVAL`,
+    /// `TENURE_RETENTION_LOCKS` and so on, for the prefix `TENURE_`.
+    ///
+    /// Other variables with that prefix are passed over, unless they look like one of these with a
+    /// slip in it (up to two letters added, left out or changed): then that is an error.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if one that is required is not set, if one is not UTF-8 or cannot be read, or if a
+    /// rule is broken.
+    pub fn from_env(prefix: &str) -> Result<Self, ConfigError> {
+        env::read(prefix, std::env::vars_os())
+    }
+
+    /// Checks the rules. What was read from a file or the environment has been checked.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the rule that is broken, and the numbers.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let [interval, refresh, stop_grace, margin, ttl] =
+            [self.refresh_interval, self.refresh_duration, self.stop_grace(), self.margin(), self.ttl()];
+        check("hold_duration", self.hold_duration, &INTERVALS)?;
+        check("refresh_interval", interval, &INTERVALS)?;
+        check("refresh_duration", refresh, &INTERVALS)?;
+        check("stop_grace", stop_grace, &PARTS)?;
+        check("margin", margin, &PARTS)?;
+        if let Takeover::StoreClock { skew } = self.takeover {
+            check("takeover.store_clock", skew, &INTERVALS)?;
+        }
+        check("poll_interval", self.poll_interval(), &INTERVALS)?;
+        check("settle", self.settle, &INTERVALS)?;
+        check("retention.locks", self.retention.locks, &RETENTIONS)?;
+        check("retention.runs", self.retention_runs, &RETENTIONS)?;
+        check("retention.sessions", self.retention.sessions, &RETENTIONS)?;
+
+        // Nothing overflows from here on: all are within their ranges.
+        if 2 * interval + margin + stop_grace > refresh {
+            // One attempt may fail, and the next must still come before anything is cancelled.
+            return Err(ConfigError::new(
+                "refresh_interval",
+                format!(
+                    "refresh_interval ({}) must fit twice into refresh_duration ({}) minus margin ({}) and \
+                     stop_grace ({})",
+                    Shown(interval),
+                    Shown(refresh),
+                    Shown(margin),
+                    Shown(stop_grace)
+                ),
+            ));
+        }
+        if margin < drift(ttl) {
+            return Err(ConfigError::new(
+                "margin",
+                format!(
+                    "margin ({}) must be at least 2 % of the ttl ({}), for clocks that run at different rates",
+                    Shown(margin),
+                    Shown(ttl)
+                ),
+            ));
+        }
+        if self.retention.sessions < ttl {
+            return Err(ConfigError::new(
+                "retention.sessions",
+                format!(
+                    "retention.sessions ({}) must be at least the ttl ({}), for as long as others may look \
+                     for a session",
+                    Shown(self.retention.sessions),
+                    Shown(ttl)
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+// What the first line of each says is the table of docs/configuration.md, which a test compares.
+impl ElectConfig {
+    /// Who shares keys with whom. Required.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The name people know this instance by. Required.
+    #[must_use]
+    pub const fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// How long a key just taken is protected, even if its instance never beats again. Default: 25s.
+    #[must_use]
+    pub const fn hold_duration(&self) -> Duration {
+        self.hold_duration
+    }
+
+    /// How often the session beats. Default: 5s.
+    #[must_use]
+    pub const fn refresh_interval(&self) -> Duration {
+        self.refresh_interval
+    }
+
+    /// How long each beat keeps the session alive. Default: 30s.
+    #[must_use]
+    pub const fn refresh_duration(&self) -> Duration {
+        self.refresh_duration
+    }
+
+    /// How long a job that is cancelled has before its future is dropped. Default: `refresh_duration / 6`.
+    #[must_use]
+    pub fn stop_grace(&self) -> Duration {
+        self.stop_grace.unwrap_or_else(|| whole_ms(self.refresh_duration / 6))
+    }
+
+    /// What is taken off the local end of a lease, for clocks that drift and threads that wait. Default: 200ms + 2 % of the ttl.
+    #[must_use]
+    pub fn margin(&self) -> Duration {
+        self.margin.unwrap_or_else(|| drift(self.ttl()).saturating_add(200 * MS))
+    }
+
+    /// By whose clock this instance may be found dead. Default: observed.
+    #[must_use]
+    pub const fn takeover(&self) -> Takeover {
+        self.takeover
+    }
+
+    /// How often those who wait look for themselves, if no hint comes. Default: `refresh_interval`.
+    #[must_use]
+    pub fn poll_interval(&self) -> Duration {
+        self.poll_interval.unwrap_or(self.refresh_interval)
+    }
+
+    /// How long a spread gathers changes before it plans. Default: 200ms.
+    #[must_use]
+    pub const fn settle(&self) -> Duration {
+        self.settle
+    }
+
+    /// How long a lock is kept that nobody holds. Default: 7d.
+    #[must_use]
+    pub const fn retention_locks(&self) -> Duration {
+        self.retention.locks
+    }
+
+    /// How long a run is kept. Default: 7d.
+    #[must_use]
+    pub const fn retention_runs(&self) -> Duration {
+        self.retention_runs
+    }
+
+    /// How many runs of each schedule are kept, however old. Default: 100.
+    #[must_use]
+    pub const fn retention_run_entries(&self) -> usize {
+        self.retention_run_entries
+    }
+
+    /// How long a session is kept that is dead. Default: 1d.
+    #[must_use]
+    pub const fn retention_sessions(&self) -> Duration {
+        self.retention.sessions
+    }
+}
+
+impl ElectConfig {
+    /// How long the session lives after its last beat, for all its life:
+    /// `max(refresh_duration, hold_duration + refresh_interval)`.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.refresh_duration.max(self.hold_duration.saturating_add(self.refresh_interval))
+    }
+
+    /// What a [purge](crate::store::Store::purge) is told.
+    #[must_use]
+    pub const fn retention(&self) -> Retention {
+        self.retention
+    }
+}
+
+macro_rules! setters {
+    ($($setter:ident($field:ident: $type:ty) $to:ident$(.$of:ident)? = $value:expr;)+) => {
+        /// What is set is checked by [`validate`](ElectConfig::validate), not here.
+        impl ElectConfig {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $setter(mut self, $field: $type) -> Self {
+                    self.$to$(.$of)? = $value;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+setters! {
+    with_hold_duration(hold_duration: Duration) hold_duration = hold_duration;
+    with_refresh_interval(refresh_interval: Duration) refresh_interval = refresh_interval;
+    with_refresh_duration(refresh_duration: Duration) refresh_duration = refresh_duration;
+    with_stop_grace(stop_grace: Duration) stop_grace = Some(stop_grace);
+    with_margin(margin: Duration) margin = Some(margin);
+    with_takeover(takeover: Takeover) takeover = takeover;
+    with_poll_interval(poll_interval: Duration) poll_interval = Some(poll_interval);
+    with_settle(settle: Duration) settle = settle;
+    with_retention_locks(retention_locks: Duration) retention.locks = retention_locks;
+    with_retention_runs(retention_runs: Duration) retention_runs = retention_runs;
+    with_retention_run_entries(retention_run_entries: usize) retention_run_entries = retention_run_entries;
+    with_retention_sessions(retention_sessions: Duration) retention.sessions = retention_sessions;
+}
+
+/// 2 % of a ttl, rounded up: twice as much as the promise lets the rates of two clocks differ.
+fn drift(ttl: Duration) -> Duration {
+    let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(millis.div_ceil(50))
+}
+
+/// The store keeps whole milliseconds.
+fn whole_ms(time: Duration) -> Duration {
+    Duration::new(time.as_secs(), time.subsec_millis() * 1_000_000)
+}
+
+fn check(field: &str, value: Duration, range: &RangeInclusive<Duration>) -> Result<(), ConfigError> {
+    let shown = Shown(value);
+    let refuse = |rule: String| Err(ConfigError::new(field, format!("{field} ({shown}) must be {rule}")));
+    if !range.contains(&value) {
+        return refuse(format!("between {} and {}", Shown(*range.start()), Shown(*range.end())));
+    }
+    if whole_ms(value) != value {
+        return refuse("whole milliseconds".to_owned());
+    }
+    Ok(())
+}
+
+/// A configuration that cannot be read, or breaks a rule. The message has the numbers in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    field: String,
+    message: String,
+}
+
+impl ConfigError {
+    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+
+    /// Which field, such as `retention.locks`; or the variable it was to be read from.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for ConfigError {}

@@ -1,0 +1,330 @@
+//! From what somebody wrote to a configuration, and back. Everything is read as it stands first, so
+//! that a message can name the field, whatever format it came in.
+
+use std::{fmt, time::Duration};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+    ser::SerializeMap,
+};
+
+use super::{ConfigError, ElectConfig, Takeover};
+use crate::model::LimitError;
+
+/// The longest text of a duration, and the longest number in one. `humantime` panics where a sum of
+/// parts is 2^64 s; within these it stays far below.
+const LONGEST_TEXT: usize = 64;
+const MOST_DIGITS: usize = 10;
+const EXAMPLES: &str = r#""500ms", "30s" or "1h 30m""#;
+
+/// The fields as they were written; nothing for those that were not.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Raw {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_duration: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_interval: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_duration: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_grace: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    margin: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    takeover: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    poll_interval: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settle: Option<Written>,
+    retention: RawRetention,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawRetention {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locks: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_entries: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<Written>,
+}
+
+impl Raw {
+    /// Every field with its name.
+    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 14] {
+        [
+            ("namespace", &mut self.namespace),
+            ("holder", &mut self.holder),
+            ("hold_duration", &mut self.hold_duration),
+            ("refresh_interval", &mut self.refresh_interval),
+            ("refresh_duration", &mut self.refresh_duration),
+            ("stop_grace", &mut self.stop_grace),
+            ("margin", &mut self.margin),
+            ("takeover", &mut self.takeover),
+            ("poll_interval", &mut self.poll_interval),
+            ("settle", &mut self.settle),
+            ("retention.locks", &mut self.retention.locks),
+            ("retention.runs", &mut self.retention.runs),
+            ("retention.run_entries", &mut self.retention.run_entries),
+            ("retention.sessions", &mut self.retention.sessions),
+        ]
+    }
+
+    /// The configuration, checked. `called` says what a field is called where it was written.
+    pub(super) fn read(self, called: &dyn Fn(&str) -> String) -> Result<ElectConfig, ConfigError> {
+        let text = |field: &str, written: Option<Written>| match written {
+            Some(Written::Text(text)) => Ok(text),
+            Some(other) => Err(refused(&called(field), &other, "must be a text")),
+            None => Err(missing(&called(field))),
+        };
+        let namespace = text("namespace", self.namespace)?;
+        let holder = text("holder", self.holder)?;
+        let mut config = ElectConfig::new(
+            namespace.parse().map_err(|error| limited("namespace", &called("namespace"), &error))?,
+            holder.parse().map_err(|error| limited("holder", &called("holder"), &error))?,
+        );
+        let time = |field: &str, written: &Option<Written>| {
+            written.as_ref().map(|written| duration(&called(field), written)).transpose()
+        };
+        config.stop_grace = time("stop_grace", &self.stop_grace)?;
+        config.margin = time("margin", &self.margin)?;
+        config.poll_interval = time("poll_interval", &self.poll_interval)?;
+        for (field, written, to) in [
+            ("hold_duration", &self.hold_duration, &mut config.hold_duration),
+            ("refresh_interval", &self.refresh_interval, &mut config.refresh_interval),
+            ("refresh_duration", &self.refresh_duration, &mut config.refresh_duration),
+            ("settle", &self.settle, &mut config.settle),
+            ("retention.locks", &self.retention.locks, &mut config.retention.locks),
+            ("retention.runs", &self.retention.runs, &mut config.retention_runs),
+            ("retention.sessions", &self.retention.sessions, &mut config.retention.sessions),
+        ] {
+            *to = time(field, written)?.unwrap_or(*to);
+        }
+        if let Some(written) = self.takeover {
+            config.takeover = takeover(&called("takeover"), &written)?;
+        }
+        if let Some(written) = self.retention.run_entries {
+            config.retention_run_entries = number(&called("retention.run_entries"), &written)?;
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl TryFrom<Raw> for ElectConfig {
+    type Error = ConfigError;
+
+    fn try_from(raw: Raw) -> Result<Self, ConfigError> {
+        raw.read(&str::to_owned)
+    }
+}
+
+impl From<ElectConfig> for Raw {
+    fn from(config: ElectConfig) -> Self {
+        let text = |text: &dyn fmt::Display| Some(Written::Text(text.to_string()));
+        let time = |time: Duration| text(&Shown(time));
+        Self {
+            namespace: text(&config.namespace),
+            holder: text(&config.holder),
+            hold_duration: time(config.hold_duration),
+            refresh_interval: time(config.refresh_interval),
+            refresh_duration: time(config.refresh_duration),
+            stop_grace: config.stop_grace.and_then(time),
+            margin: config.margin.and_then(time),
+            takeover: match config.takeover {
+                Takeover::Observed => text(&"observed"),
+                Takeover::StoreClock { skew } => Some(Written::Table(
+                    time(skew).map(|skew| ("store_clock".to_owned(), skew)).into_iter().collect(),
+                )),
+            },
+            poll_interval: config.poll_interval.and_then(time),
+            settle: time(config.settle),
+            retention: RawRetention {
+                locks: time(config.retention.locks),
+                runs: time(config.retention_runs),
+                run_entries: Some(Written::Number(config.retention_run_entries.to_string())),
+                sessions: time(config.retention.sessions),
+            },
+        }
+    }
+}
+
+/// A value as it was written.
+#[derive(Clone, Debug)]
+pub(super) enum Written {
+    Text(String),
+    Number(String),
+    /// `true` or `false`.
+    Truth(bool),
+    Table(Vec<(String, Written)>),
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => match text.char_indices().nth(LONGEST_TEXT) {
+                Some((end, _)) => write!(f, "{:?}...", &text[..end]),
+                None => write!(f, "{text:?}"),
+            },
+            Self::Number(number) => f.write_str(number),
+            Self::Truth(truth) => write!(f, "{truth}"),
+            Self::Table(_) => f.write_str("a table"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number or a table")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Written, E> {
+                Ok(Written::Text(text.to_owned()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Written, E> {
+                Ok(Written::Number(number.to_string()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Written, E> {
+                Ok(Written::Number(number.to_string()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Written, E> {
+                Ok(Written::Number(number.to_string()))
+            }
+
+            fn visit_bool<E>(self, truth: bool) -> Result<Written, E> {
+                Ok(Written::Truth(truth))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Written::Table(entries))
+            }
+        }
+
+        from.deserialize_any(Any)
+    }
+}
+
+impl Serialize for Written {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => to.serialize_str(text),
+            Self::Number(number) => match number.parse::<u64>() {
+                Ok(number) => to.serialize_u64(number),
+                Err(_) => to.serialize_str(number),
+            },
+            Self::Truth(truth) => to.serialize_bool(*truth),
+            Self::Table(entries) => {
+                let mut map = to.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+/// A duration as people write it: `1m 30s`.
+#[derive(Clone, Copy)]
+pub(super) struct Shown(pub(super) Duration);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (self.0.as_secs(), u64::from(self.0.subsec_nanos()));
+        let parts = [
+            (seconds / 86_400, "d"),
+            (seconds / 3600 % 24, "h"),
+            (seconds / 60 % 60, "m"),
+            (seconds % 60, "s"),
+            (nanos / 1_000_000, "ms"),
+            (nanos / 1000 % 1000, "us"),
+            (nanos % 1000, "ns"),
+        ];
+        let mut gap = "";
+        for (number, unit) in parts.into_iter().filter(|(number, _)| *number > 0) {
+            write!(f, "{gap}{number}{unit}")?;
+            gap = " ";
+        }
+        if gap.is_empty() { f.write_str("0s") } else { Ok(()) }
+    }
+}
+
+fn refused(field: &str, written: &Written, rule: impl fmt::Display) -> ConfigError {
+    ConfigError::new(field, format!("{field} ({written}) {rule}"))
+}
+
+fn missing(field: &str) -> ConfigError {
+    ConfigError::new(field, format!("{field} is required, and not set"))
+}
+
+fn limited(field: &str, called: &str, error: &LimitError) -> ConfigError {
+    let place = if field == called { String::new() } else { format!("{called}: ") };
+    ConfigError::new(called, format!("{place}{error}"))
+}
+
+fn duration(field: &str, written: &Written) -> Result<Duration, ConfigError> {
+    let unit = || Err(refused(field, written, format_args!("needs a unit, as in {EXAMPLES}")));
+    let text = match written {
+        Written::Text(text) => text.trim(),
+        Written::Number(_) => return unit(),
+        _ => return Err(refused(field, written, format_args!("must be a duration such as {EXAMPLES}"))),
+    };
+    if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || ".,+-_".contains(c)) {
+        return unit();
+    }
+    let numbers = text.split(|c: char| !c.is_ascii_digit());
+    if text.len() > LONGEST_TEXT || numbers.map(str::len).any(|digits| digits > MOST_DIGITS) {
+        return Err(refused(field, written, format_args!("is too long for a duration such as {EXAMPLES}")));
+    }
+    humantime::parse_duration(text).map_err(|error| {
+        refused(field, written, format_args!("is not a duration such as {EXAMPLES}: {error}"))
+    })
+}
+
+fn takeover(field: &str, written: &Written) -> Result<Takeover, ConfigError> {
+    let skew = match written {
+        Written::Text(text) if text == "observed" => return Ok(Takeover::Observed),
+        // In a variable there are no tables.
+        Written::Text(text) => text.strip_prefix("store_clock:").map(|skew| Written::Text(skew.to_owned())),
+        Written::Table(entries) => match &entries[..] {
+            [(key, skew)] if key == "store_clock" => Some(skew.clone()),
+            _ => None,
+        },
+        Written::Number(_) | Written::Truth(_) => None,
+    };
+    let Some(skew) = skew else {
+        let rule = r#"must be "observed" or { store_clock = "2s" } (in a variable: store_clock:2s)"#;
+        return Err(refused(field, written, rule));
+    };
+    Ok(Takeover::StoreClock { skew: duration(&format!("{field}.store_clock"), &skew)? })
+}
+
+fn number(field: &str, written: &Written) -> Result<usize, ConfigError> {
+    let parsed = match written {
+        Written::Number(number) | Written::Text(number) => number.parse().ok(),
+        Written::Truth(_) | Written::Table(_) => None,
+    };
+    parsed.ok_or_else(|| refused(field, written, "must be a number such as 100"))
+}
