@@ -73,6 +73,8 @@
     doc = "| [`testing`] | the conformance suite for stores, stores that fail on purpose, a clock to turn |"
 )]
 //!
+//! Beside them stands [`ElectConfig`]: the durations an instance runs by.
+//!
 //! # Features
 //!
 //! | feature | default | what it adds |

@@ -123,6 +123,16 @@ fn the_page_says_what_the_code_says() {
     assert_eq!(names, Raw::default().slots().map(|(name, _)| name), "no field is left out");
 }
 
+#[test]
+fn the_examples_in_the_documents_are_read() {
+    let example =
+        |page: &'static str| page.split("```toml\nnamespace").nth(1).unwrap().split("```").next().unwrap();
+    let read = |page| toml::from_str::<ElectConfig>(&format!("namespace{}", example(page))).unwrap();
+    assert_eq!(read(include_str!("../../README.md")), config(), "the defaults");
+    let sooner = read(include_str!("../../docs/configuration.md"));
+    assert_eq!((sooner.ttl(), sooner.stop_grace(), sooner.margin()), (3 * S, 500 * MS, 260 * MS));
+}
+
 // ----- rules
 
 #[test]
