@@ -84,6 +84,8 @@
 
 pub mod clock;
 mod config;
+mod core;
+pub mod elect;
 mod error;
 pub mod model;
 pub mod store;
@@ -92,6 +94,7 @@ pub mod testing;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{ConfigError, ElectConfig, Takeover};
+pub use elect::{Elect, Error, Event, Guard, Lease, Loss};
 pub use error::{Applied, StoreError};
 
 /// The README's code is tested like that of the documentation.

@@ -12,6 +12,7 @@ mod clock;
 pub mod conformance;
 mod intercept;
 
+pub use crate::core::flaw::Flaw;
 pub use clock::TestClock;
 pub use intercept::{
     Call, Counting, Counts, Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates, Slow,

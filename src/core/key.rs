@@ -1,0 +1,899 @@
+//! What one instance does about one key: who of it holds the key, who of it waits, and the one
+//! operation that is under way.
+//!
+//! A wish goes `Try`, then (if it waits at all) `Register`, `Again`, `Waiting`, until it is granted or
+//! left. Wishes stand in the order of their numbers, and only the first sends takes: so a take that
+//! arrives late never carries a larger number than one that was granted since (R7). The others are
+//! reached by a hand-over.
+//!
+//! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the shell does it and
+//! brings the answer.
+
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
+
+use super::{
+    backoff::{Backoff, fraction},
+    flaw::{Flaw, Flaws},
+    watch::{Named, Standing},
+};
+use crate::{
+    StoreError,
+    clock::Moment,
+    elect::Loss,
+    error::Applied,
+    model::{Candidate, Ended, Holder, LockRecord, SessionId, StoreTime, Term, Waiter, Why, Wish},
+    store::{LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
+};
+
+/// How many of the line are read: enough to find one that lives, few enough for one small answer.
+pub(crate) const LINE_READ: usize = 32;
+/// The n-th in line tries so much later than the one before it, that a free lock is no stampede.
+const STEP_BACK: Duration = Duration::from_millis(50);
+/// Nobody holds back longer.
+const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
+/// How many before us in line are watched: should a lock be handed to one that died, its death is
+/// near.
+const WATCHED_AHEAD: usize = 3;
+/// How often a wish that does not wait is tried, if the store does not answer.
+const TRIES: u32 = 3;
+
+/// An operation on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Read the lock.
+    Look,
+    /// Take it for this wish, naming those known dead.
+    Take { by: Box<Candidate>, dead: Vec<SessionId> },
+    /// Ask by a write whether this wish, which runs here, still holds it.
+    Confirm { session: SessionId, wish: Wish },
+    /// Release it.
+    Release { session: SessionId, term: Term, note: Option<Why>, then: Then },
+    /// Read who stands in line.
+    ReadLine,
+    /// Stand in line with these wishes.
+    Register(Vec<Candidate>),
+    /// Leave the line with these.
+    Leave(Vec<(SessionId, Wish)>),
+    /// Find out about the holder's session.
+    Inquire { session: SessionId, named: Named },
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Seen(LockSeen),
+    Took(TakeAnswer),
+    Released(ReleaseAnswer),
+    Line(Vec<Waiter>),
+    Done,
+    Known(Standing),
+    Failed(Arc<StoreError>),
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// This; then bring the answer.
+    Do(Op),
+    /// Nothing until then, or until something happens.
+    At(Moment),
+    /// Nothing until something happens.
+    Idle,
+}
+
+/// What the machine tells its shell.
+#[derive(Clone, Debug)]
+pub(crate) enum Out {
+    /// This wish was answered and stands no more.
+    Verdict(Wish, Verdict),
+    /// Watch this session: it holds the lock, or stands before us in line.
+    Watch(SessionId, Option<Named>),
+    /// The lease of this wish is lost, although its session lives.
+    Lost(Wish, Loss),
+    /// The lock of this wish is released, or was gone.
+    Parted(Wish),
+    /// It was taken from this session, which is dead.
+    TookOver(SessionId),
+    /// The lock cannot be released: its record cannot be written.
+    Refused(Refusal),
+}
+
+/// What became of a wish.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// It holds the lock.
+    Granted { term: Term, since: StoreTime },
+    /// Somebody else does.
+    Held(Box<LockRecord>, Standing),
+    /// This instance does, for another wish, or waits for it.
+    Here,
+    /// Nobody does, and nobody may yet.
+    Closed(Box<LockRecord>),
+    /// The record cannot be used.
+    Refused(Refusal),
+    /// The store did not answer.
+    Failed(Arc<StoreError>),
+    /// Its session ended first.
+    SessionOver,
+}
+
+/// Whether a wish waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It is answered at once.
+    Once,
+    /// It stands until it is granted or left.
+    Waits,
+}
+
+/// How a job gives its lock back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parting {
+    /// Keep the key closed for so long.
+    pub(crate) closed_for: Duration,
+    /// To a waiter of this name, if there is one.
+    pub(crate) to: Option<Holder>,
+    /// What the record is to say of the end.
+    pub(crate) note: Option<Why>,
+}
+
+/// What surrounds the key as a step is taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) now: Moment,
+    /// The session that is valid now, if there is one.
+    pub(crate) current: Option<SessionId>,
+    /// What is known of other sessions.
+    pub(crate) known: &'a dyn Fn(SessionId) -> Option<Standing>,
+    /// The store's time, as far as it can be guessed.
+    pub(crate) store_now: Option<StoreTime>,
+    /// Any random number.
+    pub(crate) roll: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It has not been tried.
+    Try,
+    /// It lost, and has no place in line yet.
+    Register,
+    /// It has its place; the lock may have become free just before.
+    Again,
+    /// It waits for a hint, a death, or the next look.
+    Waiting,
+}
+
+#[derive(Clone, Debug)]
+struct Stander {
+    by: Box<Candidate>,
+    patience: Patience,
+    step: Step,
+    tries: u32,
+    /// It lost at least once: others want this lock too.
+    contested: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// A job runs, or a guard is out.
+    Runs,
+    /// Something says that the lock is not ours any more; a write is to tell.
+    Suspected,
+    /// It is lost. The job has been told; its end is awaited.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    session: SessionId,
+    wish: Wish,
+    term: Term,
+    hold: Hold,
+}
+
+/// A lock that is to be given back.
+#[derive(Clone, Debug)]
+struct Return {
+    session: SessionId,
+    wish: Wish,
+    term: Term,
+    parting: Parting,
+    /// Who waits, once it was looked up.
+    line: Option<Vec<Waiter>>,
+}
+
+/// One key of one instance.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyMachine {
+    flaws: Flaws,
+    poll: Duration,
+    hints: bool,
+    held: Option<Held>,
+    returns: VecDeque<Return>,
+    line: VecDeque<Stander>,
+    /// Wishes that stand no more and may still have a place in the store's line.
+    left: Vec<(SessionId, Wish)>,
+    under_way: bool,
+    /// A take was given up before it was answered.
+    undecided: bool,
+    /// Somebody else may stand in the store's line.
+    queue: bool,
+    /// Who else held the lock when it was last seen.
+    other: Option<Box<LockRecord>>,
+    /// The last thing known says that the lock is free.
+    free: bool,
+    /// It was handed to somebody: he holds it, though nothing was seen of it yet.
+    handed: bool,
+    /// Read the line before the next try.
+    unsure_of_place: bool,
+    look_at: Moment,
+    pause: Moment,
+    backoff: Backoff,
+    changed: Moment,
+    out: Vec<Out>,
+}
+
+impl KeyMachine {
+    pub(crate) fn new(poll: Duration, hints: bool, flaws: Flaws, now: Moment) -> Self {
+        Self {
+            flaws,
+            poll,
+            hints,
+            held: None,
+            returns: VecDeque::new(),
+            line: VecDeque::new(),
+            left: Vec::new(),
+            under_way: false,
+            undecided: false,
+            queue: false,
+            other: None,
+            free: false,
+            handed: false,
+            unsure_of_place: false,
+            look_at: now,
+            pause: now,
+            backoff: Backoff::new(Duration::from_millis(100), poll.max(Duration::from_millis(100))),
+            changed: now,
+            out: Vec::new(),
+        }
+    }
+
+    /// Nothing of this instance has to do with the key any more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.held.is_none()
+            && self.returns.is_empty()
+            && self.line.is_empty()
+            && self.left.is_empty()
+            && !self.under_way
+            && !self.undecided
+            && self.out.is_empty()
+    }
+
+    /// What the shell is to tell others.
+    pub(crate) fn take_out(&mut self) -> Vec<Out> {
+        mem::take(&mut self.out)
+    }
+
+    /// How many of this instance wait for the key.
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.iter().filter(|stander| stander.patience == Patience::Waits).count()
+    }
+
+    /// Whether the lock of this wish is on its way back.
+    pub(crate) fn is_returning(&self, wish: Wish) -> bool {
+        self.returns.iter().any(|back| back.wish == wish)
+    }
+
+    // ----- what happens
+
+    /// A new wish, with a number larger than every one before.
+    pub(crate) fn stand(&mut self, now: Moment, by: Candidate, patience: Patience) {
+        self.changed = now;
+        let wish = by.wish;
+        debug_assert!(
+            self.line.back().is_none_or(|last| last.by.session != by.session || last.by.wish < wish)
+        );
+        if patience == Patience::Once {
+            if self.held.is_some() {
+                self.out.push(Out::Verdict(wish, Verdict::Here));
+                return;
+            }
+            // Others of this instance wait: they are before it, and it does not wait.
+            if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
+                let verdict = match &self.other {
+                    Some(record) => Verdict::Held(record.clone(), Standing::Alive),
+                    None => Verdict::Here,
+                };
+                self.out.push(Out::Verdict(wish, verdict));
+                return;
+            }
+        }
+        // Behind others of this instance it only stands in line.
+        let first = self.held.is_none() && self.line.is_empty();
+        let step = if first || patience == Patience::Once { Step::Try } else { Step::Register };
+        self.line.push_back(Stander { by: Box::new(by), patience, step, tries: 0, contested: false });
+    }
+
+    /// A wish is given up.
+    pub(crate) fn leave(&mut self, now: Moment, wish: Wish) {
+        self.changed = now;
+        if let Some(place) = self.line.iter().position(|stander| stander.by.wish == wish) {
+            let head = place == 0;
+            let Some(stander) = self.line.remove(place) else { return };
+            self.undecided |= head && self.under_way;
+            if stander.step != Step::Try {
+                self.left.push((stander.by.session, wish));
+            }
+        }
+    }
+
+    /// Nothing runs under this wish any more: its lock can go. Under a session that is over there is
+    /// nothing to send: its death frees the lock.
+    pub(crate) fn ended(&mut self, around: Around<'_>, wish: Wish, parting: Parting) {
+        let now = around.now;
+        self.changed = now;
+        if let Some(held) = self.held.take_if(|held| held.wish == wish) {
+            if held.hold == Hold::Lost || Some(held.session) != around.current {
+                self.out.push(Out::Parted(wish));
+            } else {
+                self.give_back(held.session, held.wish, held.term, parting);
+            }
+            if let Some(head) = self.line.front_mut()
+                && head.step == Step::Register
+            {
+                head.step = Step::Try;
+            }
+            self.pause = now;
+        }
+    }
+
+    /// A session of this instance is over: its wishes are void, its locks are freed by its death.
+    pub(crate) fn session_over(&mut self, now: Moment, session: SessionId) {
+        self.changed = now;
+        let (void, line) = mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
+        self.line = line;
+        for stander in Vec::from_iter::<VecDeque<Stander>>(void) {
+            self.out.push(Out::Verdict(stander.by.wish, Verdict::SessionOver));
+        }
+        self.left.retain(|(of, _)| *of != session);
+        let (gone, kept): (VecDeque<_>, _) =
+            mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
+        self.returns = kept;
+        self.out.extend(gone.into_iter().map(|gone| Out::Parted(gone.wish)));
+        self.undecided = false;
+    }
+
+    /// A hint says what became of the lock.
+    pub(crate) fn hint(&mut self, around: Around<'_>, change: Option<LockChange>) {
+        let now = around.now;
+        match change {
+            // As good as a majority read at that moment.
+            Some(LockChange::Granted { session, wish, term, at }) if Some(session) == around.current => {
+                self.ours(around, session, wish, term, at);
+            }
+            Some(LockChange::Granted { session, term, .. }) => {
+                self.free = false;
+                if let Some(held) = &mut self.held
+                    && term > held.term
+                    && held.hold == Hold::Runs
+                {
+                    held.hold = Hold::Suspected;
+                }
+                if !self.line.is_empty() {
+                    self.out.push(Out::Watch(session, None));
+                }
+            }
+            Some(LockChange::Freed) | None if !self.line.is_empty() && self.held.is_none() => {
+                self.free = matches!(change, Some(LockChange::Freed));
+                self.unsure_of_place = self.free;
+                self.look_at = now;
+            }
+            Some(LockChange::Freed) | None => {}
+        }
+    }
+
+    /// A hint says that somebody began to wait.
+    pub(crate) fn queue_hint(&mut self) {
+        self.queue = true;
+    }
+
+    /// Hints may have been lost.
+    pub(crate) fn resync(&mut self, now: Moment) {
+        self.queue = true;
+        if !self.line.is_empty() {
+            self.look_at = now;
+        }
+    }
+
+    /// A session that was watched is dead.
+    pub(crate) fn died(&mut self, now: Moment, session: SessionId) {
+        if self.other.as_ref().is_some_and(|record| record.is_held_by(session)) {
+            self.unsure_of_place = true;
+            self.look_at = now;
+        }
+    }
+
+    /// The audit found the lock in the hands of this session for a wish; it was sent for at `asked`.
+    pub(crate) fn found(&mut self, asked: Moment, now: Moment, session: SessionId, wish: Wish, term: Term) {
+        let wanted = self.stands(session, wish)
+            || self.held.is_some_and(|held| held.wish == wish)
+            || self.returns.iter().any(|back| back.term == term);
+        let undecided = self.under_way || self.undecided || self.changed >= asked;
+        if self.flaws.has(Flaw::HastyAudit) || (!wanted && !undecided) {
+            self.changed = now;
+            self.give_back(session, wish, term, Parting::default());
+        }
+    }
+
+    /// The audit did not find the lock that is held here under this term.
+    pub(crate) fn missed(&mut self, asked: Moment, term: Term) {
+        let undecided = self.under_way || self.changed >= asked;
+        if let Some(held) = &mut self.held
+            && held.term == term
+            && held.hold == Hold::Runs
+            && !undecided
+        {
+            held.hold = Hold::Suspected;
+        }
+    }
+
+    // ----- what to do
+
+    /// What to do next. After [`Next::Do`] nothing else is begun until its [answer](Self::answered).
+    pub(crate) fn next(&mut self, around: Around<'_>) -> Next {
+        if self.under_way {
+            return Next::Idle;
+        }
+        match self.choose(around) {
+            Next::Do(_) if around.now < self.pause => Next::At(self.pause),
+            Next::Do(op) => {
+                self.under_way = true;
+                Next::Do(op)
+            }
+            other => other,
+        }
+    }
+
+    fn choose(&mut self, around: Around<'_>) -> Next {
+        // What somebody may wait for comes first.
+        if let Some(back) = self.returns.front() {
+            return Next::Do(self.release_step(back));
+        }
+        if let Some(Held { session, wish, hold: Hold::Suspected, .. }) = self.held {
+            return Next::Do(Op::Confirm { session, wish });
+        }
+        let unregistered =
+            |stander: &&Stander| stander.patience == Patience::Waits && stander.step == Step::Register;
+        let waits: Vec<_> =
+            self.line.iter().filter(unregistered).map(|stander| (*stander.by).clone()).collect();
+        if !waits.is_empty() {
+            return Next::Do(Op::Register(waits));
+        }
+        if !self.left.is_empty() {
+            return Next::Do(Op::Leave(self.left.clone()));
+        }
+        if self.held.is_some() {
+            return Next::Idle;
+        }
+        match self.line.front() {
+            Some(head) => self.head_step(around, head),
+            None if self.undecided => Next::Do(Op::Look),
+            None => Next::Idle,
+        }
+    }
+
+    fn release_step(&self, back: &Return) -> Op {
+        let Return { session, term, parting, line, .. } = back;
+        let then = if !parting.closed_for.is_zero() {
+            Then::ClosedFor(parting.closed_for)
+        } else if let Some(waiters) = line {
+            let named =
+                parting.to.as_ref().and_then(|to| waiters.iter().find(|waiter| waiter.by.holder == *to));
+            match named.or(waiters.first()) {
+                Some(first) => Then::HandTo(Box::new(first.by.clone())),
+                None => Then::Free,
+            }
+        } else if self.queue || !self.hints || parting.to.is_some() || self.waiting() > 0 {
+            return Op::ReadLine;
+        } else {
+            Then::Free
+        };
+        Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
+    }
+
+    fn head_step(&self, around: Around<'_>, head: &Stander) -> Next {
+        let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
+        let take = |dead| Next::Do(Op::Take { by: head.by.clone(), dead });
+        match head.step {
+            Step::Waiting if around.now < self.look_at => Next::At(self.look_at),
+            Step::Waiting | Step::Again if self.unsure_of_place => Next::Do(Op::ReadLine),
+            _ if self.free => take(Vec::new()),
+            _ => match holder {
+                // Where a holder is expected, a read costs less than a write that loses.
+                None if head.step == Step::Try && !self.handed => take(Vec::new()),
+                Some(held) => match (around.known)(held.by.session) {
+                    Some(Standing::Dead) => take(vec![held.by.session]),
+                    None if head.patience == Patience::Once && head.contested => {
+                        let record = self.other.as_ref().expect("it names a holder");
+                        Next::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
+                    }
+                    _ => Next::Do(Op::Look),
+                },
+                None => Next::Do(Op::Look),
+            },
+        }
+    }
+
+    // ----- what came of it
+
+    /// The answer to the operation that was under way since `sent`.
+    pub(crate) fn answered(&mut self, around: Around<'_>, sent: Moment, op: Op, answer: Answer) {
+        self.under_way = false;
+        self.changed = around.now;
+        if let Answer::Failed(error) = answer {
+            self.failed(around, sent, &op, error);
+            return;
+        }
+        self.backoff.reset();
+        match (op, answer) {
+            (Op::Look, Answer::Seen(seen)) => self.seen(around, seen),
+            (Op::Take { by, dead }, Answer::Took(answer)) => {
+                if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
+                    self.out.push(Out::TookOver(*dead));
+                }
+                self.took(around, &by, answer);
+            }
+            (Op::Confirm { wish, .. }, Answer::Took(answer)) => self.confirmed(wish, answer),
+            (Op::Release { term, then, .. }, Answer::Released(answer)) => {
+                if let ReleaseAnswer::Refused(refusal) = answer {
+                    self.out.push(Out::Refused(refusal));
+                }
+                self.released(around, term, &then);
+            }
+            (Op::ReadLine, Answer::Line(line)) => self.line_read(around, line),
+            (Op::Register(wishes), Answer::Done) => self.registered(around, &wishes),
+            (Op::Leave(gone), Answer::Done) => {
+                self.left.retain(|wish| !gone.contains(wish));
+                // The lock may have been handed to one of them in between.
+                self.undecided |= self.held.is_none();
+            }
+            (Op::Inquire { .. }, Answer::Known(standing)) => self.inquired(standing),
+            (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
+        }
+    }
+
+    fn failed(&mut self, around: Around<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
+        // One that hung has had its pause.
+        self.pause = around.now.max(sent + self.backoff.next(around.roll));
+        let unknown = error.applied() == Applied::Unknown && !self.flaws.has(Flaw::UnknownIsNo);
+        if self.flaws.has(Flaw::UnknownIsNo)
+            && matches!(op, Op::Release { .. })
+            && let Some(back) = self.returns.pop_front()
+        {
+            self.out.push(Out::Parted(back.wish));
+        }
+        if !matches!(op, Op::Look | Op::Take { .. } | Op::Inquire { .. }) {
+            return;
+        }
+        let taken = if let Op::Take { by, .. } = op { Some(by.wish) } else { None };
+        if let Some(head) = self.line.front_mut()
+            && head.patience == Patience::Once
+        {
+            head.tries += 1;
+            if head.tries >= TRIES || !error.is_retryable() {
+                let wish = head.by.wish;
+                self.line.pop_front();
+                self.undecided |= unknown && taken.is_some();
+                self.out.push(Out::Verdict(wish, Verdict::Failed(error)));
+            }
+        }
+        // The one that was tried has left in the meantime.
+        self.undecided |= unknown && taken.is_some_and(|wish| !self.line.iter().any(|s| s.by.wish == wish));
+    }
+
+    fn seen(&mut self, around: Around<'_>, seen: LockSeen) {
+        self.undecided = false;
+        self.handed = false;
+        match seen {
+            LockSeen::Found(record) => self.learned(around, record),
+            LockSeen::Absent => {
+                self.other = None;
+                self.free = true;
+            }
+            LockSeen::Refused(refusal) => self.refused(around, refusal),
+        }
+    }
+
+    fn took(&mut self, around: Around<'_>, by: &Candidate, answer: TakeAnswer) {
+        self.free = false;
+        self.undecided = false;
+        match answer {
+            TakeAnswer::Taken(record)
+                if Some(by.session) == around.current || self.flaws.has(Flaw::LateAnswer) =>
+            {
+                let since =
+                    record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
+                self.ours(around, by.session, by.wish, record.term, since);
+            }
+            // R10: it came after the end. The session's death frees the lock.
+            TakeAnswer::Taken(_) => {}
+            TakeAnswer::Held(record) | TakeAnswer::Closed(record) => self.learned(around, record),
+            TakeAnswer::Refused(refusal) => self.refused(around, refusal),
+        }
+    }
+
+    /// The record says that a wish of ours holds the lock.
+    fn ours(&mut self, around: Around<'_>, session: SessionId, wish: Wish, term: Term, since: StoreTime) {
+        if self.held.is_some_and(|held| held.wish == wish)
+            || self.returns.iter().any(|back| back.term == term)
+        {
+            return;
+        }
+        let place =
+            self.line.iter().position(|stander| stander.by.session == session && stander.by.wish == wish);
+        let place = match place {
+            None if self.flaws.has(Flaw::AnyWish) && !self.line.is_empty() => Some(0),
+            place => place,
+        };
+        if let Some(held) = &mut self.held {
+            // Then what runs here has lost it.
+            if term > held.term && held.hold == Hold::Runs {
+                held.hold = Hold::Suspected;
+            }
+            return;
+        }
+        match place {
+            Some(place) => {
+                let Some(stander) = self.line.remove(place) else { return };
+                let wish = stander.by.wish;
+                self.other = None;
+                self.held = Some(Held { session, wish, term, hold: Hold::Runs });
+                self.queue |= stander.contested;
+                if stander.step != Step::Try {
+                    self.left.push((session, wish));
+                }
+                self.changed = around.now;
+                self.out.push(Out::Verdict(wish, Verdict::Granted { term, since }));
+                self.turn_away_the_impatient();
+            }
+            // Nobody here wants it (any more): it is passed on.
+            None if !self.under_way => self.give_back(session, wish, term, Parting::default()),
+            // The answer that is awaited may say more.
+            None => self.undecided = true,
+        }
+    }
+
+    fn turn_away_the_impatient(&mut self) {
+        let (once, waits) =
+            mem::take(&mut self.line).into_iter().partition(|s: &Stander| s.patience == Patience::Once);
+        self.line = waits;
+        for stander in Vec::from_iter::<VecDeque<Stander>>(once) {
+            self.out.push(Out::Verdict(stander.by.wish, Verdict::Here));
+        }
+        for stander in &mut self.line {
+            if stander.step == Step::Try {
+                stander.step = Step::Register;
+            }
+        }
+    }
+
+    fn give_back(&mut self, session: SessionId, wish: Wish, term: Term, parting: Parting) {
+        if !self.returns.iter().any(|back| back.term == term) {
+            self.returns.push_back(Return { session, wish, term, parting, line: None });
+        }
+    }
+
+    /// The lock as it stands, and not granted to the wish that asked.
+    fn learned(&mut self, around: Around<'_>, record: LockRecord) {
+        let now = around.now;
+        let Some(held) = &record.holding else {
+            let left = match (record.closed, around.store_now) {
+                (Some(closed), Some(store_now)) => closed.left(store_now),
+                (Some(closed), None) => closed.length,
+                (None, _) => Duration::ZERO,
+            };
+            self.other = None;
+            if left.is_zero() {
+                self.free = true;
+            } else if let Some(wish) = self.drop_impatient_head() {
+                self.out.push(Out::Verdict(wish, Verdict::Closed(Box::new(record))));
+            } else {
+                // A little late, so that it is open by then; or the next poll, if that is sooner.
+                self.wait(now, (left + Duration::from_millis(2)).min(self.poll));
+                self.free = self.look_at.since(now) >= left;
+            }
+            return;
+        };
+        self.free = false;
+        let (session, wish, since) = (held.by.session, held.by.wish, held.acquired_at);
+        if Some(session) == around.current {
+            let term = record.term;
+            self.ours(around, session, wish, term, since);
+            return;
+        }
+        let named = named(&record, held);
+        let dead = (around.known)(session);
+        self.other = Some(Box::new(record));
+        let Some(head) = self.line.front_mut() else { return };
+        head.contested = true;
+        if dead == Some(Standing::Dead) {
+            head.step = if head.step == Step::Try { Step::Try } else { Step::Again };
+            return;
+        }
+        self.out.push(Out::Watch(session, Some(named)));
+        match (head.patience, dead) {
+            (Patience::Once, Some(standing)) => self.inquired(standing),
+            // Asked about next.
+            (Patience::Once, None) => {}
+            (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Register,
+            (Patience::Waits, _) => {
+                let poll = self.poll - fraction(self.poll / 5, around.roll);
+                self.wait(now, poll);
+            }
+        }
+    }
+
+    fn wait(&mut self, now: Moment, time: Duration) {
+        self.look_at = now + time;
+        if let Some(head) = self.line.front_mut() {
+            // The next look is at the place in line too: a failure of the store may have undone it.
+            self.unsure_of_place = head.step == Step::Waiting;
+            head.step = if head.step == Step::Try { Step::Register } else { Step::Waiting };
+        }
+    }
+
+    fn drop_impatient_head(&mut self) -> Option<Wish> {
+        let head = self.line.front()?;
+        let once = head.patience == Patience::Once;
+        if once { self.line.pop_front().map(|stander| stander.by.wish) } else { None }
+    }
+
+    fn inquired(&mut self, standing: Standing) {
+        if standing == Standing::Dead {
+            return;
+        }
+        if let Some(record) = self.other.clone()
+            && let Some(wish) = self.drop_impatient_head()
+        {
+            self.out.push(Out::Verdict(wish, Verdict::Held(record, standing)));
+        }
+    }
+
+    fn refused(&mut self, around: Around<'_>, refusal: Refusal) {
+        self.free = false;
+        self.other = None;
+        if let Some(wish) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(wish, Verdict::Refused(refusal)));
+        } else {
+            self.wait(around.now, self.poll);
+        }
+    }
+
+    fn confirmed(&mut self, wish: Wish, answer: TakeAnswer) {
+        let Some(held) = &mut self.held else { return };
+        if held.wish != wish {
+            return;
+        }
+        let found = match answer {
+            TakeAnswer::Taken(record) if record.term == held.term => {
+                held.hold = Hold::Runs;
+                return;
+            }
+            // The record was free or gone, and is ours again under a new term: that keeps others out
+            // until the job has stopped, and is given back then.
+            TakeAnswer::Taken(record) => {
+                let loss = lost(&record, held.term);
+                held.hold = Hold::Runs;
+                held.term = record.term;
+                self.out.push(Out::Lost(wish, loss));
+                return;
+            }
+            TakeAnswer::Held(record) | TakeAnswer::Closed(record) => lost(&record, held.term),
+            TakeAnswer::Refused(refusal) => Loss::Vanished { found: refusal.to_string() },
+        };
+        held.hold = Hold::Lost;
+        self.out.push(Out::Lost(wish, found));
+    }
+
+    fn released(&mut self, around: Around<'_>, term: Term, then: &Then) {
+        let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
+        let Some(back) = self.returns.remove(place) else { return };
+        self.out.push(Out::Parted(back.wish));
+        self.free = matches!(then, Then::Free);
+        self.handed = matches!(then, Then::HandTo(_));
+        if let Some(line) = &back.line {
+            self.queue = line.len() > 1;
+        }
+        if let Then::HandTo(to) = then
+            && Some(to.session) == around.current
+        {
+            // R11: this answer makes nobody a holder. A majority event or read will.
+            if self.flaws.has(Flaw::ReleaseMakesHolder) {
+                self.ours(around, to.session, to.wish, Term::new(term.get() + 1), StoreTime::from_millis(0));
+            }
+            self.look_at = around.now + Duration::from_millis(5);
+        }
+        for stander in &mut self.line {
+            if stander.step == Step::Again {
+                stander.step = Step::Waiting;
+            }
+        }
+    }
+
+    fn line_read(&mut self, around: Around<'_>, line: Vec<Waiter>) {
+        let standing = |waiter: &Waiter| {
+            if Some(waiter.by.session) == around.current {
+                return self.stands(waiter.by.session, waiter.by.wish);
+            }
+            !matches!((around.known)(waiter.by.session), Some(Standing::Dead | Standing::Overdue))
+        };
+        let complete = line.len() < LINE_READ;
+        let living: Vec<_> = line.into_iter().filter(standing).collect();
+        if let Some(back) = self.returns.front_mut() {
+            back.line = Some(living);
+            return;
+        }
+        self.unsure_of_place = false;
+        let Some(head) = self.line.front_mut() else { return };
+        let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
+        if ahead.is_none() && complete && head.patience == Patience::Waits {
+            // Its entry is gone: a failure of the store undid it.
+            head.step = Step::Register;
+            return;
+        }
+        let ahead = ahead.unwrap_or(LINE_READ);
+        for waiter in living.iter().take(ahead.min(WATCHED_AHEAD)) {
+            self.out.push(Out::Watch(waiter.by.session, None));
+        }
+        if ahead > 0 {
+            let back =
+                STEP_BACK.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)).min(LONGEST_STEP_BACK);
+            self.look_at = around.now + back;
+            head.step = Step::Waiting;
+            // By then somebody before us may have it.
+            self.free = false;
+        }
+    }
+
+    fn registered(&mut self, around: Around<'_>, wishes: &[Candidate]) {
+        for (place, stander) in self.line.iter_mut().enumerate() {
+            if stander.step == Step::Register && wishes.iter().any(|by| by.wish == stander.by.wish) {
+                // Once more, in case it became free just before (only the first tries).
+                stander.step = if place == 0 { Step::Again } else { Step::Waiting };
+                self.look_at = around.now;
+            }
+        }
+        for by in wishes {
+            if !self.line.iter().any(|stander| stander.by.wish == by.wish)
+                && self.held.is_none_or(|held| held.wish != by.wish)
+                && !self.left.contains(&(by.session, by.wish))
+            {
+                self.left.push((by.session, by.wish));
+            }
+        }
+    }
+
+    fn stands(&self, session: SessionId, wish: Wish) -> bool {
+        self.line.iter().any(|stander| stander.by.session == session && stander.by.wish == wish)
+    }
+}
+
+fn named(record: &LockRecord, held: &crate::model::Holding) -> Named {
+    Named { namespace: record.id.namespace.clone(), holder: held.by.holder.clone(), ttl: held.by.ttl }
+}
+
+/// Why a lock that was held under this term is held no more.
+fn lost(record: &LockRecord, term: Term) -> Loss {
+    let past = record.past.iter().find(|past| past.term == term);
+    let forced = past.filter(|past| past.how == Ended::Forced).and_then(|past| past.note.as_ref());
+    let revoked = forced.and_then(|note| {
+        let (by, why) = note.as_str().split_once(": ")?;
+        Some(Loss::Revoked { by: Holder::new(by).ok()?, why: Why::shortened(why) })
+    });
+    revoked.unwrap_or_else(|| Loss::Vanished {
+        found: match &record.holding {
+            Some(held) => format!("{} holds it under term {}", held.by.holder, record.term),
+            None => format!("nobody holds it, and its last term is {}", record.term),
+        },
+    })
+}

@@ -1,0 +1,7 @@
+//! What the engine decides: pure functions and machines, without I/O, clock or chance of their own.
+
+pub(crate) mod backoff;
+pub(crate) mod flaw;
+pub(crate) mod key;
+pub(crate) mod session;
+pub(crate) mod watch;

@@ -1,0 +1,344 @@
+//! Whether somebody else's session is dead: what an observer has seen, and for how long (R3).
+
+use std::time::Duration;
+
+use super::flaw::{Flaw, Flaws};
+use crate::{
+    clock::Moment,
+    model::{Beat, Holder, Namespace, Nonce, SessionRecord, StoreTime},
+    store::{Ground, Sighting},
+};
+
+/// Looks are never closer together than this, whatever the store's clock makes one guess.
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+
+/// What a lock's record says of its holder's session, for when the session itself is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) namespace: Namespace,
+    pub(crate) holder: Holder,
+    pub(crate) ttl: Duration,
+}
+
+/// What is to be done about a session that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing until then.
+    At(Moment),
+    /// Read it.
+    Look,
+    /// Declare it dead.
+    Declare(Ground),
+}
+
+/// How a session was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It beats, or may do so yet.
+    Alive,
+    /// Its next beat is overdue.
+    Overdue,
+    /// It is dead, and a majority says so.
+    Dead,
+}
+
+#[derive(Clone, Debug)]
+enum Mark {
+    /// This beat.
+    Beat { nonce: Nonce, number: Beat, at: StoreTime },
+    /// No record at all.
+    Missing,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    mark: Mark,
+    /// When the answer of the first read arrived that showed it.
+    since: Moment,
+    ttl: Duration,
+    consent: Option<Duration>,
+    overdue: bool,
+}
+
+/// What one observer knows of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Observation {
+    /// As the locks name it; nothing until one did.
+    named: Option<Named>,
+    flaws: Flaws,
+    own_ttl: Duration,
+    /// The observer's own pace: no wait between two looks is longer.
+    pace: Duration,
+    seen: Option<Seen>,
+    /// How often it beats, as far as two sightings tell.
+    interval: Option<Duration>,
+    next_look: Moment,
+    /// Not to be declared before, after a declaration that found another beat or was not answered.
+    not_before: Moment,
+    dead: bool,
+}
+
+impl Observation {
+    pub(crate) fn new(own_ttl: Duration, pace: Duration, flaws: Flaws, now: Moment) -> Self {
+        Self {
+            named: None,
+            flaws,
+            own_ttl,
+            pace,
+            seen: None,
+            interval: None,
+            next_look: now,
+            not_before: now,
+            dead: false,
+        }
+    }
+
+    /// A lock's record names it as its holder. The longest ttl counts, should the session be missing.
+    pub(crate) fn name(&mut self, named: Named) {
+        let longest = self.named.as_ref().is_none_or(|known| known.ttl < named.ttl);
+        if longest {
+            self.named = Some(named);
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        if self.dead {
+            return Some(Standing::Dead);
+        }
+        let seen = self.seen.as_ref()?;
+        Some(if seen.overdue { Standing::Overdue } else { Standing::Alive })
+    }
+
+    /// How long the beat that was seen last has been the last.
+    pub(crate) fn silent_for(&self, now: Moment) -> Option<Duration> {
+        self.seen.as_ref().map(|seen| now.since(seen.since))
+    }
+
+    /// Look as soon as possible: a hint says that there is news.
+    pub(crate) fn hurry(&mut self, now: Moment) {
+        self.next_look = self.next_look.min(now);
+    }
+
+    pub(crate) fn due(&self, now: Moment) -> Due {
+        if let Some(seen) = &self.seen {
+            let ttl = match (&seen.mark, &self.named) {
+                (Mark::Beat { .. }, _) if self.flaws.has(Flaw::OwnTtl) => Some(self.own_ttl),
+                (Mark::Beat { .. }, _) => Some(seen.ttl),
+                (Mark::Missing, named) => named.as_ref().map(|named| named.ttl),
+            };
+            // A ttl that no record tells is never over. What the store cut off of it is added again.
+            let over = ttl.map(|ttl| self.not_before.max(seen.since + ttl + Duration::from_millis(1)));
+            if let Some(over) = over {
+                if now >= over {
+                    return Due::Declare(self.ground(seen));
+                }
+                return if now >= self.next_look { Due::Look } else { Due::At(over.min(self.next_look)) };
+            }
+        }
+        if now >= self.next_look { Due::Look } else { Due::At(self.next_look) }
+    }
+
+    fn ground(&self, seen: &Seen) -> Ground {
+        match (&seen.mark, &self.named) {
+            (Mark::Beat { nonce, .. }, _) if !self.flaws.has(Flaw::UnnamedBeat) => {
+                Ground::Unbeaten { nonce: *nonce }
+            }
+            (Mark::Missing, Some(Named { namespace, holder, ttl })) => {
+                Ground::Missing { namespace: namespace.clone(), holder: holder.clone(), ttl: *ttl }
+            }
+            _ => Ground::Operator,
+        }
+    }
+
+    /// The ground for those who agreed to the store's clock, once it is worth asking.
+    pub(crate) fn store_clock_due(&self, store_now: Option<StoreTime>) -> bool {
+        let Some(Seen { mark: Mark::Beat { at, .. }, ttl, consent: Some(skew), .. }) = &self.seen else {
+            return false;
+        };
+        store_now.is_some_and(|now| now.since(*at) > *ttl + *skew)
+    }
+
+    /// A read or a declaration was answered: sent then, arrived now.
+    pub(crate) fn answered(
+        &mut self,
+        sent: Moment,
+        now: Moment,
+        sighting: &Sighting,
+        store_now: Option<StoreTime>,
+    ) -> Standing {
+        match sighting {
+            Sighting::Dead(_) => self.dead = true,
+            // It counts as alive, and is never declared.
+            Sighting::Refused(_) => {
+                self.seen = None;
+                self.next_look = now + self.pace;
+                return Standing::Alive;
+            }
+            Sighting::Missing => {
+                if !matches!(self.seen, Some(Seen { mark: Mark::Missing, .. })) {
+                    self.see(sent, now, Mark::Missing, Duration::ZERO, None);
+                }
+                self.next_look = now + self.pace;
+            }
+            Sighting::Alive(record) => self.alive(sent, now, record, store_now),
+        }
+        self.standing().unwrap_or(Standing::Alive)
+    }
+
+    /// A read or a declaration failed.
+    pub(crate) fn failed(&mut self, now: Moment, wait: Duration) {
+        self.next_look = now + wait;
+        self.not_before = now + wait;
+    }
+
+    fn see(&mut self, sent: Moment, now: Moment, mark: Mark, ttl: Duration, consent: Option<Duration>) {
+        let since = if self.flaws.has(Flaw::CountFromSending) { sent } else { now };
+        self.seen = Some(Seen { mark, since, ttl, consent, overdue: false });
+    }
+
+    fn alive(&mut self, sent: Moment, now: Moment, record: &SessionRecord, store_now: Option<StoreTime>) {
+        let mark = Mark::Beat { nonce: record.nonce, number: record.beat, at: record.beat_at };
+        match &self.seen {
+            Some(Seen { mark: Mark::Beat { nonce, .. }, .. })
+                if *nonce == record.nonce || self.flaws.has(Flaw::AnyBeat) => {}
+            Some(Seen { mark: Mark::Beat { number, at, .. }, .. }) => {
+                let beats = record.beat.get().saturating_sub(number.get());
+                if let Ok(beats) = u32::try_from(beats)
+                    && beats > 0
+                {
+                    self.interval = Some(record.beat_at.since(*at) / beats);
+                }
+                self.see(sent, now, mark, record.ttl, record.store_clock);
+            }
+            _ => self.see(sent, now, mark, record.ttl, record.store_clock),
+        }
+        // Just after the next beat is due, so that what is seen is fresh. A guess, and bounded: the
+        // store's clock may stand anywhere.
+        let interval =
+            self.interval.unwrap_or(record.ttl / 6).clamp(SHORTEST_LOOK, (record.ttl / 2).max(SHORTEST_LOOK));
+        let age = store_now.map_or(Duration::ZERO, |store| store.since(record.beat_at)).min(record.ttl);
+        let after_due = (interval / 20).min(Duration::from_millis(250));
+        let overdue = age > interval + after_due * 2;
+        if let Some(seen) = &mut self.seen {
+            seen.overdue = overdue;
+        }
+        let wait = if overdue { interval / 4 } else { (interval + after_due).saturating_sub(age) };
+        self.next_look = now + wait.clamp(SHORTEST_LOOK, self.pace.max(SHORTEST_LOOK));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{About, SessionId};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::after_start(Duration::from_secs(seconds))
+    }
+
+    fn named(ttl: Duration) -> Named {
+        Named { namespace: "n".parse().unwrap(), holder: "pod".parse().unwrap(), ttl }
+    }
+
+    fn beat(number: u64, nonce: u64, beat_at: i64) -> Sighting {
+        Sighting::Alive(SessionRecord {
+            id: SessionId::from_u128(1),
+            about: About {
+                namespace: "n".parse().unwrap(),
+                holder: "pod".parse().unwrap(),
+                host: String::new(),
+                pid: 1,
+                program: String::new(),
+                plan_version: 0,
+            },
+            started: StoreTime::from_millis(0),
+            beat: Beat::new(number),
+            nonce: Nonce::new(nonce),
+            beat_at: StoreTime::from_millis(beat_at),
+            ttl: TTL,
+            death: None,
+            store_clock: None,
+            shares: Vec::new(),
+            requests: Vec::new(),
+        })
+    }
+
+    fn observation() -> Observation {
+        let mut seen = Observation::new(3 * SECOND, 5 * SECOND, Flaws::default(), at(0));
+        seen.name(named(TTL));
+        seen
+    }
+
+    #[test]
+    fn a_beat_that_stands_for_its_whole_ttl_since_the_first_answer_is_declared() {
+        let mut seen = observation();
+        assert_eq!(seen.due(at(0)), Due::Look);
+        seen.answered(at(0), at(2), &beat(3, 33, 0), None);
+        for second in (7..32).step_by(5) {
+            assert_eq!(seen.due(at(second)), Due::Look, "{second}");
+            seen.answered(at(second), at(second), &beat(3, 33, 0), None);
+        }
+        assert!(matches!(seen.due(at(32)), Due::At(_) | Due::Look));
+        assert_eq!(seen.due(at(33)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(33) }));
+    }
+
+    #[test]
+    fn another_nonce_starts_a_new_count_also_of_the_same_beat() {
+        let mut seen = observation();
+        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
+        seen.answered(at(29), at(29), &beat(3, 34, 0), None);
+        assert!(!matches!(seen.due(at(58)), Due::Declare(_)));
+        assert_eq!(seen.due(at(60)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(34) }));
+    }
+
+    #[test]
+    fn a_missing_session_is_watched_for_the_ttl_the_lock_carries() {
+        let mut seen = observation();
+        seen.name(named(TTL + SECOND));
+        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
+        seen.answered(at(20), at(20), &Sighting::Missing, None);
+        assert!(!matches!(seen.due(at(51)), Due::Declare(_)));
+        assert!(matches!(seen.due(at(52)), Due::Declare(Ground::Missing { .. })));
+        seen.answered(at(52), at(52), &beat(4, 35, 0), None);
+        assert!(!matches!(seen.due(at(81)), Due::Declare(_)));
+    }
+
+    #[test]
+    fn a_refused_record_counts_as_alive_for_ever() {
+        let mut seen = observation();
+        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
+        for second in (5..500).step_by(5) {
+            assert_eq!(seen.due(at(second)), Due::Look);
+            let refused = Sighting::Refused(crate::store::Refusal::Foreign);
+            assert_eq!(seen.answered(at(second), at(second), &refused, None), Standing::Alive);
+        }
+    }
+
+    #[test]
+    fn looks_fall_just_after_the_next_beat_is_due() {
+        let mut seen = observation();
+        // Beats of a session that beats every two seconds; the first is seen half a second old.
+        let store = |millis| Some(StoreTime::from_millis(millis));
+        seen.answered(at(10), at(10), &beat(1, 1, 1_000), store(1_500));
+        seen.answered(at(14), at(14), &beat(3, 3, 5_000), store(5_500));
+        let look = Moment::after_start(Duration::from_millis(14_000 + 1_600));
+        assert_eq!(seen.due(at(14)), Due::At(look));
+        // The beat does not come: it is overdue, and looked for more often.
+        assert_eq!(seen.answered(look, look, &beat(3, 3, 5_000), store(7_300)), Standing::Overdue);
+        assert_eq!(seen.due(look), Due::At(look + Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_crazy_store_clock_moves_no_look_beyond_the_observers_pace_and_no_death() {
+        for store in [i64::MIN, 0, i64::MAX] {
+            let mut seen = observation();
+            seen.answered(at(0), at(0), &beat(1, 1, 1_000_000), Some(StoreTime::from_millis(store)));
+            assert!(matches!(seen.due(at(5)), Due::Look));
+            assert!(matches!(seen.due(at(31)), Due::Declare(_)));
+            assert!(!matches!(seen.due(at(29)), Due::Declare(_)));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Group commit: operations that come while others are under way leave together, as one.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::Engine;
+use crate::StoreError;
+
+/// No larger than what a store takes in one command.
+const LARGEST: usize = 1000;
+
+type Told<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
+
+/// Sends items of one sort to the store, many at once where there are many. There is no timer: one
+/// that comes alone leaves at once, by itself; those that come while it is under way are the next
+/// batch.
+pub(crate) struct Batch<I, A> {
+    send: fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>,
+    gathering: Mutex<Gathering<I, A>>,
+}
+
+struct Gathering<I, A> {
+    under_way: bool,
+    items: Vec<(I, Told<A>)>,
+}
+
+impl<I, A> std::fmt::Debug for Batch<I, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}
+
+impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
+    pub(crate) fn new(
+        send: fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>,
+    ) -> Self {
+        Self { send, gathering: Mutex::new(Gathering { under_way: false, items: Vec::new() }) }
+    }
+
+    fn gathering(&self) -> MutexGuard<'_, Gathering<I, A>> {
+        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends this item, by itself or with others.
+    pub(crate) async fn submit(
+        &self,
+        engine: &Arc<Engine>,
+        of: fn(&Engine) -> &Self,
+        item: I,
+    ) -> Result<A, Arc<StoreError>> {
+        let (tell, told) = oneshot::channel();
+        let lead = {
+            let mut gathering = self.gathering();
+            gathering.items.push((item, tell));
+            !mem::replace(&mut gathering.under_way, true)
+        };
+        if lead {
+            // On a task of its own: whoever was first may be dropped, and the others wait for it.
+            let engine = engine.clone();
+            let runtime = engine.runtime.clone();
+            runtime.spawn(async move { while of(&engine).send_gathered(&engine).await {} });
+        }
+        told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
+    }
+
+    /// Sends what has gathered. Says whether there may be more.
+    async fn send_gathered(&self, engine: &Arc<Engine>) -> bool {
+        let (items, tells): (Vec<_>, Vec<_>) = {
+            let mut gathering = self.gathering();
+            if gathering.items.is_empty() {
+                gathering.under_way = false;
+                return false;
+            }
+            let many = gathering.items.len().min(LARGEST);
+            gathering.items.drain(..many).unzip()
+        };
+        match (self.send)(engine.clone(), items).await {
+            Ok(answers) => {
+                for (tell, answer) in tells.into_iter().zip(answers) {
+                    // An error only says that nobody waits any more.
+                    let _ = tell.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                for tell in tells {
+                    let _ = tell.send(Err(error.clone()));
+                }
+            }
+        }
+        true
+    }
+}

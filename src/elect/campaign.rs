@@ -1,0 +1,448 @@
+//! Standing for a key until stopped.
+
+use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, job,
+    keys::{Told, Wants},
+    lease::Hold,
+    metrics,
+};
+use crate::{
+    core::{
+        backoff::Backoff,
+        key::{LINE_READ, Parting, Patience},
+        session::LONGEST_ATTEMPT,
+    },
+    model::{Holder, LockId},
+};
+
+/// A job that fails again and again is tried no more often than this at first.
+const FIRST_REST: Duration = Duration::from_secs(1);
+
+type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;
+type Job = Arc<dyn Fn(Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// A campaign to be started. Made by [`Ask::campaign`].
+#[must_use = "it stands for nothing until it is started"]
+pub struct Campaigning {
+    ask: Ask,
+    on_acquired: Option<Callback<Lease>>,
+    on_lost: Option<Callback<Loss>>,
+    on_new_leader: Option<Callback<Option<HeldBy>>>,
+    job: Option<Job>,
+    rest: Option<Duration>,
+}
+
+impl fmt::Debug for Campaigning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Campaigning").field("ask", &self.ask).finish_non_exhaustive()
+    }
+}
+
+impl Campaigning {
+    pub(crate) const fn new(ask: Ask) -> Self {
+        Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, job: None, rest: None }
+    }
+
+    /// Called each time the key is acquired. The callback runs under the lease: it is dropped when its
+    /// time is over, and the lock is not released before.
+    pub fn on_acquired<F>(mut self, callback: impl Fn(Lease) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_acquired = Some(Arc::new(move |lease| callback(lease).boxed()));
+        self
+    }
+
+    /// Called each time the lock is lost or given up, at the moment its lease is cancelled. The lock is
+    /// released when the callback has returned, or the grace is over; the callback itself runs on to its
+    /// end.
+    pub fn on_lost<F>(mut self, callback: impl Fn(Loss) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_lost = Some(Arc::new(move |loss| callback(loss).boxed()));
+        self
+    }
+
+    /// Called whenever somebody else, or nobody, or this instance holds the key. Changes that come while
+    /// the callback runs are told as one.
+    pub fn on_new_leader<F>(mut self, callback: impl Fn(Option<HeldBy>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_new_leader = Some(Arc::new(move |leader| callback(leader).boxed()));
+        self
+    }
+
+    /// Runs this whenever the key is held. When it returns, the lock is released, and stood for again
+    /// after a [rest](Self::rest_between).
+    pub fn run<E, F>(mut self, job: impl Fn(Lease) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        self.job =
+            Some(Arc::new(move |lease| job(lease).map(|end| end.map_err(|error| error.to_string())).boxed()));
+        self
+    }
+
+    /// How long to stand aside after the job returned, before standing again. Default:
+    /// `refresh_interval`; after a failure from 1 s, doubling up to `refresh_duration`.
+    pub const fn rest_between(mut self, rest: Duration) -> Self {
+        self.rest = Some(rest);
+        self
+    }
+
+    /// Begins to stand.
+    ///
+    /// # Errors
+    /// A limit is broken, or the engine is closed.
+    pub fn start(self) -> Result<Campaign, Error> {
+        let Self { ask, on_acquired, on_lost, on_new_leader, job, rest } = self;
+        let (elect, lock, wants) = ask.parts()?;
+        let stop = elect.engine().retiring.child_token();
+        let (lead, leading) = watch::channel(None);
+        let (resign, resigned) = mpsc::unbounded_channel();
+        let runtime = elect.engine().runtime.clone();
+        if let Some(callback) = on_new_leader {
+            runtime.spawn(tell_of_leaders(elect.clone(), lock.clone(), callback, stop.clone()));
+        }
+        let standing = Standing {
+            elect: elect.clone(),
+            lock: lock.clone(),
+            wants,
+            on_acquired,
+            on_lost,
+            job,
+            rest,
+            failures: Backoff::new(
+                FIRST_REST * 2,
+                elect.engine().config.refresh_duration().max(FIRST_REST * 2),
+            ),
+            stop: stop.clone(),
+            lead,
+            resigned,
+            last_callback: None,
+        };
+        let task = runtime.spawn(standing.stand());
+        Ok(Campaign { elect, lock, stop: stop.clone(), stopper: stop.drop_guard(), leading, resign, task })
+    }
+}
+
+/// A key that is stood for, until this is stopped or dropped.
+#[derive(Debug)]
+#[must_use = "dropping a campaign stops it"]
+pub struct Campaign {
+    elect: Elect,
+    lock: LockId,
+    stop: CancellationToken,
+    #[expect(dead_code, reason = "its drop stops the campaign")]
+    stopper: tokio_util::sync::DropGuard,
+    leading: watch::Receiver<Option<Lease>>,
+    resign: mpsc::UnboundedSender<Parting>,
+    task: JoinHandle<()>,
+}
+
+/// What came of resigning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resigned {
+    /// The lock is being given up.
+    Yes,
+    /// It is not held here.
+    NotLeading,
+    /// Nobody of that name waits for it; it is kept.
+    NobodyWaits,
+}
+
+impl Campaign {
+    /// The lease, while the key is held and the job has not been told to stop.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        self.leading.borrow().clone().filter(|lease| lease.is_valid() && !lease.is_cancelled())
+    }
+
+    /// Whether the key is held.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.lease().is_some()
+    }
+
+    /// Until the key is held.
+    ///
+    /// # Errors
+    /// The campaign has ended.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn led(&self) -> Result<Lease, Error> {
+        let mut leading = self.leading.clone();
+        loop {
+            if let Some(lease) = self.lease() {
+                return Ok(lease);
+            }
+            leading.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    /// What happens to this key from now on.
+    #[must_use]
+    pub fn events(&self) -> EventStream {
+        self.elect.engine().events.listen(Some(self.lock.clone()))
+    }
+
+    /// Gives the lock up if it is held, to whoever is first in line, and stands again after a rest.
+    #[must_use]
+    pub fn resign(&self) -> Resigned {
+        self.part(Parting::default())
+    }
+
+    /// Gives the lock up if it is held, to an instance of that name that waits for it, and stands again
+    /// after a rest.
+    ///
+    /// # Errors
+    /// The store did not say who waits.
+    pub async fn resign_to(&self, holder: &Holder) -> Result<Resigned, Error> {
+        if !self.is_leading() {
+            return Ok(Resigned::NotLeading);
+        }
+        let engine = self.elect.engine();
+        let line =
+            engine.store.waiters(self.lock.clone(), LINE_READ, engine.limit()).await.map_err(Error::store)?;
+        if !line.iter().any(|waiter| waiter.by.holder == *holder) {
+            return Ok(Resigned::NobodyWaits);
+        }
+        Ok(self.part(Parting { to: Some(holder.clone()), ..Parting::default() }))
+    }
+
+    fn part(&self, parting: Parting) -> Resigned {
+        // An error says that the campaign has ended.
+        if self.is_leading() && self.resign.send(parting).is_ok() {
+            Resigned::Yes
+        } else {
+            Resigned::NotLeading
+        }
+    }
+
+    /// Stops standing; if the key is held, cancels the job, waits until it has stopped, and releases the
+    /// lock. Bounded by the grace and two attempts at the store.
+    ///
+    /// # Cancel safety
+    /// Dropped, the campaign stops all the same.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let patience = self.elect.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
+        // An error says that it takes longer, and goes on.
+        let _ = tokio::time::timeout(patience, self.task).await;
+    }
+}
+
+/// The campaign's own task.
+struct Standing {
+    elect: Elect,
+    lock: LockId,
+    wants: Wants,
+    on_acquired: Option<Callback<Lease>>,
+    on_lost: Option<Callback<Loss>>,
+    job: Option<Job>,
+    rest: Option<Duration>,
+    failures: Backoff,
+    stop: CancellationToken,
+    lead: watch::Sender<Option<Lease>>,
+    resigned: mpsc::UnboundedReceiver<Parting>,
+    /// The callback that was started last: the next one waits for it.
+    last_callback: Option<JoinHandle<()>>,
+}
+
+impl Standing {
+    async fn stand(mut self) {
+        metrics::standing(self.elect.engine(), &self.lock, true);
+        while !self.stop.is_cancelled() {
+            let Some(hold) = self.acquired().await else { break };
+            // What was asked of an earlier lease is over with it.
+            while self.resigned.try_recv().is_ok() {}
+            metrics::leading(self.elect.engine(), &self.lock, true);
+            let rest = self.lead(hold).await;
+            metrics::leading(self.elect.engine(), &self.lock, false);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep(rest) => {}
+            }
+        }
+        metrics::standing(self.elect.engine(), &self.lock, false);
+    }
+
+    async fn acquired(&self) -> Option<Hold> {
+        loop {
+            let engine = self.elect.engine();
+            let session = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                session = engine.valid_session() => session.ok()?,
+            };
+            let life = Some(self.elect.life());
+            let mut standing = engine.stand(&session, life, &self.lock, self.wants.clone(), Patience::Waits);
+            let told = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                told = standing.told() => told,
+            };
+            if let Told::Granted(hold) = told {
+                return Some(hold);
+            }
+        }
+    }
+
+    /// Leads until the job returns, the lock is lost, or the campaign is stopped or resigned. Answers with
+    /// how long to stand aside.
+    async fn lead(&mut self, mut hold: Hold) -> Duration {
+        let (lease, cell) = (hold.lease(), hold.cell().clone());
+        self.lead.send_replace(Some(lease.clone()));
+        let engine = self.elect.engine().clone();
+        self.call_acquired(&lease);
+        let worker = hold.work();
+        let job = self.job.clone();
+        let runs = async {
+            match job {
+                Some(job) => Some(job::drive(&cell, job(lease.clone())).await),
+                None => {
+                    lease.cancelled().await;
+                    None
+                }
+            }
+        };
+        let mut runs = std::pin::pin!(runs);
+        let mut parting = Parting::default();
+        let mut over = None;
+        tokio::select! {
+            biased;
+            end = &mut runs => over = Some(end),
+            () = self.stop.cancelled() => cell.cancel(if engine.is_closed() { Loss::Closed } else { Loss::Resigned }),
+            Some(to) = self.resigned.recv() => {
+                parting = to;
+                cell.cancel(Loss::Resigned);
+            }
+            () = lease.cancelled() => {}
+        }
+        let loss = lease.loss();
+        let told = self.call_lost(loss.clone().unwrap_or(Loss::Resigned));
+        let end = match over {
+            Some(end) => end,
+            None => runs.await,
+        };
+        if let Some(told) = told {
+            tokio::select! {
+                biased;
+                () = cell.stopped() => {}
+                () = told.cancelled() => {}
+            }
+        }
+        self.lead.send_replace(None);
+        hold.part_with(parting);
+        drop(worker);
+        let rest = self.rest_after(end, loss);
+        let parted = engine.keys.parted(&self.lock, cell.wish);
+        drop(hold);
+        if let Some(parted) = parted {
+            // Stopped means released; should it take too long, it goes on behind.
+            let patience = engine.times.stop_grace + LONGEST_ATTEMPT;
+            let _ = tokio::time::timeout(patience, parted).await;
+        }
+        rest
+    }
+
+    fn rest_after(&mut self, end: Option<JobEnd<(), String>>, loss: Option<Loss>) -> Duration {
+        let engine = self.elect.engine();
+        match (end, loss) {
+            // An operator does not want it here: others go first.
+            (_, Some(Loss::Revoked { .. })) => engine.config.refresh_duration(),
+            (_, Some(Loss::Resigned)) => engine.times.interval,
+            (Some(JobEnd::Finished(())), None) => {
+                self.failures.reset();
+                self.rest.unwrap_or(engine.times.interval)
+            }
+            (Some(end @ (JobEnd::Failed(_) | JobEnd::Panicked(_))), _) => {
+                let rest = self.failures.next(engine.entropy.roll());
+                let error = match &end {
+                    JobEnd::Failed(error) | JobEnd::Panicked(error) => error.as_str(),
+                    _ => "",
+                };
+                tracing::warn!(lock = %self.lock, error, end = end.name(), ?rest, "a campaign's job did not finish");
+                rest
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Callbacks of one campaign run one after the other.
+    fn call_acquired(&mut self, lease: &Lease) {
+        let Some(callback) = self.on_acquired.clone() else { return };
+        let (before, under) = (self.last_callback.take(), lease.clone());
+        // On the lease's account: it is dropped with it, and reported if it panics.
+        let task = lease.spawn(async move {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            callback(under).await;
+            Ok::<(), String>(())
+        });
+        self.last_callback = Some(self.elect.engine().runtime.spawn(async move {
+            let _ = task.await;
+        }));
+    }
+
+    /// The token that is returned fires when the callback has returned.
+    fn call_lost(&mut self, loss: Loss) -> Option<CancellationToken> {
+        let callback = self.on_lost.clone()?;
+        let before = self.last_callback.take();
+        let done = CancellationToken::new();
+        let (tell, lock) = (done.clone().drop_guard(), self.lock.clone());
+        self.last_callback = Some(self.elect.engine().runtime.spawn(async move {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            if AssertUnwindSafe(async { callback(loss).await }).catch_unwind().await.is_err() {
+                tracing::error!(%lock, "the callback on_lost panicked");
+            }
+            drop(tell);
+        }));
+        Some(done)
+    }
+}
+
+async fn tell_of_leaders(
+    elect: Elect,
+    lock: LockId,
+    callback: Callback<Option<HeldBy>>,
+    stop: CancellationToken,
+) {
+    let mut watch = elect.engine().leaders.watch(elect.engine(), &lock);
+    // The watch needs no life: the campaign has one.
+    drop(elect);
+    let mut last = None;
+    loop {
+        let leader = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            leader = watch.changed() => leader,
+        };
+        let term = leader.as_ref().map(|leader| leader.term);
+        if last == Some(term) {
+            continue;
+        }
+        last = Some(term);
+        if AssertUnwindSafe(async { callback(leader).await }).catch_unwind().await.is_err() {
+            tracing::error!(%lock, "the callback on_new_leader panicked");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! What every part of one engine shares.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Error, Event, Life, Loss,
+    batch::Batch,
+    entropy::Entropy,
+    events::Events,
+    keeper::Command,
+    keys::{Keys, Standing, Wants},
+    leader::Leaders,
+    lease::LeaseCell,
+    metrics,
+    session::Session,
+    watcher::Watcher,
+};
+use crate::{
+    StoreError,
+    clock::{Clock, Moment},
+    config::ElectConfig,
+    core::{
+        flaw::Flaws,
+        key::{Around, Patience},
+        session::{LONGEST_ATTEMPT, Times},
+    },
+    model::{Candidate, LockId, SessionId, StoreTime, Wish},
+    store::{Release, ReleaseAnswer, Store, Take, TakeAnswer},
+};
+
+/// What is wrong with the store, as the keeper found it last.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    /// When the first attempt was sent that failed since the last answer.
+    pub(crate) since: Moment,
+    pub(crate) error: Arc<StoreError>,
+}
+
+/// The parts of an engine, and what they share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: ElectConfig,
+    pub(crate) times: Times,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Entropy,
+    pub(crate) flaws: Flaws,
+    /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
+    pub(crate) runtime: Handle,
+    pub(crate) host: String,
+    pub(crate) program: String,
+    pub(crate) keys: Keys,
+    pub(crate) watcher: Watcher,
+    pub(crate) events: Events,
+    pub(crate) leaders: Leaders,
+    takes: Batch<(Take, Vec<SessionId>), TakeAnswer>,
+    releases: Batch<Release, ReleaseAnswer>,
+    /// The session that was opened last, unless it is over.
+    pub(crate) session: watch::Sender<Option<Arc<Session>>>,
+    trouble: watch::Sender<Option<Trouble>>,
+    keeper: mpsc::UnboundedSender<Command>,
+    /// No new wishes: the engine is about to close.
+    closed: AtomicBool,
+    /// Fires when campaigns are to stop.
+    pub(crate) retiring: CancellationToken,
+    /// Fires when everything has been given back, and the background ends.
+    pub(crate) closing: CancellationToken,
+    /// The last beat that counted.
+    last_beat: Mutex<Option<Moment>>,
+    probe: Option<Probe>,
+}
+
+/// The program shows that it lives, by running a task from time to time.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) patience: Duration,
+    alive: AtomicU64,
+}
+
+impl Probe {
+    pub(crate) fn new(patience: Duration, now: Moment) -> Self {
+        Self { patience, alive: AtomicU64::new(nanos(now)) }
+    }
+}
+
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.since(Moment::after_start(Duration::ZERO)).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What an engine is made of, besides what is always the same.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: ElectConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Entropy,
+    pub(crate) flaws: Flaws,
+    pub(crate) runtime: Handle,
+    pub(crate) host: String,
+    pub(crate) program: String,
+    pub(crate) probe: Option<Duration>,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts, keeper: mpsc::UnboundedSender<Command>) -> Self {
+        let Parts { store, config, clock, entropy, flaws, runtime, host, program, probe } = parts;
+        let times = Times {
+            ttl: config.ttl(),
+            interval: config.refresh_interval(),
+            stop_grace: config.stop_grace(),
+            margin: config.margin(),
+        };
+        let now = clock.now();
+        Self {
+            store,
+            config,
+            times,
+            clock,
+            entropy,
+            flaws,
+            runtime,
+            host,
+            program,
+            keys: Keys::default(),
+            watcher: Watcher::default(),
+            events: Events::default(),
+            leaders: Leaders::default(),
+            takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
+            releases: Batch::new(|engine, items| {
+                async move { engine.store.release(items, engine.limit()).await }.boxed()
+            }),
+            session: watch::Sender::new(None),
+            trouble: watch::Sender::new(None),
+            keeper,
+            closed: AtomicBool::new(false),
+            retiring: CancellationToken::new(),
+            closing: CancellationToken::new(),
+            last_beat: Mutex::default(),
+            probe: probe.map(|patience| Probe::new(patience, now)),
+        }
+    }
+
+    // ----- the session
+
+    /// The session, if there is a valid one.
+    pub(crate) fn current(&self) -> Option<Arc<Session>> {
+        let session = self.session.borrow().clone()?;
+        session.is_valid(self.clock.now()).then_some(session)
+    }
+
+    /// Until there is a valid session.
+    ///
+    /// # Errors
+    /// The engine is closed.
+    pub(crate) async fn valid_session(&self) -> Result<Arc<Session>, Error> {
+        let mut sessions = self.session.subscribe();
+        loop {
+            if let Some(session) = self.current() {
+                return Ok(session);
+            }
+            if self.is_closed() {
+                return Err(Error::Closed);
+            }
+            tokio::select! {
+                biased;
+                () = self.retiring.cancelled() => {}
+                // The sender is in self.
+                _ = sessions.changed() => {}
+            }
+        }
+    }
+
+    pub(crate) fn session_or_error(&self) -> Result<Arc<Session>, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        self.current().ok_or_else(|| {
+            let last = self.trouble.borrow().as_ref().map(|trouble| trouble.error.clone());
+            Error::NoSession { last }
+        })
+    }
+
+    pub(crate) fn session_opened(self: &Arc<Self>, session: &Arc<Session>) {
+        tracing::info!(session = %session.id, holder = %self.config.holder(), namespace = %self.config.namespace(), "session opened");
+        self.session.send_replace(Some(session.clone()));
+        self.events.tell(Event::SessionOpened { session: session.id });
+    }
+
+    pub(crate) fn session_ended(self: &Arc<Self>, session: &Arc<Session>, loss: Loss) {
+        if loss == Loss::Closed {
+            tracing::info!(session = %session.id, "session closed");
+        } else {
+            tracing::error!(session = %session.id, %loss, held = session.inside(), "session lost");
+            metrics::session_lost(self, &loss);
+        }
+        session.finish(loss.clone());
+        self.session.send_replace(None);
+        self.keys.session_over(self, session.id);
+        self.events.tell(Event::SessionLost { session: session.id, loss });
+    }
+
+    /// The store's time, as far as it can be guessed.
+    pub(crate) fn store_now(&self) -> Option<StoreTime> {
+        let session = self.session.borrow().clone()?;
+        session.store_now(self.clock.now())
+    }
+
+    /// How long an operation may take: less than half of what is left (R8).
+    pub(crate) fn limit(&self) -> Duration {
+        let left = self.current().map(|session| session.remaining(self.clock.now()));
+        let half = left.unwrap_or(self.times.ttl) * 9 / 20;
+        half.clamp(Duration::from_millis(20), LONGEST_ATTEMPT)
+    }
+
+    pub(crate) fn poll(&self) -> Duration {
+        self.config.poll_interval()
+    }
+
+    pub(crate) fn around<T>(&self, step: impl FnOnce(Around<'_>) -> T) -> T {
+        let current = self.current();
+        let now = self.clock.now();
+        step(Around {
+            now,
+            current: current.as_ref().map(|session| session.id),
+            known: &|session| self.watcher.known(session),
+            store_now: current.as_ref().and_then(|session| session.store_now(now)),
+            roll: self.entropy.roll(),
+        })
+    }
+
+    /// The skew within which this instance agrees to be judged by the store's clock.
+    pub(crate) fn store_clock(&self) -> Option<Duration> {
+        match self.config.takeover() {
+            crate::config::Takeover::StoreClock { skew } => Some(skew),
+            crate::config::Takeover::Observed => None,
+        }
+    }
+
+    // ----- operations
+
+    pub(crate) fn candidate(&self, session: &Session, wish: Wish, wants: &Wants) -> Candidate {
+        self.candidate_of(session.id, wish, wants)
+    }
+
+    pub(crate) fn candidate_of(&self, session: SessionId, wish: Wish, wants: &Wants) -> Candidate {
+        Candidate {
+            session,
+            wish,
+            ttl: self.times.ttl,
+            holder: self.config.holder().clone(),
+            who: wants.who.clone(),
+            why: wants.why.clone(),
+            value: wants.value.clone(),
+            lock_delay: wants.lock_delay,
+        }
+    }
+
+    /// A wish for a key, under the session that is valid now.
+    pub(crate) fn stand(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        life: Option<Arc<Life>>,
+        lock: &LockId,
+        wants: Wants,
+        patience: Patience,
+    ) -> Standing {
+        self.keys.stand(self, session, life, lock, wants, patience)
+    }
+
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        take: Take,
+        dead: Vec<SessionId>,
+    ) -> Result<TakeAnswer, Arc<StoreError>> {
+        self.takes.submit(self, |engine| &engine.takes, (take, dead)).await
+    }
+
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        release: Release,
+    ) -> Result<ReleaseAnswer, Arc<StoreError>> {
+        self.releases.submit(self, |engine| &engine.releases, release).await
+    }
+
+    // ----- what is told
+
+    pub(crate) fn lease_granted(&self, lease: &LeaseCell) {
+        tracing::info!(lock = %lease.lock, term = %lease.term, session = %lease.session.id, "acquired");
+        metrics::acquired(self, lease);
+        self.events.tell(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
+    }
+
+    pub(crate) fn lease_lost(&self, lease: &LeaseCell, loss: &Loss) {
+        let (lock, term) = (lease.lock.clone(), lease.term);
+        if loss.is_wanted() {
+            tracing::debug!(%lock, %term, %loss, "told to stop");
+            return;
+        }
+        tracing::warn!(%lock, %term, %loss, "lost");
+        metrics::lost(self, loss);
+        self.events.tell(Event::Lost { lock, term, loss: loss.clone() });
+    }
+
+    pub(crate) fn lease_parted(&self, lease: &LeaseCell, lost: bool) {
+        metrics::parted(self, lease);
+        if !lost {
+            tracing::info!(lock = %lease.lock, term = %lease.term, "released");
+            self.events.tell(Event::Released { lock: lease.lock.clone(), term: lease.term });
+        }
+    }
+
+    pub(crate) fn overran(&self, lease: &LeaseCell, by: Duration) {
+        metrics::overran(self);
+        self.events.tell(Event::Overran { lock: lease.lock.clone(), term: lease.term, by });
+    }
+
+    pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
+        let (lock, term) = (lease.lock.clone(), lease.term);
+        self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
+    }
+
+    pub(crate) fn beaten(&self, took: Duration, budget: Duration) {
+        metrics::beaten(self, took, budget);
+        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.now());
+    }
+
+    pub(crate) fn last_beat(&self) -> Option<Moment> {
+        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the keeper found wrong with the store; the first failure's time stands until an answer.
+    pub(crate) fn trouble(&self, trouble: Option<Trouble>) {
+        self.trouble.send_if_modified(|known| {
+            let changed = known.is_some() || trouble.is_some();
+            *known = match (known.take(), trouble) {
+                (Some(old), Some(new)) => Some(Trouble { since: old.since, ..new }),
+                (_, new) => new,
+            };
+            changed
+        });
+    }
+
+    pub(crate) fn troubles(&self) -> watch::Receiver<Option<Trouble>> {
+        self.trouble.subscribe()
+    }
+
+    // ----- the keeper
+
+    fn command(&self, command: Command) {
+        // An error only says that the keeper has ended.
+        let _ = self.keeper.send(command);
+    }
+
+    pub(crate) fn hurry(&self) {
+        self.command(Command::Hurry);
+    }
+
+    pub(crate) fn close_session(&self, tell: Option<tokio::sync::oneshot::Sender<()>>) {
+        self.command(Command::Close(tell));
+    }
+
+    // ----- its end
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// No new wishes from now on. Says whether this was the first to say so.
+    pub(crate) fn retire(&self) -> bool {
+        let first = !self.closed.swap(true, Ordering::AcqRel);
+        self.retiring.cancel();
+        first
+    }
+
+    // ----- the probe
+
+    pub(crate) fn probe_patience(&self) -> Option<Duration> {
+        self.probe.as_ref().map(|probe| probe.patience)
+    }
+
+    pub(crate) fn show_alive(&self) {
+        if let Some(probe) = &self.probe {
+            probe.alive.store(nanos(self.clock.now()), Ordering::Release);
+        }
+    }
+
+    pub(crate) fn probe_failed(&self) -> bool {
+        self.probe.as_ref().is_some_and(|probe| {
+            let alive = Moment::after_start(Duration::from_nanos(probe.alive.load(Ordering::Acquire)));
+            self.clock.now().since(alive) > probe.patience
+        })
+    }
+}
+
+async fn take_all(
+    engine: Arc<Engine>,
+    items: Vec<(Take, Vec<SessionId>)>,
+) -> Result<Vec<TakeAnswer>, StoreError> {
+    let (takes, dead): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+    // Who is dead is dead for everybody: naming more than a take needs does no harm.
+    let mut dead: Vec<_> = dead.into_iter().flatten().collect();
+    dead.sort_unstable();
+    dead.dedup();
+    engine.store.take(takes, dead, engine.limit()).await
+}

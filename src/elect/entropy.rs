@@ -1,0 +1,53 @@
+//! Where the engine's chance comes from.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::model::{MAX_NUMBER, Nonce, SessionId};
+
+/// Random numbers: the system's, or a test's.
+///
+/// Every number is drawn from the system anew: a machine that was cloned would otherwise draw the same
+/// nonces as its copy, and take the copy's beats for its own.
+#[derive(Debug)]
+pub(crate) enum Entropy {
+    System,
+    Seeded(Mutex<u64>),
+}
+
+impl Entropy {
+    pub(crate) const fn seeded(seed: u64) -> Self {
+        Self::Seeded(Mutex::new(seed))
+    }
+
+    pub(crate) fn roll(&self) -> u64 {
+        match self {
+            Self::System => getrandom::u64().expect("the system has random numbers"),
+            Self::Seeded(state) => {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                splitmix(&mut state)
+            }
+        }
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        SessionId::from_u128(u128::from(self.roll()) << 64 | u128::from(self.roll()))
+    }
+
+    pub(crate) fn nonce(&self) -> Nonce {
+        Nonce::new(self.roll() & MAX_NUMBER)
+    }
+
+    /// Where a session starts to count its wishes: a random place with more than enough room above.
+    pub(crate) fn first_wish(&self) -> u64 {
+        self.roll() & (MAX_NUMBER >> 1)
+    }
+}
+
+/// `SplitMix64`: enough for dice, and not worth a dependency.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,259 @@
+//! What happens, for whoever wants to know.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::Stream;
+use tokio::sync::mpsc;
+
+use super::{HeldBy, Loss};
+use crate::model::{LockId, SessionId, Term};
+
+/// How many events a slow reader may lag behind before it loses some.
+const KEPT: usize = 1024;
+
+/// Something happened to this engine.
+///
+/// Of every [`Acquired`](Self::Acquired) there follows one [`Released`](Self::Released) or one
+/// [`Lost`](Self::Lost), never both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It has a session.
+    SessionOpened {
+        /// Which.
+        session: SessionId,
+    },
+    /// Its session is over. Everything that ran under it has been told; another is being opened.
+    SessionLost {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        loss: Loss,
+    },
+    /// It holds a lock.
+    Acquired {
+        /// Which.
+        lock: LockId,
+        /// Under which term.
+        term: Term,
+    },
+    /// A lock was lost, or is about to be: the job was told to stop.
+    Lost {
+        /// Which.
+        lock: LockId,
+        /// Under which term it was held.
+        term: Term,
+        /// Why.
+        loss: Loss,
+    },
+    /// A lock is given back, because the program is done with it.
+    Released {
+        /// Which.
+        lock: LockId,
+        /// Under which term it was held.
+        term: Term,
+    },
+    /// A lock that is watched has a new holder, or none.
+    NewLeader {
+        /// Which lock.
+        lock: LockId,
+        /// Who holds it.
+        leader: Option<HeldBy>,
+    },
+    /// A job went on after its lease had ended.
+    Overran {
+        /// Which lock's.
+        lock: LockId,
+        /// Under which term.
+        term: Term,
+        /// For how long.
+        by: Duration,
+    },
+    /// A job or a callback panicked.
+    Panicked {
+        /// Which lock's.
+        lock: LockId,
+        /// Under which term.
+        term: Term,
+        /// What it said.
+        message: String,
+    },
+    /// This reader was too slow: so many events were left out here.
+    Missed(u64),
+}
+
+impl Event {
+    /// The lock it is about, if it is about one.
+    #[must_use]
+    pub const fn lock(&self) -> Option<&LockId> {
+        match self {
+            Self::Acquired { lock, .. }
+            | Self::Lost { lock, .. }
+            | Self::Released { lock, .. }
+            | Self::NewLeader { lock, .. }
+            | Self::Overran { lock, .. }
+            | Self::Panicked { lock, .. } => Some(lock),
+            Self::SessionOpened { .. } | Self::SessionLost { .. } | Self::Missed(_) => None,
+        }
+    }
+}
+
+/// The events of an engine, or of one lock. Ends with the engine.
+///
+/// A reader that is too slow loses events, is told how many, and slows down nobody.
+#[derive(Debug)]
+pub struct EventStream {
+    events: mpsc::Receiver<Event>,
+    missed: Arc<AtomicU64>,
+}
+
+impl EventStream {
+    /// The next event; nothing when the engine has ended.
+    ///
+    /// # Cancel safety
+    /// No event is lost when this is dropped.
+    pub async fn next(&mut self) -> Option<Event> {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        match self.events.poll_recv(cx) {
+            Poll::Pending => match self.missed.swap(0, Ordering::AcqRel) {
+                0 => Poll::Pending,
+                missed => Poll::Ready(Some(Event::Missed(missed))),
+            },
+            ready => ready,
+        }
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll(cx)
+    }
+}
+
+/// Those who listen.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    listeners: Mutex<Vec<Listener>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    only: Option<LockId>,
+    events: mpsc::Sender<Event>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Events {
+    /// All events, or those of one lock.
+    pub(crate) fn listen(&self, only: Option<LockId>) -> EventStream {
+        let (sender, events) = mpsc::channel(KEPT);
+        let missed = Arc::new(AtomicU64::new(0));
+        let listener = Listener { only, events: sender, missed: missed.clone() };
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        EventStream { events, missed }
+    }
+
+    /// Tells everybody. Waits for nobody.
+    pub(crate) fn tell(&self, event: Event) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| {
+            let wanted = listener.only.is_none() || event.lock() == listener.only.as_ref();
+            !wanted || listener.tell(&event)
+        });
+    }
+
+    /// The engine has ended: every stream ends.
+    pub(crate) fn end(&self) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Listener {
+    /// Says whether it still listens.
+    fn tell(&self, event: &Event) -> bool {
+        // What was left out is told where it was left out.
+        let missed = self.missed.swap(0, Ordering::AcqRel);
+        let told = missed == 0 || self.events.try_send(Event::Missed(missed)).is_ok();
+        let sent = if told {
+            self.events.try_send(event.clone())
+        } else {
+            Err(mpsc::error::TrySendError::Full(event.clone()))
+        };
+        match sent {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.missed.fetch_add(if told { 1 } else { missed + 1 }, Ordering::AcqRel);
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(number: u128) -> Event {
+        Event::SessionOpened { session: SessionId::from_u128(number) }
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_is_told_how_many_it_missed_and_where() {
+        let events = Events::default();
+        let mut stream = events.listen(None);
+        for number in 0..KEPT as u128 + 10 {
+            events.tell(event(number));
+        }
+        for number in 0..KEPT as u128 {
+            assert_eq!(stream.next().await, Some(event(number)));
+        }
+        events.tell(event(7777));
+        assert_eq!(stream.next().await, Some(Event::Missed(10)));
+        assert_eq!(stream.next().await, Some(event(7777)));
+        events.end();
+        assert_eq!(stream.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_caught_up_is_told_without_another_event() {
+        let events = Events::default();
+        let mut stream = events.listen(None);
+        for number in 0..KEPT as u128 + 3 {
+            events.tell(event(number));
+        }
+        for _ in 0..KEPT {
+            stream.next().await;
+        }
+        assert_eq!(stream.next().await, Some(Event::Missed(3)));
+    }
+
+    #[tokio::test]
+    async fn a_reader_of_one_lock_hears_of_no_other() {
+        let lock = |key: &str| LockId {
+            namespace: "n".parse().unwrap(),
+            kind: crate::model::Kind::Lock,
+            key: key.parse().unwrap(),
+        };
+        let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
+        let events = Events::default();
+        let mut stream = events.listen(Some(lock("a")));
+        for told in [event(1), acquired("b"), acquired("a")] {
+            events.tell(told);
+        }
+        assert_eq!(stream.next().await, Some(acquired("a")));
+    }
+}

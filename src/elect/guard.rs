@@ -1,0 +1,160 @@
+//! A lock held by a value.
+
+use std::{future::Future, time::Duration};
+
+use super::{Error, JobEnd, Lease, Loss, job, keys, lease::Hold};
+use crate::{
+    core::session::LONGEST_ATTEMPT,
+    model::{Key, StoreTime, Term},
+};
+
+/// A lock that is held until this is released or dropped, or the lease is lost.
+///
+/// Nothing stops the code beside a guard: watch [`lost`](Self::lost), or let [`run`](Self::run) do it.
+/// Dropping a guard releases the lock in the background; from any thread, also outside a runtime and
+/// while the runtime shuts down (then the session is closed, which frees it too).
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct Guard {
+    hold: Hold,
+}
+
+impl Guard {
+    pub(crate) const fn new(hold: Hold) -> Self {
+        Self { hold }
+    }
+
+    /// The lease, to be passed on to what runs under the lock.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.hold.lease()
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.hold.cell().lock.key
+    }
+
+    /// The fencing number: larger than that of every earlier holder.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.hold.cell().term
+    }
+
+    /// Since when, by the store's clock.
+    #[must_use]
+    pub fn acquired_at(&self) -> StoreTime {
+        self.hold.cell().since
+    }
+
+    /// Whether the lock is still held, by this machine's clock.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.lease().is_valid()
+    }
+
+    /// How long it is valid if no beat is answered any more.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lease().remaining()
+    }
+
+    /// Asks the store whether the lock is still held. See [`Lease::check`].
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn check(&self) -> Result<bool, Error> {
+        self.lease().check().await
+    }
+
+    /// Until the lock is lost, or is about to be: what runs under it should stop, within what
+    /// [`remaining`](Self::remaining) says.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn lost(&self) -> Loss {
+        let lease = self.lease();
+        lease.cancelled().await;
+        lease.loss().unwrap_or(keys::GIVEN_UP)
+    }
+
+    /// Runs a future for as long as the lock is held: cancelled by its lease's token, dropped when its time
+    /// is over.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops the job.
+    pub async fn run<T, E, F>(&self, job: impl FnOnce(Lease) -> F) -> JobEnd<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let worker = self.hold.work();
+        let lease = self.lease();
+        let end = job::drive(self.hold.cell(), async move { job(lease).await }).await;
+        drop(worker);
+        end
+    }
+
+    /// Gives the lock back, and waits until that is done.
+    ///
+    /// # Errors
+    /// The store did not confirm it in time. It goes on trying; the lock is free at the latest when this
+    /// instance's session is dead.
+    ///
+    /// # Cancel safety
+    /// Dropped, it goes on in the background.
+    pub async fn release(self) -> Result<(), Error> {
+        let (cell, engine) = (self.hold.cell().clone(), self.hold.cell().engine().clone());
+        let parted = engine.keys.parted(&cell.lock, cell.wish);
+        let patience = cell.session.times.stop_grace + LONGEST_ATTEMPT * 2;
+        drop(self);
+        let Some(parted) = parted else { return Ok(()) };
+        match tokio::time::timeout(patience, parted).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::store(super::error::unconfirmed())),
+        }
+    }
+}
+
+/// Several locks, held together.
+#[derive(Debug)]
+#[must_use = "dropping guards releases their locks"]
+pub struct Guards {
+    guards: Vec<Guard>,
+}
+
+impl Guards {
+    pub(crate) const fn new(guards: Vec<Guard>) -> Self {
+        Self { guards }
+    }
+
+    /// Each of them, in the order of their keys.
+    #[must_use]
+    pub fn each(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Whether all of them are still held, by this machine's clock.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.guards.iter().all(Guard::is_valid)
+    }
+
+    /// Until one of them is lost, or is about to be.
+    pub async fn lost(&self) -> Loss {
+        if self.guards.is_empty() {
+            return std::future::pending().await;
+        }
+        let lost: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
+        futures::future::select_all(lost).await.0
+    }
+
+    /// Gives all of them back.
+    ///
+    /// # Errors
+    /// As [`Guard::release`]; all of them are given back all the same.
+    pub async fn release(self) -> Result<(), Error> {
+        let released = self.guards.into_iter().map(Guard::release);
+        futures::future::join_all(released).await.into_iter().collect()
+    }
+}

@@ -1,0 +1,231 @@
+//! A future that is polled only while its lease is valid.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Lease, Loss,
+    lease::{Hold, LeaseCell},
+};
+use crate::core::flaw::Flaw;
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobEnd<T, E> {
+    /// It returned `Ok` in time.
+    Finished(T),
+    /// It returned `Err` in time.
+    Failed(E),
+    /// It panicked; this is what it said.
+    Panicked(String),
+    /// It was dropped before it returned.
+    Cancelled(Loss),
+    /// A poll of it, or a blocking call, went on after the lease had ended. Somebody else may have held
+    /// the lock at the same time: what it did last is covered by its term and a fence only.
+    Overran {
+        /// For how long.
+        by: Duration,
+        /// Why the lease had ended.
+        loss: Loss,
+    },
+}
+
+impl<T, E> JobEnd<T, E> {
+    /// What it returned, if it finished.
+    #[must_use]
+    pub fn finished(self) -> Option<T> {
+        if let Self::Finished(value) = self { Some(value) } else { None }
+    }
+
+    /// One word for it, as logs and metrics name it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Finished(_) => "finished",
+            Self::Failed(_) => "failed",
+            Self::Panicked(_) => "panicked",
+            Self::Cancelled(_) => "cancelled",
+            Self::Overran { .. } => "overran",
+        }
+    }
+}
+
+/// A job that runs. Dropping this lets it run on.
+#[derive(Debug)]
+pub struct JobHandle<T, E> {
+    lease: Lease,
+    end: oneshot::Receiver<JobEnd<T, E>>,
+}
+
+impl<T, E> JobHandle<T, E> {
+    /// Its lease.
+    #[must_use]
+    pub const fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Cancel safety
+    /// Dropping this lets the job run on; its outcome is lost.
+    pub async fn join(self) -> JobEnd<T, E> {
+        // Without an answer the runtime was shut down, and the job with it.
+        self.end.await.unwrap_or_else(|_| JobEnd::Cancelled(self.lease.loss().unwrap_or(Loss::Closed)))
+    }
+}
+
+/// Runs a job under its lock, and gives the lock back when it has ended.
+pub(crate) fn start<T, E, F>(hold: Hold, job: impl FnOnce(Lease) -> F + Send + 'static) -> JobHandle<T, E>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
+    let (tell, end) = oneshot::channel();
+    let given = lease.clone();
+    // Here and not in the task: a runtime that shuts down drops a task before it ran.
+    let worker = hold.work();
+    runtime.spawn(async move {
+        let end = drive(hold.cell(), async move { job(given).await }).await;
+        drop(worker);
+        drop(hold);
+        // An error only says that nobody waits for it.
+        let _ = tell.send(end);
+    });
+    JobHandle { lease, end }
+}
+
+/// Runs a blocking job under its lock, on the pool for blocking calls. It cannot be dropped: its lock
+/// is kept until it returns.
+pub(crate) fn start_blocking<T, E>(
+    hold: Hold,
+    job: impl FnOnce(Lease) -> Result<T, E> + Send + 'static,
+) -> JobHandle<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
+    let (tell, end) = oneshot::channel();
+    let given = lease.clone();
+    let worker = hold.work();
+    runtime.spawn_blocking(move || {
+        let cell = hold.cell().clone();
+        let end = match cell.must_stop(cell.engine().clock.now()) {
+            Some(loss) => JobEnd::Cancelled(loss),
+            None => judge(&cell, catch_unwind(AssertUnwindSafe(|| job(given)))),
+        };
+        report(&cell, &end);
+        drop(worker);
+        drop(hold);
+        let _ = tell.send(end);
+    });
+    JobHandle { lease, end }
+}
+
+/// Polls a future for as long as its lease is valid.
+pub(crate) async fn drive<T, E>(
+    cell: &Arc<LeaseCell>,
+    job: impl Future<Output = Result<T, E>>,
+) -> JobEnd<T, E> {
+    let mut guarded = Guarded { cell, job: Some(Box::pin(job)) };
+    let mut stopped = pin!(cell.stopped());
+    let mut awake = true;
+    let end = std::future::poll_fn(|cx| {
+        // Only to be woken when the time has come: the check itself stands in the guarded poll.
+        if awake && stopped.as_mut().poll(cx).is_ready() {
+            awake = false;
+        }
+        guarded.poll(cx)
+    })
+    .await;
+    report(cell, &end);
+    end
+}
+
+struct Guarded<'a, F> {
+    cell: &'a Arc<LeaseCell>,
+    job: Option<Pin<Box<F>>>,
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
+    /// R9: no poll begins after the end, also if the process was frozen until now.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<JobEnd<T, E>> {
+        let clock = &self.cell.engine().clock;
+        let unchecked = self.cell.session.flaws.has(Flaw::NoCheckInPoll);
+        if !unchecked && let Some(loss) = self.cell.must_stop(clock.now()) {
+            return Poll::Ready(self.discard(JobEnd::Cancelled(loss)));
+        }
+        let Some(job) = &mut self.job else { return Poll::Pending };
+        let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(cx)));
+        match polled {
+            Ok(Poll::Pending) => match overrun(self.cell) {
+                Some((by, loss)) if !unchecked => Poll::Ready(self.discard(JobEnd::Overran { by, loss })),
+                _ => Poll::Pending,
+            },
+            Ok(Poll::Ready(result)) => {
+                let end = judge(self.cell, Ok(result));
+                Poll::Ready(self.discard(end))
+            }
+            Err(panic) => Poll::Ready(self.discard(judge(self.cell, Err(panic)))),
+        }
+    }
+
+    /// Drops the future. What it says while it is dropped is heard, too.
+    fn discard(&mut self, end: JobEnd<T, E>) -> JobEnd<T, E> {
+        let job = self.job.take();
+        match catch_unwind(AssertUnwindSafe(|| drop(job))) {
+            Ok(()) => end,
+            Err(panic) => JobEnd::Panicked(message(&*panic)),
+        }
+    }
+}
+
+/// By how much a poll or call that returns now went past the end of its lease.
+fn overrun(cell: &LeaseCell) -> Option<(Duration, Loss)> {
+    let now = cell.engine().clock.now();
+    let loss = cell.session.loss(now)?;
+    Some((now.since(cell.session.end()), cell.loss().unwrap_or(loss)))
+}
+
+fn judge<T, E>(cell: &LeaseCell, result: Result<Result<T, E>, Box<dyn Any + Send>>) -> JobEnd<T, E> {
+    if let Some((by, loss)) = overrun(cell) {
+        return JobEnd::Overran { by, loss };
+    }
+    match result {
+        Ok(Ok(value)) => JobEnd::Finished(value),
+        Ok(Err(error)) => JobEnd::Failed(error),
+        Err(panic) => JobEnd::Panicked(message(&*panic)),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn report<T, E>(cell: &LeaseCell, end: &JobEnd<T, E>) {
+    let (lock, term) = (&cell.lock, cell.term);
+    match end {
+        JobEnd::Overran { by, loss } => {
+            tracing::error!(%lock, %term, overran_by = ?by, %loss, "a job ran on after its lease had ended");
+            cell.engine().overran(cell, *by);
+        }
+        JobEnd::Panicked(panic) => {
+            tracing::error!(%lock, %term, panic, "a job panicked");
+            cell.engine().panicked(cell, panic);
+        }
+        end => tracing::debug!(%lock, %term, end = end.name(), "a job ended"),
+    }
+}

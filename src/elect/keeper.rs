@@ -1,0 +1,359 @@
+//! The keeper: it opens sessions, beats, watches the end, and opens the next.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use super::{Engine, Loss, Trouble, session::Session};
+use crate::{
+    StoreError,
+    clock::Moment,
+    core::{
+        flaw::Flaw,
+        session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
+    },
+    model::{About, LockId, Nonce, Request, Term, Why},
+    store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
+};
+
+/// The version of the spread's plan.
+const PLAN_VERSION: u32 = 1;
+
+/// What others want of the keeper.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// There may be news: beat now.
+    Hurry,
+    /// End the session, in the store too, and stop.
+    Close(Option<oneshot::Sender<()>>),
+}
+
+type Attempt = BoxFuture<'static, (Nonce, Moment, Result<Sighting, StoreError>)>;
+
+pub(crate) struct Keeper {
+    engine: Arc<Engine>,
+    /// Over a connection of its own, where the store has such.
+    store: Arc<dyn Store>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// Sessions that are over and to be closed in the store.
+    undertakers: JoinSet<()>,
+}
+
+/// How a session's time came to its end.
+enum After {
+    Again,
+    Closed(Option<oneshot::Sender<()>>),
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        store: Arc<dyn Store>,
+        commands: mpsc::UnboundedReceiver<Command>,
+    ) -> Self {
+        Self { engine, store, commands, undertakers: JoinSet::new() }
+    }
+
+    /// One session after the other, until the engine closes.
+    pub(crate) async fn run(mut self) {
+        loop {
+            if let After::Closed(tell) = self.session().await {
+                // Bounded: those who still run keep their session from being closed.
+                let patience = self.engine.times.stop_grace + LONGEST_ATTEMPT * 2;
+                let closing = async { while self.undertakers.join_next().await.is_some() {} };
+                if tokio::time::timeout(patience, closing).await.is_err() {
+                    tracing::warn!(
+                        "a session was left to be declared dead by others: something still runs under it"
+                    );
+                }
+                if let Some(tell) = tell {
+                    let _ = tell.send(());
+                }
+                return;
+            }
+        }
+    }
+
+    async fn session(&mut self) -> After {
+        let engine = self.engine.clone();
+        let id = engine.entropy.session();
+        let mut life = OneSession {
+            machine: SessionMachine::new(engine.times, engine.flaws, engine.clock.now()),
+            session: Arc::new(Session::new(id, engine.times, engine.flaws, engine.entropy.first_wish())),
+            attempts: FuturesUnordered::new(),
+            opened: false,
+            heard: BTreeSet::new(),
+            store: self.store.clone(),
+            engine,
+        };
+        let mut closed = None;
+        life.step(Event::Wake);
+        while !life.machine.is_over() {
+            let wait = life.machine.deadline().map(|at| at.since(life.engine.clock.now()));
+            // Boot time goes on while the machine sleeps, the runtime's does not: look often enough.
+            let longest =
+                life.engine.probe_patience().map_or(life.engine.times.interval, |patience| patience / 2);
+            let wait = wait.unwrap_or(longest).min(longest).min(life.engine.times.interval);
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(Command::Hurry) => life.step(Event::Hurry),
+                    Some(Command::Close(tell)) => {
+                        closed = Some(tell);
+                        life.step(Event::Abandon(Loss::Closed));
+                    }
+                    None => {
+                        closed = Some(None);
+                        life.step(Event::Abandon(Loss::Closed));
+                    }
+                },
+                Some((nonce, sent, answer)) = life.attempts.next() => life.answered(nonce, sent, answer),
+                () = tokio::time::sleep(wait) => {
+                    life.probe();
+                    life.step(Event::Wake);
+                }
+            }
+        }
+        // An opening that was never answered may have been applied, too.
+        self.undertakers.spawn(bury(self.engine.clone(), self.store.clone(), life.session));
+        while self.undertakers.try_join_next().is_some() {}
+        match closed {
+            Some(tell) => After::Closed(tell),
+            None => After::Again,
+        }
+    }
+}
+
+/// What the keeper knows of the session it keeps.
+struct OneSession {
+    engine: Arc<Engine>,
+    store: Arc<dyn Store>,
+    machine: SessionMachine,
+    session: Arc<Session>,
+    attempts: FuturesUnordered<Attempt>,
+    opened: bool,
+    /// Requests that were passed on; the next beat says so.
+    heard: BTreeSet<(LockId, Term)>,
+}
+
+impl OneSession {
+    fn step(&mut self, event: Event) {
+        let engine = self.engine.clone();
+        let (now, nonce, roll) = (engine.clock.now(), engine.entropy.nonce(), engine.entropy.roll());
+        for action in self.machine.step(now, event, nonce, roll) {
+            self.perform(now, action);
+        }
+    }
+
+    fn perform(&mut self, now: Moment, action: Action) {
+        let id = self.session.id;
+        match action {
+            Action::Open { nonce, limit } => {
+                let open = Open {
+                    session: id,
+                    nonce,
+                    about: self.about(),
+                    ttl: self.engine.times.ttl,
+                    store_clock: self.engine.store_clock(),
+                    shares: Vec::new(),
+                };
+                let store = self.store.clone();
+                self.attempt(now, nonce, limit, async move { store.open(open, limit).await });
+            }
+            Action::Beat { number, nonce, limit } => {
+                let heard = self.heard.iter().cloned().collect();
+                let beat = BeatWrite { session: id, beat: number, nonce, shares: None, heard };
+                let store = self.store.clone();
+                self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
+            }
+            Action::Extend { end, took } => {
+                self.session.extend(end);
+                self.engine.beaten(took, self.engine.times.interval);
+                if !self.opened {
+                    self.opened = true;
+                    self.engine.session_opened(&self.session);
+                }
+            }
+            Action::Requests(requests) => self.requests(requests),
+            Action::Doubt(loss) => {
+                tracing::warn!(session = %id, %loss, "no beat is answered and the session's end is near: its jobs are cancelled");
+                self.session.cancel_all(&loss);
+            }
+            Action::End(loss) => self.end(loss),
+            Action::Rename => {
+                tracing::warn!(session = %id, "the session's id is used by another, drawing a new one")
+            }
+        }
+    }
+
+    fn end(&mut self, loss: Loss) {
+        if self.opened {
+            self.engine.session_ended(&self.session, loss);
+        } else {
+            self.session.finish(loss);
+        }
+    }
+
+    fn attempt(
+        &self,
+        sent: Moment,
+        nonce: Nonce,
+        limit: Duration,
+        call: impl Future<Output = Result<Sighting, StoreError>> + Send + 'static,
+    ) {
+        self.attempts.push(Box::pin(async move {
+            // The store keeps to the limit; should it not, its answer is not waited for.
+            let answer = tokio::time::timeout(limit + limit / 10, call).await;
+            let late = || {
+                StoreError::new(
+                    "the store",
+                    "answer within its limit",
+                    crate::Applied::Unknown,
+                    true,
+                    "no answer",
+                )
+            };
+            (nonce, sent, answer.unwrap_or_else(|_| Err(late())))
+        }));
+    }
+
+    fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<Sighting, StoreError>) {
+        match answer {
+            Ok(sighting) => {
+                if let Some(record) = sighting.record() {
+                    // Written between sending and now; later is what makes fewer looks too early.
+                    self.session.saw_store_time(self.engine.clock.now(), record.beat_at);
+                    self.heard.retain(|(lock, term)| {
+                        record.requests.iter().any(|request| request.is_about(lock, *term))
+                    });
+                }
+                self.engine.trouble(None);
+                self.step(Event::Answered(nonce, Box::new(sighting)));
+            }
+            Err(error) => {
+                let took = self.engine.clock.now().since(sent);
+                tracing::debug!(session = %self.session.id, ?took, %error, "a beat was not answered");
+                self.engine.trouble(Some(Trouble { since: sent, error: Arc::new(error) }));
+                self.step(Event::Failed(nonce));
+            }
+        }
+    }
+
+    /// An operator wants locks back.
+    fn requests(&mut self, requests: Vec<Request>) {
+        let mut news = false;
+        for request in requests {
+            if !self.heard.insert((request.lock.clone(), request.term)) {
+                continue;
+            }
+            news = true;
+            if let Some(lease) = self.session.lease(&request.lock, request.term) {
+                lease.cancel(Loss::Revoked { by: request.by, why: request.why });
+            }
+        }
+        if news {
+            // So that the record does not keep them.
+            self.engine.hurry();
+        }
+    }
+
+    fn probe(&mut self) {
+        if self.opened && self.engine.probe_failed() {
+            tracing::error!(session = %self.session.id, "the program did not answer its liveness probe, its session ends");
+            self.step(Event::Abandon(Loss::Probe));
+        }
+    }
+
+    fn about(&self) -> About {
+        let engine = &self.engine;
+        About {
+            namespace: engine.config.namespace().clone(),
+            holder: engine.config.holder().clone(),
+            host: engine.host.clone(),
+            pid: std::process::id(),
+            program: engine.program.clone(),
+            plan_version: PLAN_VERSION,
+        }
+    }
+}
+
+/// Closes a session in the store, once nothing runs under it any more: its locks are free that much
+/// sooner. If that takes longer than its ttl, others have seen to it.
+async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>) {
+    if !engine.flaws.has(Flaw::CloseUnderJob) {
+        session.emptied().await;
+    }
+    let until = engine.clock.now() + engine.times.ttl * 2;
+    let mut backoff = crate::core::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    while engine.clock.now() < until {
+        let declaration = Declaration {
+            session: session.id,
+            ground: Ground::Closed,
+            by: engine.config.holder().clone(),
+            why: Why::shortened("closed by its own instance"),
+        };
+        let sent = engine.clock.now();
+        match store.declare(declaration, LONGEST_ATTEMPT).await {
+            Ok(sighting) => {
+                if sighting.is_dead() {
+                    engine.watcher.saw(&engine, session.id, sent, &sighting);
+                }
+                return;
+            }
+            Err(error) if !error.is_retryable() => return,
+            Err(_) => tokio::time::sleep(backoff.next(engine.entropy.roll())).await,
+        }
+    }
+}
+
+/// Where the keeper lives.
+pub(crate) fn start(
+    engine: Arc<Engine>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    own_thread: bool,
+) -> std::io::Result<()> {
+    let store = engine.store.clone();
+    if !own_thread {
+        let runtime = engine.runtime.clone();
+        runtime.spawn(Keeper::new(engine, store, commands).run());
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let keep = move || {
+        runtime.block_on(async move {
+            let own = connect(&engine, &store).await.unwrap_or(store);
+            Keeper::new(engine, own, commands).run().await;
+        });
+    };
+    std::thread::Builder::new().name("tenure-keeper".to_owned()).spawn(keep).map(drop)
+}
+
+/// A connection of the keeper's own, if the store has such.
+async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Store>> {
+    let mut backoff = crate::core::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    loop {
+        match store.dedicated().await {
+            Ok(own) => return own,
+            Err(error) if engine.closing.is_cancelled() => {
+                tracing::debug!(%error, "closed before the keeper had its connection");
+                return None;
+            }
+            Err(error) => {
+                let since = engine.clock.now();
+                tracing::warn!(%error, "the keeper has no connection of its own yet");
+                engine.trouble(Some(Trouble { since, error: Arc::new(error) }));
+                tokio::time::sleep(backoff.next(engine.entropy.roll())).await;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}

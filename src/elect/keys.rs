@@ -1,0 +1,456 @@
+//! The keys this instance has to do with: a machine for each, and a task for those with something to
+//! do.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::{
+    Engine, Life, Loss,
+    lease::{Hold, LeaseCell},
+    metrics,
+    session::Session,
+};
+use crate::{
+    clock::Moment,
+    core::key::{Answer, Around, KeyMachine, LINE_READ, Next, Op, Out, Parting, Patience, Verdict},
+    model::{Candidate, LockId, SessionId, Value, Who, Why, Wish},
+    store::{LockChange, Release, Take, Wait},
+};
+
+/// What came of a wish, with the lock itself if it was granted.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Granted(Hold),
+    Other(Verdict),
+}
+
+/// What a wish wants besides the key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wants {
+    pub(crate) who: Option<Who>,
+    pub(crate) why: Option<Why>,
+    pub(crate) value: Option<Value>,
+    pub(crate) lock_delay: Duration,
+    pub(crate) at_least: Duration,
+}
+
+/// A wish that stands. Dropping it before its answer gives it up; a lock that arrives all the same is
+/// passed on.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    engine: Arc<Engine>,
+    lock: LockId,
+    wish: Wish,
+    told: oneshot::Receiver<Told>,
+    answered: bool,
+}
+
+impl Standing {
+    pub(crate) async fn told(&mut self) -> Told {
+        let told = (&mut self.told).await;
+        self.answered = true;
+        told.unwrap_or(Told::Other(Verdict::SessionOver))
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if !self.answered {
+            let wish = self.wish;
+            self.engine
+                .keys
+                .with(&self.engine, &self.lock, |machine, around| machine.leave(around.now, wish));
+        }
+    }
+}
+
+struct Stander {
+    wish: Wish,
+    tell: oneshot::Sender<Told>,
+    session: Arc<Session>,
+    life: Option<Arc<Life>>,
+    at_least: Duration,
+}
+
+struct KeyCell {
+    lock: LockId,
+    state: Mutex<KeyState>,
+    wake: Notify,
+}
+
+struct KeyState {
+    machine: KeyMachine,
+    /// A task performs what the machine says.
+    running: bool,
+    standers: Vec<Stander>,
+    lease: Option<Arc<LeaseCell>>,
+    /// Those who wait for a lock to be given back.
+    awaiting: Vec<(Wish, oneshot::Sender<()>)>,
+}
+
+impl KeyCell {
+    fn state(&self) -> MutexGuard<'_, KeyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Keys {
+    book: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("keys", &self.book().len()).finish()
+    }
+}
+
+/// What is done once no lock is held any more.
+#[derive(Default)]
+struct After {
+    tells: Vec<(oneshot::Sender<Told>, Told)>,
+    parted: Vec<oneshot::Sender<()>>,
+}
+
+impl After {
+    fn perform(self) {
+        for (tell, told) in self.tells {
+            // Nobody waits for it any more: what was granted is given back by its drop.
+            let _ = tell.send(told);
+        }
+        for parted in self.parted {
+            let _ = parted.send(());
+        }
+    }
+}
+
+impl Keys {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Arc<KeyCell>>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<LockId> {
+        self.book().keys().cloned().collect()
+    }
+
+    // ----- what callers want
+
+    /// A new wish for a key.
+    pub(crate) fn stand(
+        &self,
+        engine: &Arc<Engine>,
+        session: &Arc<Session>,
+        life: Option<Arc<Life>>,
+        lock: &LockId,
+        wants: Wants,
+        patience: Patience,
+    ) -> Standing {
+        let (tell, told) = oneshot::channel();
+        let wish = self.step(engine, lock, true, |state, around| {
+            // Drawn here, so that wishes stand in the order of their numbers.
+            let wish = session.next_wish();
+            let by = engine.candidate(session, wish, &wants);
+            let at_least = wants.at_least;
+            state.standers.push(Stander { wish, tell, session: session.clone(), life, at_least });
+            state.machine.stand(around.now, by, patience);
+            // Its wishes may have been ended just before.
+            if !session.is_valid(around.now) {
+                state.machine.session_over(around.now, session.id);
+            }
+            wish
+        });
+        let wish = wish.expect("the key was made");
+        Standing { engine: engine.clone(), lock: lock.clone(), wish, told, answered: false }
+    }
+
+    /// The lease of a key that is held here.
+    pub(crate) fn lease(&self, lock: &LockId) -> Option<Arc<LeaseCell>> {
+        let cell = self.book().get(lock).cloned()?;
+        let lease = cell.state().lease.clone();
+        lease
+    }
+
+    /// All leases, in the order of their keys.
+    pub(crate) fn leases(&self) -> Vec<Arc<LeaseCell>> {
+        let cells: Vec<_> = self.book().values().cloned().collect();
+        cells.iter().filter_map(|cell| cell.state().lease.clone()).collect()
+    }
+
+    /// Until a lock has been given back, or is gone.
+    pub(crate) fn parted(&self, lock: &LockId, wish: Wish) -> Option<oneshot::Receiver<()>> {
+        let cell = self.book().get(lock).cloned()?;
+        let mut state = cell.state();
+        let (tell, told) = oneshot::channel();
+        let pending =
+            state.lease.as_ref().is_some_and(|lease| lease.wish == wish) || state.machine.is_returning(wish);
+        pending.then(|| {
+            state.awaiting.push((wish, tell));
+            told
+        })
+    }
+
+    /// How many wait here, over all keys.
+    pub(crate) fn waiting(&self) -> usize {
+        let cells: Vec<_> = self.book().values().cloned().collect();
+        cells.iter().map(|cell| cell.state().machine.waiting()).sum()
+    }
+
+    // ----- what happens
+
+    /// Nothing runs under this wish any more.
+    pub(crate) fn ended(&self, engine: &Arc<Engine>, lock: &LockId, wish: Wish, parting: Parting) {
+        self.step(engine, lock, false, |state, around| {
+            state.lease.take_if(|lease| lease.wish == wish);
+            state.machine.ended(around, wish, parting);
+        });
+    }
+
+    /// A session of this instance is over.
+    pub(crate) fn session_over(&self, engine: &Arc<Engine>, session: SessionId) {
+        for lock in self.all() {
+            self.with(engine, &lock, |machine, around| machine.session_over(around.now, session));
+        }
+    }
+
+    pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId, change: Option<LockChange>) {
+        self.with(engine, lock, |machine, around| machine.hint(around, change));
+    }
+
+    pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
+        self.with(engine, lock, |machine, _| machine.queue_hint());
+    }
+
+    pub(crate) fn resync(&self, engine: &Arc<Engine>) {
+        for lock in self.all() {
+            self.with(engine, &lock, |machine, around| machine.resync(around.now));
+        }
+    }
+
+    pub(crate) fn died(&self, engine: &Arc<Engine>, lock: &LockId, session: SessionId) {
+        self.with(engine, lock, |machine, around| machine.died(around.now, session));
+    }
+
+    /// The audit found a lock that this session holds.
+    pub(crate) fn found(
+        &self,
+        engine: &Arc<Engine>,
+        asked: Moment,
+        session: SessionId,
+        held: &crate::store::Held,
+    ) {
+        let (wish, term) = (held.wish, held.term);
+        self.step(engine, &held.lock, true, |state, around| {
+            state.machine.found(asked, around.now, session, wish, term);
+        });
+    }
+
+    /// The audit did not find a lock that runs here.
+    pub(crate) fn missed(&self, engine: &Arc<Engine>, asked: Moment, lease: &LeaseCell) {
+        self.with(engine, &lease.lock, |machine, _| machine.missed(asked, lease.term));
+    }
+
+    fn with(&self, engine: &Arc<Engine>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Around<'_>)) {
+        self.step(engine, lock, false, |state, around| event(&mut state.machine, around));
+    }
+
+    /// Lets something happen to a key; sees to it that what follows is done.
+    fn step<T>(
+        &self,
+        engine: &Arc<Engine>,
+        lock: &LockId,
+        make: bool,
+        event: impl FnOnce(&mut KeyState, Around<'_>) -> T,
+    ) -> Option<T> {
+        let (made, after) = {
+            let mut book = self.book();
+            let cell = match book.get(lock) {
+                Some(cell) => cell.clone(),
+                None if make => {
+                    let cell = Arc::new(KeyCell::new(engine, lock));
+                    book.insert(lock.clone(), cell.clone());
+                    cell
+                }
+                None => return None,
+            };
+            let mut state = cell.state();
+            drop(book);
+            let (made, after) = happen(engine, &cell, &mut state, event);
+            if state.running {
+                cell.wake.notify_one();
+            } else {
+                state.running = true;
+                engine.runtime.spawn(run(engine.clone(), cell.clone()));
+            }
+            (made, after)
+        };
+        after.perform();
+        Some(made)
+    }
+
+    /// What the machine wants next. A key with nothing to do loses its task, and if it has nothing
+    /// left at all, its place in the book.
+    fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> Next {
+        let mut book = self.book();
+        let mut state = cell.state();
+        let next = engine.around(|around| state.machine.next(around));
+        if next == Next::Idle {
+            state.running = false;
+            if state.machine.is_done() && state.lease.is_none() {
+                book.remove(&cell.lock);
+            }
+        }
+        next
+    }
+}
+
+impl KeyCell {
+    fn new(engine: &Arc<Engine>, lock: &LockId) -> Self {
+        let machine = KeyMachine::new(
+            engine.poll(),
+            engine.store.capabilities().hints,
+            engine.flaws,
+            engine.clock.now(),
+        );
+        let state =
+            KeyState { machine, running: false, standers: Vec::new(), lease: None, awaiting: Vec::new() };
+        Self { lock: lock.clone(), state: Mutex::new(state), wake: Notify::new() }
+    }
+}
+
+fn happen<T>(
+    engine: &Arc<Engine>,
+    cell: &Arc<KeyCell>,
+    state: &mut KeyState,
+    event: impl FnOnce(&mut KeyState, Around<'_>) -> T,
+) -> (T, After) {
+    let made = engine.around(|around| event(state, around));
+    let mut after = After::default();
+    for out in state.machine.take_out() {
+        match out {
+            Out::Verdict(wish, verdict) => {
+                let Some(place) = state.standers.iter().position(|stander| stander.wish == wish) else {
+                    continue;
+                };
+                let stander = state.standers.swap_remove(place);
+                let told = match verdict {
+                    Verdict::Granted { term, since } => {
+                        let lease = LeaseCell::new(
+                            engine.clone(),
+                            stander.session,
+                            cell.lock.clone(),
+                            wish,
+                            term,
+                            since,
+                        );
+                        state.lease = Some(lease.clone());
+                        engine.lease_granted(&lease);
+                        Told::Granted(Hold::new(lease, stander.life, stander.at_least))
+                    }
+                    other => Told::Other(other),
+                };
+                after.tells.push((stander.tell, told));
+            }
+            Out::TookOver(session) => {
+                if let Some(silent) = engine.watcher.silent_for(session, engine.clock.now()) {
+                    tracing::info!(lock = %cell.lock, from = %session, ?silent, "took over from a dead session");
+                    metrics::taken_over(engine, silent);
+                }
+            }
+            Out::Refused(refusal) => {
+                tracing::error!(lock = %cell.lock, %refusal, "the lock cannot be released, its record has to be looked at");
+            }
+            Out::Watch(session, named) => engine.watcher.watch(engine, session, named, &cell.lock),
+            Out::Lost(wish, loss) => {
+                if let Some(lease) = state.lease.as_ref().filter(|lease| lease.wish == wish) {
+                    lease.cut(loss);
+                }
+            }
+            Out::Parted(wish) => {
+                let (told, rest) =
+                    std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == wish);
+                state.awaiting = rest;
+                after.parted.extend(Vec::from_iter::<Vec<(Wish, _)>>(told).into_iter().map(|(_, tell)| tell));
+            }
+        }
+    }
+    (made, after)
+}
+
+/// Does what the machine of one key says, until there is nothing to do.
+async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
+    loop {
+        match engine.keys.next(&engine, &cell) {
+            Next::Idle => return,
+            Next::At(at) => {
+                let wait = at.since(engine.clock.now());
+                tokio::select! {
+                    biased;
+                    () = cell.wake.notified() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+            Next::Do(op) => {
+                let sent = engine.clock.now();
+                let answer = perform(&engine, &cell.lock, &op).await;
+                let ((), after) = {
+                    let mut state = cell.state();
+                    happen(&engine, &cell, &mut state, |state, around| {
+                        state.machine.answered(around, sent, op, answer);
+                    })
+                };
+                after.perform();
+            }
+        }
+    }
+}
+
+async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
+    let (store, limit) = (&engine.store, engine.limit());
+    let answer = match op.clone() {
+        Op::Look => {
+            let seen = store.locks(vec![lock.clone()], limit).await;
+            seen.map(|mut seen| seen.pop().map_or(Answer::Done, Answer::Seen)).map_err(Arc::new)
+        }
+        Op::Take { by, dead } => {
+            engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(Answer::Took)
+        }
+        Op::Confirm { session, wish } => {
+            let by: Candidate = engine.candidate_of(session, wish, &Wants::default());
+            engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(Answer::Took)
+        }
+        Op::Release { session, term, note, then } => {
+            let release = Release { lock: lock.clone(), session, term, note, then };
+            engine.release(release).await.map(Answer::Released)
+        }
+        Op::ReadLine => match store.waiters(lock.clone(), LINE_READ, limit).await {
+            Ok(line) => {
+                // Those who may be chosen are known by then, unless the store does not answer.
+                let sessions = line.iter().take(3).map(|waiter| waiter.by.session);
+                engine.watcher.meet(engine, sessions.collect()).await;
+                Ok(Answer::Line(line))
+            }
+            Err(error) => Err(Arc::new(error)),
+        },
+        Op::Register(wishes) => {
+            let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
+            store.wait(waits, limit).await.map(|()| Answer::Done).map_err(Arc::new)
+        }
+        Op::Leave(left) => {
+            let places = left.into_iter().map(|(session, wish)| (lock.clone(), session, wish)).collect();
+            store.stop_waiting(places, limit).await.map(|()| Answer::Done).map_err(Arc::new)
+        }
+        Op::Inquire { session, named } => {
+            engine.watcher.inquire(engine, session, named).await.map(Answer::Known)
+        }
+    };
+    answer.unwrap_or_else(Answer::Failed)
+}
+
+/// Why a lease was cancelled by its owner.
+pub(crate) const GIVEN_UP: Loss = Loss::Resigned;

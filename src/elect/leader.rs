@@ -1,0 +1,170 @@
+//! Who holds a key, seen from outside.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use tokio::sync::{Notify, watch};
+
+use super::{Engine, Event};
+use crate::{
+    core::{backoff::fraction, watch::Standing},
+    model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
+    store::LockSeen,
+};
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldBy {
+    /// Which lock.
+    pub lock: LockId,
+    /// The instance's name.
+    pub holder: Holder,
+    /// The part of the program.
+    pub who: Option<Who>,
+    /// What it holds the lock for.
+    pub why: Option<Why>,
+    /// What it wants others to read.
+    pub value: Option<Value>,
+    /// Its fencing number.
+    pub term: Term,
+    /// Since when, by the store's clock.
+    pub since: StoreTime,
+    /// The session that holds it.
+    pub session: SessionId,
+    /// The holder has not been seen to beat when it should have: it may have died. It is watched, and
+    /// declared dead when its whole ttl has passed.
+    pub stale: bool,
+}
+
+impl HeldBy {
+    /// Nothing if nobody holds it.
+    pub(crate) fn of(record: LockRecord, standing: Option<Standing>) -> Option<Self> {
+        let held = record.holding?;
+        Some(Self {
+            lock: record.id,
+            holder: held.by.holder,
+            who: held.by.who,
+            why: held.by.why,
+            value: held.by.value,
+            term: record.term,
+            since: held.acquired_at,
+            session: held.by.session,
+            stale: matches!(standing, Some(Standing::Overdue | Standing::Dead)),
+        })
+    }
+}
+
+/// Follows who holds a key, without standing for it.
+///
+/// Clones follow the same key, at the cost of one.
+#[derive(Clone, Debug)]
+pub struct LeaderWatch {
+    leader: watch::Receiver<Option<HeldBy>>,
+    // The follower ends when nobody watches any more.
+    _watched: Arc<Watched>,
+}
+
+impl LeaderWatch {
+    /// Who holds the key, as it was last seen.
+    #[must_use]
+    pub fn current(&self) -> Option<HeldBy> {
+        self.leader.borrow().clone()
+    }
+
+    /// Until there is another holder, or none, or the same one has a new term; answers with it. The
+    /// first call answers as soon as the key was looked at.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn changed(&mut self) -> Option<HeldBy> {
+        // The follower lives as long as this.
+        let _ = self.leader.changed().await;
+        self.leader.borrow_and_update().clone()
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    leader: watch::Sender<Option<HeldBy>>,
+    hint: Notify,
+}
+
+/// The keys that are watched.
+#[derive(Debug, Default)]
+pub(crate) struct Leaders {
+    book: Mutex<BTreeMap<LockId, Weak<Watched>>>,
+}
+
+impl Leaders {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<Watched>>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn watch(&self, engine: &Arc<Engine>, lock: &LockId) -> LeaderWatch {
+        let mut book = self.book();
+        book.retain(|_, watched| watched.strong_count() > 0);
+        let watched = book.get(lock).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let watched = Arc::new(Watched { leader: watch::Sender::new(None), hint: Notify::new() });
+            book.insert(lock.clone(), Arc::downgrade(&watched));
+            engine.runtime.spawn(follow(Arc::downgrade(engine), lock.clone(), Arc::downgrade(&watched)));
+            watched
+        });
+        LeaderWatch { leader: watched.leader.subscribe(), _watched: watched }
+    }
+
+    pub(crate) fn hint(&self, lock: &LockId) {
+        if let Some(watched) = self.book().get(lock).and_then(Weak::upgrade) {
+            watched.hint.notify_one();
+        }
+    }
+
+    pub(crate) fn resync(&self) {
+        for watched in self.book().values().filter_map(Weak::upgrade) {
+            watched.hint.notify_one();
+        }
+    }
+}
+
+async fn follow(engine: Weak<Engine>, lock: LockId, watched: Weak<Watched>) {
+    let mut first = true;
+    loop {
+        let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
+        match engine.store.locks(vec![lock.clone()], engine.limit()).await {
+            Ok(seen) => {
+                let record = seen.into_iter().next().and_then(LockSeen::found);
+                let session =
+                    record.as_ref().and_then(|record| record.holding.as_ref()).map(|held| held.by.session);
+                let standing = session.and_then(|session| engine.watcher.known(session));
+                let leader = record.and_then(|record| HeldBy::of(record, standing));
+                tell(&engine, &lock, &watched, leader, first);
+                first = false;
+            }
+            Err(error) => tracing::debug!(%lock, %error, "could not look who holds it"),
+        }
+        let wait = engine.poll() - fraction(engine.poll() / 5, engine.entropy.roll());
+        let closing = engine.closing.clone();
+        drop(engine);
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = watched.hint.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+fn tell(engine: &Engine, lock: &LockId, watched: &Watched, leader: Option<HeldBy>, first: bool) {
+    let mut news = false;
+    watched.leader.send_if_modified(|known| {
+        news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);
+        let changed = *known != leader;
+        known.clone_from(&leader);
+        (changed && news) || first
+    });
+    if news {
+        engine.events.tell(Event::NewLeader { lock: lock.clone(), leader });
+    }
+}

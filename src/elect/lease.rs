@@ -1,0 +1,468 @@
+//! What a job gets with its lock.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, Error, JobEnd, Loss, job, session::Session};
+use crate::{
+    clock::Moment,
+    core::{flaw::Flaw, key::Parting},
+    model::{Key, LockId, StoreTime, Term, Value, Wish},
+    store::{LockSeen, SetAnswer, SetValue},
+};
+
+/// A lock in the hands of this process, for as long as something runs under it.
+pub(crate) struct LeaseCell {
+    engine: Arc<Engine>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) lock: LockId,
+    pub(crate) wish: Wish,
+    pub(crate) term: Term,
+    pub(crate) since: StoreTime,
+    granted: Moment,
+    token: CancellationToken,
+    /// Something was said that concerns those who run.
+    changed: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Why it is lost, once it is.
+    loss: Option<Loss>,
+    /// When what still runs is dropped.
+    drop_at: Option<Moment>,
+    /// How many futures and calls run under it.
+    workers: u32,
+    /// Its owner is done with it; it goes back when the last worker has left.
+    closing: Option<Parting>,
+    /// The key has been given back.
+    parted: bool,
+    /// The number of the last change of the value.
+    value_set: u64,
+}
+
+impl fmt::Debug for LeaseCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("lock", &self.lock)
+            .field("term", &self.term)
+            .field("loss", &self.state().loss)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LeaseCell {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        session: Arc<Session>,
+        lock: LockId,
+        wish: Wish,
+        term: Term,
+        since: StoreTime,
+    ) -> Arc<Self> {
+        let granted = engine.clock.now();
+        let cell = Arc::new(Self {
+            engine,
+            session,
+            lock,
+            wish,
+            term,
+            since,
+            granted,
+            token: CancellationToken::new(),
+            changed: Notify::new(),
+            state: Mutex::default(),
+        });
+        cell.session.enter(&cell);
+        cell
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn now(&self) -> Moment {
+        self.engine.clock.now()
+    }
+
+    /// Tells those who run to stop within the grace. The first reason stands.
+    pub(crate) fn cancel(&self, loss: Loss) {
+        let drop_at = self.now() + self.session.times.stop_grace;
+        self.tell(loss, drop_at);
+        if self.session.flaws.has(Flaw::ReleaseBeforeDrain)
+            && !std::mem::replace(&mut self.state().parted, true)
+        {
+            self.part(Parting::default());
+        }
+    }
+
+    /// Nothing is polled under it any more: somebody else may hold the lock.
+    pub(crate) fn cut(&self, loss: Loss) {
+        self.tell(loss, Moment::after_start(Duration::ZERO));
+    }
+
+    fn tell(&self, loss: Loss, drop_at: Moment) {
+        {
+            let mut state = self.state();
+            if state.parted {
+                return;
+            }
+            if state.loss.is_none() {
+                self.engine.lease_lost(self, &loss);
+                state.loss = Some(loss);
+            }
+            state.drop_at = Some(state.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+        }
+        self.token.cancel();
+        self.changed.notify_waiters();
+    }
+
+    /// Why nothing more may be polled under it, if so (R9).
+    pub(crate) fn must_stop(&self, now: Moment) -> Option<Loss> {
+        if let Some(loss) = self.session.loss(now) {
+            return Some(self.state().loss.clone().unwrap_or(loss));
+        }
+        let state = self.state();
+        state.loss.clone().filter(|_| state.drop_at.is_some_and(|at| now >= at))
+    }
+
+    /// Until nothing more may be polled under it.
+    pub(crate) async fn stopped(&self) {
+        let mut changed = std::pin::pin!(self.changed.notified());
+        loop {
+            changed.as_mut().enable();
+            let now = self.now();
+            if self.must_stop(now).is_some() {
+                return;
+            }
+            // The keeper tells when the session is over; only a grace has an end of its own.
+            let drop_at = self.state().drop_at;
+            match drop_at {
+                Some(at) => {
+                    let at = at.min(self.session.end());
+                    tokio::select! {
+                        biased;
+                        () = changed.as_mut() => changed.set(self.changed.notified()),
+                        () = tokio::time::sleep(at.since(now)) => {}
+                    }
+                }
+                None => {
+                    changed.as_mut().await;
+                    changed.set(self.changed.notified());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        let parted = self.state().parted;
+        !parted && self.must_stop(now).is_none()
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        if !self.is_valid(now) {
+            return Duration::ZERO;
+        }
+        let end = self.session.end();
+        self.state().drop_at.map_or(end, |at| at.min(end)).since(now)
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        let told = self.state().loss.clone();
+        told.or_else(|| self.session.loss(self.now()))
+    }
+
+    pub(crate) fn held_for(&self) -> Duration {
+        self.now().since(self.granted)
+    }
+
+    // ----- those who run under it
+
+    /// Somebody begins to run under it; unless its owner is done with it.
+    fn enter(self: &Arc<Self>) -> Option<Worker> {
+        let mut state = self.state();
+        if state.closing.is_some() {
+            return None;
+        }
+        state.workers += 1;
+        Some(Worker(self.clone()))
+    }
+
+    /// Its owner is done with it. It goes back once nothing runs under it.
+    fn close(&self, parting: Parting) {
+        let go = {
+            let mut state = self.state();
+            if state.closing.is_none() {
+                state.closing = Some(parting);
+            }
+            if state.workers > 0 {
+                let grace = self.now() + self.session.times.stop_grace;
+                state.loss.get_or_insert(Loss::Resigned);
+                state.drop_at.get_or_insert(grace);
+            }
+            state.may_go()
+        };
+        self.token.cancel();
+        self.changed.notify_waiters();
+        if let Some(parting) = go {
+            self.part(parting);
+        }
+    }
+
+    fn part(&self, parting: Parting) {
+        let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
+        self.engine.lease_parted(self, lost);
+        self.session.left(self.wish);
+        self.engine.keys.ended(&self.engine, &self.lock, self.wish, parting);
+    }
+}
+
+impl State {
+    /// The parting, once: when the owner is done and nobody runs.
+    fn may_go(&mut self) -> Option<Parting> {
+        let go = self.workers == 0 && self.closing.is_some() && !self.parted;
+        self.parted |= go;
+        if go { self.closing.clone() } else { None }
+    }
+}
+
+/// Somebody who runs under a lease. The lock is not released while there is one.
+#[derive(Debug)]
+pub(crate) struct Worker(Arc<LeaseCell>);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let go = {
+            let mut state = self.0.state();
+            state.workers -= 1;
+            state.may_go()
+        };
+        self.0.changed.notify_waiters();
+        if let Some(parting) = go {
+            self.0.part(parting);
+        }
+    }
+}
+
+/// The one that owns a granted lock. Dropping it gives the lock back, when nothing runs under it any
+/// more; from any thread, also outside a runtime.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    cell: Arc<LeaseCell>,
+    /// Keeps the engine alive.
+    life: Option<Arc<super::Life>>,
+    /// The least time the key stays closed to others, counted from the grant.
+    at_least: Duration,
+    /// To whom, and what to say.
+    parting: Parting,
+}
+
+impl Hold {
+    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<super::Life>>, at_least: Duration) -> Self {
+        Self { cell, life, at_least, parting: Parting::default() }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
+        &self.cell
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { cell: self.cell.clone() }
+    }
+
+    /// Somebody begins to run under it.
+    pub(crate) fn work(&self) -> Worker {
+        self.cell.enter().expect("the owner has not let go")
+    }
+
+    pub(crate) fn part_with(&mut self, parting: Parting) {
+        self.parting = parting;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut parting = std::mem::take(&mut self.parting);
+        let rest = self.at_least.saturating_sub(self.cell.held_for());
+        // The store keeps whole milliseconds.
+        let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
+        parting.closed_for = parting.closed_for.max(rest);
+        self.cell.close(parting);
+        // Last: the engine may close with it.
+        self.life = None;
+    }
+}
+
+/// The right to do one thing, for a time.
+///
+/// A lease is given to a job with its lock. It is valid until the lock is released or lost, by this
+/// machine's clock; [`is_valid`](Self::is_valid) and [`remaining`](Self::remaining) compute it at each
+/// call. When it is about to end, its [token](Self::token) is cancelled: the job should then return
+/// within `stop_grace`. A job that does not is dropped at its next `.await`, and no poll of it begins
+/// after the lease has ended.
+///
+/// What the job writes elsewhere should carry the [term](Self::term): a write that is under way when
+/// the lease ends may arrive late.
+///
+/// Clones are the same lease.
+#[derive(Clone)]
+pub struct Lease {
+    cell: Arc<LeaseCell>,
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.cell, f)
+    }
+}
+
+impl Lease {
+    pub(crate) const fn of(cell: Arc<LeaseCell>) -> Self {
+        Self { cell }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.cell.lock.key
+    }
+
+    /// The lock as the store names it: namespace, kind and key.
+    #[must_use]
+    pub fn lock(&self) -> &LockId {
+        &self.cell.lock
+    }
+
+    /// The fencing number: larger than that of every earlier holder.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.cell.term
+    }
+
+    /// Since when, by the store's clock.
+    #[must_use]
+    pub fn acquired_at(&self) -> StoreTime {
+        self.cell.since
+    }
+
+    /// Whether the lock is still held, as far as this machine can tell without asking: nobody else
+    /// holds it at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.cell.is_valid(self.cell.now())
+    }
+
+    /// How long it is valid if no beat is answered any more, and if it was cancelled, how much of the
+    /// grace is left. Zero if it is not valid.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.cell.remaining(self.cell.now())
+    }
+
+    /// Fires when the job is to stop.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.cell.token.clone()
+    }
+
+    /// Whether the job is to stop.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cell.token.is_cancelled()
+    }
+
+    /// Until the job is to stop.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn cancelled(&self) {
+        self.cell.token.cancelled().await;
+    }
+
+    /// Why it ended or is to end; nothing while all is well.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.cell.loss()
+    }
+
+    /// Asks the store whether this lease still holds the lock. One read of the lock and one of the
+    /// session, both of what a majority has.
+    ///
+    /// Needed seldom: for an effect outside every fence, where a moment more of certainty is worth two
+    /// reads.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn check(&self) -> Result<bool, Error> {
+        let cell = &self.cell;
+        let engine = &cell.engine;
+        let limit = engine.limit();
+        let locks = engine.store.locks(vec![cell.lock.clone()], limit);
+        let sessions = engine.store.observe(vec![cell.session.id], limit);
+        let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
+        let ours = matches!(&locks[..], [LockSeen::Found(record)]
+            if record.term == cell.term && record.is_granted_to(cell.session.id, cell.wish));
+        let alive = matches!(&sessions[..], [crate::store::Sighting::Alive(_)]);
+        Ok(ours && alive && self.is_valid())
+    }
+
+    /// Changes the value others read with the lock; nothing to clear it.
+    ///
+    /// # Errors
+    /// The lock is not held any more ([`Error::is_lost`]), the record cannot be written, or the store
+    /// did not answer; then the value may have been set.
+    pub async fn set_value(&self, value: Option<Value>) -> Result<(), Error> {
+        let cell = &self.cell;
+        let number = {
+            let mut state = cell.state();
+            state.value_set += 1;
+            state.value_set
+        };
+        if !self.is_valid() {
+            return Err(Error::lost(self.loss()));
+        }
+        let set =
+            SetValue { lock: cell.lock.clone(), session: cell.session.id, term: cell.term, number, value };
+        match cell.engine.store.set_value(set, cell.engine.limit()).await.map_err(Error::store)? {
+            SetAnswer::Set => Ok(()),
+            SetAnswer::NotHeld => Err(Error::lost(self.loss())),
+            SetAnswer::Refused(refusal) => Err(Error::Refused { lock: cell.lock.clone(), refusal }),
+        }
+    }
+
+    /// Runs a task that ends with this lease: cancelled with it, dropped when its time is over, and
+    /// waited for before the lock is released.
+    ///
+    /// If the lease's job has returned already, the task is not started and ends as cancelled.
+    pub fn spawn<T, E, F>(&self, task: F) -> JoinHandle<JobEnd<T, E>>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let worker = self.cell.enter();
+        let cell = self.cell.clone();
+        self.cell.engine.runtime.spawn(async move {
+            match worker {
+                Some(worker) => {
+                    let end = job::drive(&cell, task).await;
+                    drop(worker);
+                    end
+                }
+                None => JobEnd::Cancelled(cell.loss().unwrap_or(Loss::Resigned)),
+            }
+        })
+    }
+}

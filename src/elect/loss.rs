@@ -1,0 +1,79 @@
+//! Why a lease is lost.
+
+use std::{fmt, time::Duration};
+
+use crate::model::{Holder, Why};
+
+/// Why a lease ended, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// No beat was answered in time: the store is out of reach, or this process was not running.
+    Expired {
+        /// How long ago the last answered beat was sent, when the job was told.
+        unreachable_for: Duration,
+    },
+    /// Somebody asked for the lock, or took it away by force.
+    Revoked {
+        /// Who.
+        by: Holder,
+        /// Why.
+        why: Why,
+    },
+    /// The session was declared dead: nobody had seen it beat for its whole ttl, or an operator said so.
+    Buried {
+        /// By whom.
+        by: Holder,
+        /// Why.
+        why: Why,
+    },
+    /// The record of the lock or of the session is gone, or is not what it was.
+    Vanished {
+        /// What was found instead.
+        found: String,
+    },
+    /// The program gave the lock up: by unlocking, resigning, or stopping a campaign.
+    Resigned,
+    /// The engine closes.
+    Closed,
+    /// The program did not answer its liveness probe.
+    Probe,
+}
+
+impl Loss {
+    /// One word for it, as logs and metrics name it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Expired { .. } => "expired",
+            Self::Revoked { .. } => "revoked",
+            Self::Buried { .. } => "buried",
+            Self::Vanished { .. } => "vanished",
+            Self::Resigned => "resigned",
+            Self::Closed => "closed",
+            Self::Probe => "probe",
+        }
+    }
+
+    /// Whether the program itself wanted it.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        matches!(self, Self::Resigned | Self::Closed)
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { unreachable_for } => {
+                write!(f, "expired: no beat was answered for {unreachable_for:.1?}")
+            }
+            Self::Revoked { by, why } => write!(f, "revoked by {by}: {why}"),
+            Self::Buried { by, why } => write!(f, "session declared dead by {by}: {why}"),
+            Self::Vanished { found } => write!(f, "vanished: {found}"),
+            Self::Resigned => f.write_str("resigned"),
+            Self::Closed => f.write_str("the engine closes"),
+            Self::Probe => f.write_str("the program did not answer its liveness probe"),
+        }
+    }
+}

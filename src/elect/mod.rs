@@ -1,0 +1,380 @@
+//! The engine: sessions, locks, campaigns, guards, and jobs under a lease.
+//!
+//! ```text
+//!  Elect ── keys ───── one machine a key (core/key), a task for each with something to do
+//!    │       ├─ lease, job    what a job gets, and the future that is polled only while it is valid
+//!    │       ├─ batch         takes and releases that come together leave together
+//!    │       └─ watcher       sessions of others, and their deaths (core/watch)
+//!    ├── keeper ───── beats and the session's end (core/session), on a thread of its own
+//!    └── upkeep ───── hints, the audit, the purge
+//! ```
+
+mod ask;
+mod batch;
+mod campaign;
+mod engine;
+mod entropy;
+mod error;
+mod events;
+mod guard;
+mod health;
+mod job;
+mod keeper;
+mod keys;
+mod leader;
+mod lease;
+mod loss;
+mod metrics;
+mod session;
+mod start;
+mod upkeep;
+mod watcher;
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+pub use ask::{Acquired, Ask, Busy, Locked};
+pub use campaign::{Campaign, Campaigning, Resigned};
+pub use error::Error;
+pub use events::{Event, EventStream};
+pub use guard::{Guard, Guards};
+pub use health::{Health, Status};
+pub use job::{JobEnd, JobHandle};
+pub use leader::{HeldBy, LeaderWatch};
+pub use lease::Lease;
+pub use loss::Loss;
+pub use start::{Builder, StartError};
+
+pub(crate) use engine::{Engine, Trouble};
+
+use crate::{
+    config::ElectConfig,
+    core::{key::Patience, session::LONGEST_ATTEMPT},
+    model::{Key, Kind, LockId, LockRecord},
+    store::{Page, Refusal, Store},
+};
+use keys::{Told, Wants};
+use lease::Hold;
+
+/// How many records a page of a listing has.
+const PAGE: usize = 1000;
+
+/// One instance: it holds locks under one session, and runs jobs under them.
+///
+/// Cheap to clone: clones are the same instance. It ends when it is [closed](Self::close), or when the
+/// last of its handles, guards, campaigns and jobs is gone.
+#[derive(Clone, Debug)]
+pub struct Elect {
+    life: Arc<Life>,
+}
+
+/// As long as there is one of these, the engine runs.
+#[derive(Debug)]
+pub(crate) struct Life {
+    engine: Arc<Engine>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.engine.retire();
+        self.engine.closing.cancel();
+        self.engine.close_session(None);
+        self.engine.events.end();
+    }
+}
+
+/// What came of [`unlock`](Elect::unlock).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unlocked {
+    /// The job has stopped and the lock is given back.
+    Released,
+    /// This engine does not hold the key.
+    NotHeld,
+    /// The job has been told, and has not stopped yet, or the store has not confirmed. The lock is
+    /// released as soon as it can be.
+    Pending,
+}
+
+/// What came of [`close`](Elect::close).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
+    /// declared dead by others, so that nobody takes these over too early.
+    pub overran: Vec<LockId>,
+}
+
+/// A page of locks as the store lists them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockedKeys {
+    /// Those that are held, in the order of their keys.
+    pub held: Vec<HeldBy>,
+    /// Records that cannot be read: what they call themselves, and why.
+    pub refused: Vec<(String, Refusal)>,
+}
+
+impl Elect {
+    /// Starts an instance, and waits until it has a session.
+    ///
+    /// It needs a tokio runtime, on which jobs and callbacks run. Its beats are on a thread of their own,
+    /// with a connection of their own where the store has such, so that they do not starve with the
+    /// program.
+    ///
+    /// # Errors
+    /// The configuration breaks a rule, or the store does not answer within `refresh_duration`.
+    pub async fn start(store: impl Into<Arc<dyn Store>>, config: ElectConfig) -> Result<Self, StartError> {
+        Self::builder(store, config).start().await
+    }
+
+    /// An instance that is not as it is by default.
+    pub fn builder(store: impl Into<Arc<dyn Store>>, config: ElectConfig) -> Builder {
+        Builder::new(store.into(), config)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.life.engine
+    }
+
+    pub(crate) fn life(&self) -> Arc<Life> {
+        self.life.clone()
+    }
+
+    /// The configuration it runs by.
+    #[must_use]
+    pub fn config(&self) -> &ElectConfig {
+        &self.engine().config
+    }
+
+    /// Asks for a key: [`Ask`] says how it is wanted, and what for.
+    pub fn key(&self, key: impl AsRef<str>) -> Ask {
+        Ask::new(self.clone(), key)
+    }
+
+    /// Runs a job under the lock of a key, if the key is to be had now. See [`Ask::lock`].
+    ///
+    /// # Errors
+    /// A limit is broken, the record cannot be used, the store does not answer, or the engine is closed.
+    pub async fn lock<T, E, F>(
+        &self,
+        key: impl AsRef<str>,
+        job: impl FnOnce(Lease) -> F + Send + 'static,
+    ) -> Result<Locked<T, E>, Error>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        self.key(key).lock(job).await
+    }
+
+    /// Waits for the lock of a key, runs the job within this call, and releases the lock. See
+    /// [`Ask::with_lock`].
+    ///
+    /// # Errors
+    /// A limit is broken, or the engine is closed.
+    pub async fn with_lock<T, E, F>(
+        &self,
+        key: impl AsRef<str>,
+        job: impl FnOnce(Lease) -> F,
+    ) -> Result<JobEnd<T, E>, Error>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        self.key(key).with_lock(job).await
+    }
+
+    /// Waits for the lock of a key. See [`Ask::acquire`].
+    ///
+    /// # Errors
+    /// A limit is broken, or the engine is closed.
+    pub async fn acquire(&self, key: impl AsRef<str>) -> Result<Guard, Error> {
+        self.key(key).acquire().await
+    }
+
+    /// Waits for the locks of several keys: all of them, or after so much time none. They are taken in
+    /// sorted order, so that two who want the same ones do not wait for each other for ever.
+    ///
+    /// # Errors
+    /// A limit is broken, or the engine is closed.
+    pub async fn acquire_all<K: AsRef<str>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        within: Duration,
+    ) -> Result<Option<Guards>, Error> {
+        let keys: Result<Vec<Key>, _> = keys.into_iter().map(Key::new).collect();
+        let mut keys = keys?;
+        keys.sort();
+        keys.dedup();
+        let all = async {
+            let mut guards = Vec::with_capacity(keys.len());
+            for key in &keys {
+                guards.push(self.acquire(key).await?);
+            }
+            Ok(Guards::new(guards))
+        };
+        // Those that were acquired by then are dropped, and so released.
+        match tokio::time::timeout(within, all).await {
+            Ok(guards) => guards.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Stands for a key until stopped. See [`Campaigning`].
+    pub fn campaign(&self, key: impl AsRef<str>) -> Campaigning {
+        self.key(key).campaign()
+    }
+
+    /// Follows who holds a key, without standing for it.
+    ///
+    /// # Errors
+    /// The key breaks a limit.
+    pub fn watch(&self, key: impl AsRef<str>) -> Result<LeaderWatch, Error> {
+        Ok(self.engine().leaders.watch(self.engine(), &self.lock_id(key)?))
+    }
+
+    fn lock_id(&self, key: impl AsRef<str>) -> Result<LockId, Error> {
+        let namespace = self.config().namespace().clone();
+        Ok(LockId { namespace, kind: Kind::Lock, key: Key::new(key)? })
+    }
+
+    /// Tells whatever runs here under a key to stop, and waits until its lock is given back. Bounded by the
+    /// grace and two attempts at the store.
+    ///
+    /// # Errors
+    /// The key breaks a limit.
+    pub async fn unlock(&self, key: impl AsRef<str>) -> Result<Unlocked, Error> {
+        let lock = self.lock_id(key)?;
+        let Some(lease) = self.engine().keys.lease(&lock) else { return Ok(Unlocked::NotHeld) };
+        let parted = self.engine().keys.parted(&lock, lease.wish);
+        lease.cancel(keys::GIVEN_UP);
+        let Some(parted) = parted else { return Ok(Unlocked::Released) };
+        let patience = self.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
+        match tokio::time::timeout(patience, parted).await {
+            Ok(_) => Ok(Unlocked::Released),
+            Err(_) => Ok(Unlocked::Pending),
+        }
+    }
+
+    /// Tells everything that runs here to stop, and waits until all locks are given back; answers with
+    /// those that were not in time. Campaigns stand again after a rest.
+    pub async fn release_all(&self) -> Vec<LockId> {
+        self.give_up_all(&keys::GIVEN_UP).await
+    }
+
+    async fn give_up_all(&self, loss: &Loss) -> Vec<LockId> {
+        let engine = self.engine();
+        let leases = engine.keys.leases();
+        let parted: Vec<_> = leases
+            .iter()
+            .filter_map(|lease| Some((lease.lock.clone(), engine.keys.parted(&lease.lock, lease.wish)?)))
+            .collect();
+        for lease in leases {
+            lease.cancel(loss.clone());
+        }
+        let patience = tokio::time::sleep(engine.times.stop_grace + LONGEST_ATTEMPT * 2);
+        let mut patience = std::pin::pin!(patience);
+        let mut late = Vec::new();
+        for (lock, mut parted) in parted {
+            tokio::select! {
+                biased;
+                _ = &mut parted => {}
+                () = &mut patience, if !patience.is_elapsed() => late.push(lock),
+                else => late.push(lock),
+            }
+        }
+        late
+    }
+
+    /// The keys this engine holds, with their leases.
+    #[must_use]
+    pub fn holding_keys(&self) -> BTreeMap<Key, Lease> {
+        let leases = self.engine().keys.leases().into_iter().map(Lease::of);
+        leases
+            .filter(|lease| lease.lock().kind == Kind::Lock)
+            .map(|lease| (lease.key().clone(), lease))
+            .collect()
+    }
+
+    /// The keys of the namespace that are held, by whomever, as the store lists them: with holder, term,
+    /// since when, and whether the holder is stale.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn locked_keys(&self) -> Result<LockedKeys, Error> {
+        let engine = self.engine();
+        let namespace = engine.config.namespace();
+        let mut all = LockedKeys::default();
+        let mut after = None;
+        loop {
+            let page: Page<LockRecord> = engine
+                .store
+                .list_locks(namespace.clone(), Some(Kind::Lock), after, PAGE, engine.limit())
+                .await
+                .map_err(Error::store)?;
+            let sessions =
+                page.items.iter().filter_map(|record| record.holding.as_ref()).map(|held| held.by.session);
+            engine.watcher.meet(engine, sessions.collect()).await;
+            for record in page.items {
+                let session = record.holding.as_ref().map(|held| held.by.session);
+                let standing = session.and_then(|session| engine.watcher.known(session));
+                all.held.extend(HeldBy::of(record, standing));
+            }
+            all.refused.extend(page.refused);
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What happens from now on. A reader that is too slow loses events and is told how many.
+    #[must_use]
+    pub fn events(&self) -> EventStream {
+        self.engine().events.listen(None)
+    }
+
+    /// How the instance fares, from what is known here: it asks nobody.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let health = Health::of(self.engine());
+        metrics::waiting(self.engine(), health.waiting);
+        health
+    }
+
+    /// Ends the instance: no new wishes, campaigns stop, every job is told and waited for, locks are
+    /// released, and the session is closed in the store. Bounded by the grace and a few attempts at the
+    /// store: what has not ended by then is listed.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
+    pub async fn close(&self) -> Closed {
+        let engine = self.engine();
+        engine.retire();
+        let overran = self.give_up_all(&Loss::Closed).await;
+        engine.closing.cancel();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        engine.close_session(Some(tell));
+        let patience = engine.times.stop_grace + LONGEST_ATTEMPT * 3;
+        // An error says that the keeper has ended already, or that others will close the session.
+        let _ = tokio::time::timeout(patience, told).await;
+        engine.events.end();
+        Closed { overran }
+    }
+
+    /// Waits for the lock of a key, over as many sessions as it takes.
+    pub(crate) async fn wait_for(&self, lock: &LockId, wants: Wants) -> Result<Hold, Error> {
+        let engine = self.engine();
+        loop {
+            let session = engine.valid_session().await?;
+            let mut standing =
+                engine.stand(&session, Some(self.life()), lock, wants.clone(), Patience::Waits);
+            let told = tokio::select! {
+                biased;
+                told = standing.told() => told,
+                () = engine.retiring.cancelled() => return Err(Error::Closed),
+            };
+            if let Told::Granted(hold) = told {
+                return Ok(hold);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The session as everything in this process sees it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::{Loss, lease::LeaseCell};
+use crate::{
+    clock::Moment,
+    core::{
+        flaw::{Flaw, Flaws},
+        session::Times,
+    },
+    model::{LockId, SessionId, StoreTime, Term, Wish},
+};
+
+/// One session of this instance, alive or over. What it says of its validity is computed from the clock
+/// at each call: nobody has to be told that it is over.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) times: Times,
+    pub(crate) flaws: Flaws,
+    /// The local end (R2), in nanoseconds of the clock. Only grows.
+    end: AtomicU64,
+    over: OnceLock<Loss>,
+    next_wish: AtomicU64,
+    first_wish: u64,
+    leases: Mutex<BTreeMap<Wish, Arc<LeaseCell>>>,
+    /// How many leases have not ended.
+    inside: watch::Sender<usize>,
+    /// What the store's clock showed, and when that was here.
+    store_time: Mutex<Option<(Moment, StoreTime)>>,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, times: Times, flaws: Flaws, first_wish: u64) -> Self {
+        Self {
+            id,
+            times,
+            flaws,
+            end: AtomicU64::new(0),
+            over: OnceLock::new(),
+            next_wish: AtomicU64::new(first_wish),
+            first_wish,
+            leases: Mutex::default(),
+            inside: watch::Sender::new(0),
+            store_time: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn end(&self) -> Moment {
+        let end = Moment::after_start(Duration::from_nanos(self.end.load(Ordering::Acquire)));
+        if self.flaws.has(Flaw::LateEnd) { end + self.times.stop_grace * 2 } else { end }
+    }
+
+    pub(crate) fn extend(&self, end: Moment) {
+        let nanos = end.since(Moment::after_start(Duration::ZERO)).as_nanos();
+        self.end.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        self.over.get().is_none() && now < self.end()
+    }
+
+    /// Why it is over, if it is.
+    pub(crate) fn loss(&self, now: Moment) -> Option<Loss> {
+        if let Some(loss) = self.over.get() {
+            return Some(loss.clone());
+        }
+        let end = self.end();
+        let heard = self.times.validity();
+        (now >= end).then(|| Loss::Expired { unreachable_for: heard + now.since(end) })
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        if self.is_valid(now) { self.end().since(now) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn next_wish(&self) -> Wish {
+        Wish::new(self.next_wish.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether it never wished for anything: then it holds nothing.
+    pub(crate) fn was_idle(&self) -> bool {
+        self.next_wish.load(Ordering::Relaxed) == self.first_wish
+    }
+
+    // ----- its leases
+
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<Wish, Arc<LeaseCell>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, lease: &Arc<LeaseCell>) {
+        let mut leases = self.leases();
+        leases.insert(lease.wish, lease.clone());
+        self.inside.send_replace(leases.len());
+    }
+
+    pub(crate) fn left(&self, wish: Wish) {
+        let mut leases = self.leases();
+        leases.remove(&wish);
+        self.inside.send_replace(leases.len());
+    }
+
+    /// Until nothing runs under it any more.
+    pub(crate) async fn emptied(&self) {
+        let mut inside = self.inside.subscribe();
+        // The sender is in self.
+        let _ = inside.wait_for(|inside| *inside == 0).await;
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        *self.inside.borrow()
+    }
+
+    /// Tells every job to stop, within its grace.
+    pub(crate) fn cancel_all(&self, loss: &Loss) {
+        let leases: Vec<_> = self.leases().values().cloned().collect();
+        for lease in leases {
+            lease.cancel(loss.clone());
+        }
+    }
+
+    /// It is over: no job is polled again.
+    pub(crate) fn finish(&self, loss: Loss) {
+        let loss = self.over.get_or_init(|| loss);
+        let leases: Vec<_> = self.leases().values().cloned().collect();
+        for lease in leases {
+            lease.cut(loss.clone());
+        }
+    }
+
+    /// The lease of this lock under this term.
+    pub(crate) fn lease(&self, lock: &LockId, term: Term) -> Option<Arc<LeaseCell>> {
+        self.leases().values().find(|lease| lease.lock == *lock && lease.term == term).cloned()
+    }
+
+    // ----- the store's time
+
+    pub(crate) fn saw_store_time(&self, here: Moment, there: StoreTime) {
+        *self.store_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, there));
+    }
+
+    /// What the store's clock may show now. A guess, for waits that decide nothing.
+    pub(crate) fn store_now(&self, now: Moment) -> Option<StoreTime> {
+        let seen = *self.store_time.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map(|(here, there)| there.plus(now.since(here)))
+    }
+}

@@ -1,0 +1,257 @@
+//! How an engine comes to life.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, sync::mpsc};
+
+use super::{Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, upkeep};
+use crate::{
+    ConfigError, StoreError,
+    clock::{Clock, SystemClock},
+    config::{ElectConfig, Takeover},
+    core::flaw::Flaws,
+    store::{MemoryStore, Reach, Store},
+};
+
+/// An instance could not be started.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration breaks a rule.
+    Config(ConfigError),
+    /// The store refused the session, or gave no answer in time.
+    Store(Arc<StoreError>),
+    /// The store gave no answer at all in time.
+    NoAnswer {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The keeper's thread could not be started.
+    Thread(Arc<std::io::Error>),
+}
+
+impl StartError {
+    /// Whether it may succeed later, with nothing changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Config(_) => false,
+            Self::Store(error) => error.is_retryable(),
+            Self::NoAnswer { .. } | Self::Thread(_) => true,
+        }
+    }
+
+    /// Whether the program or its configuration has to change.
+    #[must_use]
+    pub fn is_config(&self) -> bool {
+        !self.is_retryable()
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(_) => f.write_str("the configuration breaks a rule"),
+            Self::Store(_) => f.write_str("no session could be opened"),
+            Self::NoAnswer { waited } => write!(f, "the store gave no answer within {waited:?}"),
+            Self::Thread(_) => f.write_str("the keeper's thread could not be started"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Store(error) => Some(&**error),
+            Self::Thread(error) => Some(&**error),
+            Self::NoAnswer { .. } => None,
+        }
+    }
+}
+
+impl From<MemoryStore> for Arc<dyn Store> {
+    fn from(store: MemoryStore) -> Self {
+        Arc::new(store)
+    }
+}
+
+#[cfg(feature = "mongodb")]
+impl From<crate::store::mongo::MongoStore> for Arc<dyn Store> {
+    fn from(store: crate::store::mongo::MongoStore) -> Self {
+        Arc::new(store)
+    }
+}
+
+/// An engine to be started. Made by [`Elect::builder`].
+#[derive(Debug)]
+#[must_use = "it is not started yet"]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    config: ElectConfig,
+    clock: Arc<dyn Clock>,
+    entropy: Entropy,
+    flaws: Flaws,
+    program: Option<String>,
+    probe: Option<Duration>,
+    own_thread: Option<bool>,
+}
+
+impl Builder {
+    pub(crate) fn new(store: Arc<dyn Store>, config: ElectConfig) -> Self {
+        Self {
+            store,
+            config,
+            clock: Arc::new(SystemClock::new()),
+            entropy: Entropy::System,
+            flaws: Flaws::default(),
+            program: None,
+            probe: None,
+            own_thread: None,
+        }
+    }
+
+    /// What the program and its version are called in the session's record. Default: the name of its file.
+    pub fn program(mut self, program: impl Into<String>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Ends the session on purpose when the program's runtime has run no task for so long: a wedged
+    /// program does not keep its locks. Off by default, for a runtime may be busy for a good reason.
+    pub const fn liveness_probe(mut self, patience: Duration) -> Self {
+        self.probe = Some(patience);
+        self
+    }
+
+    /// Counts time by this clock, which a test can turn.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Whether beats have a thread of their own. Default: yes, except on a store within the process.
+    ///
+    /// Without one, a program that blocks its runtime loses its session. With one, tokio's time cannot be
+    /// paused.
+    pub const fn keeper_thread(mut self, own: bool) -> Self {
+        self.own_thread = Some(own);
+        self
+    }
+
+    /// Draws all chance from this seed: a run can be repeated. For tests only; two instances of one seed
+    /// take each other for a copy.
+    #[cfg(feature = "testing")]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.entropy = Entropy::seeded(seed);
+        self
+    }
+
+    /// Breaks a rule, to see whether a test notices.
+    #[cfg(feature = "testing")]
+    pub const fn flaw(mut self, flaw: crate::core::flaw::Flaw) -> Self {
+        self.flaws = Flaws::one(flaw);
+        self
+    }
+
+    /// Starts it, and waits until it has a session.
+    ///
+    /// # Errors
+    /// As [`Elect::start`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn start(self) -> Result<Elect, StartError> {
+        let patience = self.config.refresh_duration();
+        let elect = self.begin()?;
+        let engine = elect.engine().clone();
+        let mut troubles = engine.troubles();
+        let refused = async {
+            let refused = troubles
+                .wait_for(|trouble| trouble.as_ref().is_some_and(|trouble| !trouble.error.is_retryable()));
+            match refused.await {
+                Ok(trouble) => trouble.as_ref().map(|trouble| trouble.error.clone()),
+                Err(_) => None,
+            }
+        };
+        let opened = async {
+            tokio::select! {
+                biased;
+                session = engine.valid_session() => match session {
+                    Ok(_) => Ok(()),
+                    Err(Error::Store(error)) => Err(StartError::Store(error)),
+                    Err(_) => Err(StartError::NoAnswer { waited: Duration::ZERO }),
+                },
+                Some(error) = refused => Err(StartError::Store(error)),
+            }
+        };
+        match tokio::time::timeout(patience, opened).await {
+            Ok(opened) => opened.map(|()| elect),
+            Err(_) => {
+                let last = engine.troubles().borrow().as_ref().map(|trouble| trouble.error.clone());
+                Err(last.map_or(StartError::NoAnswer { waited: patience }, StartError::Store))
+            }
+        }
+    }
+
+    /// Starts it, and does not wait for a session: where the program is to come up before its store.
+    ///
+    /// # Errors
+    /// The configuration breaks a rule, or the thread cannot be started.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn begin(self) -> Result<Elect, StartError> {
+        let Self { store, config, clock, entropy, flaws, program, probe, own_thread } = self;
+        config.validate().map_err(StartError::Config)?;
+        if let Takeover::StoreClock { skew } = config.takeover() {
+            tracing::warn!(
+                ?skew,
+                "this instance agrees to be declared dead by the store's clock: its locks are safe only while the clocks of the store's members are within that of each other"
+            );
+        }
+        let own_thread = own_thread.unwrap_or(store.capabilities().reach != Reach::Process);
+        let (keeper, commands) = mpsc::unbounded_channel();
+        let parts = Parts {
+            store,
+            config,
+            clock,
+            entropy,
+            flaws,
+            runtime: Handle::current(),
+            host: host_name(),
+            program: program.unwrap_or_else(program_name),
+            probe,
+        };
+        let engine = Arc::new(Engine::new(parts, keeper));
+        let runtime = engine.runtime.clone();
+        let weak = || Arc::downgrade(&engine);
+        if engine.store.capabilities().hints {
+            runtime.spawn(upkeep::hear_hints(weak()));
+        }
+        runtime.spawn(upkeep::audit(weak()));
+        runtime.spawn(upkeep::purge(weak()));
+        if let Some(patience) = engine.probe_patience() {
+            runtime.spawn(upkeep::show_alive(weak(), patience));
+        }
+        let elect = Elect { life: Arc::new(Life { engine: engine.clone() }) };
+        keeper::start(engine, commands, own_thread).map_err(|error| StartError::Thread(Arc::new(error)))?;
+        Ok(elect)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn host_name() -> String {
+    std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).unwrap_or_default()
+}
+
+fn program_name() -> String {
+    let file = std::env::current_exe().ok();
+    let name = file.as_ref().and_then(|file| file.file_name());
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}

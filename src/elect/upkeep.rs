@@ -1,0 +1,184 @@
+//! What goes on beside the jobs: hints, the audit, the purge.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures::StreamExt;
+
+use super::{Engine, lease::LeaseCell};
+use crate::{
+    core::backoff::fraction,
+    model::{LockId, SessionId},
+    store::{Cursor, Held, Hint, SessionNews},
+};
+
+/// How many records one round of the audit reads.
+const AUDIT_PAGE: usize = 1000;
+/// How often each instance purges what nobody needs any more, jittered.
+const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Passes the store's hints on to those who wait. Ends with the engine.
+pub(crate) async fn hear_hints(engine: Weak<Engine>) {
+    let Some(strong) = engine.upgrade() else { return };
+    let (mut hints, closing) = (strong.store.hints(), strong.closing.clone());
+    drop(strong);
+    loop {
+        let hint = tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            hint = hints.next() => hint,
+        };
+        let (Some(hint), Some(engine)) = (hint, engine.upgrade()) else { return };
+        pass_on(&engine, hint);
+    }
+}
+
+fn pass_on(engine: &Arc<Engine>, hint: Hint) {
+    match hint {
+        Hint::Resync => {
+            engine.keys.resync(engine);
+            engine.leaders.resync();
+        }
+        Hint::Lock { lock, change } => {
+            engine.keys.hint(engine, &lock, change);
+            engine.leaders.hint(&lock);
+        }
+        Hint::Queue { lock } => engine.keys.queue_hint(engine, &lock),
+        Hint::Session { session, news } => {
+            let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
+            match news {
+                // Somebody asks something of it, or it is gone: its next beat tells, and is sent now.
+                SessionNews::Changed | SessionNews::Died | SessionNews::Deleted if own => engine.hurry(),
+                SessionNews::Died | SessionNews::Deleted => engine.watcher.hint(engine, session),
+                SessionNews::Changed | SessionNews::Opened => {}
+            }
+        }
+    }
+}
+
+/// Compares what the store says this instance holds with what runs here: a page a round, rolling.
+/// Ends with the engine.
+pub(crate) async fn audit(engine: Weak<Engine>) {
+    let mut place: Option<(SessionId, Cursor)> = None;
+    loop {
+        let Some(wait) = engine.upgrade().map(|engine| {
+            let interval = engine.times.interval;
+            (interval - fraction(interval / 5, engine.entropy.roll()), engine.closing.clone())
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = wait.1.cancelled() => return,
+            () = tokio::time::sleep(wait.0) => {}
+        }
+        let Some(engine) = engine.upgrade() else { return };
+        place = round(&engine, place).await;
+    }
+}
+
+async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Option<(SessionId, Cursor)> {
+    let session = engine.current()?;
+    let after = place.filter(|(of, _)| *of == session.id).map(|(_, cursor)| cursor);
+    let from_the_newest = after.is_none();
+    let asked = engine.clock.now();
+    let mut here = BTreeMap::new();
+    for lease in engine.keys.leases() {
+        if lease.session.id == session.id {
+            here.insert(lease.lock.clone(), lease);
+        }
+    }
+    if session.was_idle() {
+        return None;
+    }
+    let page = match engine.store.held_by(session.id, after, AUDIT_PAGE, engine.limit()).await {
+        Ok(page) => page,
+        Err(error) => {
+            tracing::debug!(%error, "the audit was not answered");
+            return None;
+        }
+    };
+    compare(engine, session.id, asked, from_the_newest, &here, &page.items, page.next.is_none());
+    page.next.map(|next| (session.id, next))
+}
+
+fn compare(
+    engine: &Arc<Engine>,
+    session: SessionId,
+    asked: crate::clock::Moment,
+    from_the_newest: bool,
+    here: &BTreeMap<LockId, Arc<LeaseCell>>,
+    held: &[Held],
+    to_the_oldest: bool,
+) {
+    for lock in held {
+        let runs =
+            here.get(&lock.lock).is_some_and(|lease| lease.term == lock.term && lease.wish == lock.wish);
+        if !runs {
+            engine.keys.found(engine, asked, session, lock);
+        }
+    }
+    // The page covers the terms from its first to its last; what runs here in that range must be on it.
+    let newest = held.first().map(|held| held.term).filter(|_| !from_the_newest);
+    let oldest = held.last().map(|held| held.term).filter(|_| !to_the_oldest);
+    for lease in here.values() {
+        let in_range = newest.is_none_or(|newest| lease.term < newest)
+            && oldest.is_none_or(|oldest| lease.term > oldest);
+        let listed = || held.iter().any(|held| held.lock == lease.lock && held.term == lease.term);
+        if in_range && !listed() {
+            engine.keys.missed(engine, asked, lease);
+        }
+    }
+}
+
+/// Removes what nobody needs any more. Ends with the engine.
+pub(crate) async fn purge(engine: Weak<Engine>) {
+    loop {
+        let Some((wait, closing)) = engine.upgrade().map(|engine| {
+            let wait = PURGE_EVERY / 2 + fraction(PURGE_EVERY, engine.entropy.roll());
+            (wait, engine.closing.clone())
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        let Some(engine) = engine.upgrade() else { return };
+        loop {
+            let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
+            match engine.store.purge(namespace, retention, engine.limit()).await {
+                Ok(purged) if purged.more && !engine.closing.is_cancelled() => {}
+                Ok(purged) => {
+                    tracing::debug!(locks = purged.locks, sessions = purged.sessions, "purged");
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "could not purge");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Shows the keeper that the program's runtime runs tasks. Ends with the engine.
+pub(crate) async fn show_alive(engine: Weak<Engine>, patience: Duration) {
+    loop {
+        let Some(closing) = engine.upgrade().map(|engine| {
+            engine.show_alive();
+            engine.closing.clone()
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(patience / 4) => {}
+        }
+    }
+}

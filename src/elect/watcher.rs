@@ -1,0 +1,293 @@
+//! Watches the sessions this instance waits for, and declares those dead that do not beat (R3).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::Engine;
+use crate::{
+    StoreError,
+    clock::Moment,
+    core::{
+        backoff::fraction,
+        watch::{Due, Named, Observation, Standing},
+    },
+    model::{LockId, SessionId, Why},
+    store::{Declaration, Ground, Sighting},
+};
+
+/// What is known of a session nobody asks about any more is kept for so many ttls: it may be the holder
+/// again, and a count that has run need not start anew.
+const KEPT_FOR_TTLS: u32 = 3;
+
+/// The sessions of others.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    book: Mutex<BTreeMap<SessionId, Watched>>,
+    wake: Notify,
+    running: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    observation: Observation,
+    /// When somebody last wanted to know.
+    wanted: Moment,
+    /// Whose holder it is.
+    locks: BTreeSet<LockId>,
+}
+
+/// What a turn of the watcher does.
+#[derive(Default)]
+struct Turn {
+    looks: Vec<SessionId>,
+    declarations: Vec<(SessionId, Ground)>,
+    next: Option<Moment>,
+}
+
+impl Watcher {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<SessionId, Watched>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a session.
+    pub(crate) fn known(&self, session: SessionId) -> Option<Standing> {
+        self.book().get(&session).and_then(|watched| watched.observation.standing())
+    }
+
+    /// How long the beat that was seen last has been the last.
+    pub(crate) fn silent_for(&self, session: SessionId, now: Moment) -> Option<Duration> {
+        self.book().get(&session).and_then(|watched| watched.observation.silent_for(now))
+    }
+
+    /// Watches a session from now on, for the sake of this lock.
+    pub(crate) fn watch(
+        &self,
+        engine: &Arc<Engine>,
+        session: SessionId,
+        named: Option<Named>,
+        lock: &LockId,
+    ) {
+        let now = engine.clock.now();
+        {
+            let mut book = self.book();
+            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            watched.wanted = now;
+            if let Some(named) = named {
+                watched.observation.name(named);
+            }
+            watched.locks.insert(lock.clone());
+        }
+        self.run(engine);
+    }
+
+    /// A hint says that there is news of a session.
+    pub(crate) fn hint(&self, engine: &Arc<Engine>, session: SessionId) {
+        let watched = match self.book().get_mut(&session) {
+            Some(watched) => {
+                watched.observation.hurry(engine.clock.now());
+                true
+            }
+            None => false,
+        };
+        if watched {
+            self.run(engine);
+        }
+    }
+
+    /// Looks at those of these sessions that were never seen.
+    pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
+        let own = engine.current().map(|session| session.id);
+        sessions.retain(|session| Some(*session) != own && self.known(*session).is_none());
+        sessions.dedup();
+        if sessions.is_empty() {
+            return;
+        }
+        let now = engine.clock.now();
+        for session in &sessions {
+            self.book().entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
+        }
+        // What is not answered stays unknown.
+        let _ = self.look(engine, sessions).await;
+        self.run(engine);
+    }
+
+    /// How this session stands: as it was seen lately, or as it is seen now.
+    pub(crate) async fn inquire(
+        &self,
+        engine: &Arc<Engine>,
+        session: SessionId,
+        named: Named,
+    ) -> Result<Standing, Arc<StoreError>> {
+        let now = engine.clock.now();
+        {
+            let mut book = self.book();
+            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            watched.wanted = now;
+            watched.observation.name(named);
+        }
+        if self.known(session).is_none() {
+            self.look(engine, vec![session]).await.map_err(Arc::new)?;
+        }
+        self.run(engine);
+        Ok(self.known(session).unwrap_or(Standing::Alive))
+    }
+
+    /// A session was seen: by a read sent then, or because it is this instance's own.
+    pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &Sighting) {
+        let now = engine.clock.now();
+        let locks = {
+            let mut book = self.book();
+            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            let before = watched.observation.standing();
+            let store_now = engine.store_now();
+            let standing = watched.observation.answered(sent, now, sighting, store_now);
+            if standing != Standing::Dead || before == Some(Standing::Dead) {
+                return;
+            }
+            watched.locks.clone()
+        };
+        for lock in locks {
+            engine.keys.died(engine, &lock, session);
+        }
+    }
+
+    async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {
+        let sent = engine.clock.now();
+        let seen = engine.store.observe(sessions.clone(), engine.limit()).await;
+        match seen {
+            Ok(seen) => {
+                for (session, sighting) in sessions.into_iter().zip(seen) {
+                    self.saw(engine, session, sent, &sighting);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.failed(engine, &sessions);
+                Err(error)
+            }
+        }
+    }
+
+    async fn declare(&self, engine: &Arc<Engine>, session: SessionId, ground: Ground) {
+        let sent = engine.clock.now();
+        let why = match ground {
+            Ground::Missing { .. } => "its record is missing",
+            Ground::StoreClock => "no beat for its ttl and skew by the store's clock",
+            _ => "no beat for its whole ttl",
+        };
+        let declaration =
+            Declaration { session, ground, by: engine.config.holder().clone(), why: Why::shortened(why) };
+        match engine.store.declare(declaration, engine.limit()).await {
+            Ok(sighting) => {
+                if sighting.is_dead() {
+                    tracing::info!(%session, why, "declared a session dead");
+                }
+                self.saw(engine, session, sent, &sighting);
+            }
+            Err(error) => {
+                tracing::warn!(%session, %error, "could not declare a session dead");
+                self.failed(engine, &[session]);
+            }
+        }
+    }
+
+    fn failed(&self, engine: &Arc<Engine>, sessions: &[SessionId]) {
+        let now = engine.clock.now();
+        let wait = engine.poll() / 8;
+        for session in sessions {
+            let wait = wait + fraction(wait, engine.entropy.roll());
+            if let Some(watched) = self.book().get_mut(session) {
+                watched.observation.failed(now, wait);
+            }
+        }
+    }
+
+    /// Sees to it that the watcher runs, with what is new.
+    fn run(&self, engine: &Arc<Engine>) {
+        if self.running.swap(true, Ordering::AcqRel) {
+            self.wake.notify_one();
+        } else {
+            let engine = engine.clone();
+            engine.runtime.clone().spawn(async move { engine.watcher.keep_watch(&engine).await });
+        }
+    }
+
+    async fn keep_watch(&self, engine: &Arc<Engine>) {
+        loop {
+            let turn = self.turn(engine);
+            if !turn.looks.is_empty() {
+                // A failure has put the next look off.
+                let _ = self.look(engine, turn.looks).await;
+                continue;
+            }
+            if !turn.declarations.is_empty() {
+                for (session, ground) in turn.declarations {
+                    self.declare(engine, session, ground).await;
+                }
+                continue;
+            }
+            let wait = turn.next.map(|next| next.since(engine.clock.now()));
+            let Some(wait) = wait.filter(|_| !engine.closing.is_cancelled()) else {
+                self.running.store(false, Ordering::Release);
+                // What came in between may have met a watcher that runs.
+                if self.turn(engine).is_idle() || self.running.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = self.wake.notified() => {}
+                () = engine.closing.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    fn turn(&self, engine: &Arc<Engine>) -> Turn {
+        let mut turn = Turn::default();
+        if engine.closing.is_cancelled() {
+            return turn;
+        }
+        let now = engine.clock.now();
+        let store_now = engine.store_now();
+        let keep = engine.times.ttl * KEPT_FOR_TTLS;
+        let mut book = self.book();
+        book.retain(|_, watched| now.since(watched.wanted) < keep);
+        for (session, watched) in book.iter() {
+            if watched.observation.standing() == Some(Standing::Dead) {
+                continue;
+            }
+            match watched.observation.due(now) {
+                Due::Look if watched.observation.store_clock_due(store_now) => {
+                    turn.declarations.push((*session, Ground::StoreClock));
+                }
+                Due::Look => turn.looks.push(*session),
+                Due::Declare(ground) => turn.declarations.push((*session, ground)),
+                Due::At(at) => turn.next = Some(turn.next.map_or(at, |next| next.min(at))),
+            }
+        }
+        turn
+    }
+}
+
+impl Turn {
+    fn is_idle(&self) -> bool {
+        self.looks.is_empty() && self.declarations.is_empty() && self.next.is_none()
+    }
+}
+
+impl Watched {
+    fn new(engine: &Engine, now: Moment) -> Self {
+        let observation = Observation::new(engine.times.ttl, engine.times.interval, engine.flaws, now);
+        Self { observation, wanted: now, locks: BTreeSet::new() }
+    }
+}
