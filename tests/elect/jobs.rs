@@ -1,0 +1,141 @@
+//! What becomes of a job.
+
+use tenure::{
+    Loss,
+    elect::{Busy, JobEnd, Locked, Unlocked},
+};
+
+use crate::world::{SECOND, World};
+
+#[tokio::test(start_paused = true)]
+async fn a_job_runs_under_its_lock_and_its_outcome_is_told() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let job = elect.lock("k", async |lease| {
+        assert!(lease.is_valid());
+        Ok::<_, String>(lease.term())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    let term = job.lease().term();
+    assert_eq!(job.join().await, JobEnd::Finished(term));
+    // It is released: the next one gets a larger term.
+    let job = elect.lock("k", async |lease| Ok::<_, String>(lease.term())).await.unwrap().running().unwrap();
+    assert!(job.join().await.finished().unwrap() > term);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_is_told_who_holds_the_key() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let job = first.key("k").why("nightly").lock(async |lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    let Locked::Busy(Busy::Held(held)) = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap()
+    else {
+        panic!("the key is held");
+    };
+    assert_eq!(held.holder.as_str(), "a");
+    assert_eq!(held.why.unwrap().as_str(), "nightly");
+    assert_eq!(held.term, job.lease().term());
+    assert!(!held.stale);
+    assert_eq!(first.lock("k", async |_| Ok::<_, String>(())).await.unwrap().busy(), Some(Busy::Here));
+    assert_eq!(first.holding_keys().len(), 1);
+    assert_eq!(second.locked_keys().await.unwrap().held.len(), 1);
+
+    assert_eq!(second.unlock("k").await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(first.unlock("k").await.unwrap(), Unlocked::Released);
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+    let job = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_handed_the_lock_at_once() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let guard = first.acquire("k").await.unwrap();
+    let waits = tokio::spawn({
+        let second = second.clone();
+        async move { second.acquire("k").await.unwrap() }
+    });
+    tokio::time::sleep(SECOND).await;
+    let before = tokio::time::Instant::now();
+    let term = guard.term();
+    guard.release().await.unwrap();
+    let guard = waits.await.unwrap();
+    assert!(guard.term() > term);
+    assert!(before.elapsed() < SECOND / 10, "{:?}", before.elapsed());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_instance_come_one_after_the_other() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let guard = elect.acquire("k").await.unwrap();
+    let mut tasks = Vec::new();
+    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    for number in 0..5 {
+        let (elect, order) = (elect.clone(), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = elect.acquire("k").await.unwrap();
+            order.lock().unwrap().push(number);
+            tokio::time::sleep(SECOND / 10).await;
+            guard.release().await.unwrap();
+        }));
+        tokio::time::sleep(SECOND / 10).await;
+    }
+    drop(guard);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holder_is_replaced_after_its_ttl() {
+    let world = World::new();
+    let (first, faulty) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let job = first.lock("k", async |lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(lease.loss())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    let waits = tokio::spawn({
+        let second = second.clone();
+        async move { second.acquire("k").await.unwrap() }
+    });
+    tokio::time::sleep(SECOND).await;
+    faulty.intercept().always(tenure::testing::Operation::ALL, tenure::testing::Fault::Swallowed);
+    let before = tokio::time::Instant::now();
+    let end = job.join().await;
+    assert!(matches!(&end, JobEnd::Finished(Some(Loss::Expired { .. }))), "{end:?}");
+    let stopped = before.elapsed();
+    assert!(stopped > SECOND * 18 && stopped < SECOND * 26, "{stopped:?}");
+    let guard = waits.await.unwrap();
+    assert!(before.elapsed() > stopped);
+    assert!(before.elapsed() < SECOND * 36, "{:?}", before.elapsed());
+    assert!(guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_engine_leaves_its_keys_free_at_once() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let job = first.lock("k", async |lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(lease.loss())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    assert!(first.close().await.overran.is_empty());
+    assert_eq!(job.join().await, JobEnd::Finished(Some(Loss::Closed)));
+    assert!(first.lock("k", async |_| Ok::<_, String>(())).await.is_err());
+    let job = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+}
