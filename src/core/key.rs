@@ -322,8 +322,14 @@ impl KeyMachine {
             let Some(stander) = self.line.remove(place) else { return };
             self.undecided |= head && self.under_way;
             if stander.step != Step::Try {
-                self.left.push((stander.by.session, wish));
+                self.leave_line(stander.by.session, wish);
             }
+        }
+    }
+
+    fn leave_line(&mut self, session: SessionId, wish: Wish) {
+        if !self.left.contains(&(session, wish)) {
+            self.left.push((session, wish));
         }
     }
 
@@ -421,7 +427,7 @@ impl KeyMachine {
         let undecided = self.under_way || self.undecided || self.changed >= asked;
         if self.flaws.has(Flaw::HastyAudit) || (!wanted && !undecided) {
             self.changed = now;
-            self.give_back(session, wish, term, Parting::default());
+            self.pass_on(session, wish, term);
         }
     }
 
@@ -650,14 +656,14 @@ impl KeyMachine {
                 self.held = Some(Held { session, wish, term, hold: Hold::Runs });
                 self.queue |= stander.contested;
                 if stander.step != Step::Try {
-                    self.left.push((session, wish));
+                    self.leave_line(session, wish);
                 }
                 self.changed = around.now;
                 self.out.push(Out::Verdict(wish, Verdict::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
             // Nobody here wants it (any more): it is passed on.
-            None if !self.under_way => self.give_back(session, wish, term, Parting::default()),
+            None if !self.under_way => self.pass_on(session, wish, term),
             // The answer that is awaited may say more.
             None => self.undecided = true,
         }
@@ -675,6 +681,13 @@ impl KeyMachine {
                 stander.step = Step::Register;
             }
         }
+    }
+
+    /// Gives back what nobody here wants. Should its wish stand in line still, or again, it would be
+    /// handed the lock once more.
+    fn pass_on(&mut self, session: SessionId, wish: Wish, term: Term) {
+        self.leave_line(session, wish);
+        self.give_back(session, wish, term, Parting::default());
     }
 
     fn give_back(&mut self, session: SessionId, wish: Wish, term: Term, parting: Parting) {
@@ -866,9 +879,8 @@ impl KeyMachine {
         for by in wishes {
             if !self.line.iter().any(|stander| stander.by.wish == by.wish)
                 && self.held.is_none_or(|held| held.wish != by.wish)
-                && !self.left.contains(&(by.session, by.wish))
             {
-                self.left.push((by.session, by.wish));
+                self.leave_line(by.session, by.wish);
             }
         }
     }
@@ -897,3 +909,6 @@ fn lost(record: &LockRecord, term: Term) -> Loss {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -334,3 +334,6 @@ impl SessionMachine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,9 +198,9 @@ impl Observation {
 
     fn alive(&mut self, sent: Moment, now: Moment, record: &SessionRecord, store_now: Option<StoreTime>) {
         let mark = Mark::Beat { nonce: record.nonce, number: record.beat, at: record.beat_at };
-        match &self.seen {
-            Some(Seen { mark: Mark::Beat { nonce, .. }, .. })
-                if *nonce == record.nonce || self.flaws.has(Flaw::AnyBeat) => {}
+        match &mut self.seen {
+            Some(Seen { mark: Mark::Beat { nonce, .. }, .. }) if *nonce == record.nonce => {}
+            Some(seen) if self.flaws.has(Flaw::AnyBeat) => seen.mark = mark,
             Some(Seen { mark: Mark::Beat { number, at, .. }, .. }) => {
                 let beats = record.beat.get().saturating_sub(number.get());
                 if let Ok(beats) = u32::try_from(beats)

@@ -1,0 +1,486 @@
+//! Machines of several instances on one lock, with every operation lost, late, doubled or undecided.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::FutureExt;
+
+use super::*;
+use crate::{
+    clock::Clock,
+    model::{Kind, LockId},
+    store::{Declaration, Ground, Hint, MemoryStore, Open, Release, Store, Take, Wait},
+};
+
+/// `SplitMix64`.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        usize::try_from(self.roll() % most as u64).unwrap()
+    }
+
+    fn one_in(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Watch(AtomicU64);
+
+impl Clock for Watch {
+    fn now(&self) -> Moment {
+        Moment::after_start(Duration::from_millis(self.0.load(Ordering::Relaxed)))
+    }
+
+    fn wall(&self) -> StoreTime {
+        StoreTime::from_millis(i64::try_from(self.0.load(Ordering::Relaxed)).unwrap() + 1_000_000)
+    }
+}
+
+struct Instance {
+    machine: KeyMachine,
+    session: SessionId,
+    next_wish: u64,
+    /// The wishes that were not answered.
+    standing: BTreeMap<Wish, Patience>,
+    /// What runs, and whether it was told that it lost the lock.
+    running: Option<(Wish, Term, bool)>,
+    under_way: Option<(Moment, Op)>,
+    granted: usize,
+}
+
+/// A request that may reach the store later, or again.
+#[derive(Clone)]
+struct Late(SessionId, Op);
+
+struct World {
+    dice: Dice,
+    clock: Arc<Watch>,
+    store: MemoryStore,
+    instances: Vec<Instance>,
+    late: Vec<Late>,
+    hints: futures::stream::BoxStream<'static, Hint>,
+    /// Hints on their way to each instance.
+    arriving: Vec<VecDeque<Hint>>,
+    dead: BTreeSet<SessionId>,
+    sessions: u128,
+    calm: bool,
+    trace: Vec<String>,
+}
+
+const LIMIT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(5);
+
+fn lock() -> LockId {
+    LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() }
+}
+
+fn ready<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    answer.now_or_never().expect("the memory store answers at once").unwrap()
+}
+
+impl World {
+    fn new(seed: u64, instances: usize, flaws: Flaws) -> Self {
+        let clock = Arc::new(Watch::default());
+        let store = MemoryStore::new(clock.clone());
+        let mut world = Self {
+            dice: Dice(seed),
+            hints: store.hints(),
+            clock,
+            store,
+            instances: Vec::new(),
+            late: Vec::new(),
+            arriving: vec![VecDeque::new(); instances],
+            dead: BTreeSet::new(),
+            sessions: 0,
+            calm: false,
+            trace: Vec::new(),
+        };
+        for _ in 0..instances {
+            let session = world.open();
+            world.instances.push(Instance {
+                machine: KeyMachine::new(POLL, true, flaws, world.clock.now()),
+                session,
+                next_wish: 1,
+                standing: BTreeMap::new(),
+                running: None,
+                under_way: None,
+                granted: 0,
+            });
+        }
+        world
+    }
+
+    fn open(&mut self) -> SessionId {
+        self.sessions += 1;
+        let session = SessionId::from_u128(self.sessions);
+        let about = crate::model::About {
+            namespace: lock().namespace,
+            holder: "pod".parse().unwrap(),
+            host: String::new(),
+            pid: 1,
+            program: String::new(),
+            plan_version: 1,
+        };
+        let nonce = crate::model::Nonce::new(1);
+        ready(self.store.open(
+            Open { session, nonce, about, ttl: Duration::from_secs(30), store_clock: None, shares: vec![] },
+            LIMIT,
+        ));
+        session
+    }
+
+    fn candidate(session: SessionId, wish: Wish) -> Candidate {
+        Candidate {
+            session,
+            wish,
+            ttl: Duration::from_secs(30),
+            holder: "pod".parse().unwrap(),
+            who: None,
+            why: None,
+            value: None,
+            lock_delay: Duration::ZERO,
+        }
+    }
+
+    fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Around<'_>) -> T) -> T {
+        let (now, roll) = (self.clock.now(), self.dice.roll());
+        let dead = self.dead.clone();
+        let instance = &mut self.instances[place];
+        let around = Around {
+            now,
+            current: Some(instance.session),
+            known: &|session| Some(if dead.contains(&session) { Standing::Dead } else { Standing::Alive }),
+            store_now: Some(self.clock.wall()),
+            roll,
+        };
+        let made = step(instance, around);
+        for out in instance.machine.take_out() {
+            match out {
+                Out::Verdict(wish, verdict) => {
+                    assert!(instance.standing.remove(&wish).is_some(), "{wish} was answered twice");
+                    if let Verdict::Granted { term, .. } = verdict {
+                        assert!(
+                            instance.running.is_none(),
+                            "{wish} was granted beside {:?}",
+                            instance.running
+                        );
+                        self.trace.push(format!("{place}: wish {wish} runs under {term}"));
+                        instance.running = Some((wish, term, false));
+                        instance.granted += 1;
+                    }
+                }
+                Out::Lost(wish, loss) => {
+                    self.trace.push(format!("{place}: wish {wish} lost: {loss}"));
+                    if let Some((of, _, lost)) = &mut instance.running
+                        && *of == wish
+                    {
+                        *lost = true;
+                    }
+                }
+                Out::Watch(..) | Out::Parted(_) | Out::TookOver(_) | Out::Refused(_) => {}
+            }
+        }
+        made
+    }
+
+    fn stand(&mut self, place: usize, patience: Patience) {
+        let session = self.instances[place].session;
+        self.with(place, |instance, around| {
+            let wish = Wish::new(instance.next_wish);
+            instance.next_wish += 1;
+            instance.standing.insert(wish, patience);
+            instance.machine.stand(around.now, Self::candidate(session, wish), patience);
+        });
+    }
+
+    fn end_job(&mut self, place: usize) {
+        if let Some((wish, ..)) = self.instances[place].running.take() {
+            self.trace.push(format!("{place}: wish {wish} ends"));
+            self.with(place, |instance, around| instance.machine.ended(around, wish, Parting::default()));
+        }
+    }
+
+    /// A session ends, its job is dropped, it is declared dead, and everybody hears of it.
+    fn die(&mut self, place: usize) {
+        let (session, next) = (self.instances[place].session, self.open());
+        self.trace.push(format!("{place}: session {session} is over"));
+        self.instances[place].session = next;
+        self.with(place, |instance, around| instance.machine.session_over(around.now, session));
+        self.end_job(place);
+        let declaration = Declaration {
+            session,
+            ground: Ground::Closed,
+            by: "pod".parse().unwrap(),
+            why: Why::shortened("over"),
+        };
+        ready(self.store.declare(declaration, LIMIT));
+        self.dead.insert(session);
+        for other in 0..self.instances.len() {
+            self.with(other, |instance, around| instance.machine.died(around.now, session));
+        }
+    }
+
+    fn apply(&mut self, session: SessionId, op: &Op) -> Answer {
+        let store = self.store.clone();
+        match op.clone() {
+            Op::Look => Answer::Seen(ready(store.locks(vec![lock()], LIMIT)).pop().unwrap()),
+            Op::Take { by, dead } => Answer::Took(
+                ready(store.take(vec![Take { lock: lock(), by: *by }], dead, LIMIT)).pop().unwrap(),
+            ),
+            Op::Confirm { session, wish } => {
+                let take = Take { lock: lock(), by: Self::candidate(session, wish) };
+                Answer::Took(ready(store.take(vec![take], vec![], LIMIT)).pop().unwrap())
+            }
+            Op::Release { session, term, note, then } => {
+                let release = Release { lock: lock(), session, term, note, then };
+                Answer::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
+            }
+            Op::ReadLine => Answer::Line(ready(store.waiters(lock(), LINE_READ, LIMIT))),
+            Op::Register(wishes) => {
+                let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
+                ready(store.wait(waits, LIMIT));
+                Answer::Done
+            }
+            Op::Leave(left) => {
+                let left = left.into_iter().map(|(session, wish)| (lock(), session, wish)).collect();
+                ready(store.stop_waiting(left, LIMIT));
+                Answer::Done
+            }
+            Op::Inquire { session: of, .. } => {
+                let _ = session;
+                Answer::Known(if self.dead.contains(&of) { Standing::Dead } else { Standing::Alive })
+            }
+        }
+    }
+
+    /// Lets the operation that is under way go on; or begins one.
+    fn operate(&mut self, place: usize) -> bool {
+        let Some((sent, op)) = self.instances[place].under_way.take() else {
+            let next = self.with(place, |instance, around| instance.machine.next(around));
+            if let Next::Do(op) = next {
+                self.trace.push(format!("{place}: sends {op:?}"));
+                self.instances[place].under_way = Some((self.clock.now(), op));
+                return true;
+            }
+            return false;
+        };
+        let session = self.instances[place].session;
+        let fate = if self.calm { 9 } else { self.dice.below(10) };
+        let error =
+            |applied| Answer::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "chance")));
+        let answer = match fate {
+            // Lost, or late; the caller cannot tell.
+            0 | 1 => {
+                if fate == 1 {
+                    self.late.push(Late(session, op.clone()));
+                }
+                error(Applied::Unknown)
+            }
+            2 => error(Applied::No),
+            3 => {
+                self.apply(session, &op);
+                error(Applied::Unknown)
+            }
+            4 => {
+                self.late.push(Late(session, op.clone()));
+                self.apply(session, &op)
+            }
+            _ => self.apply(session, &op),
+        };
+        self.trace.push(format!("{place}: {op:?} -> {answer:?}"));
+        self.with(place, |instance, around| instance.machine.answered(around, sent, op, answer));
+        true
+    }
+
+    fn hear(&mut self) {
+        while let Some(Some(hint)) = futures::StreamExt::next(&mut self.hints).now_or_never() {
+            for arriving in &mut self.arriving {
+                arriving.push_back(hint.clone());
+            }
+        }
+    }
+
+    fn hint(&mut self, place: usize) {
+        self.hear();
+        let lost = !self.calm && self.dice.one_in(4);
+        let again = !self.calm && self.dice.one_in(8);
+        let Some(hint) = self.arriving[place].pop_front() else { return };
+        if again {
+            self.arriving[place].push_back(hint.clone());
+        }
+        if lost {
+            return;
+        }
+        match hint {
+            Hint::Lock { change, .. } => {
+                self.with(place, |instance, around| instance.machine.hint(around, change))
+            }
+            Hint::Queue { .. } => self.with(place, |instance, _| instance.machine.queue_hint()),
+            _ => {}
+        }
+    }
+
+    fn audit(&mut self, place: usize) {
+        let (session, asked) = (self.instances[place].session, self.clock.now());
+        let held = ready(self.store.held_by(session, None, 10, LIMIT)).items;
+        self.pass(1);
+        self.with(place, |instance, around| {
+            for held in &held {
+                instance.machine.found(asked, around.now, session, held.wish, held.term);
+            }
+            if let Some((_, term, _)) = instance.running
+                && !held.iter().any(|held| held.term == term)
+            {
+                instance.machine.missed(asked, term);
+            }
+        });
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.clock.0.fetch_add(millis, Ordering::Relaxed);
+    }
+
+    fn step(&mut self) {
+        let place = self.dice.below(self.instances.len());
+        match self.dice.below(24) {
+            0 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Waits),
+            1 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Once),
+            2 => {
+                let turn = self.dice.below(3);
+                if let Some(wish) = self.instances[place].standing.keys().nth(turn).copied() {
+                    self.instances[place].standing.remove(&wish);
+                    self.trace.push(format!("{place}: wish {wish} leaves"));
+                    self.with(place, |instance, around| instance.machine.leave(around.now, wish));
+                }
+            }
+            3 | 4 => self.end_job(place),
+            5 if self.dice.one_in(6) => self.die(place),
+            6 => self.audit(place),
+            7..=9 => self.hint(place),
+            10 if !self.late.is_empty() => {
+                let late = self.dice.below(self.late.len());
+                let Late(session, op) = self.late.swap_remove(late);
+                self.trace.push(format!("late: {op:?}"));
+                self.apply(session, &op);
+            }
+            11 => self.pass(self.dice.0 % 400),
+            _ => {
+                self.operate(place);
+            }
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let record = ready(self.store.locks(vec![lock()], LIMIT)).pop().unwrap().found();
+        let mut running = 0;
+        for (place, instance) in self.instances.iter().enumerate() {
+            let Some((wish, term, false)) = instance.running else { continue };
+            running += 1;
+            let ours =
+                record.as_ref().is_some_and(|r| r.term == term && r.is_granted_to(instance.session, wish));
+            assert!(ours, "{place} runs for wish {wish} under {term}, and the record says {record:?}");
+        }
+        assert!(running <= 1, "two run at once");
+    }
+
+    /// Faults end; every wish that waits is granted, and nothing is left in the store.
+    fn settle(&mut self) {
+        self.calm = true;
+        // What is still on its way arrives now.
+        for Late(session, op) in std::mem::take(&mut self.late) {
+            self.apply(session, &op);
+        }
+        for _ in 0..2000 {
+            for place in 0..self.instances.len() {
+                while !self.arriving[place].is_empty() {
+                    self.hint(place);
+                }
+                self.hear();
+                while self.operate(place) {
+                    self.check();
+                }
+                self.end_job(place);
+                self.audit(place);
+            }
+            self.pass(500);
+            let waits = self.instances.iter().any(|instance| !instance.standing.is_empty());
+            let done = self.instances.iter().all(|instance| instance.machine.is_done());
+            if !waits && done && self.left_behind().is_none() {
+                break;
+            }
+        }
+        for (place, instance) in self.instances.iter().enumerate() {
+            assert!(
+                instance.standing.is_empty(),
+                "{place}: {:?} still stand: {:?}",
+                instance.standing,
+                instance.machine
+            );
+            assert!(instance.machine.is_done(), "{place}: {:?}", instance.machine);
+        }
+        assert_eq!(self.left_behind(), None, "left behind");
+    }
+
+    /// Who holds the lock, and is not dead.
+    fn left_behind(&self) -> Option<Candidate> {
+        let record = ready(self.store.locks(vec![lock()], LIMIT)).pop().unwrap().found();
+        let held = record.and_then(|record| record.holding);
+        held.map(|held| held.by).filter(|by| !self.dead.contains(&by.session))
+    }
+}
+
+fn run(seed: u64, flaws: Flaws) -> Result<usize, String> {
+    let mut world = World::new(seed, 2 + usize::try_from(seed % 3).unwrap(), flaws);
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for _ in 0..600 {
+            world.step();
+        }
+        world.settle();
+    }));
+    match outcome {
+        Ok(()) => Ok(world.instances.iter().map(|instance| instance.granted).sum()),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            let last = world.trace.len().saturating_sub(60);
+            Err(format!("seed {seed}: {said}\n{}", world.trace[last..].join("\n")))
+        }
+    }
+}
+
+#[test]
+fn no_two_run_at_once_and_every_wish_is_answered() {
+    let mut granted = 0;
+    for seed in 0..3000 {
+        granted += run(seed, Flaws::default()).unwrap_or_else(|found| panic!("{found}"));
+    }
+    assert!(granted > 15_000, "only {granted} grants were tried");
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_machine_that_breaks_a_rule_is_noticed() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found: Vec<_> = [Flaw::AnyWish, Flaw::ReleaseMakesHolder, Flaw::HastyAudit]
+        .into_iter()
+        .filter(|flaw| (0..500).all(|seed| run(seed, Flaws::one(*flaw)).is_ok()))
+        .collect();
+    std::panic::set_hook(hook);
+    assert_eq!(found, [], "nobody noticed");
+}

@@ -1,0 +1,430 @@
+//! A session, step by step; and a session, an observer and a store that loses, delays and doubles what
+//! they say to it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use futures::FutureExt;
+
+use super::*;
+use crate::{
+    clock::Clock,
+    core::watch::{Due, Named, Observation},
+    model::{About, SessionId, SessionRecord, StoreTime, Why},
+    store::{BeatWrite, Declaration, MemoryStore, Open, Store},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const TIMES: Times = Times {
+    ttl: Duration::from_secs(30),
+    interval: Duration::from_secs(5),
+    stop_grace: Duration::from_secs(5),
+    margin: Duration::from_millis(800),
+};
+
+fn at(millis: u64) -> Moment {
+    Moment::after_start(Duration::from_millis(millis))
+}
+
+fn about() -> About {
+    About {
+        namespace: "n".parse().unwrap(),
+        holder: "pod".parse().unwrap(),
+        host: String::new(),
+        pid: 1,
+        program: String::new(),
+        plan_version: 1,
+    }
+}
+
+fn record(beat: u64, nonce: u64) -> SessionRecord {
+    SessionRecord {
+        id: SessionId::from_u128(1),
+        about: about(),
+        started: StoreTime::from_millis(0),
+        beat: Beat::new(beat),
+        nonce: Nonce::new(nonce),
+        beat_at: StoreTime::from_millis(0),
+        ttl: TIMES.ttl,
+        death: None,
+        store_clock: None,
+        shares: Vec::new(),
+        requests: Vec::new(),
+    }
+}
+
+/// A machine whose attempts bear the nonces 1, 2, 3...
+struct Script {
+    machine: SessionMachine,
+    nonce: u64,
+}
+
+impl Script {
+    fn new() -> Self {
+        Self { machine: SessionMachine::new(TIMES, Flaws::default(), at(0)), nonce: 0 }
+    }
+
+    fn step(&mut self, millis: u64, event: Event) -> Vec<Action> {
+        self.nonce += 1;
+        self.machine.step(at(millis), event, Nonce::new(self.nonce), 0)
+    }
+
+    fn answer(&mut self, millis: u64, nonce: u64, beat: u64, found: u64) -> Vec<Action> {
+        let sighting = Sighting::Alive(record(beat, found));
+        self.step(millis, Event::Answered(Nonce::new(nonce), Box::new(sighting)))
+    }
+
+    /// Opened by attempt 1, sent at 0 and answered at 100 ms.
+    fn opened() -> Self {
+        let mut script = Self::new();
+        assert!(matches!(script.step(0, Event::Wake)[..], [Action::Open { .. }]));
+        let actions = script.answer(100, 1, 0, 1);
+        assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 100 }]);
+        script
+    }
+}
+
+#[test]
+fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
+    let mut script = Script::new();
+    script.step(0, Event::Wake);
+    // The first attempt fails, the second one finds that the first had been applied.
+    script.step(2_500, Event::Failed(Nonce::new(1)));
+    let second = script.nonce;
+    let actions = script.answer(3_000, second, 0, 1);
+    assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 3_000 }]);
+}
+
+#[test]
+fn beats_are_due_at_a_fixed_phase_and_never_later() {
+    let mut script = Script::opened();
+    assert_eq!(script.machine.deadline(), Some(at(5_000)));
+    let actions = script.step(5_000, Event::Wake);
+    let [Action::Beat { number, nonce, limit }] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!((number, limit), (Beat::new(1), MS * 2_500));
+    // It takes four seconds to be answered; the next one is due all the same.
+    let actions = script.answer(9_000, nonce.get(), 1, nonce.get());
+    assert_eq!(actions, [Action::Extend { end: at(34_200), took: MS * 4_000 }]);
+    assert_eq!(script.machine.deadline(), Some(at(10_000)));
+}
+
+#[test]
+fn a_failed_beat_is_sent_again_under_another_number_and_nonce() {
+    let mut script = Script::opened();
+    let first = script.step(5_000, Event::Wake);
+    let [Action::Beat { nonce, .. }] = first[..] else { panic!("{first:?}") };
+    // It hung for its whole limit: there is no further pause.
+    let second = script.step(7_500, Event::Failed(nonce));
+    let [Action::Beat { number, nonce: again, .. }] = second[..] else { panic!("{second:?}") };
+    assert_eq!(number, Beat::new(2));
+    assert_ne!(nonce, again);
+    // One that is refused at once is given a moment.
+    assert_eq!(script.step(7_501, Event::Failed(again)), []);
+    assert!(script.machine.deadline().unwrap() > at(7_501));
+}
+
+#[test]
+fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
+    let mut script = Script::opened();
+    let beat = script.step(5_000, Event::Wake);
+    let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
+    assert_eq!(script.step(24_199, Event::Wake), []);
+    let doubt = script.step(24_200, Event::Wake);
+    assert_eq!(doubt, [Action::Doubt(Loss::Expired { unreachable_for: MS * 24_200 })]);
+    // Told once.
+    assert_eq!(script.step(24_300, Event::Wake), []);
+    // An answer that comes at the end is none (R10).
+    let end = script.answer(29_200, nonce.get(), 1, nonce.get());
+    assert_eq!(end, [Action::End(Loss::Expired { unreachable_for: MS * 29_200 })]);
+    assert!(script.machine.is_over());
+    assert_eq!(script.step(29_300, Event::Wake), []);
+}
+
+#[test]
+fn a_beat_that_is_answered_in_doubt_saves_the_session() {
+    let mut script = Script::opened();
+    let beat = script.step(5_000, Event::Wake);
+    let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
+    script.step(24_200, Event::Failed(nonce));
+    let again = script.nonce;
+    let actions = script.answer(24_500, again, 2, again);
+    assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(24_200 + 29_200)), "{actions:?}");
+    // In doubt again, it tells again.
+    let doubt = script.step(24_200 + 24_200, Event::Wake);
+    assert!(doubt.iter().any(|action| matches!(action, Action::Doubt(_))), "{doubt:?}");
+}
+
+#[test]
+fn attempts_take_less_than_half_of_what_is_left() {
+    let mut script = Script::opened();
+    for (now, most) in [(5_000, 2_500), (26_000, 1_599), (28_200, 499), (29_100, 49)] {
+        let mut script = Script { machine: script.machine.clone(), nonce: script.nonce };
+        let actions = script.step(now, Event::Wake);
+        let limit = actions.iter().find_map(|action| match action {
+            Action::Beat { limit, .. } => Some(*limit),
+            _ => None,
+        });
+        assert!(limit.unwrap() <= MS * most, "{now}: {actions:?}");
+    }
+    script.step(5_000, Event::Wake);
+}
+
+#[test]
+fn what_ends_a_session() {
+    let death = crate::model::Death {
+        at: StoreTime::from_millis(0),
+        by: "other".parse().unwrap(),
+        why: Why::shortened("no beat"),
+    };
+    let buried = Loss::Buried { by: death.by.clone(), why: death.why.clone() };
+    let dead = Sighting::Dead(SessionRecord { death: Some(death), ..record(0, 1) });
+    // Another copy of this machine has beaten in its place.
+    let twin = Sighting::Alive(record(7, 7_777));
+    for (sighting, loss) in [
+        (dead, buried),
+        (Sighting::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
+        (twin, Loss::Vanished { found: "another copy of this instance beats for its session".into() }),
+    ] {
+        let mut script = Script::opened();
+        let beat = script.step(5_000, Event::Wake);
+        let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
+        assert_eq!(script.step(5_100, Event::Answered(nonce, Box::new(sighting))), [Action::End(loss)]);
+    }
+}
+
+#[test]
+fn an_id_that_belongs_to_another_is_not_used() {
+    for sighting in [Sighting::Alive(record(0, 7_777)), Sighting::Alive(record(3, 8_888))] {
+        let mut script = Script::new();
+        script.step(0, Event::Wake);
+        assert_eq!(script.step(10, Event::Answered(Nonce::new(1), Box::new(sighting))), [Action::Rename]);
+        assert!(script.machine.is_over());
+    }
+}
+
+#[test]
+fn a_beat_that_somebody_wants_now_does_not_shift_the_phase() {
+    let mut script = Script::opened();
+    let beat = script.step(1_000, Event::Hurry);
+    let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
+    script.answer(1_100, nonce.get(), 1, nonce.get());
+    assert_eq!(script.machine.deadline(), Some(at(5_000)));
+}
+
+// ----- against an observer
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.roll() % most
+    }
+
+    fn chance(&mut self, in_a_hundred: u64) -> bool {
+        self.below(100) < in_a_hundred
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wall(AtomicU64);
+
+impl Clock for Wall {
+    fn now(&self) -> Moment {
+        unreachable!("the store counts no leases")
+    }
+
+    fn wall(&self) -> StoreTime {
+        StoreTime::from_millis(i64::try_from(self.0.load(Ordering::Relaxed)).unwrap())
+    }
+}
+
+fn now<T>(answer: impl Future<Output = Result<T, crate::StoreError>>) -> T {
+    answer.now_or_never().expect("the memory store answers at once").unwrap()
+}
+
+enum Message {
+    Request(Action),
+    Answer(Nonce, Option<Sighting>),
+    Look(Moment),
+    Declare(Moment, crate::store::Ground),
+    Seen(Moment, Option<Sighting>),
+}
+
+/// Whether the session was still valid, for its holder, when somebody declared it dead. `None` if nobody
+/// did.
+fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let wall = Arc::new(Wall::default());
+    let store = MemoryStore::new(wall.clone());
+    let id = SessionId::from_u128(1);
+    let limit = SECOND;
+    // Rates in thousandths: two clocks differ by up to 2 %.
+    let (rate, other_rate) = (990 + dice.below(21), 990 + dice.below(21));
+    let here = |time: u64, rate: u64| at(time * rate / 1000);
+
+    let mut machine = SessionMachine::new(TIMES, flaws, at(0));
+    let (mut end, mut over) = (at(0), false);
+    let mut observation = Observation::new(TIMES.ttl / 3, SECOND * 5, flaws, at(0));
+    observation.name(Named { namespace: about().namespace, holder: about().holder, ttl: TIMES.ttl });
+    let mut messages: Vec<(u64, Message)> = Vec::new();
+    let mut nonce = 0;
+    // How much of what is said is lost, and when the store stops to answer at all.
+    let loss = dice.below(60);
+    let mut silent_from = 20_000 + dice.below(60_000);
+    let mut frozen_until = 0;
+    let mut watching = true;
+    let latency = |dice: &mut Dice| if dice.chance(15) { dice.below(9_000) } else { 1 + dice.below(300) };
+    for time in (0..240_000).step_by(25) {
+        wall.0.store(time, Ordering::Relaxed);
+        let mut arrived = Vec::new();
+        messages.retain_mut(|(when, message)| {
+            let due = *when <= time;
+            if due {
+                arrived.push(std::mem::replace(message, Message::Look(at(0))));
+            }
+            !due
+        });
+        let mut events = Vec::new();
+        for message in arrived {
+            match message {
+                Message::Request(action) => {
+                    let (nonce, sighting) = match action {
+                        Action::Open { nonce, .. } => {
+                            let open = Open {
+                                session: id,
+                                nonce,
+                                about: about(),
+                                ttl: TIMES.ttl,
+                                store_clock: None,
+                                shares: Vec::new(),
+                            };
+                            (nonce, now(store.open(open, limit)))
+                        }
+                        Action::Beat { number, nonce, .. } => {
+                            let beat = BeatWrite {
+                                session: id,
+                                beat: number,
+                                nonce,
+                                shares: None,
+                                heard: Vec::new(),
+                            };
+                            (nonce, now(store.beat(beat, limit)))
+                        }
+                        _ => unreachable!("only these are sent"),
+                    };
+                    if time < silent_from && !dice.chance(loss) {
+                        messages.push((time + latency(&mut dice), Message::Answer(nonce, Some(sighting))));
+                    }
+                }
+                Message::Answer(nonce, Some(sighting)) => {
+                    events.push(Event::Answered(nonce, Box::new(sighting)))
+                }
+                Message::Answer(nonce, None) => events.push(Event::Failed(nonce)),
+                Message::Look(sent) => {
+                    let seen = now(store.observe(vec![id], limit)).pop();
+                    messages.push((time + latency(&mut dice), Message::Seen(sent, seen)));
+                }
+                Message::Declare(sent, ground) => {
+                    let declaration = Declaration {
+                        session: id,
+                        ground,
+                        by: about().holder,
+                        why: Why::shortened("no beat"),
+                    };
+                    let seen = now(store.declare(declaration, limit));
+                    if seen.is_dead() {
+                        let holder = here(time, rate);
+                        return (!over && holder < end).then(|| end.since(holder));
+                    }
+                    messages.push((time + latency(&mut dice), Message::Seen(sent, Some(seen))));
+                }
+                Message::Seen(sent, Some(seen)) => {
+                    observation.answered(sent, here(time, other_rate), &seen, Some(wall.wall()));
+                    watching = true;
+                }
+                Message::Seen(_, None) => {
+                    observation.failed(here(time, other_rate), SECOND);
+                    watching = true;
+                }
+            }
+        }
+        if dice.chance(1) && dice.chance(4) {
+            frozen_until = time + dice.below(40_000);
+        }
+        if time >= silent_from && dice.chance(1) && dice.chance(2) {
+            silent_from = time + dice.below(60_000);
+        }
+        if time >= frozen_until && !machine.is_over() {
+            let holder = here(time, rate);
+            if machine.deadline().is_some_and(|deadline| holder >= deadline) {
+                events.push(Event::Wake);
+            }
+            for event in events {
+                nonce += 1;
+                for action in machine.step(holder, event, Nonce::new(nonce), dice.roll()) {
+                    match action {
+                        Action::Open { nonce, limit } | Action::Beat { nonce, limit, .. } => {
+                            // It is given up at its limit, and may arrive much later, and again.
+                            let gives_up = time + u64::try_from(limit.as_millis()).unwrap();
+                            messages.push((gives_up, Message::Answer(nonce, None)));
+                            if !dice.chance(loss / 2) {
+                                messages.push((time + latency(&mut dice), Message::Request(action.clone())));
+                            }
+                            if dice.chance(5) {
+                                messages.push((time + dice.below(60_000), Message::Request(action)));
+                            }
+                        }
+                        Action::Extend { end: to, .. } => end = end.max(to),
+                        Action::End(_) | Action::Rename => over = true,
+                        Action::Requests(_) | Action::Doubt(_) => {}
+                    }
+                }
+            }
+        }
+        if watching {
+            let observer = here(time, other_rate);
+            let message = match observation.due(observer) {
+                Due::At(_) => continue,
+                Due::Look => Message::Look(observer),
+                Due::Declare(ground) => Message::Declare(observer, ground),
+            };
+            watching = false;
+            messages.push((time + latency(&mut dice), message));
+        }
+    }
+    None
+}
+
+#[test]
+fn nobody_is_declared_dead_who_still_believes_to_live() {
+    for seed in 0..3000 {
+        assert_eq!(overlap(seed, Flaws::default()), None, "seed {seed}");
+    }
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn an_engine_that_breaks_a_rule_overlaps() {
+    for flaw in [
+        Flaw::EndFromAnswer,
+        Flaw::StretchedTtl,
+        Flaw::OwnTtl,
+        Flaw::CountFromSending,
+        Flaw::AnyBeat,
+        Flaw::UnnamedBeat,
+        Flaw::SameNonce,
+    ] {
+        let noticed = (0..3000).any(|seed| overlap(seed, Flaws::one(flaw)).is_some());
+        assert!(noticed, "{flaw:?}");
+    }
+}
