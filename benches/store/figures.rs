@@ -36,6 +36,17 @@ const GOALS: &[(&str, Goal)] = &[
     ("take_keys_per_s_1000_again", AtLeast(15_000.0)),
     ("take_keys_per_s_10000_fresh", AtLeast(15_000.0)),
     ("take_keys_per_s_10000_again", AtLeast(15_000.0)),
+    ("one_task_engine_to_store", AtMost(1.05)),
+    ("one_task_engine_to_floor2", AtMost(0.65)),
+    ("pairs_per_s_ratio_64", AtLeast(4.0)),
+    ("handover_p50_ratio", AtMost(1.2)),
+    ("handover_100_waiters_p50_ratio", AtMost(1.2)),
+    ("contenders_32_rate_ratio", AtLeast(0.9)),
+    ("contenders_32_min_to_max", AtLeast(0.95)),
+    ("held_10000_cpu_percent", AtMost(0.5)),
+    ("held_bytes_per_key", AtMost(1024.0)),
+    // Ten requests of each in the worst second; the design names none.
+    ("outage_50_worst_second_after", AtMost(500.0)),
 ];
 
 /// A figure that has a goal.

@@ -56,6 +56,11 @@ impl World {
         Self { deployment, nodes, store: store.expect("the server is up"), plain, no_retry, drawn: 1.into() }
     }
 
+    #[allow(dead_code, reason = "the engine's benches connect with it")]
+    pub(crate) fn uri(&self) -> &str {
+        self.deployment.uri()
+    }
+
     pub(crate) fn cpu(&self) -> f64 {
         let pids: Vec<_> = self.deployment.nodes().iter().map(super::support::mongod::Node::pid).collect();
         cpu(&pids)

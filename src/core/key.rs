@@ -31,6 +31,8 @@ pub(crate) const LINE_READ: usize = 32;
 const STEP_BACK: Duration = Duration::from_millis(50);
 /// Nobody holds back longer.
 const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
+/// How long after a hint that tells too little a read is to tell the rest.
+const VERIFY_AFTER: Duration = Duration::from_millis(50);
 /// How many before us in line are watched: should a lock be handed to one that died, its death is
 /// near.
 const WATCHED_AHEAD: usize = 3;
@@ -216,6 +218,8 @@ pub(crate) struct KeyMachine {
     under_way: bool,
     /// A take was given up before it was answered.
     undecided: bool,
+    /// A hint may say that what is held here was freed, or only that it was before: a read is to tell.
+    verify: bool,
     /// Somebody else may stand in the store's line.
     queue: bool,
     /// Who else held the lock when it was last seen.
@@ -245,6 +249,7 @@ impl KeyMachine {
             left: Vec::new(),
             under_way: false,
             undecided: false,
+            verify: false,
             queue: false,
             other: None,
             free: false,
@@ -394,6 +399,12 @@ impl KeyMachine {
                 self.unsure_of_place = self.free;
                 self.look_at = now;
             }
+            // It may be about an earlier holding, which the hint does not tell. Most are; so the read
+            // that tells waits a moment, and is not made if the lock is given back by then.
+            Some(LockChange::Freed) | None if self.held.is_some() && !self.verify => {
+                self.verify = true;
+                self.look_at = now + VERIFY_AFTER;
+            }
             Some(LockChange::Freed) | None => {}
         }
     }
@@ -479,7 +490,11 @@ impl KeyMachine {
             return Next::Do(Op::Leave(self.left.clone()));
         }
         if self.held.is_some() {
-            return Next::Idle;
+            return match self.verify {
+                true if around.now >= self.look_at => Next::Do(Op::Look),
+                true => Next::At(self.look_at),
+                false => Next::Idle,
+            };
         }
         match self.line.front() {
             Some(head) => self.head_step(around, head),
@@ -598,6 +613,15 @@ impl KeyMachine {
     }
 
     fn seen(&mut self, around: Around<'_>, seen: LockSeen) {
+        if let Some(held) = &mut self.held {
+            self.verify = false;
+            let ours = matches!(&seen, LockSeen::Found(record)
+                if record.term == held.term && record.is_granted_to(held.session, held.wish));
+            if !ours && held.hold == Hold::Runs {
+                held.hold = Hold::Suspected;
+            }
+            return;
+        }
         self.undecided = false;
         self.handed = false;
         match seen {
@@ -653,6 +677,8 @@ impl KeyMachine {
                 let Some(stander) = self.line.remove(place) else { return };
                 let wish = stander.by.wish;
                 self.other = None;
+                self.free = false;
+                self.verify = false;
                 self.held = Some(Held { session, wish, term, hold: Hold::Runs });
                 self.queue |= stander.contested;
                 if stander.step != Step::Try {

@@ -385,6 +385,14 @@ impl Engine {
         first
     }
 
+    /// Ends it, with nobody to wait for that.
+    pub(crate) fn end(&self) {
+        self.retire();
+        self.closing.cancel();
+        self.close_session(None);
+        self.events.end();
+    }
+
     // ----- the probe
 
     pub(crate) fn probe_patience(&self) -> Option<Duration> {

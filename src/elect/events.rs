@@ -125,13 +125,14 @@ impl EventStream {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match self.events.poll_recv(cx) {
-            Poll::Pending => match self.missed.swap(0, Ordering::AcqRel) {
-                0 => Poll::Pending,
-                missed => Poll::Ready(Some(Event::Missed(missed))),
-            },
-            ready => ready,
+        // Empty by its own word: a poll may also be pending because the task has had its turn.
+        if self.events.is_empty() {
+            let missed = self.missed.swap(0, Ordering::AcqRel);
+            if missed > 0 {
+                return Poll::Ready(Some(Event::Missed(missed)));
+            }
         }
+        self.events.poll_recv(cx)
     }
 }
 

@@ -63,7 +63,7 @@ impl Keeper {
         loop {
             if let After::Closed(tell) = self.session().await {
                 // Bounded: those who still run keep their session from being closed.
-                let patience = self.engine.times.stop_grace + LONGEST_ATTEMPT * 2;
+                let patience = LONGEST_ATTEMPT * 2;
                 let closing = async { while self.undertakers.join_next().await.is_some() {} };
                 if tokio::time::timeout(patience, closing).await.is_err() {
                     tracing::warn!(

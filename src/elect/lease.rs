@@ -188,6 +188,11 @@ impl LeaseCell {
         self.now().since(self.granted)
     }
 
+    /// Whether something runs under it, or its owner has not let go.
+    pub(crate) fn runs(&self) -> bool {
+        !self.state().parted
+    }
+
     // ----- those who run under it
 
     /// Somebody begins to run under it; unless its owner is done with it.

@@ -75,10 +75,7 @@ pub(crate) struct Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.engine.retire();
-        self.engine.closing.cancel();
-        self.engine.close_session(None);
-        self.engine.events.end();
+        self.engine.end();
     }
 }
 
@@ -265,20 +262,24 @@ impl Elect {
         let leases = engine.keys.leases();
         let parted: Vec<_> = leases
             .iter()
-            .filter_map(|lease| Some((lease.lock.clone(), engine.keys.parted(&lease.lock, lease.wish)?)))
+            .filter_map(|lease| Some((lease.clone(), engine.keys.parted(&lease.lock, lease.wish)?)))
             .collect();
-        for lease in leases {
+        for lease in &leases {
             lease.cancel(loss.clone());
         }
-        let patience = tokio::time::sleep(engine.times.stop_grace + LONGEST_ATTEMPT * 2);
-        let mut patience = std::pin::pin!(patience);
+        let begun = engine.clock.now();
+        // Futures are dropped when the grace is over; a little later what still runs will not stop soon.
+        let stopped = engine.times.stop_grace + engine.times.stop_grace / 10 + Duration::from_millis(50);
         let mut late = Vec::new();
-        for (lock, mut parted) in parted {
-            tokio::select! {
-                biased;
-                _ = &mut parted => {}
-                () = &mut patience, if !patience.is_elapsed() => late.push(lock),
-                else => late.push(lock),
+        for (lease, mut parted) in parted {
+            let left = |patience: Duration| (begun + patience).since(engine.clock.now());
+            if tokio::time::timeout(left(stopped), &mut parted).await.is_ok() {
+                continue;
+            }
+            // Only what has stopped, and is on its way to the store, is waited for longer.
+            let patience = if lease.runs() { Duration::ZERO } else { stopped + LONGEST_ATTEMPT * 2 };
+            if tokio::time::timeout(left(patience), parted).await.is_err() {
+                late.push(lease.lock.clone());
             }
         }
         late
@@ -353,9 +354,11 @@ impl Elect {
         engine.closing.cancel();
         let (tell, told) = tokio::sync::oneshot::channel();
         engine.close_session(Some(tell));
-        let patience = engine.times.stop_grace + LONGEST_ATTEMPT * 3;
-        // An error says that the keeper has ended already, or that others will close the session.
-        let _ = tokio::time::timeout(patience, told).await;
+        // What still runs keeps the session from being closed: others will see to it.
+        if overran.is_empty() {
+            // An error says that the keeper has ended already.
+            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, told).await;
+        }
         engine.events.end();
         Closed { overran }
     }

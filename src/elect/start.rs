@@ -229,6 +229,7 @@ impl Builder {
         if engine.store.capabilities().hints {
             runtime.spawn(upkeep::hear_hints(weak()));
         }
+        runtime.spawn(upkeep::stand_sentinel(weak()));
         runtime.spawn(upkeep::audit(weak()));
         runtime.spawn(upkeep::purge(weak()));
         if let Some(patience) = engine.probe_patience() {

@@ -166,6 +166,27 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
     }
 }
 
+/// Closes the engine if the program's runtime ends under it: no release can be sent any more, so the
+/// session ends instead.
+pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
+    struct Sentinel(Weak<Engine>);
+
+    impl Drop for Sentinel {
+        fn drop(&mut self) {
+            if let Some(engine) = self.0.upgrade()
+                && !engine.closing.is_cancelled()
+            {
+                tracing::warn!("the program's runtime ends before the engine is closed");
+                engine.end();
+            }
+        }
+    }
+
+    let Some(closing) = engine.upgrade().map(|engine| engine.closing.clone()) else { return };
+    let _sentinel = Sentinel(engine);
+    closing.cancelled().await;
+}
+
 /// Shows the keeper that the program's runtime runs tasks. Ends with the engine.
 pub(crate) async fn show_alive(engine: Weak<Engine>, patience: Duration) {
     loop {

@@ -1,0 +1,40 @@
+//! Instances on the deployment of the bench, each with connections of its own.
+
+use std::sync::Arc;
+
+use tenure::{
+    Elect, ElectConfig, Guard,
+    elect::Acquired,
+    store::{
+        Store,
+        mongo::{MongoOptions, MongoStore},
+    },
+};
+
+use crate::world::World;
+
+/// A store on a database for engines.
+pub(crate) async fn store(world: &World) -> MongoStore {
+    let store = MongoStore::connect(world.uri(), MongoOptions::new().database("engines")).await;
+    store.expect("the server is up")
+}
+
+pub(crate) fn config(holder: &str) -> ElectConfig {
+    ElectConfig::new("bench".parse().expect("within the limits"), holder.parse().expect("within the limits"))
+}
+
+pub(crate) async fn instance(world: &World, holder: &str) -> Elect {
+    on(Arc::new(store(world).await), config(holder)).await
+}
+
+pub(crate) async fn on(store: Arc<dyn Store>, config: ElectConfig) -> Elect {
+    Elect::start(store, config).await.expect("the server is up")
+}
+
+/// A guard of a key nobody else wants.
+pub(crate) async fn take(elect: &Elect, key: &str) -> Guard {
+    match elect.key(key).try_acquire().await.expect("the server answers") {
+        Acquired::Guard(guard) => guard,
+        busy @ Acquired::Busy(_) => panic!("the lock is free, but the answer was {busy:?}"),
+    }
+}
