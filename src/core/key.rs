@@ -36,6 +36,12 @@ const VERIFY_AFTER: Duration = Duration::from_millis(50);
 /// How many before us in line are watched: should a lock be handed to one that died, its death is
 /// near.
 const WATCHED_AHEAD: usize = 3;
+/// A read that follows a release by less may be from before it.
+const AFTER_RELEASE: Duration = Duration::from_millis(5);
+/// The least time between two takes of a key that is said to be closed.
+const SOON: Duration = Duration::from_millis(50);
+/// Who is to be given the lock by name is looked for among so many.
+pub(crate) const WHOLE_LINE: usize = 1000;
 /// How often a wish that does not wait is tried, if the store does not answer.
 const TRIES: u32 = 3;
 
@@ -50,8 +56,8 @@ pub(crate) enum Op {
     Confirm { session: SessionId, wish: Wish },
     /// Release it.
     Release { session: SessionId, term: Term, note: Option<Why>, then: Then },
-    /// Read who stands in line.
-    ReadLine,
+    /// Read who stands first in line.
+    ReadLine { most: usize },
     /// Stand in line with these wishes.
     Register(Vec<Candidate>),
     /// Leave the line with these.
@@ -173,6 +179,8 @@ struct Stander {
     tries: u32,
     /// It lost at least once: others want this lock too.
     contested: bool,
+    /// A take of it was not answered.
+    doubtful: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +230,10 @@ pub(crate) struct KeyMachine {
     verify: bool,
     /// Somebody else may stand in the store's line.
     queue: bool,
+    /// Something happened while an operation was under way, which its answer may not know.
+    stirred: bool,
+    /// The last term that was released here, and when: reads may show it for a while.
+    released: Option<(Term, Moment)>,
     /// Who else held the lock when it was last seen.
     other: Option<Box<LockRecord>>,
     /// The last thing known says that the lock is free.
@@ -251,6 +263,8 @@ impl KeyMachine {
             undecided: false,
             verify: false,
             queue: false,
+            stirred: false,
+            released: None,
             other: None,
             free: false,
             handed: false,
@@ -258,7 +272,8 @@ impl KeyMachine {
             look_at: now,
             pause: now,
             backoff: Backoff::new(Duration::from_millis(100), poll.max(Duration::from_millis(100))),
-            changed: now,
+            // Nothing has changed: what an audit found is news to a key that was just made.
+            changed: Moment::after_start(Duration::ZERO),
             out: Vec::new(),
         }
     }
@@ -284,6 +299,16 @@ impl KeyMachine {
         self.line.iter().filter(|stander| stander.patience == Patience::Waits).count()
     }
 
+    /// Whether there is something to do, or nothing at all left to remember.
+    pub(crate) fn has_something(&self, around: Around<'_>) -> bool {
+        self.is_done() || self.choose(around) != Next::Idle
+    }
+
+    /// A wish whose lock is on its way back.
+    pub(crate) fn returning(&self) -> Option<Wish> {
+        self.returns.back().map(|back| back.wish)
+    }
+
     /// Whether the lock of this wish is on its way back.
     pub(crate) fn is_returning(&self, wish: Wish) -> bool {
         self.returns.iter().any(|back| back.wish == wish)
@@ -292,8 +317,8 @@ impl KeyMachine {
     // ----- what happens
 
     /// A new wish, with a number larger than every one before.
-    pub(crate) fn stand(&mut self, now: Moment, by: Candidate, patience: Patience) {
-        self.changed = now;
+    pub(crate) fn stand(&mut self, around: Around<'_>, by: Candidate, patience: Patience) {
+        self.changed = around.now;
         let wish = by.wish;
         debug_assert!(
             self.line.back().is_none_or(|last| last.by.session != by.session || last.by.wish < wish)
@@ -305,8 +330,9 @@ impl KeyMachine {
             }
             // Others of this instance wait: they are before it, and it does not wait.
             if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
+                let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.other {
-                    Some(record) => Verdict::Held(record.clone(), Standing::Alive),
+                    Some(record) => Verdict::Held(record.clone(), known(record).unwrap_or(Standing::Alive)),
                     None => Verdict::Here,
                 };
                 self.out.push(Out::Verdict(wish, verdict));
@@ -316,7 +342,14 @@ impl KeyMachine {
         // Behind others of this instance it only stands in line.
         let first = self.held.is_none() && self.line.is_empty();
         let step = if first || patience == Patience::Once { Step::Try } else { Step::Register };
-        self.line.push_back(Stander { by: Box::new(by), patience, step, tries: 0, contested: false });
+        self.line.push_back(Stander {
+            by: Box::new(by),
+            patience,
+            step,
+            tries: 0,
+            contested: false,
+            doubtful: false,
+        });
     }
 
     /// A wish is given up.
@@ -325,7 +358,8 @@ impl KeyMachine {
         if let Some(place) = self.line.iter().position(|stander| stander.by.wish == wish) {
             let head = place == 0;
             let Some(stander) = self.line.remove(place) else { return };
-            self.undecided |= head && self.under_way;
+            self.undecided |= stander.doubtful || head && self.under_way;
+            self.stirred |= self.under_way;
             if stander.step != Step::Try {
                 self.leave_line(stander.by.session, wish);
             }
@@ -355,6 +389,7 @@ impl KeyMachine {
                 head.step = Step::Try;
             }
             self.pause = now;
+            self.look_at = now;
         }
     }
 
@@ -398,6 +433,7 @@ impl KeyMachine {
                 self.free = matches!(change, Some(LockChange::Freed));
                 self.unsure_of_place = self.free;
                 self.look_at = now;
+                self.stirred |= self.under_way;
             }
             // It may be about an earlier holding, which the hint does not tell. Most are; so the read
             // that tells waits a moment, and is not made if the lock is given back by then.
@@ -417,6 +453,7 @@ impl KeyMachine {
     /// Hints may have been lost.
     pub(crate) fn resync(&mut self, now: Moment) {
         self.queue = true;
+        self.stirred |= self.under_way;
         if !self.line.is_empty() {
             self.look_at = now;
         }
@@ -432,7 +469,7 @@ impl KeyMachine {
 
     /// The audit found the lock in the hands of this session for a wish; it was sent for at `asked`.
     pub(crate) fn found(&mut self, asked: Moment, now: Moment, session: SessionId, wish: Wish, term: Term) {
-        let wanted = self.stands(session, wish)
+        let wanted = self.stands(session, wish) && !self.is_blocked(Some(session))
             || self.held.is_some_and(|held| held.wish == wish)
             || self.returns.iter().any(|back| back.term == term);
         let undecided = self.under_way || self.undecided || self.changed >= asked;
@@ -471,19 +508,22 @@ impl KeyMachine {
         }
     }
 
-    fn choose(&mut self, around: Around<'_>) -> Next {
+    fn choose(&self, around: Around<'_>) -> Next {
         // What somebody may wait for comes first.
         if let Some(back) = self.returns.front() {
             return Next::Do(self.release_step(back));
         }
-        if let Some(Held { session, wish, hold: Hold::Suspected, .. }) = self.held {
+        if let Some(Held { session, wish, hold: Hold::Suspected, .. }) = self.held
+            && Some(session) == around.current
+        {
             return Next::Do(Op::Confirm { session, wish });
         }
         let unregistered =
             |stander: &&Stander| stander.patience == Patience::Waits && stander.step == Step::Register;
         let waits: Vec<_> =
             self.line.iter().filter(unregistered).map(|stander| (*stander.by).clone()).collect();
-        if !waits.is_empty() {
+        // What runs here may never end; nobody else is to wait for that.
+        if !waits.is_empty() && !self.is_blocked(around.current) {
             return Next::Do(Op::Register(waits));
         }
         if !self.left.is_empty() {
@@ -514,8 +554,10 @@ impl KeyMachine {
                 Some(first) => Then::HandTo(Box::new(first.by.clone())),
                 None => Then::Free,
             }
-        } else if self.queue || !self.hints || parting.to.is_some() || self.waiting() > 0 {
-            return Op::ReadLine;
+        } else if parting.to.is_some() {
+            return Op::ReadLine { most: WHOLE_LINE };
+        } else if self.queue || !self.hints || self.waiting() > 0 {
+            return Op::ReadLine { most: LINE_READ };
         } else {
             Then::Free
         };
@@ -527,7 +569,7 @@ impl KeyMachine {
         let take = |dead| Next::Do(Op::Take { by: head.by.clone(), dead });
         match head.step {
             Step::Waiting if around.now < self.look_at => Next::At(self.look_at),
-            Step::Waiting | Step::Again if self.unsure_of_place => Next::Do(Op::ReadLine),
+            Step::Waiting | Step::Again if self.unsure_of_place => Next::Do(Op::ReadLine { most: LINE_READ }),
             _ if self.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
@@ -553,9 +595,18 @@ impl KeyMachine {
         self.changed = around.now;
         if let Answer::Failed(error) = answer {
             self.failed(around, sent, &op, error);
-            return;
+        } else {
+            self.backoff.reset();
+            self.succeeded(around, op, answer);
         }
-        self.backoff.reset();
+        // What was asked for may have been answered from before it.
+        if mem::take(&mut self.stirred) {
+            self.look_at = around.now;
+            self.undecided |= self.held.is_none();
+        }
+    }
+
+    fn succeeded(&mut self, around: Around<'_>, op: Op, answer: Answer) {
         match (op, answer) {
             (Op::Look, Answer::Seen(seen)) => self.seen(around, seen),
             (Op::Take { by, dead }, Answer::Took(answer)) => {
@@ -564,14 +615,14 @@ impl KeyMachine {
                 }
                 self.took(around, &by, answer);
             }
-            (Op::Confirm { wish, .. }, Answer::Took(answer)) => self.confirmed(wish, answer),
+            (Op::Confirm { session, wish }, Answer::Took(answer)) => self.confirmed(session, wish, answer),
             (Op::Release { term, then, .. }, Answer::Released(answer)) => {
                 if let ReleaseAnswer::Refused(refusal) = answer {
                     self.out.push(Out::Refused(refusal));
                 }
                 self.released(around, term, &then);
             }
-            (Op::ReadLine, Answer::Line(line)) => self.line_read(around, line),
+            (Op::ReadLine { most }, Answer::Line(line)) => self.line_read(around, line, most),
             (Op::Register(wishes), Answer::Done) => self.registered(around, &wishes),
             (Op::Leave(gone), Answer::Done) => {
                 self.left.retain(|wish| !gone.contains(wish));
@@ -593,8 +644,9 @@ impl KeyMachine {
         {
             self.out.push(Out::Parted(back.wish));
         }
-        if !matches!(op, Op::Look | Op::Take { .. } | Op::Inquire { .. }) {
-            return;
+        if let (Op::ReadLine { .. }, Some(back)) = (op, self.returns.front_mut()) {
+            // Fairness can wait; the lock cannot.
+            back.line = Some(Vec::new());
         }
         let taken = if let Op::Take { by, .. } = op { Some(by.wish) } else { None };
         if let Some(head) = self.line.front_mut()
@@ -608,8 +660,13 @@ impl KeyMachine {
                 self.out.push(Out::Verdict(wish, Verdict::Failed(error)));
             }
         }
-        // The one that was tried has left in the meantime.
-        self.undecided |= unknown && taken.is_some_and(|wish| !self.line.iter().any(|s| s.by.wish == wish));
+        if let Some(wish) = taken.filter(|_| unknown) {
+            match self.line.iter_mut().find(|stander| stander.by.wish == wish) {
+                Some(stander) => stander.doubtful = true,
+                // It has left in the meantime.
+                None => self.undecided = true,
+            }
+        }
     }
 
     fn seen(&mut self, around: Around<'_>, seen: LockSeen) {
@@ -647,7 +704,14 @@ impl KeyMachine {
             }
             // R10: it came after the end. The session's death frees the lock.
             TakeAnswer::Taken(_) => {}
-            TakeAnswer::Held(record) | TakeAnswer::Closed(record) => self.learned(around, record),
+            // R11: an answer that says another wish of ours has it decides nothing. A read will.
+            TakeAnswer::Held(record) if around.current.is_some_and(|session| record.is_held_by(session)) => {
+                self.other = None;
+                self.handed = true;
+                self.look_at = around.now;
+            }
+            TakeAnswer::Held(record) => self.learned(around, record),
+            TakeAnswer::Closed(record) => self.closed(around, record),
             TakeAnswer::Refused(refusal) => self.refused(around, refusal),
         }
     }
@@ -665,6 +729,10 @@ impl KeyMachine {
             None if self.flaws.has(Flaw::AnyWish) && !self.line.is_empty() => Some(0),
             place => place,
         };
+        if self.is_blocked(Some(session)) {
+            self.pass_on(session, wish, term);
+            return;
+        }
         if let Some(held) = &mut self.held {
             // Then what runs here has lost it.
             if term > held.term && held.hold == Hold::Runs {
@@ -688,11 +756,26 @@ impl KeyMachine {
                 self.out.push(Out::Verdict(wish, Verdict::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
+            // It was released just now, and a majority does not know it yet.
+            None if self.is_released(around.now, term) => {
+                self.wait(around.now, AFTER_RELEASE);
+            }
             // Nobody here wants it (any more): it is passed on.
             None if !self.under_way => self.pass_on(session, wish, term),
             // The answer that is awaited may say more.
-            None => self.undecided = true,
+            None => self.stirred = true,
         }
+    }
+
+    /// Whether what this instance holds keeps it from holding more: it is lost, or of a session that is
+    /// over, and has not ended.
+    fn is_blocked(&self, current: Option<SessionId>) -> bool {
+        self.held.is_some_and(|held| held.hold == Hold::Lost || Some(held.session) != current)
+    }
+
+    /// Whether this term was released so lately that reads may still show it.
+    fn is_released(&self, now: Moment, term: Term) -> bool {
+        self.released.is_some_and(|(released, at)| term <= released && now.since(at) < self.poll / 2)
     }
 
     fn turn_away_the_impatient(&mut self) {
@@ -726,20 +809,11 @@ impl KeyMachine {
     fn learned(&mut self, around: Around<'_>, record: LockRecord) {
         let now = around.now;
         let Some(held) = &record.holding else {
-            let left = match (record.closed, around.store_now) {
-                (Some(closed), Some(store_now)) => closed.left(store_now),
-                (Some(closed), None) => closed.length,
-                (None, _) => Duration::ZERO,
-            };
-            self.other = None;
-            if left.is_zero() {
+            if closed_for(around, &record).is_zero() {
+                self.other = None;
                 self.free = true;
-            } else if let Some(wish) = self.drop_impatient_head() {
-                self.out.push(Out::Verdict(wish, Verdict::Closed(Box::new(record))));
             } else {
-                // A little late, so that it is open by then; or the next poll, if that is sooner.
-                self.wait(now, (left + Duration::from_millis(2)).min(self.poll));
-                self.free = self.look_at.since(now) >= left;
+                self.closed(around, record);
             }
             return;
         };
@@ -769,6 +843,21 @@ impl KeyMachine {
                 let poll = self.poll - fraction(self.poll / 5, around.roll);
                 self.wait(now, poll);
             }
+        }
+    }
+
+    /// Nobody holds it, and nobody may take it yet.
+    fn closed(&mut self, around: Around<'_>, record: LockRecord) {
+        let now = around.now;
+        let left = closed_for(around, &record);
+        self.other = None;
+        if let Some(wish) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(wish, Verdict::Closed(Box::new(record))));
+        } else {
+            // A little late, so that it is open by then; the store knows better than our guess. Or the
+            // next poll, if that is sooner.
+            self.wait(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
+            self.free = self.look_at.since(now) >= left;
         }
     }
 
@@ -808,11 +897,14 @@ impl KeyMachine {
         }
     }
 
-    fn confirmed(&mut self, wish: Wish, answer: TakeAnswer) {
-        let Some(held) = &mut self.held else { return };
-        if held.wish != wish {
+    fn confirmed(&mut self, session: SessionId, wish: Wish, answer: TakeAnswer) {
+        let Some(held) = self.held.as_mut().filter(|held| held.wish == wish) else {
+            // Its job has ended in the meantime: what it was granted anew goes back with what it had.
+            if let TakeAnswer::Taken(record) = answer {
+                self.give_back(session, wish, record.term, Parting::default());
+            }
             return;
-        }
+        };
         let found = match answer {
             TakeAnswer::Taken(record) if record.term == held.term => {
                 held.hold = Hold::Runs;
@@ -832,16 +924,28 @@ impl KeyMachine {
         };
         held.hold = Hold::Lost;
         self.out.push(Out::Lost(wish, found));
+        // Until the job has ended nobody here can take the lock up: they stand aside.
+        let places: Vec<_> =
+            self.line.iter().filter(|s| s.step != Step::Try && s.step != Step::Register).collect();
+        let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.wish)).collect();
+        for (session, wish) in places {
+            self.leave_line(session, wish);
+        }
+        for stander in &mut self.line {
+            stander.step = Step::Register;
+        }
     }
 
     fn released(&mut self, around: Around<'_>, term: Term, then: &Then) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Out::Parted(back.wish));
+        self.released = Some((term, around.now));
         self.free = matches!(then, Then::Free);
         self.handed = matches!(then, Then::HandTo(_));
+        self.look_at = around.now;
         if let Some(line) = &back.line {
-            self.queue = line.len() > 1;
+            self.queue |= line.len() > 1;
         }
         if let Then::HandTo(to) = then
             && Some(to.session) == around.current
@@ -850,7 +954,7 @@ impl KeyMachine {
             if self.flaws.has(Flaw::ReleaseMakesHolder) {
                 self.ours(around, to.session, to.wish, Term::new(term.get() + 1), StoreTime::from_millis(0));
             }
-            self.look_at = around.now + Duration::from_millis(5);
+            self.look_at = around.now + AFTER_RELEASE;
         }
         for stander in &mut self.line {
             if stander.step == Step::Again {
@@ -859,19 +963,23 @@ impl KeyMachine {
         }
     }
 
-    fn line_read(&mut self, around: Around<'_>, line: Vec<Waiter>) {
-        let standing = |waiter: &Waiter| {
-            if Some(waiter.by.session) == around.current {
-                return self.stands(waiter.by.session, waiter.by.wish);
-            }
-            !matches!((around.known)(waiter.by.session), Some(Standing::Dead | Standing::Overdue))
+    fn line_read(&mut self, around: Around<'_>, line: Vec<Waiter>, most: usize) {
+        let ours = |waiter: &Waiter| Some(waiter.by.session) == around.current;
+        let standing = |waiter: &Waiter| match (around.known)(waiter.by.session) {
+            _ if ours(waiter) => self.stands(waiter.by.session, waiter.by.wish).then_some(Standing::Alive),
+            known => known.or(Some(Standing::Overdue)).filter(|_| known != Some(Standing::Dead)),
         };
-        let complete = line.len() < LINE_READ;
-        let living: Vec<_> = line.into_iter().filter(standing).collect();
+        let complete = line.len() < most;
+        let mut living: Vec<_> =
+            line.into_iter().filter_map(|waiter| Some((standing(&waiter)?, waiter))).collect();
         if let Some(back) = self.returns.front_mut() {
-            back.line = Some(living);
+            // Those that were seen to beat go first, each in the order of the line.
+            living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
+            self.queue = false;
+            back.line = Some(living.into_iter().map(|(_, waiter)| waiter).collect());
             return;
         }
+        let living: Vec<_> = living.into_iter().map(|(_, waiter)| waiter).collect();
         self.unsure_of_place = false;
         let Some(head) = self.line.front_mut() else { return };
         let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
@@ -913,6 +1021,15 @@ impl KeyMachine {
 
     fn stands(&self, session: SessionId, wish: Wish) -> bool {
         self.line.iter().any(|stander| stander.by.session == session && stander.by.wish == wish)
+    }
+}
+
+/// How long the key may stay closed, as far as the store's time can be guessed.
+fn closed_for(around: Around<'_>, record: &LockRecord) -> Duration {
+    match (record.closed, around.store_now) {
+        (Some(closed), Some(store_now)) => closed.left(store_now),
+        (Some(closed), None) => closed.length,
+        (None, _) => Duration::ZERO,
     }
 }
 

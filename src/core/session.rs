@@ -150,6 +150,11 @@ impl SessionMachine {
         }
     }
 
+    /// The marks of the attempts whose effect may be met in the record.
+    pub(crate) fn nonces(&self) -> Vec<Nonce> {
+        self.attempts.iter().map(|attempt| attempt.nonce).collect()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over
     }
@@ -262,7 +267,11 @@ impl SessionMachine {
         }
         let confirmed = from + validity;
         if now >= confirmed {
-            // It took so long that nothing is left of it (R10).
+            // It took so long that nothing is left of it (R10). An opening cannot be made again.
+            if self.state == State::Opening {
+                self.state = State::Over;
+                actions.push(Action::Rename);
+            }
             return;
         }
         let (end, doubt) = match self.state {

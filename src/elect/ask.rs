@@ -194,7 +194,10 @@ impl Ask {
     {
         let guard = self.acquire().await?;
         let end = guard.run(job).await;
-        guard.release().await?;
+        if let Err(error) = guard.release().await {
+            // The job has ended all the same; the release goes on.
+            tracing::warn!(%error, "a lock is not released yet");
+        }
         Ok(end)
     }
 

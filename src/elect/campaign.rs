@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, job,
+    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, careful, job,
     keys::{Told, Wants},
     lease::Hold,
     metrics,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     core::{
         backoff::Backoff,
-        key::{LINE_READ, Parting, Patience},
+        key::{Parting, Patience, WHOLE_LINE},
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId},
@@ -216,8 +216,9 @@ impl Campaign {
             return Ok(Resigned::NotLeading);
         }
         let engine = self.elect.engine();
-        let line =
-            engine.store.waiters(self.lock.clone(), LINE_READ, engine.limit()).await.map_err(Error::store)?;
+        let limit = engine.limit();
+        let line = careful(limit, engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit));
+        let line = line.await.map_err(Error::store)?;
         if !line.iter().any(|waiter| waiter.by.holder == *holder) {
             return Ok(Resigned::NobodyWaits);
         }
@@ -314,7 +315,10 @@ impl Standing {
         let job = self.job.clone();
         let runs = async {
             match job {
-                Some(job) => Some(job::drive(&cell, job(lease.clone())).await),
+                Some(job) => {
+                    let given = lease.clone();
+                    Some(job::drive(&cell, async move { job(given).await }).await)
+                }
                 None => {
                     lease.cancelled().await;
                     None
@@ -335,6 +339,10 @@ impl Standing {
             () = lease.cancelled() => {}
         }
         let loss = lease.loss();
+        if over.is_some() {
+            // Its callbacks are told, and have the grace.
+            cell.cancel(Loss::Resigned);
+        }
         let told = self.call_lost(loss.clone().unwrap_or(Loss::Resigned));
         let end = match over {
             Some(end) => end,
@@ -436,6 +444,7 @@ async fn tell_of_leaders(
             () = stop.cancelled() => return,
             leader = watch.changed() => leader,
         };
+        let Ok(leader) = leader else { return };
         let term = leader.as_ref().map(|leader| leader.term);
         if last == Some(term) {
             continue;

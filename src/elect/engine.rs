@@ -1,6 +1,7 @@
 //! What every part of one engine shares.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -29,7 +30,7 @@ use super::{
     watcher::Watcher,
 };
 use crate::{
-    StoreError,
+    Applied, StoreError,
     clock::{Clock, Moment},
     config::ElectConfig,
     core::{
@@ -140,7 +141,11 @@ impl Engine {
             leaders: Leaders::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
             releases: Batch::new(|engine, items| {
-                async move { engine.store.release(items, engine.limit()).await }.boxed()
+                async move {
+                    let limit = engine.limit();
+                    careful(limit, engine.store.release(items, limit)).await
+                }
+                .boxed()
             }),
             session: watch::Sender::new(None),
             trouble: watch::Sender::new(None),
@@ -385,6 +390,17 @@ impl Engine {
         first
     }
 
+    /// Ends it once what is on its way back has arrived, or is late.
+    pub(crate) fn end_gently(self: &Arc<Self>) {
+        self.retire();
+        let engine = self.clone();
+        // On a runtime that is gone this is dropped; the sentinel has ended the engine then.
+        self.runtime.spawn(async move {
+            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 2, engine.keys.returned()).await;
+            engine.end();
+        });
+    }
+
     /// Ends it, with nobody to wait for that.
     pub(crate) fn end(&self) {
         self.retire();
@@ -422,5 +438,23 @@ async fn take_all(
     let mut dead: Vec<_> = dead.into_iter().flatten().collect();
     dead.sort_unstable();
     dead.dedup();
-    engine.store.take(takes, dead, engine.limit()).await
+    let limit = engine.limit();
+    careful(limit, engine.store.take(takes, dead, limit)).await
+}
+
+/// A call of the store that does not panic, and keeps to its limit even if the store does not.
+pub(crate) async fn careful<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let unknown = |why: &'static str| StoreError::new("the store", "answer", Applied::Unknown, true, why);
+    let call = AssertUnwindSafe(call).catch_unwind();
+    match tokio::time::timeout(limit + limit / 10, call).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => {
+            tracing::error!("the store panicked");
+            Err(unknown("it panicked"))
+        }
+        Err(_) => Err(unknown("its limit is over")),
+    }
 }

@@ -145,9 +145,16 @@ impl Stream for EventStream {
 }
 
 /// Those who listen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Events {
-    listeners: Mutex<Vec<Listener>>,
+    /// Nothing once the engine has ended.
+    listeners: Mutex<Option<Vec<Listener>>>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { listeners: Mutex::new(Some(Vec::new())) }
+    }
 }
 
 #[derive(Debug)]
@@ -163,13 +170,16 @@ impl Events {
         let (sender, events) = mpsc::channel(KEPT);
         let missed = Arc::new(AtomicU64::new(0));
         let listener = Listener { only, events: sender, missed: missed.clone() };
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        if let Some(listeners) = &mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+            listeners.push(listener);
+        }
         EventStream { events, missed }
     }
 
     /// Tells everybody. Waits for nobody.
     pub(crate) fn tell(&self, event: Event) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(listeners) = &mut *listeners else { return };
         listeners.retain(|listener| {
             let wanted = listener.only.is_none() || event.lock() == listener.only.as_ref();
             !wanted || listener.tell(&event)
@@ -178,7 +188,7 @@ impl Events {
 
     /// The engine has ended: every stream ends.
     pub(crate) fn end(&self) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.listeners.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -141,11 +141,15 @@ pub(crate) async fn drive<T, E>(
 ) -> JobEnd<T, E> {
     let mut guarded = Guarded { cell, job: Some(Box::pin(job)) };
     let mut stopped = pin!(cell.stopped());
-    let mut awake = true;
+    let unchecked = cell.session.flaws.has(Flaw::NoCheckInPoll);
     let end = std::future::poll_fn(|cx| {
         // Only to be woken when the time has come: the check itself stands in the guarded poll.
-        if awake && stopped.as_mut().poll(cx).is_ready() {
-            awake = false;
+        while !unchecked && stopped.as_mut().poll(cx).is_ready() {
+            if let Poll::Ready(end) = guarded.poll(cx) {
+                return Poll::Ready(end);
+            }
+            // A beat was answered in between.
+            stopped.set(cell.stopped());
         }
         guarded.poll(cx)
     })
@@ -194,9 +198,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
 
 /// By how much a poll or call that returns now went past the end of its lease.
 fn overrun(cell: &LeaseCell) -> Option<(Duration, Loss)> {
-    let now = cell.engine().clock.now();
-    let loss = cell.session.loss(now)?;
-    Some((now.since(cell.session.end()), cell.loss().unwrap_or(loss)))
+    cell.overrun(cell.engine().clock.now())
 }
 
 fn judge<T, E>(cell: &LeaseCell, result: Result<Result<T, E>, Box<dyn Any + Send>>) -> JobEnd<T, E> {

@@ -8,7 +8,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Engine, Loss, Trouble, session::Session};
+use super::{Engine, Loss, Trouble, careful, session::Session};
 use crate::{
     StoreError,
     clock::Moment,
@@ -16,7 +16,7 @@ use crate::{
         flaw::Flaw,
         session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
     },
-    model::{About, LockId, Nonce, Request, Term, Why},
+    model::{About, LockId, Nonce, Request, SessionId, Term, Why},
     store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
 };
 
@@ -119,7 +119,8 @@ impl Keeper {
             }
         }
         // An opening that was never answered may have been applied, too.
-        self.undertakers.spawn(bury(self.engine.clone(), self.store.clone(), life.session));
+        let nonces = life.machine.nonces();
+        self.undertakers.spawn(bury(self.engine.clone(), self.store.clone(), life.session, nonces));
         while self.undertakers.try_join_next().is_some() {}
         match closed {
             Some(tell) => After::Closed(tell),
@@ -205,20 +206,7 @@ impl OneSession {
         limit: Duration,
         call: impl Future<Output = Result<Sighting, StoreError>> + Send + 'static,
     ) {
-        self.attempts.push(Box::pin(async move {
-            // The store keeps to the limit; should it not, its answer is not waited for.
-            let answer = tokio::time::timeout(limit + limit / 10, call).await;
-            let late = || {
-                StoreError::new(
-                    "the store",
-                    "answer within its limit",
-                    crate::Applied::Unknown,
-                    true,
-                    "no answer",
-                )
-            };
-            (nonce, sent, answer.unwrap_or_else(|_| Err(late())))
-        }));
+        self.attempts.push(Box::pin(async move { (nonce, sent, careful(limit, call).await) }));
     }
 
     fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<Sighting, StoreError>) {
@@ -251,8 +239,9 @@ impl OneSession {
                 continue;
             }
             news = true;
-            if let Some(lease) = self.session.lease(&request.lock, request.term) {
-                lease.cancel(Loss::Revoked { by: request.by, why: request.why });
+            match self.session.lease(&request.lock, request.term) {
+                Some(lease) => lease.cancel(Loss::Revoked { by: request.by, why: request.why }),
+                None => self.session.ask(request),
             }
         }
         if news {
@@ -283,30 +272,51 @@ impl OneSession {
 
 /// Closes a session in the store, once nothing runs under it any more: its locks are free that much
 /// sooner. If that takes longer than its ttl, others have seen to it.
-async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>) {
+///
+/// Only if its last beat was one of ours: a copy of this machine may live under the same id, and what
+/// runs there is not known here.
+async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>, nonces: Vec<Nonce>) {
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
     }
     let until = engine.clock.now() + engine.times.ttl * 2;
     let mut backoff = crate::core::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     while engine.clock.now() < until {
-        let declaration = Declaration {
-            session: session.id,
-            ground: Ground::Closed,
-            by: engine.config.holder().clone(),
-            why: Why::shortened("closed by its own instance"),
-        };
         let sent = engine.clock.now();
-        match store.declare(declaration, LONGEST_ATTEMPT).await {
-            Ok(sighting) => {
-                if sighting.is_dead() {
-                    engine.watcher.saw(&engine, session.id, sent, &sighting);
-                }
+        match close(&engine, &*store, session.id, &nonces).await {
+            Ok(Some(sighting)) if sighting.is_dead() => {
+                engine.watcher.saw(&engine, session.id, sent, &sighting);
                 return;
             }
+            // A late beat of ours came in between.
+            Ok(Some(_)) => {}
+            Ok(None) => return,
             Err(error) if !error.is_retryable() => return,
             Err(_) => tokio::time::sleep(backoff.next(engine.entropy.roll())).await,
         }
+    }
+}
+
+/// One attempt at it; nothing if there is nothing to close.
+async fn close(
+    engine: &Engine,
+    store: &dyn Store,
+    session: SessionId,
+    nonces: &[Nonce],
+) -> Result<Option<Sighting>, StoreError> {
+    let mut seen = careful(LONGEST_ATTEMPT, store.observe(vec![session], LONGEST_ATTEMPT)).await?;
+    match seen.pop() {
+        Some(Sighting::Alive(record)) if nonces.contains(&record.nonce) => {
+            let declaration = Declaration {
+                session,
+                ground: Ground::Unbeaten { nonce: record.nonce },
+                by: engine.config.holder().clone(),
+                why: Why::shortened("closed by its own instance"),
+            };
+            careful(LONGEST_ATTEMPT, store.declare(declaration, LONGEST_ATTEMPT)).await.map(Some)
+        }
+        Some(dead @ Sighting::Dead(_)) => Ok(Some(dead)),
+        _ => Ok(None),
     }
 }
 

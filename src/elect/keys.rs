@@ -2,7 +2,7 @@
 //! do.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -10,15 +10,18 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Engine, Life, Loss,
+    Engine, Life, Loss, careful,
     lease::{Hold, LeaseCell},
     metrics,
     session::Session,
 };
 use crate::{
     clock::Moment,
-    core::key::{Answer, Around, KeyMachine, LINE_READ, Next, Op, Out, Parting, Patience, Verdict},
-    model::{Candidate, LockId, SessionId, Value, Who, Why, Wish},
+    core::{
+        key::{Answer, Around, KeyMachine, Next, Op, Out, Parting, Patience, Verdict},
+        watch::Standing as Known,
+    },
+    model::{Candidate, LockId, SessionId, Term, Value, Who, Why, Wish},
     store::{LockChange, Release, Take, Wait},
 };
 
@@ -62,9 +65,13 @@ impl Drop for Standing {
     fn drop(&mut self) {
         if !self.answered {
             let wish = self.wish;
-            self.engine
-                .keys
-                .with(&self.engine, &self.lock, |machine, around| machine.leave(around.now, wish));
+            let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, around| {
+                state.machine.leave(around.now, wish);
+                let place = state.standers.iter().position(|stander| stander.wish == wish)?;
+                Some(state.standers.swap_remove(place))
+            });
+            // With it may go the last that keeps the engine alive.
+            drop(gone);
         }
     }
 }
@@ -103,6 +110,33 @@ impl KeyCell {
 #[derive(Default)]
 pub(crate) struct Keys {
     book: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
+    parted: Mutex<LastParted>,
+}
+
+/// The terms that were given back last: a hint of their grant may come after that.
+#[derive(Default)]
+struct LastParted {
+    order: VecDeque<(LockId, Term)>,
+    all: BTreeSet<(LockId, Term)>,
+}
+
+impl LastParted {
+    /// Hints are seldom later than so many grants.
+    const KEPT: usize = 1024;
+
+    fn add(&mut self, lock: &LockId, term: Term) {
+        if self.order.len() == Self::KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        self.order.push_back((lock.clone(), term));
+        self.all.insert((lock.clone(), term));
+    }
+
+    fn has(&self, lock: &LockId, term: Term) -> bool {
+        self.all.contains(&(lock.clone(), term))
+    }
 }
 
 impl std::fmt::Debug for Keys {
@@ -115,6 +149,7 @@ impl std::fmt::Debug for Keys {
 #[derive(Default)]
 struct After {
     tells: Vec<(oneshot::Sender<Told>, Told)>,
+    holds: Vec<Hold>,
     parted: Vec<oneshot::Sender<()>>,
 }
 
@@ -158,7 +193,7 @@ impl Keys {
             let by = engine.candidate(session, wish, &wants);
             let at_least = wants.at_least;
             state.standers.push(Stander { wish, tell, session: session.clone(), life, at_least });
-            state.machine.stand(around.now, by, patience);
+            state.machine.stand(around, by, patience);
             // Its wishes may have been ended just before.
             if !session.is_valid(around.now) {
                 state.machine.session_over(around.now, session.id);
@@ -195,6 +230,22 @@ impl Keys {
         })
     }
 
+    /// Until every lock that is on its way back has arrived.
+    pub(crate) async fn returned(&self) {
+        let cells: Vec<_> = self.book().values().cloned().collect();
+        for cell in cells {
+            let told = {
+                let mut state = cell.state();
+                let Some(wish) = state.machine.returning() else { continue };
+                let (tell, told) = oneshot::channel();
+                state.awaiting.push((wish, tell));
+                told
+            };
+            // An error says that it is gone.
+            let _ = told.await;
+        }
+    }
+
     /// How many wait here, over all keys.
     pub(crate) fn waiting(&self) -> usize {
         let cells: Vec<_> = self.book().values().cloned().collect();
@@ -204,7 +255,15 @@ impl Keys {
     // ----- what happens
 
     /// Nothing runs under this wish any more.
-    pub(crate) fn ended(&self, engine: &Arc<Engine>, lock: &LockId, wish: Wish, parting: Parting) {
+    pub(crate) fn ended(
+        &self,
+        engine: &Arc<Engine>,
+        lock: &LockId,
+        wish: Wish,
+        term: Term,
+        parting: Parting,
+    ) {
+        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(lock, term);
         self.step(engine, lock, false, |state, around| {
             state.lease.take_if(|lease| lease.wish == wish);
             state.machine.ended(around, wish, parting);
@@ -219,7 +278,15 @@ impl Keys {
     }
 
     pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId, change: Option<LockChange>) {
-        self.with(engine, lock, |machine, around| machine.hint(around, change));
+        // A grant to a wish nobody here remembers is to be passed on, unless it was given back already.
+        let stray = match change {
+            Some(LockChange::Granted { session, term, .. }) => {
+                let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
+                own && !self.parted.lock().unwrap_or_else(PoisonError::into_inner).has(lock, term)
+            }
+            _ => false,
+        };
+        self.step(engine, lock, stray, |state, around| state.machine.hint(around, change));
     }
 
     pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
@@ -283,7 +350,7 @@ impl Keys {
             let (made, after) = happen(engine, &cell, &mut state, event);
             if state.running {
                 cell.wake.notify_one();
-            } else {
+            } else if engine.around(|around| state.machine.has_something(around)) {
                 state.running = true;
                 engine.runtime.spawn(run(engine.clone(), cell.clone()));
             }
@@ -350,7 +417,15 @@ fn happen<T>(
                         );
                         state.lease = Some(lease.clone());
                         engine.lease_granted(&lease);
-                        Told::Granted(Hold::new(lease, stander.life, stander.at_least))
+                        lease.begin();
+                        let hold = Hold::new(lease, stander.life, stander.at_least);
+                        if engine.is_closed() {
+                            // It is given back as this is dropped.
+                            after.holds.push(hold);
+                            Told::Other(Verdict::SessionOver)
+                        } else {
+                            Told::Granted(hold)
+                        }
                     }
                     other => Told::Other(other),
                 };
@@ -365,7 +440,11 @@ fn happen<T>(
             Out::Refused(refusal) => {
                 tracing::error!(lock = %cell.lock, %refusal, "the lock cannot be released, its record has to be looked at");
             }
-            Out::Watch(session, named) => engine.watcher.watch(engine, session, named, &cell.lock),
+            Out::Watch(session, named) => {
+                if engine.watcher.watch(engine, session, named, &cell.lock) == Some(Known::Dead) {
+                    state.machine.died(engine.clock.now(), session);
+                }
+            }
             Out::Lost(wish, loss) => {
                 if let Some(lease) = state.lease.as_ref().filter(|lease| lease.wish == wish) {
                     lease.cut(loss);
@@ -385,6 +464,10 @@ fn happen<T>(
 /// Does what the machine of one key says, until there is nothing to do.
 async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
     loop {
+        // What is left then is seen to by the session's end.
+        if engine.closing.is_cancelled() {
+            return;
+        }
         match engine.keys.next(&engine, &cell) {
             Next::Idle => return,
             Next::At(at) => {
@@ -392,6 +475,7 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
                 tokio::select! {
                     biased;
                     () = cell.wake.notified() => {}
+                    () = engine.closing.cancelled() => {}
                     () = tokio::time::sleep(wait) => {}
                 }
             }
@@ -414,7 +498,7 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
     let (store, limit) = (&engine.store, engine.limit());
     let answer = match op.clone() {
         Op::Look => {
-            let seen = store.locks(vec![lock.clone()], limit).await;
+            let seen = careful(limit, store.locks(vec![lock.clone()], limit)).await;
             seen.map(|mut seen| seen.pop().map_or(Answer::Done, Answer::Seen)).map_err(Arc::new)
         }
         Op::Take { by, dead } => {
@@ -428,7 +512,7 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
             let release = Release { lock: lock.clone(), session, term, note, then };
             engine.release(release).await.map(Answer::Released)
         }
-        Op::ReadLine => match store.waiters(lock.clone(), LINE_READ, limit).await {
+        Op::ReadLine { most } => match careful(limit, store.waiters(lock.clone(), most, limit)).await {
             Ok(line) => {
                 // Those who may be chosen are known by then, unless the store does not answer.
                 let sessions = line.iter().take(3).map(|waiter| waiter.by.session);
@@ -439,11 +523,11 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
         },
         Op::Register(wishes) => {
             let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
-            store.wait(waits, limit).await.map(|()| Answer::Done).map_err(Arc::new)
+            careful(limit, store.wait(waits, limit)).await.map(|()| Answer::Done).map_err(Arc::new)
         }
         Op::Leave(left) => {
             let places = left.into_iter().map(|(session, wish)| (lock.clone(), session, wish)).collect();
-            store.stop_waiting(places, limit).await.map(|()| Answer::Done).map_err(Arc::new)
+            careful(limit, store.stop_waiting(places, limit)).await.map(|()| Answer::Done).map_err(Arc::new)
         }
         Op::Inquire { session, named } => {
             engine.watcher.inquire(engine, session, named).await.map(Answer::Known)

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Event};
+use super::{Engine, Error, Event, careful};
 use crate::{
     core::{backoff::fraction, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
@@ -77,18 +77,20 @@ impl LeaderWatch {
     /// Until there is another holder, or none, or the same one has a new term; answers with it. The
     /// first call answers as soon as the key was looked at.
     ///
+    /// # Errors
+    /// The engine has ended.
+    ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub async fn changed(&mut self) -> Option<HeldBy> {
-        // The follower lives as long as this.
-        let _ = self.leader.changed().await;
-        self.leader.borrow_and_update().clone()
+    pub async fn changed(&mut self) -> Result<Option<HeldBy>, Error> {
+        self.leader.changed().await.map_err(|_| Error::Closed)?;
+        Ok(self.leader.borrow_and_update().clone())
     }
 }
 
 #[derive(Debug)]
 struct Watched {
-    leader: watch::Sender<Option<HeldBy>>,
+    leader: watch::Receiver<Option<HeldBy>>,
     hint: Notify,
 }
 
@@ -107,12 +109,18 @@ impl Leaders {
         let mut book = self.book();
         book.retain(|_, watched| watched.strong_count() > 0);
         let watched = book.get(lock).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let watched = Arc::new(Watched { leader: watch::Sender::new(None), hint: Notify::new() });
+            let (tell, leader) = watch::channel(None);
+            let watched = Arc::new(Watched { leader, hint: Notify::new() });
             book.insert(lock.clone(), Arc::downgrade(&watched));
-            engine.runtime.spawn(follow(Arc::downgrade(engine), lock.clone(), Arc::downgrade(&watched)));
+            engine.runtime.spawn(follow(
+                Arc::downgrade(engine),
+                lock.clone(),
+                Arc::downgrade(&watched),
+                tell,
+            ));
             watched
         });
-        LeaderWatch { leader: watched.leader.subscribe(), _watched: watched }
+        LeaderWatch { leader: watched.leader.clone(), _watched: watched }
     }
 
     pub(crate) fn hint(&self, lock: &LockId) {
@@ -128,18 +136,24 @@ impl Leaders {
     }
 }
 
-async fn follow(engine: Weak<Engine>, lock: LockId, watched: Weak<Watched>) {
+async fn follow(
+    engine: Weak<Engine>,
+    lock: LockId,
+    watched: Weak<Watched>,
+    leads: watch::Sender<Option<HeldBy>>,
+) {
     let mut first = true;
     loop {
         let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
-        match engine.store.locks(vec![lock.clone()], engine.limit()).await {
+        let limit = engine.limit();
+        match careful(limit, engine.store.locks(vec![lock.clone()], limit)).await {
             Ok(seen) => {
                 let record = seen.into_iter().next().and_then(LockSeen::found);
                 let session =
                     record.as_ref().and_then(|record| record.holding.as_ref()).map(|held| held.by.session);
                 let standing = session.and_then(|session| engine.watcher.known(session));
                 let leader = record.and_then(|record| HeldBy::of(record, standing));
-                tell(&engine, &lock, &watched, leader, first);
+                tell(&engine, &lock, &leads, leader, first);
                 first = false;
             }
             Err(error) => tracing::debug!(%lock, %error, "could not look who holds it"),
@@ -156,9 +170,15 @@ async fn follow(engine: Weak<Engine>, lock: LockId, watched: Weak<Watched>) {
     }
 }
 
-fn tell(engine: &Engine, lock: &LockId, watched: &Watched, leader: Option<HeldBy>, first: bool) {
+fn tell(
+    engine: &Engine,
+    lock: &LockId,
+    leads: &watch::Sender<Option<HeldBy>>,
+    leader: Option<HeldBy>,
+    first: bool,
+) {
     let mut news = false;
-    watched.leader.send_if_modified(|known| {
+    leads.send_if_modified(|known| {
         news = known.as_ref().map(|known| known.term) != leader.as_ref().map(|leader| leader.term);
         let changed = *known != leader;
         known.clone_from(&leader);

@@ -10,7 +10,7 @@ use std::{
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Error, JobEnd, Loss, job, session::Session};
+use super::{Engine, Error, JobEnd, Loss, careful, job, session::Session};
 use crate::{
     clock::Moment,
     core::{flaw::Flaw, key::Parting},
@@ -41,8 +41,10 @@ struct State {
     drop_at: Option<Moment>,
     /// How many futures and calls run under it.
     workers: u32,
-    /// Its owner is done with it; it goes back when the last worker has left.
-    closing: Option<Parting>,
+    /// When nothing more was to be polled under it, because the lock itself was lost.
+    cut_at: Option<Moment>,
+    /// Its owner is done with it; it goes back when the last worker has left, and lets the engine go.
+    closing: Option<(Parting, Option<Arc<super::Life>>)>,
     /// The key has been given back.
     parted: bool,
     /// The number of the last change of the value.
@@ -69,7 +71,7 @@ impl LeaseCell {
         since: StoreTime,
     ) -> Arc<Self> {
         let granted = engine.clock.now();
-        let cell = Arc::new(Self {
+        Arc::new(Self {
             engine,
             session,
             lock,
@@ -80,9 +82,12 @@ impl LeaseCell {
             token: CancellationToken::new(),
             changed: Notify::new(),
             state: Mutex::default(),
-        });
-        cell.session.enter(&cell);
-        cell
+        })
+    }
+
+    /// From now on it is told what becomes of its session; also what was said already.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        self.session.enter(self);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -104,12 +109,14 @@ impl LeaseCell {
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain)
             && !std::mem::replace(&mut self.state().parted, true)
         {
-            self.part(Parting::default());
+            self.part((Parting::default(), None));
         }
     }
 
     /// Nothing is polled under it any more: somebody else may hold the lock.
     pub(crate) fn cut(&self, loss: Loss) {
+        let now = self.now();
+        self.state().cut_at.get_or_insert(now);
         self.tell(loss, Moment::after_start(Duration::ZERO));
     }
 
@@ -136,6 +143,17 @@ impl LeaseCell {
         }
         let state = self.state();
         state.loss.clone().filter(|_| state.drop_at.is_some_and(|at| now >= at))
+    }
+
+    /// By how much what returns now went past the end of the lease, if it did.
+    pub(crate) fn overrun(&self, now: Moment) -> Option<(Duration, Loss)> {
+        let end = self.session.end();
+        let (cut_at, loss) = {
+            let state = self.state();
+            (state.cut_at, state.loss.clone())
+        };
+        let since = if now >= end { cut_at.map_or(end, |cut| cut.min(end)) } else { cut_at? };
+        Some((now.since(since), loss.or_else(|| self.session.loss(now))?))
     }
 
     /// Until nothing more may be polled under it.
@@ -206,11 +224,11 @@ impl LeaseCell {
     }
 
     /// Its owner is done with it. It goes back once nothing runs under it.
-    fn close(&self, parting: Parting) {
+    fn close(&self, parting: Parting, life: Option<Arc<super::Life>>) {
         let go = {
             let mut state = self.state();
             if state.closing.is_none() {
-                state.closing = Some(parting);
+                state.closing = Some((parting, life));
             }
             if state.workers > 0 {
                 let grace = self.now() + self.session.times.stop_grace;
@@ -226,20 +244,23 @@ impl LeaseCell {
         }
     }
 
-    fn part(&self, parting: Parting) {
+    fn part(&self, (parting, life): (Parting, Option<Arc<super::Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.engine.lease_parted(self, lost);
         self.session.left(self.wish);
-        self.engine.keys.ended(&self.engine, &self.lock, self.wish, parting);
+        self.engine.keys.ended(&self.engine, &self.lock, self.wish, self.term, parting);
+        // Last: the engine may end with it.
+        drop(life);
     }
 }
 
 impl State {
     /// The parting, once: when the owner is done and nobody runs.
-    fn may_go(&mut self) -> Option<Parting> {
+    fn may_go(&mut self) -> Option<(Parting, Option<Arc<super::Life>>)> {
         let go = self.workers == 0 && self.closing.is_some() && !self.parted;
         self.parted |= go;
-        if go { self.closing.clone() } else { None }
+        // What is left behind says that the owner is done.
+        if go { self.closing.replace((Parting::default(), None)) } else { None }
     }
 }
 
@@ -304,9 +325,7 @@ impl Drop for Hold {
         // The store keeps whole milliseconds.
         let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
         parting.closed_for = parting.closed_for.max(rest);
-        self.cell.close(parting);
-        // Last: the engine may close with it.
-        self.life = None;
+        self.cell.close(parting, self.life.take());
     }
 }
 
@@ -414,8 +433,8 @@ impl Lease {
         let cell = &self.cell;
         let engine = &cell.engine;
         let limit = engine.limit();
-        let locks = engine.store.locks(vec![cell.lock.clone()], limit);
-        let sessions = engine.store.observe(vec![cell.session.id], limit);
+        let locks = careful(limit, engine.store.locks(vec![cell.lock.clone()], limit));
+        let sessions = careful(limit, engine.store.observe(vec![cell.session.id], limit));
         let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
         let ours = matches!(&locks[..], [LockSeen::Found(record)]
             if record.term == cell.term && record.is_granted_to(cell.session.id, cell.wish));
@@ -440,7 +459,8 @@ impl Lease {
         }
         let set =
             SetValue { lock: cell.lock.clone(), session: cell.session.id, term: cell.term, number, value };
-        match cell.engine.store.set_value(set, cell.engine.limit()).await.map_err(Error::store)? {
+        let limit = cell.engine.limit();
+        match careful(limit, cell.engine.store.set_value(set, limit)).await.map_err(Error::store)? {
             SetAnswer::Set => Ok(()),
             SetAnswer::NotHeld => Err(Error::lost(self.loss())),
             SetAnswer::Refused(refusal) => Err(Error::Refused { lock: cell.lock.clone(), refusal }),

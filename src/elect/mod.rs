@@ -44,7 +44,7 @@ pub use lease::Lease;
 pub use loss::Loss;
 pub use start::{Builder, StartError};
 
-pub(crate) use engine::{Engine, Trouble};
+pub(crate) use engine::{Engine, Trouble, careful};
 
 use crate::{
     config::ElectConfig,
@@ -67,7 +67,7 @@ pub struct Elect {
     life: Arc<Life>,
 }
 
-/// As long as there is one of these, the engine runs.
+/// As long as there is one of these, the engine runs. It ends soon after the last one is gone.
 #[derive(Debug)]
 pub(crate) struct Life {
     engine: Arc<Engine>,
@@ -75,7 +75,7 @@ pub(crate) struct Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.engine.end();
+        self.engine.end_gently();
     }
 }
 
@@ -306,11 +306,9 @@ impl Elect {
         let mut all = LockedKeys::default();
         let mut after = None;
         loop {
-            let page: Page<LockRecord> = engine
-                .store
-                .list_locks(namespace.clone(), Some(Kind::Lock), after, PAGE, engine.limit())
-                .await
-                .map_err(Error::store)?;
+            let limit = engine.limit();
+            let page = engine.store.list_locks(namespace.clone(), Some(Kind::Lock), after, PAGE, limit);
+            let page: Page<LockRecord> = careful(limit, page).await.map_err(Error::store)?;
             let sessions =
                 page.items.iter().filter_map(|record| record.holding.as_ref()).map(|held| held.by.session);
             engine.watcher.meet(engine, sessions.collect()).await;

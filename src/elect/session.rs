@@ -18,7 +18,8 @@ use crate::{
         flaw::{Flaw, Flaws},
         session::Times,
     },
-    model::{LockId, SessionId, StoreTime, Term, Wish},
+    model::{LockId, Request, SessionId, StoreTime, Term, Wish},
+    store::MAX_REQUESTS,
 };
 
 /// One session of this instance, alive or over. What it says of its validity is computed from the clock
@@ -31,6 +32,10 @@ pub(crate) struct Session {
     /// The local end (R2), in nanoseconds of the clock. Only grows.
     end: AtomicU64,
     over: OnceLock<Loss>,
+    /// Its jobs were told that the end is near; a confirmed beat takes it back for those to come.
+    doubt: Mutex<Option<Loss>>,
+    /// Locks that operators want back, and that are not known here (yet).
+    asked: Mutex<Vec<Request>>,
     next_wish: AtomicU64,
     first_wish: u64,
     leases: Mutex<BTreeMap<Wish, Arc<LeaseCell>>>,
@@ -48,6 +53,8 @@ impl Session {
             flaws,
             end: AtomicU64::new(0),
             over: OnceLock::new(),
+            doubt: Mutex::default(),
+            asked: Mutex::default(),
             next_wish: AtomicU64::new(first_wish),
             first_wish,
             leases: Mutex::default(),
@@ -64,6 +71,7 @@ impl Session {
     pub(crate) fn extend(&self, end: Moment) {
         let nanos = end.since(Moment::after_start(Duration::ZERO)).as_nanos();
         self.end.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::AcqRel);
+        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
@@ -100,9 +108,36 @@ impl Session {
     }
 
     pub(crate) fn enter(&self, lease: &Arc<LeaseCell>) {
-        let mut leases = self.leases();
-        leases.insert(lease.wish, lease.clone());
-        self.inside.send_replace(leases.len());
+        {
+            let mut leases = self.leases();
+            leases.insert(lease.wish, lease.clone());
+            self.inside.send_replace(leases.len());
+        }
+        // What was said to all just before, it has not heard.
+        if let Some(loss) = self.over.get() {
+            lease.cut(loss.clone());
+            return;
+        }
+        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let revoked = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = asked.iter().position(|request| request.is_about(&lease.lock, lease.term));
+            place.map(|place| asked.swap_remove(place))
+        };
+        let revoked = revoked.map(|request| Loss::Revoked { by: request.by, why: request.why });
+        if let Some(loss) = doubt.or(revoked) {
+            lease.cancel(loss);
+        }
+    }
+
+    /// An operator wants a lock back that is not known here. It may be granted, and the answer be on its
+    /// way.
+    pub(crate) fn ask(&self, request: Request) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() == MAX_REQUESTS {
+            asked.remove(0);
+        }
+        asked.push(request);
     }
 
     pub(crate) fn left(&self, wish: Wish) {
@@ -124,6 +159,7 @@ impl Session {
 
     /// Tells every job to stop, within its grace.
     pub(crate) fn cancel_all(&self, loss: &Loss) {
+        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
         for lease in leases {
             lease.cancel(loss.clone());

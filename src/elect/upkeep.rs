@@ -8,7 +8,7 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, lease::LeaseCell};
+use super::{Engine, careful, lease::LeaseCell};
 use crate::{
     core::backoff::fraction,
     model::{LockId, SessionId},
@@ -94,7 +94,8 @@ async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Opti
     if session.was_idle() {
         return None;
     }
-    let page = match engine.store.held_by(session.id, after, AUDIT_PAGE, engine.limit()).await {
+    let limit = engine.limit();
+    let page = match careful(limit, engine.store.held_by(session.id, after, AUDIT_PAGE, limit)).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "the audit was not answered");
@@ -151,7 +152,8 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
         let Some(engine) = engine.upgrade() else { return };
         loop {
             let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
-            match engine.store.purge(namespace, retention, engine.limit()).await {
+            let limit = engine.limit();
+            match careful(limit, engine.store.purge(namespace, retention, limit)).await {
                 Ok(purged) if purged.more && !engine.closing.is_cancelled() => {}
                 Ok(purged) => {
                     tracing::debug!(locks = purged.locks, sessions = purged.sessions, "purged");

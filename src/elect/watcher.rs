@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::Engine;
+use super::{Engine, careful};
 use crate::{
     StoreError,
     clock::Moment,
@@ -68,15 +68,17 @@ impl Watcher {
     }
 
     /// Watches a session from now on, for the sake of this lock.
+    ///
+    /// Says how it stands as far as that is known: nobody is told again that it is dead.
     pub(crate) fn watch(
         &self,
         engine: &Arc<Engine>,
         session: SessionId,
         named: Option<Named>,
         lock: &LockId,
-    ) {
+    ) -> Option<Standing> {
         let now = engine.clock.now();
-        {
+        let standing = {
             let mut book = self.book();
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
             watched.wanted = now;
@@ -84,8 +86,10 @@ impl Watcher {
                 watched.observation.name(named);
             }
             watched.locks.insert(lock.clone());
-        }
+            watched.observation.standing()
+        };
         self.run(engine);
+        standing
     }
 
     /// A hint says that there is news of a session.
@@ -106,6 +110,7 @@ impl Watcher {
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
         let own = engine.current().map(|session| session.id);
         sessions.retain(|session| Some(*session) != own && self.known(*session).is_none());
+        sessions.sort_unstable();
         sessions.dedup();
         if sessions.is_empty() {
             return;
@@ -161,7 +166,8 @@ impl Watcher {
 
     async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {
         let sent = engine.clock.now();
-        let seen = engine.store.observe(sessions.clone(), engine.limit()).await;
+        let limit = engine.limit();
+        let seen = careful(limit, engine.store.observe(sessions.clone(), limit)).await;
         match seen {
             Ok(seen) => {
                 for (session, sighting) in sessions.into_iter().zip(seen) {
@@ -185,7 +191,8 @@ impl Watcher {
         };
         let declaration =
             Declaration { session, ground, by: engine.config.holder().clone(), why: Why::shortened(why) };
-        match engine.store.declare(declaration, engine.limit()).await {
+        let limit = engine.limit();
+        match careful(limit, engine.store.declare(declaration, limit)).await {
             Ok(sighting) => {
                 if sighting.is_dead() {
                     tracing::info!(%session, why, "declared a session dead");

@@ -79,6 +79,7 @@ struct World {
     dead: BTreeSet<SessionId>,
     sessions: u128,
     calm: bool,
+    flaws: Flaws,
     trace: Vec<String>,
 }
 
@@ -108,6 +109,7 @@ impl World {
             dead: BTreeSet::new(),
             sessions: 0,
             calm: false,
+            flaws,
             trace: Vec::new(),
         };
         for _ in 0..instances {
@@ -159,6 +161,10 @@ impl World {
 
     fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Around<'_>) -> T) -> T {
         let (now, roll) = (self.clock.now(), self.dice.roll());
+        if self.instances[place].machine.is_done() && self.dice.one_in(2) {
+            // As the engine does: a key with nothing left to remember is forgotten.
+            self.instances[place].machine = KeyMachine::new(POLL, true, self.flaws, now);
+        }
         let dead = self.dead.clone();
         let instance = &mut self.instances[place];
         let around = Around {
@@ -204,7 +210,7 @@ impl World {
             let wish = Wish::new(instance.next_wish);
             instance.next_wish += 1;
             instance.standing.insert(wish, patience);
-            instance.machine.stand(around.now, Self::candidate(session, wish), patience);
+            instance.machine.stand(around, Self::candidate(session, wish), patience);
         });
     }
 
@@ -250,7 +256,7 @@ impl World {
                 let release = Release { lock: lock(), session, term, note, then };
                 Answer::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
             }
-            Op::ReadLine => Answer::Line(ready(store.waiters(lock(), LINE_READ, LIMIT))),
+            Op::ReadLine { most } => Answer::Line(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(wishes) => {
                 let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
                 ready(store.wait(waits, LIMIT));
@@ -412,8 +418,11 @@ impl World {
                     self.hint(place);
                 }
                 self.hear();
+                let mut operations = 0;
                 while self.operate(place) {
                     self.check();
+                    operations += 1;
+                    assert!(operations < 100, "{place} does the same again and again");
                 }
                 self.end_job(place);
                 self.audit(place);
