@@ -304,11 +304,6 @@ impl KeyMachine {
         self.is_done() || self.choose(around) != Next::Idle
     }
 
-    /// A wish whose lock is on its way back.
-    pub(crate) fn returning(&self) -> Option<Wish> {
-        self.returns.back().map(|back| back.wish)
-    }
-
     /// Whether the lock of this wish is on its way back.
     pub(crate) fn is_returning(&self, wish: Wish) -> bool {
         self.returns.iter().any(|back| back.wish == wish)

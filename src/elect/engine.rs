@@ -166,14 +166,24 @@ impl Engine {
         session.is_valid(self.clock.now()).then_some(session)
     }
 
-    /// Until there is a valid session.
+    /// The session, if jobs may begin under it.
+    fn sound(&self) -> Option<Arc<Session>> {
+        self.current().filter(|session| !session.is_in_doubt())
+    }
+
+    /// Those who wait for a session may go on with the one they know.
+    pub(crate) fn doubt_is_over(&self) {
+        self.session.send_modify(|_| {});
+    }
+
+    /// Until there is a session that jobs may begin under.
     ///
     /// # Errors
     /// The engine is closed.
     pub(crate) async fn valid_session(&self) -> Result<Arc<Session>, Error> {
         let mut sessions = self.session.subscribe();
         loop {
-            if let Some(session) = self.current() {
+            if let Some(session) = self.sound() {
                 return Ok(session);
             }
             if self.is_closed() {
@@ -192,7 +202,7 @@ impl Engine {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        self.current().ok_or_else(|| {
+        self.sound().ok_or_else(|| {
             let last = self.trouble.borrow().as_ref().map(|trouble| trouble.error.clone());
             Error::NoSession { last }
         })
@@ -390,13 +400,13 @@ impl Engine {
         first
     }
 
-    /// Ends it once what is on its way back has arrived, or is late.
+    /// Ends it once what is on its way to the store has arrived, or is late.
     pub(crate) fn end_gently(self: &Arc<Self>) {
         self.retire();
         let engine = self.clone();
         // On a runtime that is gone this is dropped; the sentinel has ended the engine then.
         self.runtime.spawn(async move {
-            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 2, engine.keys.returned()).await;
+            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 2, engine.keys.settled()).await;
             engine.end();
         });
     }

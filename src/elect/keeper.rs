@@ -172,7 +172,9 @@ impl OneSession {
                 self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
             }
             Action::Extend { end, took } => {
-                self.session.extend(end);
+                if self.session.extend(end) {
+                    self.engine.doubt_is_over();
+                }
                 self.engine.beaten(took, self.engine.times.interval);
                 if !self.opened {
                     self.opened = true;

@@ -111,6 +111,8 @@ impl KeyCell {
 pub(crate) struct Keys {
     book: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
     parted: Mutex<LastParted>,
+    /// A key left the book.
+    forgotten: Notify,
 }
 
 /// The terms that were given back last: a hint of their grant may come after that.
@@ -230,19 +232,15 @@ impl Keys {
         })
     }
 
-    /// Until every lock that is on its way back has arrived.
-    pub(crate) async fn returned(&self) {
-        let cells: Vec<_> = self.book().values().cloned().collect();
-        for cell in cells {
-            let told = {
-                let mut state = cell.state();
-                let Some(wish) = state.machine.returning() else { continue };
-                let (tell, told) = oneshot::channel();
-                state.awaiting.push((wish, tell));
-                told
-            };
-            // An error says that it is gone.
-            let _ = told.await;
+    /// Until every lock has gone back and every place in line was left.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let mut forgotten = std::pin::pin!(self.forgotten.notified());
+            forgotten.as_mut().enable();
+            if self.book().is_empty() {
+                return;
+            }
+            forgotten.await;
         }
     }
 
@@ -370,6 +368,7 @@ impl Keys {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {
                 book.remove(&cell.lock);
+                self.forgotten.notify_waiters();
             }
         }
         next

@@ -349,6 +349,10 @@ impl Elect {
         let engine = self.engine();
         engine.retire();
         let overran = self.give_up_all(&Loss::Closed).await;
+        if overran.is_empty() {
+            // Places in line are left, too; if the store does not answer, they are passed over.
+            let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
+        }
         engine.closing.cancel();
         let (tell, told) = tokio::sync::oneshot::channel();
         engine.close_session(Some(tell));

@@ -68,10 +68,16 @@ impl Session {
         if self.flaws.has(Flaw::LateEnd) { end + self.times.stop_grace * 2 } else { end }
     }
 
-    pub(crate) fn extend(&self, end: Moment) {
+    /// A beat was confirmed. Says whether that ends a doubt.
+    pub(crate) fn extend(&self, end: Moment) -> bool {
         let nanos = end.since(Moment::after_start(Duration::ZERO)).as_nanos();
         self.end.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::AcqRel);
-        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+    }
+
+    /// Whether the end is so near that a job that began now would be told to stop at once.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
