@@ -19,13 +19,15 @@ const ROUNDS: usize = 200;
 /// One write and its change event, by clients of their own.
 pub(crate) struct WriteAndEvent {
     collection: Collection<Document>,
+    id: String,
     heard: mpsc::UnboundedReceiver<Instant>,
 }
 
 impl WriteAndEvent {
     pub(crate) async fn open(world: &World) -> Self {
         let collection = World::collection(&world.plain, "events");
-        insert(&collection, ["event".to_owned()]).await;
+        let id = format!("event {}", world.draw());
+        insert(&collection, [id.clone()]).await;
         let listener = World::collection(&world.no_retry, "events");
         let mut events = listener.watch().await.expect("a replica set has change streams");
         let (tell, heard) = mpsc::unbounded_channel();
@@ -37,13 +39,13 @@ impl WriteAndEvent {
                 }
             }
         });
-        Self { collection, heard }
+        Self { collection, id, heard }
     }
 
     /// From the sending of the write to the arrival of its event, or of its answer if that is later.
     pub(crate) async fn once(&mut self) -> f64 {
         let started = now();
-        bare(&self.collection, "event").await;
+        bare(&self.collection, &self.id).await;
         let answered = started.elapsed();
         let heard = self.heard.recv().await.expect("the stream goes on").duration_since(started);
         micros(answered.max(heard))
