@@ -1,0 +1,22 @@
+//! The engine on a real MongoDB: what its promises come to when servers, networks and processes fail.
+//!
+//! Each test has a database of its own. Those that hurt a server start one; the others share a replica
+//! set of three. Figures are printed: `cargo test --test elect_mongodb -- --nocapture`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod contender;
+mod damage;
+mod default_durations;
+mod fleet;
+mod guards;
+mod names;
+mod outage;
+mod polls;
+mod processes;
+mod revoked;
+mod unreachable;
+mod wedged;

@@ -1,0 +1,137 @@
+//! An operator wants a lock back.
+
+use std::time::Duration;
+
+use tenure::{
+    Elect, Event, Lease, Loss,
+    elect::Campaign,
+    model::{Holder, Request, Why},
+    store::{Revocation, RevokeAnswer, Store},
+};
+
+use crate::{
+    fleet::{
+        LIMIT, MS, Place, bounded, config, event, losses, quick, record, replica_set, session, told, until,
+    },
+    polls::now,
+    support::mongod::{Deployment, Options, Shape},
+};
+
+fn request(lease: &Lease) -> Request {
+    let (by, why) = (Holder::new("operator").unwrap(), Why::new("node is drained").unwrap());
+    Request { lock: lease.lock().clone(), term: lease.term(), by, why }
+}
+
+fn asked(elect: &Elect, lease: &Lease) -> Revocation {
+    Revocation::Ask { session: elect.health().session.unwrap(), request: request(lease) }
+}
+
+fn revoked() -> Loss {
+    let request = ("operator", "node is drained");
+    Loss::Revoked { by: Holder::new(request.0).unwrap(), why: Why::new(request.1).unwrap() }
+}
+
+async fn leads(campaign: &Campaign) -> Lease {
+    bounded("a free key is led", campaign.led()).await.unwrap()
+}
+
+/// Asks for one lock after the other. Answers with how long each took to reach the holder.
+async fn ask(place: &Place, config: tenure::ElectConfig, times: u32) -> Vec<Duration> {
+    let (elect, store) = (place.instance(config).await, place.store().await);
+    let mut took = Vec::new();
+    for turn in 0..times {
+        let campaign = elect.campaign(format!("key {turn}")).start().unwrap();
+        let lease = leads(&campaign).await;
+        let before = now();
+        let answer = store.revoke(asked(&elect, &lease), LIMIT).await.unwrap();
+        assert_eq!(answer, RevokeAnswer::Asked);
+        bounded("it is told", lease.cancelled()).await;
+        took.push(now().since(before));
+        assert_eq!(lease.loss(), Some(revoked()));
+        // It is given back, and the campaign stands aside.
+        until("the lock is free", || async {
+            record(&store, lease.key().as_str()).await.unwrap().holding.is_none().then_some(())
+        })
+        .await;
+        assert!(!campaign.is_leading());
+    }
+    let id = elect.health().session.unwrap();
+    until("the requests are removed", || async {
+        session(&store, id).await.unwrap().requests.is_empty().then_some(())
+    })
+    .await;
+    took.sort();
+    took
+}
+
+#[tokio::test]
+async fn a_revoke_reaches_the_holder_at_once() {
+    let place = Place::on(replica_set().await.uri()).await;
+    let took = ask(&place, config("pod"), 10).await;
+    println!("revoke, with hints: median {:.0?}, max {:.0?}", took[5], took[9]);
+    assert!(took[9] < 200 * MS, "{took:?}");
+}
+
+#[tokio::test]
+async fn without_hints_a_revoke_reaches_the_holder_with_its_next_beat() {
+    let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
+    let place = Place::on(deployment.uri()).await;
+    let took = ask(&place, quick("pod"), 5).await;
+    println!("revoke, without hints, a beat every 500ms: median {:.0?}, max {:.0?}", took[2], took[4]);
+    assert!(took[4] < quick("x").refresh_interval() + 200 * MS, "{took:?}");
+}
+
+#[tokio::test]
+async fn force_takes_one_lock_away_and_leaves_the_others() {
+    let place = Place::on(replica_set().await.uri()).await;
+    let (elect, other) = (place.instance(quick("pod")).await, place.instance(quick("other")).await);
+    let store = place.store().await;
+    let campaign = elect.campaign("key").start().unwrap();
+    let lease = leads(&campaign).await;
+    let spare = elect.acquire("spare").await.unwrap();
+    let mut events = elect.events();
+    let waits = tokio::spawn(async move { other.acquire("key").await.unwrap() });
+    until("the other waits", || async {
+        let store = &store;
+        let line = store.waiters(lease.lock().clone(), 10, LIMIT).await.unwrap();
+        (line.len() == 1).then_some(())
+    })
+    .await;
+
+    let before = now();
+    let answer = store.revoke(Revocation::Force(request(&lease)), LIMIT).await.unwrap();
+    assert!(matches!(answer, RevokeAnswer::Freed(_)), "{answer:?}");
+    let guard = bounded("the other has it", waits).await.unwrap();
+    println!("force: the next one had it after {:.1?}", now().since(before));
+    assert!(guard.term() > lease.term());
+    bounded("it is told", lease.cancelled()).await;
+    println!("force: the old one was told after {:.1?}", now().since(before));
+    assert_eq!(lease.loss(), Some(revoked()));
+    assert!(now().since(before) < quick("x").refresh_interval() + 500 * MS);
+    event(&mut events, "it is lost", |event| match event {
+        Event::Lost { lock, .. } => Some(lock.clone()).filter(|lock| lock == lease.lock()).map(drop),
+        _ => None,
+    })
+    .await;
+    // No beat, no audit takes the other lock with it.
+    assert!(spare.check().await.unwrap() && !spare.lease().is_cancelled());
+    assert!(elect.health().is_ok());
+    let events = told(&mut events);
+    assert!(losses(&events).is_empty(), "{events:?}");
+    assert!(guard.check().await.unwrap());
+}
+
+#[tokio::test]
+async fn force_tells_the_holder_also_if_nobody_waits() {
+    let place = Place::on(replica_set().await.uri()).await;
+    let (elect, store) = (place.instance(config("pod")).await, place.store().await);
+    let guard = elect.acquire("key").await.unwrap();
+    let lease = guard.lease();
+    let before = now();
+    store.revoke(Revocation::Force(request(&lease)), LIMIT).await.unwrap();
+    bounded("it is told", guard.lost()).await;
+    println!("force, with hints, nobody waits: told after {:.1?}", now().since(before));
+    assert_eq!(lease.loss(), Some(revoked()));
+    // Section 6: with hints at once, not with the next audit.
+    assert!(now().since(before) < 500 * MS, "told after {:?}", now().since(before));
+}
