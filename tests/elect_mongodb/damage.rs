@@ -6,7 +6,8 @@ use tenure::{Elect, Event, Lease, Loss, elect::Campaign, store::mongo::MongoStor
 
 use crate::{
     fleet::{
-        Place, SECOND, bounded, by_key, by_session, event, quick, record, replica_set, session, told, until,
+        MS, Place, SECOND, bounded, by_key, by_session, event, quick, record, replica_set, session, told,
+        until,
     },
     polls::{Polls, Told, now},
     support::mongod::{Deployment, Options, Shape},
@@ -102,14 +103,14 @@ async fn a_holder_whose_lock_is_deleted_is_told_and_leads_again() {
 
 #[tokio::test]
 async fn a_session_that_is_deleted_ends_at_once_and_another_is_opened() {
-    session_deleted(Place::on(replica_set().await.uri()).await, 300 * crate::fleet::MS).await;
+    session_deleted(Place::on(replica_set().await.uri()).await, 300 * MS).await;
 }
 
 #[tokio::test]
 async fn without_hints_a_session_that_is_deleted_ends_with_its_next_beat() {
     let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
     let interval = quick("x").refresh_interval();
-    session_deleted(Place::on(deployment.uri()).await, interval + 300 * crate::fleet::MS).await;
+    session_deleted(Place::on(deployment.uri()).await, interval + 300 * MS).await;
 }
 
 async fn session_deleted(place: Place, at_most: Duration) {
@@ -118,19 +119,19 @@ async fn session_deleted(place: Place, at_most: Duration) {
     let id = leader.elect.health().session.unwrap();
     let before = now();
     leader.place.delete("sessions", by_session(id)).await;
-    let (at, lost) = event(&mut events, "the session is lost", |event| match event {
+    let (at, loss) = event(&mut events, "the session is lost", |event| match event {
         Event::SessionLost { session, loss } if *session == id => Some((now(), loss.clone())),
         _ => None,
     })
     .await;
     println!("session deleted: told after {:.1?}", at.since(before));
-    assert_vanished(Some(&lost));
+    assert_vanished(Some(&loss));
     assert_vanished(leader.lease.loss().as_ref());
     assert!(at.since(before) <= at_most, "{:?}", at.since(before));
     // There is no grace: the future is dropped at once.
     assert!(!leader.lease.is_valid());
-    let last = leader.polls.under("key", leader.lease.term()).last().unwrap().at;
-    assert!(last <= at + 50 * crate::fleet::MS);
+    let polls = leader.polls.under("key", leader.lease.term());
+    assert!(polls.last().unwrap().at <= at + 50 * MS);
 
     let next = event(&mut events, "another session", |event| match event {
         Event::SessionOpened { session } => Some(*session),

@@ -16,6 +16,7 @@ use tenure::{
         Store,
         mongo::{MongoOptions, MongoStore},
     },
+    testing::Flaw,
 };
 use tokio::sync::OnceCell;
 
@@ -80,7 +81,7 @@ pub(crate) fn config(holder: &str) -> ElectConfig {
 
 /// Until when a beat that was sent now is good for.
 pub(crate) fn validity(config: &ElectConfig) -> Duration {
-    config.ttl() - config.margin()
+    config.ttl().saturating_sub(config.margin())
 }
 
 pub(crate) fn lock(key: &str) -> LockId {
@@ -115,7 +116,11 @@ impl Place {
     }
 
     pub(crate) async fn builder(&self, config: ElectConfig) -> Builder {
-        Elect::builder(self.store().await, config)
+        self.builder_over(&self.uri, config).await
+    }
+
+    pub(crate) async fn builder_over(&self, uri: &str, config: ElectConfig) -> Builder {
+        flawed(Elect::builder(self.store_over(uri).await, config))
     }
 
     pub(crate) async fn instance(&self, config: ElectConfig) -> Elect {
@@ -131,6 +136,24 @@ impl Place {
         let deleted = self.collection(collection).delete_one(filter).await.expect("the server is up");
         assert_eq!(deleted.deleted_count, 1, "there was such a record");
     }
+}
+
+/// With the flaw that `TENURE_TEST_FLAW` names, to see whether the tests notice.
+fn flawed(builder: Builder) -> Builder {
+    let Ok(name) = std::env::var("TENURE_TEST_FLAW") else { return builder };
+    let known = [
+        Flaw::EndFromAnswer,
+        Flaw::StretchedTtl,
+        Flaw::OwnTtl,
+        Flaw::CloseUnderJob,
+        Flaw::UnknownIsNo,
+        Flaw::ReleaseBeforeDrain,
+        Flaw::NoEarlyCancel,
+        Flaw::NoCheckInPoll,
+        Flaw::LateEnd,
+    ];
+    let flaw = known.into_iter().find(|flaw| format!("{flaw:?}") == name);
+    builder.flaw(flaw.unwrap_or_else(|| panic!("TENURE_TEST_FLAW={name} is none of {known:?}")))
 }
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

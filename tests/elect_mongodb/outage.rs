@@ -17,7 +17,7 @@ async fn cut(config: tenure::ElectConfig) -> (Place, Proxy, Elect) {
     let deployment = replica_set().await;
     let proxy = Proxy::start(deployment.wait_for_primary(None).await.port());
     let place = Place::on(deployment.uri()).await;
-    let elect = Elect::builder(place.store_over(&proxy.uri()).await, config).start().await.unwrap();
+    let elect = place.builder_over(&proxy.uri(), config).await.start().await.unwrap();
     (place, proxy, elect)
 }
 

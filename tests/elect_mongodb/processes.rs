@@ -77,8 +77,10 @@ async fn a_standby_takes_over_from_a_killed_process_as_soon_as_its_ttl_is_over()
     );
     assert_eq!(n, 20);
     // The last beat was up to an interval ago.
-    assert!(took[0] >= ttl - quick("x").refresh_interval() - 50 * MS, "sooner than anybody may: {took:?}");
-    assert!(took[n - 1] <= ttl + 500 * MS, "{took:?}");
+    assert!(took[0] + quick("x").refresh_interval() + 50 * MS >= ttl, "sooner than anybody may: {took:?}");
+    // The machine is shared with the other tests, and with what these processes start.
+    assert!(took[n * 9 / 10 - 1] <= ttl + 500 * MS, "{took:?}");
+    assert!(took[n - 1] <= ttl + 1500 * MS, "{took:?}");
 }
 
 #[tokio::test]
