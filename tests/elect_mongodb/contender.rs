@@ -23,7 +23,7 @@ use crate::{
 
 const ORDER: &str = "TENURE_TEST_CONTENDER";
 /// How often its job is polled.
-pub(crate) const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {

@@ -141,7 +141,7 @@ async fn a_guard_may_be_dropped_with_its_runtime_while_a_handle_is_kept_elsewher
     let dropped = shut_down(program).await;
     let (_guard, at) = bounded("the next one has it", waiter).await.unwrap();
     println!("runtime shut down, handle kept: had by the next after {:.1?}", at.since(dropped));
-    // An engine without a runtime runs nothing: at the latest its death frees the key.
-    assert!(at.since(dropped) < quick("x").ttl() + 2 * SECOND, "{:?}", at.since(dropped));
+    // An engine without a runtime runs nothing, and has no business with a session.
+    assert!(at.since(dropped) < SECOND, "{:?}", at.since(dropped));
     drop(kept);
 }

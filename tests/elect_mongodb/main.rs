@@ -10,11 +10,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clocks;
 mod contender;
 mod damage;
 mod default_durations;
 mod fleet;
 mod guards;
+mod majority;
 mod names;
 mod outage;
 mod polls;

@@ -16,7 +16,7 @@ const LANES: u32 = 4;
 const ROUNDS: u32 = 5;
 
 /// Until this session stands in line and the holder has beaten once more: it watches by then.
-async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) {
+pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) {
     let id = standby.all("session").remove(0).rest;
     until("the standby stands in line", || async {
         let waiters = place.collection("waiters");

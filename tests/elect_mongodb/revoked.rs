@@ -13,7 +13,7 @@ use crate::{
     fleet::{
         LIMIT, MS, Place, bounded, config, event, losses, quick, record, replica_set, session, told, until,
     },
-    polls::now,
+    polls::{Polls, Told, now},
     support::mongod::{Deployment, Options, Shape},
 };
 
@@ -134,4 +134,36 @@ async fn force_tells_the_holder_also_if_nobody_waits() {
     assert_eq!(lease.loss(), Some(revoked()));
     // Section 6: with hints at once, not with the next audit.
     assert!(now().since(before) < 500 * MS, "told after {:?}", now().since(before));
+}
+
+#[tokio::test]
+async fn a_revoked_job_that_does_not_listen_is_dropped_before_the_next_one_begins() {
+    let place = Place::on(replica_set().await.uri()).await;
+    let (elect, other) = (place.instance(quick("pod")).await, place.instance(quick("other")).await);
+    let store = place.store().await;
+    let polls = Polls::default();
+    let stand = |elect: &Elect| {
+        let polls = polls.clone();
+        let campaign = elect.campaign("key");
+        campaign.run(move |lease| polls.job(lease, 5 * MS, Told::GoesOn)).start().unwrap()
+    };
+    let campaign = stand(&elect);
+    let lease = leads(&campaign).await;
+    let next = stand(&other);
+    until("the other waits", || async { (other.health().waiting == 1).then_some(()) }).await;
+    let before = now();
+    store.revoke(asked(&elect, &lease), LIMIT).await.unwrap();
+    let led = bounded("the other leads", next.led()).await.unwrap();
+    until("its job runs", || async { polls.under("key", led.term()).pop() }).await;
+    let last = polls.under("key", lease.term()).last().unwrap().at;
+    let first = polls.under("key", led.term())[0].at;
+    println!(
+        "revoked, stubborn: dropped after {:.0?}, the next began {:.1?} later",
+        last.since(before),
+        first.since(last)
+    );
+    assert!(first > last);
+    assert!(last.since(before) + 50 * MS >= quick("x").stop_grace(), "it has its grace");
+    // The one that was told to go stands behind the others.
+    assert!(!campaign.is_leading() && led.check().await.unwrap());
 }

@@ -28,8 +28,9 @@ async fn beat_passes(proxy: &Proxy, elect: &tenure::Elect) -> Moment {
     passed
 }
 
-/// Cuts an instance off from its store. Every job is told in time and no poll begins after the end.
-async fn cut_off(config: ElectConfig, mode: Mode) {
+/// Cuts an instance off from its store, whose answers took so long until then. Every job is told in
+/// time and no poll begins after the end.
+async fn cut_off(config: ElectConfig, slow: Duration, mode: Mode) {
     let deployment = replica_set().await;
     let primary = deployment.wait_for_primary(None).await;
     let proxy = Proxy::start(primary.port());
@@ -63,6 +64,10 @@ async fn cut_off(config: ElectConfig, mode: Mode) {
         .collect();
     until("the other waits", || async { (other.health().waiting == KEYS).then_some(()) }).await;
 
+    if !slow.is_zero() {
+        proxy.set_mode(Mode::Delay { to_server: Duration::ZERO, to_client: slow }).await;
+        beat_passes(&proxy, &elect).await;
+    }
     let sent_by = beat_passes(&proxy, &elect).await;
     let beats = proxy.passed("findAndModify");
     proxy.set_mode(mode).await;
@@ -127,12 +132,17 @@ async fn cut_off(config: ElectConfig, mode: Mode) {
 
 #[tokio::test]
 async fn jobs_stop_in_time_when_the_network_swallows_everything() {
-    cut_off(quick("pod"), Mode::BlackHole).await;
+    cut_off(quick("pod"), Duration::ZERO, Mode::BlackHole).await;
 }
 
 #[tokio::test]
 async fn jobs_stop_in_time_when_connections_are_refused() {
-    cut_off(quick("pod"), Mode::Refuse).await;
+    cut_off(quick("pod"), Duration::ZERO, Mode::Refuse).await;
+}
+
+#[tokio::test]
+async fn the_end_counts_from_the_sending_of_a_beat_however_late_its_answer() {
+    cut_off(quick("pod"), 300 * MS, Mode::BlackHole).await;
 }
 
 #[tokio::test]
@@ -174,5 +184,5 @@ async fn a_beat_that_arrived_without_an_answer_moves_no_end() {
 
 #[tokio::test]
 async fn jobs_stop_in_time_with_the_default_durations_too() {
-    cut_off(config("pod"), Mode::BlackHole).await;
+    cut_off(config("pod"), Duration::ZERO, Mode::BlackHole).await;
 }
