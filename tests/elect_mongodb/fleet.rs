@@ -150,7 +150,6 @@ fn flawed(builder: Builder) -> Builder {
         Flaw::ReleaseBeforeDrain,
         Flaw::NoEarlyCancel,
         Flaw::NoCheckInPoll,
-        Flaw::LateEnd,
     ];
     let flaw = known.into_iter().find(|flaw| format!("{flaw:?}") == name);
     builder.flaw(flaw.unwrap_or_else(|| panic!("TENURE_TEST_FLAW={name} is none of {known:?}")))

@@ -3,7 +3,7 @@
 //! Each test has a database of its own. Those that hurt a server start one; the others share a replica
 //! set of three. Figures are printed: `cargo test --test elect_mongodb -- --nocapture`.
 //!
-//! `TENURE_TEST_FLAW=LateEnd` lets all instances break a rule, to see which tests notice.
+//! `TENURE_TEST_FLAW=NoEarlyCancel` lets all instances break a rule, to see which tests notice.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
