@@ -13,7 +13,7 @@ use tenure::{
     elect::{Builder, EventStream},
     model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord},
     store::{
-        Store,
+        Answer, Store,
         mongo::{MongoOptions, MongoStore},
     },
     testing::Flaw,
@@ -157,13 +157,26 @@ fn flawed(builder: Builder) -> Builder {
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
+/// Asks until the store answers: it may be in the middle of whatever the test does to it.
+async fn answered<'a, T>(mut ask: impl FnMut() -> Answer<'a, T>) -> T {
+    bounded("the store answers", async {
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+        }
+    })
+    .await
+}
+
 pub(crate) async fn record(store: &MongoStore, key: &str) -> Option<LockRecord> {
-    let seen = store.locks(vec![lock(key)], LIMIT).await.expect("the server is up");
+    let seen = answered(|| store.locks(vec![lock(key)], LIMIT)).await;
     seen.into_iter().next().unwrap().found()
 }
 
 pub(crate) async fn session(store: &MongoStore, session: SessionId) -> Option<SessionRecord> {
-    let seen = store.observe(vec![session], LIMIT).await.expect("the server is up");
+    let seen = answered(|| store.observe(vec![session], LIMIT)).await;
     seen[0].record().cloned()
 }
 
