@@ -26,6 +26,9 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// What one attempt at the store takes at the most.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(2500);
+/// A poll begins after the check that allows it: so much later at the most, if its thread loses the
+/// processor in between. The margin is there for that.
+pub(crate) const PREEMPTED: Duration = Duration::from_millis(20);
 /// For what happens much sooner, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
