@@ -230,8 +230,10 @@ pub(crate) struct KeyMachine {
     verify: bool,
     /// Somebody else may stand in the store's line.
     queue: bool,
-    /// Something happened while an operation was under way, which its answer may not know.
+    /// The lock may have become free while an operation was under way, whose answer may not know it.
     stirred: bool,
+    /// A grant was seen that nobody here wants, while an operation was under way that may explain it.
+    strayed: bool,
     /// The last term that was released here, and when: reads may show it for a while.
     released: Option<(Term, Moment)>,
     /// Who else held the lock when it was last seen.
@@ -240,6 +242,8 @@ pub(crate) struct KeyMachine {
     free: bool,
     /// It was handed to somebody: he holds it, though nothing was seen of it yet.
     handed: bool,
+    /// The last release was such a hand-over.
+    handed_on: bool,
     /// Read the line before the next try.
     unsure_of_place: bool,
     look_at: Moment,
@@ -264,10 +268,12 @@ impl KeyMachine {
             verify: false,
             queue: false,
             stirred: false,
+            strayed: false,
             released: None,
             other: None,
             free: false,
             handed: false,
+            handed_on: false,
             unsure_of_place: false,
             look_at: now,
             pause: now,
@@ -597,8 +603,8 @@ impl KeyMachine {
         // What was asked for may have been answered from before it.
         if mem::take(&mut self.stirred) {
             self.look_at = around.now;
-            self.undecided |= self.held.is_none();
         }
+        self.undecided |= mem::take(&mut self.strayed) && self.held.is_none();
     }
 
     fn succeeded(&mut self, around: Around<'_>, op: Op, answer: Answer) {
@@ -751,14 +757,16 @@ impl KeyMachine {
                 self.out.push(Out::Verdict(wish, Verdict::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
-            // It was released just now, and a majority does not know it yet.
+            // It was released just now, and a majority does not know it yet: a take will find it free,
+            // or in the hands of whom it was given to.
             None if self.is_released(around.now, term) => {
-                self.wait(around.now, AFTER_RELEASE);
+                self.free = !self.handed_on;
+                self.pause = around.now + AFTER_RELEASE;
             }
             // Nobody here wants it (any more): it is passed on.
             None if !self.under_way => self.pass_on(session, wish, term),
             // The answer that is awaited may say more.
-            None => self.stirred = true,
+            None => self.strayed = true,
         }
     }
 
@@ -861,7 +869,15 @@ impl KeyMachine {
         if let Some(head) = self.line.front_mut() {
             // The next look is at the place in line too: a failure of the store may have undone it.
             self.unsure_of_place = head.step == Step::Waiting;
-            head.step = if head.step == Step::Try { Step::Register } else { Step::Waiting };
+            head.step = match (head.patience, head.step) {
+                // It is not to wait, so it is tried again, in a moment.
+                (Patience::Once, _) => {
+                    self.pause = now + SOON.min(time);
+                    Step::Try
+                }
+                (Patience::Waits, Step::Try) => Step::Register,
+                (Patience::Waits, _) => Step::Waiting,
+            };
         }
     }
 
@@ -936,6 +952,7 @@ impl KeyMachine {
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Out::Parted(back.wish));
         self.released = Some((term, around.now));
+        self.handed_on = matches!(then, Then::HandTo(_));
         self.free = matches!(then, Then::Free);
         self.handed = matches!(then, Then::HandTo(_));
         self.look_at = around.now;

@@ -279,8 +279,10 @@ impl Keys {
         // A grant to a wish nobody here remembers is to be passed on, unless it was given back already.
         let stray = match change {
             Some(LockChange::Granted { session, term, .. }) => {
-                let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
-                own && !self.parted.lock().unwrap_or_else(PoisonError::into_inner).has(lock, term)
+                if self.parted.lock().unwrap_or_else(PoisonError::into_inner).has(lock, term) {
+                    return;
+                }
+                engine.session.borrow().as_ref().is_some_and(|own| own.id == session)
             }
             _ => false,
         };
