@@ -538,6 +538,8 @@ impl KeyMachine {
             };
         }
         match self.line.front() {
+            // Its session has come to its end: it will be told.
+            Some(head) if Some(head.by.session) != around.current => Next::At(around.now + SOON),
             Some(head) => self.head_step(around, head),
             None if self.undecided => Next::Do(Op::Look),
             None => Next::Idle,
