@@ -1,16 +1,59 @@
-//! Leader election and task scheduling for services that run several copies and have a MongoDB.
+//! Leader election and locks for services that run several copies and have a MongoDB.
 //!
-//! When a lease is in doubt, the job under it stops *before* anybody else may start it.
+//! One copy does the job. When its lease is in doubt, the job stops *before* anybody else may start it:
+//! per key, the intervals [granted, last poll of the job begun] of two leases never overlap, as long as
+//! clocks *run* at the same rate within 1 %, wherever they point.
 //!
-//! This version has the ground everything else stands on: the [contract](store::Store) between an
-//! instance and what keeps its records, a store in [memory](store::MemoryStore) and one in
+//! Start with [`Elect`], one for each copy of the program.
+//!
+//! # Twenty lines
+//!
+//! ```
+//! use tenure::{Elect, ElectConfig, elect::{Busy, JobEnd, Locked}, store::MemoryStore};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Two copies of a program, for once within one process.
+//!     let store = MemoryStore::default();
+//!     let first = Elect::start(store.clone(), ElectConfig::new("shop".parse()?, "pod-1".parse()?)).await?;
+//!     let second = Elect::start(store, ElectConfig::new("shop".parse()?, "pod-2".parse()?)).await?;
+//!
+//!     let locked = first.lock("nightly report", async |lease| {
+//!         // What is written elsewhere carries `lease.term()`.
+//!         lease.cancelled().await; // a real job works until it is done, or until it is told to stop
+//!         Ok::<_, String>("three pages")
+//!     });
+//!     let Locked::Running(job) = locked.await? else { return Err("somebody holds the key".into()) };
+//!
+//!     let other = second.lock("nightly report", async |_| Ok::<_, String>("twice")).await?;
+//!     assert!(matches!(other, Locked::Busy(Busy::Held(held)) if held.holder.as_str() == "pod-1"));
+//!
+//!     first.close().await; // tells its jobs to stop, waits for them, and leaves their keys free
+//!     assert_eq!(job.join().await, JobEnd::Finished("three pages"));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! With `MongoStore::connect(uri, MongoOptions::new())` in place of the memory store
 #![cfg_attr(
     feature = "mongodb",
-    doc = "[MongoDB](store::mongo::MongoStore), and a [fence](store::mongo::Fence) for"
+    doc = "([`store::mongo`]), a whole fleet shares the keys, and a [fence](store::mongo::Fence) guards its"
 )]
-#![cfg_attr(not(feature = "mongodb"), doc = "MongoDB (feature `mongodb`), with a fence for")]
-//! transactions. The engine that runs jobs, the spread and the schedules come with later versions;
-//! `CHANGELOG.md` says what is there.
+#![cfg_attr(
+    not(feature = "mongodb"),
+    doc = "(feature `mongodb`), a whole fleet shares the keys, and a fence guards its"
+)]
+//! transactions.
+//!
+//! | to | there is |
+//! |---|---|
+//! | run a job if the key is to be had now | [`Elect::lock`] |
+//! | wait for the key and run the job here | [`Elect::with_lock`] |
+//! | hold the key by a value, or several | [`Elect::acquire`], [`Elect::acquire_all`] |
+//! | lead for as long as the program lives | [`Elect::campaign`] |
+//! | say who asks, and what for | [`Elect::key`] |
+//! | see who holds what | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
+//! | end | [`Elect::close`] |
 //!
 //! # Words
 //!
@@ -29,42 +72,11 @@
 //! | schedule, tick, run | a cron-style job; a nominal instant of it; one execution of a tick |
 //! | hint | a push notification; only ever shortens a wait, never decides anything |
 //!
-//! # Twenty lines
-//!
-//! ```
-//! use std::{sync::Arc, time::Duration};
-//! use tenure::{
-//!     model::{Candidate, Kind, LockId, SessionId, Wish},
-//!     store::{MemoryStore, Store, Take, TakeAnswer},
-//! };
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-//! let lock = LockId { namespace: "shop".parse()?, kind: Kind::Lock, key: "nightly report".parse()? };
-//! let pod = |number: u128| Candidate {
-//!     session: SessionId::from_u128(number),
-//!     wish: Wish::new(1),
-//!     ttl: Duration::from_secs(30),
-//!     holder: format!("pod-{number}").parse().unwrap(),
-//!     who: None,
-//!     why: None,
-//!     value: None,
-//!     lock_delay: Duration::ZERO,
-//! };
-//! let second = Duration::from_secs(1);
-//! let first = store.take(vec![Take { lock: lock.clone(), by: pod(7) }], vec![], second).await?;
-//! let loser = store.take(vec![Take { lock, by: pod(8) }], vec![], second).await?;
-//! assert!(matches!(&first[..], [TakeAnswer::Taken(_)]));
-//! assert!(matches!(&loser[..], [TakeAnswer::Held(record)] if record.term == first[0].taken().unwrap().term));
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! # Modules
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
 //! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it |
 //! | [`clock`] | the clock leases are counted by |
@@ -80,6 +92,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `mongodb` | yes | the store for the fleet, with the driver and its documents (`bson`) |
+//! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
 
 pub mod clock;
@@ -101,3 +114,8 @@ pub use error::{Applied, StoreError};
 #[cfg(all(doctest, feature = "mongodb"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// And so is that of the other documents.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+mod operations {}

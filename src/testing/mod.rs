@@ -7,6 +7,8 @@
 //! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
 //! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
+//!
+#![doc = include_str!("../../docs/testing.md")]
 
 mod clock;
 pub mod conformance;

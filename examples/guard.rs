@@ -1,0 +1,73 @@
+//! A lock held by a value: acquired, checked, lost, and several keys of which one gets all or none.
+//!
+//! ```sh
+//! cargo run --example guard
+//! TENURE_STORE=mongodb://localhost/shop cargo run --example guard
+//! ```
+
+mod support;
+
+use std::time::Duration;
+
+use tenure::{
+    Elect,
+    elect::Acquired,
+    model::{Request, Why},
+    store::{Revocation, Store},
+};
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What somebody with a shell does when a lock has to go: asks its holder for it.
+async fn ask_for(store: &dyn Store, elect: &Elect, key: &str, why: &str) -> Result<(), support::Failure> {
+    let held = elect.locked_keys().await?.held;
+    let held = held.into_iter().find(|held| held.lock.key.as_str() == key).ok_or("nobody holds it")?;
+    let (by, why) = ("the operator".parse()?, Why::new(why)?);
+    let request = Request { lock: held.lock, term: held.term, by, why };
+    store.revoke(Revocation::Ask { session: held.session, request }, LIMIT).await?;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), support::Failure> {
+    let store = support::store().await?;
+    let first = Elect::start(store.clone(), support::config("pod-1")?).await?;
+    let second = Elect::start(store.clone(), support::config("pod-2")?).await?;
+
+    let guard = first.acquire("accounts").await?;
+    println!("pod-1 has the key under term {}", guard.term());
+    if let Acquired::Busy(busy) = second.key("accounts").try_acquire().await? {
+        println!("pod-2 does not: {}", support::told(&busy));
+    }
+
+    // From this machine's clock, at each call; and from the store, where a moment more of certainty is
+    // worth two reads.
+    println!("valid: {}, and the store says: {}", guard.is_valid(), guard.check().await?);
+
+    // Nothing stops the code beside a guard: watch `lost`, or let `run` do it.
+    ask_for(&*store, &second, "accounts", "maintenance").await?;
+    println!("pod-1 is told: {}", guard.lost().await);
+    guard.release().await?;
+    let guard = second.acquire("accounts").await?;
+    println!("pod-2 has the key under term {}", guard.term());
+    drop(guard); // released in the background
+
+    // Several keys: all of them within the time, or none.
+    let savings = first.acquire("savings").await?;
+    let keys = ["savings", "accounts"];
+    let none = second.acquire_all(keys, Duration::from_millis(300)).await?;
+    println!("pod-2 wants both, and has {}", if none.is_none() { "none" } else { "both" });
+    let waits = second.acquire_all(keys, LIMIT * 2);
+    let (released, both) = tokio::join!(savings.release(), waits);
+    released?;
+    let both = both?.ok_or("nobody else wants them")?;
+    for guard in both.each() {
+        println!("pod-2 has {} under term {}", guard.key(), guard.term());
+    }
+    both.release().await?;
+
+    first.close().await;
+    second.close().await;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! One copy of a program runs a job. The other copy is told who does, and gets its turn later.
+//!
+//! ```sh
+//! cargo run --example lock_job
+//! TENURE_STORE=mongodb://localhost/shop cargo run --example lock_job
+//! ```
+
+mod support;
+
+use std::time::Duration;
+
+use tenure::{
+    Elect, Lease,
+    elect::{JobEnd, Locked},
+};
+
+const KEY: &str = "nightly report";
+
+/// Writes pages until it is done, or told to stop. Answers with how far it came.
+async fn report(lease: Lease, from: u32) -> Result<u32, String> {
+    for page in from..=10 {
+        tokio::select! {
+            // Return soon after the token fires: when `stop_grace` is over, the future is dropped.
+            () = lease.cancelled() => return Ok(page - 1),
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
+        // What is written elsewhere carries the term: a write that comes too late can be refused there.
+        println!("  page {page}, written under term {}", lease.term());
+    }
+    Ok(10)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), support::Failure> {
+    let store = support::store().await?;
+    let first = Elect::start(store.clone(), support::config("pod-1")?).await?;
+    let second = Elect::start(store, support::config("pod-2")?).await?;
+
+    // The answer comes at once; the job runs on a task of its own.
+    let job = match first.key(KEY).why("first of the month").lock(|lease| report(lease, 1)).await? {
+        Locked::Running(job) => job,
+        Locked::Busy(busy) => return Err(support::told(&busy).into()),
+    };
+    println!("pod-1 runs the report under term {}", job.lease().term());
+
+    if let Locked::Busy(busy) = second.lock(KEY, |lease| report(lease, 1)).await? {
+        println!("pod-2 does not: {}", support::told(&busy));
+    }
+
+    // Whoever gives a key up gives the job time to return first.
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    println!("pod-1 unlocks the key: {:?}", first.unlock(KEY).await?);
+    let JobEnd::Finished(pages) = job.join().await else { return Err("the job did not return".into()) };
+    println!("pod-1 wrote {pages} pages");
+
+    let Locked::Running(job) = second.lock(KEY, move |lease| report(lease, pages + 1)).await? else {
+        return Err("nobody holds the key".into());
+    };
+    println!("pod-2 goes on under term {}, which is larger", job.lease().term());
+    println!("pod-2 has {:?}", job.join().await);
+
+    first.close().await;
+    second.close().await;
+    Ok(())
+}

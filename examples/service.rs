@@ -1,0 +1,142 @@
+//! A service of which several copies run: one of them leads, each job runs in one copy at a time, and a
+//! copy that is told to stop leaves its keys free at once.
+//!
+//! ```sh
+//! cargo run --example service
+//! ```
+//!
+//! runs it beside a standby in the same process, sends itself SIGTERM after two seconds, and ends.
+//!
+//! ```sh
+//! TENURE_STORE=mongodb://localhost/shop cargo run --example service
+//! ```
+//!
+//! runs one copy until SIGTERM or Ctrl-C. Start it twice.
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use tenure::{
+    Elect, Lease,
+    elect::{Campaign, Locked},
+    store::Store,
+};
+use tokio::task::JoinHandle;
+
+/// What is done by whoever leads, for as long as it leads.
+async fn dispatch(me: Arc<str>, lease: Lease) -> Result<(), String> {
+    println!("{me} dispatches orders under term {}", lease.term());
+    let mut orders = 0_u32;
+    loop {
+        tokio::select! {
+            () = lease.cancelled() => break,
+            () = tokio::time::sleep(Duration::from_millis(100)) => orders += 1,
+        }
+    }
+    // What was begun is brought to its end: there is `stop_grace` for it, and the key is not released
+    // before.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    println!("{me} has dispatched {orders} orders, and stops: {}", lease.loss().expect("it was cancelled"));
+    Ok(())
+}
+
+/// A copy of the service.
+struct Copy {
+    me: Arc<str>,
+    elect: Elect,
+    campaign: Campaign,
+    cleaner: JoinHandle<Result<(), tenure::Error>>,
+}
+
+impl Copy {
+    async fn start(store: Arc<dyn Store>, name: &str) -> Result<Self, support::Failure> {
+        let me: Arc<str> = name.into();
+        let elect = Elect::builder(store, support::config(name)?).program("service 1.0").start().await?;
+        // Its job runs whenever this copy leads, and is tried again if it fails.
+        let leads = me.clone();
+        let campaign =
+            elect.campaign("dispatcher").run(move |lease| dispatch(leads.clone(), lease)).start()?;
+        let cleaner = tokio::spawn(clean(me.clone(), elect.clone()));
+        Ok(Self { me, elect, campaign, cleaner })
+    }
+
+    /// What a health check answers. Whether it leads has no part in that: a rollout that waits for a new
+    /// copy to lead waits for ever.
+    fn is_ready(&self) -> bool {
+        self.elect.health().is_ok()
+    }
+
+    /// Drains, releases, closes: within `stop_grace` and a few attempts at the store, well under the 30 s
+    /// that Kubernetes gives by default.
+    async fn stop(self) {
+        self.cleaner.abort();
+        let closed = self.elect.close().await;
+        drop(self.campaign);
+        if closed.overran.is_empty() {
+            println!("{} has closed, and its keys are free", self.me);
+        } else {
+            println!("{} has closed, but these jobs go on: {:?}", self.me, closed.overran);
+        }
+    }
+}
+
+/// A job that any copy may do, one at a time: whoever comes first.
+async fn clean(me: Arc<str>, elect: Elect) -> Result<(), tenure::Error> {
+    loop {
+        let cleans = me.clone();
+        // Not twice within a second, however fast it is done.
+        let ask = elect.key("cleanup").why("clean-up of old carts").at_least(Duration::from_secs(1));
+        let locked = ask.lock(async move |lease: Lease| {
+            println!("{cleans} cleans up under term {}", lease.term());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Ok::<_, String>(())
+        });
+        match locked.await {
+            Ok(Locked::Running(job)) => {
+                job.join().await;
+            }
+            Ok(Locked::Busy(busy)) => println!("{me} does not clean up: {}", support::told(&busy)),
+            // The store is away, for now. The engine goes on; so do we.
+            Err(error) if error.is_retryable() => println!("{me} cannot clean up: {error}"),
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), support::Failure> {
+    let store = support::store().await?;
+    // Before anything is held, so that no signal is missed.
+    let stop = support::told_to_stop()?;
+    let me = if support::uri().is_some() { support::process_name() } else { "pod-1".to_owned() };
+    let copy = Copy::start(store.clone(), &me).await?;
+    println!("{me} is ready: {}", copy.is_ready());
+
+    if support::uri().is_some() {
+        stop.await;
+        println!("{me} is told to stop: {}", copy.elect.health());
+        copy.stop().await;
+        return Ok(());
+    }
+
+    copy.campaign.led().await?;
+    let standby = Copy::start(store, "pod-2").await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    terminate_myself()?;
+    stop.await;
+    println!("{me} is told to stop: {}", copy.elect.health());
+    copy.stop().await;
+    let lease = standby.campaign.led().await?;
+    println!("pod-2 leads under term {}", lease.term());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    standby.stop().await;
+    Ok(())
+}
+
+/// What Kubernetes would do.
+fn terminate_myself() -> Result<(), support::Failure> {
+    let told = std::process::Command::new("sh").args(["-c", "kill -TERM $PPID"]).status()?;
+    if told.success() { Ok(()) } else { Err("could not send a signal".into()) }
+}

@@ -1,0 +1,291 @@
+//! The examples, each run as a process, as its reader would.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod support;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use tenure::{
+    Elect, ElectConfig,
+    model::Ended,
+    store::{
+        LockSeen, Store,
+        mongo::{MongoOptions, MongoStore},
+    },
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+use support::mongod::shared_single;
+
+/// For what takes a second or two.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where cargo puts the examples of the build this test is of.
+fn binary(example: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap().join("examples");
+    let binary = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{example}.rs"));
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    // `cargo test` builds the examples, `cargo test --test examples` does not.
+    assert!(
+        written(&binary) >= written(&source),
+        "{} is missing or old: cargo build --all-features --examples",
+        binary.display()
+    );
+    binary
+}
+
+/// An example that runs. It is killed when this is dropped.
+struct Running {
+    example: &'static str,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    said: Vec<String>,
+}
+
+impl Running {
+    fn start(example: &'static str, store: Option<&str>) -> Self {
+        let mut command = Command::new(binary(example));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                command.env_remove(name);
+            }
+        }
+        if let Some(uri) = store {
+            command.env("TENURE_STORE", uri);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+        let mut child = child.unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { example, child, lines, said: Vec::new() }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id().expect("it was not waited for")
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await;
+        let Ok(line) = line else { panic!("{} says nothing more after {:#?}", self.example, self.said) };
+        let line = line.unwrap();
+        self.said.extend(line.clone());
+        line
+    }
+
+    /// Waits for a line with this text.
+    async fn says(&mut self, text: &str) -> String {
+        loop {
+            match self.line().await {
+                Some(line) if line.contains(text) => return line,
+                Some(_) => {}
+                None => panic!("{} ended without {text:?} after {:#?}", self.example, self.said),
+            }
+        }
+    }
+
+    /// Waits for its end, by itself.
+    async fn ends(mut self) -> (ExitStatus, Vec<String>) {
+        while self.line().await.is_some() {}
+        let status = timeout(PATIENCE, self.child.wait()).await;
+        (status.unwrap_or_else(|_| panic!("{} does not end", self.example)).unwrap(), self.said)
+    }
+
+    /// SIGTERM.
+    async fn terminate(&self) {
+        let told = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().await.unwrap();
+        assert!(told.success());
+    }
+}
+
+/// The term a line tells of.
+fn term(line: &str) -> u64 {
+    let (_, term) = line.split_once("under term ").unwrap_or_else(|| panic!("no term in {line:?}"));
+    term.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// Checks that an example says these things in this order, and ends well. Answers with the lines.
+async fn runs(example: &'static str, store: Option<&str>, says: &[&str]) -> Vec<String> {
+    let mut running = Running::start(example, store);
+    let mut lines = Vec::new();
+    for text in says {
+        lines.push(running.says(text).await);
+    }
+    let (status, said) = running.ends().await;
+    assert!(status.success(), "{example} ended with {status} after {said:#?}");
+    lines
+}
+
+/// A database of its own on the server all of these tests share.
+async fn database(name: &str) -> String {
+    let uri = shared_single().await.uri();
+    let (servers, options) = uri.split_once("/?").expect("the script's URIs have options");
+    format!("{servers}/{name}?{options}")
+}
+
+#[test]
+fn every_example_is_run_here() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: BTreeSet<_> =
+        files.filter_map(|name| Some(name.to_str().unwrap().strip_suffix(".rs")?.to_owned())).collect();
+    let run = ["fenced_transaction", "guard", "leader_callbacks", "lock_job", "service"];
+    assert_eq!(names, run.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn a_job_is_locked_and_the_second_instance_is_told_who_holds_it() {
+    for store in [None, Some(database("lock_job").await)] {
+        let lines = runs(
+            "lock_job",
+            store.as_deref(),
+            &[
+                "pod-1 runs the report under term",
+                "pod-2 does not: pod-1 holds it under term",
+                "pod-1 unlocks the key: Released",
+                "pod-2 goes on under term",
+                "pod-2 has Finished(10)",
+            ],
+        )
+        .await;
+        assert_eq!(term(&lines[0]), term(&lines[1]));
+        assert!(term(&lines[3]) > term(&lines[0]), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_is_checked_and_lost_and_several_are_all_or_none() {
+    for store in [None, Some(database("guard").await)] {
+        let lines = runs(
+            "guard",
+            store.as_deref(),
+            &[
+                "pod-1 has the key under term",
+                "pod-2 does not: pod-1 holds it",
+                "valid: true, and the store says: true",
+                "pod-1 is told: revoked by the operator: maintenance",
+                "pod-2 has the key under term",
+                "pod-2 wants both, and has none",
+                "pod-2 has accounts under term",
+                "pod-2 has savings under term",
+            ],
+        )
+        .await;
+        assert!(term(&lines[4]) > term(&lines[0]), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_standby_leads_when_the_leader_is_closed() {
+    let lines = runs(
+        "leader_callbacks",
+        None,
+        &[
+            "pod-1 leads under term",
+            "pod-1 works",
+            "pod-2 stands by: yes",
+            "pod-1 leads no more: the engine closes",
+            "pod-2 has taken over under term",
+            "pod-2 works",
+            "pod-2 leads no more: resigned",
+        ],
+    )
+    .await;
+    assert!(term(&lines[4]) > term(&lines[0]), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn a_standby_leads_when_the_leaders_process_is_killed() {
+    let uri = database("leader_callbacks").await;
+    let mut first = Running::start("leader_callbacks", Some(&uri));
+    let led = first.says("leads under term").await;
+    let mut second = Running::start("leader_callbacks", Some(&uri));
+    let heard = second.says("leads under term").await;
+    assert!(heard.contains("hears") && term(&heard) == term(&led), "{heard}");
+
+    first.child.kill().await.unwrap(); // SIGKILL
+    let me = format!("pod-{} leads under term", second.pid());
+    let leads = second.says(&me).await;
+    assert!(term(&leads) > term(&led), "{leads} after {led}");
+    second.says("works").await;
+
+    second.terminate().await;
+    second.says("leads no more: resigned").await;
+    let (status, said) = second.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
+}
+
+#[tokio::test]
+async fn a_transaction_under_an_old_term_aborts() {
+    let uri = database("fenced_transaction").await;
+    let lines = runs(
+        "fenced_transaction",
+        Some(&uri),
+        &[
+            "pod-1 has booked 100 under term",
+            "pod-2 does not get the key: pod-1 holds it",
+            "pod-1 is too late",
+            "pod-2 has booked 200 under term",
+            "the ledger has 2 entries",
+        ],
+    )
+    .await;
+    assert!(term(&lines[3]) > term(&lines[0]), "{lines:#?}");
+
+    let (status, _) = Running::start("fenced_transaction", None).ends().await;
+    assert_eq!(status.code(), Some(2), "it says what it needs");
+}
+
+#[tokio::test]
+async fn a_service_ends_by_itself_on_the_memory_store() {
+    let lines = runs(
+        "service",
+        None,
+        &[
+            "pod-1 is ready: true",
+            "pod-1 is told to stop: healthy",
+            "pod-1 has dispatched",
+            "pod-1 has closed, and its keys are free",
+            "pod-2 leads under term",
+            "pod-2 has closed, and its keys are free",
+        ],
+    )
+    .await;
+    assert!(lines[2].contains("stops: the engine closes"), "{lines:#?}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
+    let uri = database("service").await;
+    let store = MongoStore::connect(&uri, MongoOptions::new()).await.unwrap();
+    let config = ElectConfig::new("examples".parse().unwrap(), "the test".parse().unwrap());
+    let observer = Elect::start(store.clone(), config).await.unwrap();
+
+    let mut service = Running::start("service", Some(&uri));
+    let led = term(&service.says("dispatches orders under term").await);
+    let busy = observer.key("dispatcher").try_acquire().await.unwrap().busy();
+    assert!(busy.is_some(), "the service holds it");
+
+    service.terminate().await;
+    let (status, said) = service.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
+    assert!(said.iter().any(|line| line.contains("stops: the engine closes")), "{said:#?}");
+    let guard = observer.key("dispatcher").try_acquire().await.unwrap().guard();
+    let guard = guard.expect("it is free at once");
+    // Given back, and not left to be found dead.
+    let lock = vec![guard.lease().lock().clone()];
+    let seen = store.locks(lock, PATIENCE).await.unwrap().pop().and_then(LockSeen::found).unwrap();
+    assert_eq!(seen.past.first().map(|last| (last.term.get(), last.how)), Some((led, Ended::Released)));
+    guard.release().await.unwrap();
+    observer.close().await;
+}
