@@ -28,6 +28,11 @@ impl Backoff {
     }
 }
 
+/// A wait of up to a fifth less than `whole`, so that those who began together do not go on together.
+pub(crate) fn jittered(whole: Duration, roll: u64) -> Duration {
+    whole.saturating_sub(fraction(whole / 5, roll))
+}
+
 /// A part of `whole` as random as `roll`: from nothing to just below all of it.
 pub(crate) fn fraction(whole: Duration, roll: u64) -> Duration {
     // The upper half of the number, so that the product stays exact.

@@ -5,6 +5,7 @@
 /// Not for programs: each of these lets two leases of one key overlap, or loses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]
 pub enum Flaw {
     /// R2: the end counts from the answer of a beat, not from its sending.
     EndFromAnswer,

@@ -12,7 +12,7 @@
 use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use super::{
-    backoff::{Backoff, fraction},
+    backoff::{Backoff, jittered},
     flaw::{Flaw, Flaws},
     watch::{Named, Standing},
 };
@@ -213,6 +213,7 @@ struct Return {
 }
 
 /// One key of one instance.
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that is known, or not, of the key")]
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMachine {
     flaws: Flaws,
@@ -845,8 +846,7 @@ impl KeyMachine {
             (Patience::Once, None) => {}
             (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Register,
             (Patience::Waits, _) => {
-                let poll = self.poll - fraction(self.poll / 5, around.roll);
-                self.wait(now, poll);
+                self.wait(now, jittered(self.poll, around.roll));
             }
         }
     }

@@ -221,7 +221,7 @@ impl Ask {
     /// Dropped, it leaves the line; a lock that arrives all the same is passed on.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let (elect, lock, wants) = self.parts()?;
-        elect.wait_for(&lock, wants).await.map(Guard::new)
+        elect.wait_for(&lock, &wants).await.map(Guard::new)
     }
 
     /// Waits for the lock no longer than this. Nothing, if it was not to be had in that time.
@@ -251,7 +251,7 @@ impl Ask {
     async fn once(self) -> Result<Result<Hold, Busy>, Error> {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
-        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, wants, Patience::Once);
+        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, Patience::Once);
         Ok(match standing.told().await {
             Told::Granted(hold) => Ok(hold),
             Told::Other(verdict) => Err(busy(lock, verdict)?),

@@ -14,13 +14,14 @@ use crate::StoreError;
 /// No larger than what a store takes in one command.
 const LARGEST: usize = 1000;
 
+type SendAll<I, A> = fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>;
 type Told<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
 
 /// Sends items of one sort to the store, many at once where there are many. There is no timer: one
 /// that comes alone leaves at once, by itself; those that come while it is under way are the next
 /// batch.
 pub(crate) struct Batch<I, A> {
-    send: fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>,
+    send: SendAll<I, A>,
     gathering: Mutex<Gathering<I, A>>,
 }
 
@@ -36,9 +37,7 @@ impl<I, A> std::fmt::Debug for Batch<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
-    pub(crate) fn new(
-        send: fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>,
-    ) -> Self {
+    pub(crate) fn new(send: SendAll<I, A>) -> Self {
         Self { send, gathering: Mutex::new(Gathering { under_way: false, items: Vec::new() }) }
     }
 

@@ -8,6 +8,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{
     Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, careful, job,
@@ -292,7 +293,7 @@ impl Standing {
                 session = engine.valid_session() => session.ok()?,
             };
             let life = Some(self.elect.life());
-            let mut standing = engine.stand(&session, life, &self.lock, self.wants.clone(), Patience::Waits);
+            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, Patience::Waits);
             let told = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
@@ -314,15 +315,12 @@ impl Standing {
         let worker = hold.work();
         let job = self.job.clone();
         let runs = async {
-            match job {
-                Some(job) => {
-                    let given = lease.clone();
-                    Some(job::drive(&cell, async move { job(given).await }).await)
-                }
-                None => {
-                    lease.cancelled().await;
-                    None
-                }
+            if let Some(job) = job {
+                let given = lease.clone();
+                Some(job::drive(&cell, async move { job(given).await }).instrument(job::span(&cell)).await)
+            } else {
+                lease.cancelled().await;
+                None
             }
         };
         let mut runs = std::pin::pin!(runs);

@@ -289,7 +289,7 @@ impl Engine {
         session: &Arc<Session>,
         life: Option<Arc<Life>>,
         lock: &LockId,
-        wants: Wants,
+        wants: &Wants,
         patience: Patience,
     ) -> Standing {
         self.keys.stand(self, session, life, lock, wants, patience)

@@ -1,7 +1,5 @@
 //! Where the engine's chance comes from.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::model::{MAX_NUMBER, Nonce, SessionId};
 
 /// Random numbers: the system's, or a test's.
@@ -11,19 +9,22 @@ use crate::model::{MAX_NUMBER, Nonce, SessionId};
 #[derive(Debug)]
 pub(crate) enum Entropy {
     System,
-    Seeded(Mutex<u64>),
+    #[cfg(feature = "testing")]
+    Seeded(std::sync::Mutex<u64>),
 }
 
 impl Entropy {
+    #[cfg(feature = "testing")]
     pub(crate) const fn seeded(seed: u64) -> Self {
-        Self::Seeded(Mutex::new(seed))
+        Self::Seeded(std::sync::Mutex::new(seed))
     }
 
     pub(crate) fn roll(&self) -> u64 {
         match self {
             Self::System => getrandom::u64().expect("the system has random numbers"),
+            #[cfg(feature = "testing")]
             Self::Seeded(state) => {
-                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 splitmix(&mut state)
             }
         }
@@ -44,6 +45,7 @@ impl Entropy {
 }
 
 /// `SplitMix64`: enough for dice, and not worth a dependency.
+#[cfg(feature = "testing")]
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;

@@ -177,6 +177,7 @@ impl Events {
     }
 
     /// Tells everybody. Waits for nobody.
+    #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told")]
     pub(crate) fn tell(&self, event: Event) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(listeners) = &mut *listeners else { return };

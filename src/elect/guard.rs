@@ -2,6 +2,8 @@
 
 use std::{future::Future, time::Duration};
 
+use tracing::Instrument;
+
 use super::{Error, JobEnd, Lease, Loss, job, keys, lease::Hold};
 use crate::{
     core::session::LONGEST_ATTEMPT,
@@ -90,7 +92,8 @@ impl Guard {
     {
         let worker = self.hold.work();
         let lease = self.lease();
-        let end = job::drive(self.hold.cell(), async move { job(lease).await }).await;
+        let job = job::drive(self.hold.cell(), async move { job(lease).await });
+        let end = job.instrument(job::span(self.hold.cell())).await;
         drop(worker);
         end
     }
@@ -129,7 +132,6 @@ impl Guards {
     }
 
     /// Each of them, in the order of their keys.
-    #[must_use]
     pub fn each(&self) -> &[Guard] {
         &self.guards
     }

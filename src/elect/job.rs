@@ -11,6 +11,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::{
     Lease, Loss,
@@ -97,7 +98,7 @@ where
     // Here and not in the task: a runtime that shuts down drops a task before it ran.
     let worker = hold.work();
     runtime.spawn(async move {
-        let end = drive(hold.cell(), async move { job(given).await }).await;
+        let end = drive(hold.cell(), async move { job(given).await }).instrument(span(hold.cell())).await;
         drop(worker);
         drop(hold);
         // An error only says that nobody waits for it.
@@ -122,9 +123,11 @@ where
     let worker = hold.work();
     runtime.spawn_blocking(move || {
         let cell = hold.cell().clone();
-        let end = match cell.must_stop(cell.engine().clock.now()) {
-            Some(loss) => JobEnd::Cancelled(loss),
-            None => judge(&cell, catch_unwind(AssertUnwindSafe(|| job(given)))),
+        let end = if let Some(loss) = cell.must_stop(cell.engine().clock.now()) {
+            JobEnd::Cancelled(loss)
+        } else {
+            let run = AssertUnwindSafe(|| span(&cell).in_scope(|| job(given)));
+            judge(&cell, catch_unwind(run))
         };
         report(&cell, &end);
         drop(worker);
@@ -132,6 +135,11 @@ where
         let _ = tell.send(end);
     });
     JobHandle { lease, end }
+}
+
+/// What a job logs, it logs within this.
+pub(crate) fn span(cell: &LeaseCell) -> tracing::Span {
+    tracing::info_span!("job", lock = %cell.lock, term = %cell.term, session = %cell.session.id)
 }
 
 /// Polls a future for as long as its lease is valid.

@@ -188,7 +188,7 @@ impl OneSession {
             }
             Action::End(loss) => self.end(loss),
             Action::Rename => {
-                tracing::warn!(session = %id, "the session's id is used by another, drawing a new one")
+                tracing::warn!(session = %id, "the session's id is used by another, drawing a new one");
             }
         }
     }

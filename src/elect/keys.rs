@@ -185,14 +185,14 @@ impl Keys {
         session: &Arc<Session>,
         life: Option<Arc<Life>>,
         lock: &LockId,
-        wants: Wants,
+        wants: &Wants,
         patience: Patience,
     ) -> Standing {
         let (tell, told) = oneshot::channel();
         let wish = self.step(engine, lock, true, |state, around| {
             // Drawn here, so that wishes stand in the order of their numbers.
             let wish = session.next_wish();
-            let by = engine.candidate(session, wish, &wants);
+            let by = engine.candidate(session, wish, wants);
             let at_least = wants.at_least;
             state.standers.push(Stander { wish, tell, session: session.clone(), life, at_least });
             state.machine.stand(around, by, patience);
@@ -209,8 +209,7 @@ impl Keys {
     /// The lease of a key that is held here.
     pub(crate) fn lease(&self, lock: &LockId) -> Option<Arc<LeaseCell>> {
         let cell = self.book().get(lock).cloned()?;
-        let lease = cell.state().lease.clone();
-        lease
+        cell.state().lease.clone()
     }
 
     /// All leases, in the order of their keys.

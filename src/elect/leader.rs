@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -9,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{Engine, Error, Event, careful};
 use crate::{
-    core::{backoff::fraction, watch::Standing},
+    core::{backoff::jittered, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
 };
@@ -37,6 +38,16 @@ pub struct HeldBy {
     /// The holder has not been seen to beat when it should have: it may have died. It is watched, and
     /// declared dead when its whole ttl has passed.
     pub stale: bool,
+}
+
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} holds {} under term {}", self.holder, self.lock, self.term)?;
+        if let Some(why) = &self.why {
+            write!(f, ", for {why}")?;
+        }
+        if self.stale { f.write_str(", and does not beat") } else { Ok(()) }
+    }
 }
 
 impl HeldBy {
@@ -158,7 +169,7 @@ async fn follow(
             }
             Err(error) => tracing::debug!(%lock, %error, "could not look who holds it"),
         }
-        let wait = engine.poll() - fraction(engine.poll() / 5, engine.entropy.roll());
+        let wait = jittered(engine.poll(), engine.entropy.roll());
         let closing = engine.closing.clone();
         drop(engine);
         tokio::select! {

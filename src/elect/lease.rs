@@ -9,6 +9,7 @@ use std::{
 
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{Engine, Error, JobEnd, Loss, careful, job, session::Session};
 use crate::{
@@ -167,19 +168,16 @@ impl LeaseCell {
             }
             // The keeper tells when the session is over; only a grace has an end of its own.
             let drop_at = self.state().drop_at;
-            match drop_at {
-                Some(at) => {
-                    let at = at.min(self.session.end());
-                    tokio::select! {
-                        biased;
-                        () = changed.as_mut() => changed.set(self.changed.notified()),
-                        () = tokio::time::sleep(at.since(now)) => {}
-                    }
+            if let Some(at) = drop_at {
+                let at = at.min(self.session.end());
+                tokio::select! {
+                    biased;
+                    () = changed.as_mut() => changed.set(self.changed.notified()),
+                    () = tokio::time::sleep(at.since(now)) => {}
                 }
-                None => {
-                    changed.as_mut().await;
-                    changed.set(self.changed.notified());
-                }
+            } else {
+                changed.as_mut().await;
+                changed.set(self.changed.notified());
             }
         }
     }
@@ -482,7 +480,7 @@ impl Lease {
         self.cell.engine.runtime.spawn(async move {
             match worker {
                 Some(worker) => {
-                    let end = job::drive(&cell, task).await;
+                    let end = job::drive(&cell, task).instrument(job::span(&cell)).await;
                     drop(worker);
                     end
                 }

@@ -49,8 +49,8 @@ pub(crate) use engine::{Engine, Trouble, careful};
 use crate::{
     config::ElectConfig,
     core::{key::Patience, session::LONGEST_ATTEMPT},
-    model::{Key, Kind, LockId, LockRecord},
-    store::{Page, Refusal, Store},
+    model::{Key, Kind, LockId, LockRecord, Request, Why},
+    store::{Page, Refusal, Revocation, RevokeAnswer, Store},
 };
 use keys::{Told, Wants};
 use lease::Hold;
@@ -285,6 +285,25 @@ impl Elect {
         late
     }
 
+    /// Asks whoever holds a lock to give it back: its job is told with `by` and `why`, has the grace, and
+    /// its campaign stands aside for a while. With hints it is told at once, without by its next beat.
+    ///
+    /// Says whether there was somebody to ask.
+    ///
+    /// # Errors
+    /// The session's record cannot be written, or the store did not answer; then it may have been asked.
+    pub async fn revoke(&self, held: &HeldBy, why: Why) -> Result<bool, Error> {
+        let (lock, term) = (held.lock.clone(), held.term);
+        let by = self.config().holder().clone();
+        let ask = Revocation::Ask { session: held.session, request: Request { lock, term, by, why } };
+        let limit = self.engine().limit();
+        match careful(limit, self.engine().store.revoke(ask, limit)).await.map_err(Error::store)? {
+            RevokeAnswer::Asked | RevokeAnswer::Freed(_) => Ok(true),
+            RevokeAnswer::NotHeld => Ok(false),
+            RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: held.lock.clone(), refusal }),
+        }
+    }
+
     /// The keys this engine holds, with their leases.
     #[must_use]
     pub fn holding_keys(&self) -> BTreeMap<Key, Lease> {
@@ -334,9 +353,7 @@ impl Elect {
     /// How the instance fares, from what is known here: it asks nobody.
     #[must_use]
     pub fn health(&self) -> Health {
-        let health = Health::of(self.engine());
-        metrics::waiting(self.engine(), health.waiting);
-        health
+        Health::of(self.engine())
     }
 
     /// Ends the instance: no new wishes, campaigns stop, every job is told and waited for, locks are
@@ -366,12 +383,11 @@ impl Elect {
     }
 
     /// Waits for the lock of a key, over as many sessions as it takes.
-    pub(crate) async fn wait_for(&self, lock: &LockId, wants: Wants) -> Result<Hold, Error> {
+    pub(crate) async fn wait_for(&self, lock: &LockId, wants: &Wants) -> Result<Hold, Error> {
         let engine = self.engine();
         loop {
             let session = engine.valid_session().await?;
-            let mut standing =
-                engine.stand(&session, Some(self.life()), lock, wants.clone(), Patience::Waits);
+            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, Patience::Waits);
             let told = tokio::select! {
                 biased;
                 told = standing.told() => told,

@@ -185,12 +185,11 @@ impl Builder {
                 Some(error) = refused => Err(StartError::Store(error)),
             }
         };
-        match tokio::time::timeout(patience, opened).await {
-            Ok(opened) => opened.map(|()| elect),
-            Err(_) => {
-                let last = engine.troubles().borrow().as_ref().map(|trouble| trouble.error.clone());
-                Err(last.map_or(StartError::NoAnswer { waited: patience }, StartError::Store))
-            }
+        if let Ok(opened) = tokio::time::timeout(patience, opened).await {
+            opened.map(|()| elect)
+        } else {
+            let last = engine.troubles().borrow().as_ref().map(|trouble| trouble.error.clone());
+            Err(last.map_or(StartError::NoAnswer { waited: patience }, StartError::Store))
         }
     }
 

@@ -8,9 +8,9 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, careful, lease::LeaseCell};
+use super::{Engine, careful, lease::LeaseCell, metrics};
 use crate::{
-    core::backoff::fraction,
+    core::backoff::{fraction, jittered},
     model::{LockId, SessionId},
     store::{Cursor, Held, Hint, SessionNews},
 };
@@ -65,8 +65,8 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
     let mut place: Option<(SessionId, Cursor)> = None;
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
-            let interval = engine.times.interval;
-            (interval - fraction(interval / 5, engine.entropy.roll()), engine.closing.clone())
+            metrics::waiting(&engine, engine.keys.waiting());
+            (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
         }) else {
             return;
         };

@@ -334,7 +334,7 @@ impl World {
         }
         match hint {
             Hint::Lock { change, .. } => {
-                self.with(place, |instance, around| instance.machine.hint(around, change))
+                self.with(place, |instance, around| instance.machine.hint(around, change));
             }
             Hint::Queue { .. } => self.with(place, |instance, _| instance.machine.queue_hint()),
             _ => {}

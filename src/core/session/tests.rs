@@ -262,6 +262,7 @@ enum Message {
 
 /// Whether the session was still valid, for its holder, when somebody declared it dead. `None` if nobody
 /// did.
+#[expect(clippy::too_many_lines, reason = "one world, told from its beginning to its end")]
 fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let wall = Arc::new(Wall::default());
@@ -327,7 +328,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                     }
                 }
                 Message::Answer(nonce, Some(sighting)) => {
-                    events.push(Event::Answered(nonce, Box::new(sighting)))
+                    events.push(Event::Answered(nonce, Box::new(sighting)));
                 }
                 Message::Answer(nonce, None) => events.push(Event::Failed(nonce)),
                 Message::Look(sent) => {
