@@ -11,7 +11,7 @@ use futures::StreamExt;
 use super::{Engine, careful, lease::LeaseCell, metrics};
 use crate::{
     core::backoff::{fraction, jittered},
-    model::{LockId, SessionId},
+    model::{LockId, SessionId, SessionRecord},
     store::{Cursor, Held, Hint, SessionNews},
 };
 
@@ -150,6 +150,7 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
             () = tokio::time::sleep(wait) => {}
         }
         let Some(engine) = engine.upgrade() else { return };
+        look_after_the_silent(&engine).await;
         loop {
             let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
             let limit = engine.limit();
@@ -164,6 +165,33 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
                     break;
                 }
             }
+        }
+    }
+}
+
+/// Has those sessions watched that beat no more and that no lock names: nobody else would declare them.
+async fn look_after_the_silent(engine: &Arc<Engine>) {
+    let mut after = None;
+    loop {
+        let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
+        let page = match careful(limit, engine.store.sessions(namespace, after, AUDIT_PAGE, limit)).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::debug!(%error, "could not list the sessions");
+                return;
+            }
+        };
+        // A guess, to look at few: what is found is watched for its whole ttl like any other (R3).
+        let now = engine.store_now();
+        let silent = |session: &SessionRecord| {
+            session.is_alive() && now.is_some_and(|now| now.since(session.beat_at) > session.ttl * 2)
+        };
+        let silent: Vec<_> =
+            page.items.iter().filter(|session| silent(session)).map(|session| session.id).collect();
+        engine.watcher.meet(engine, silent).await;
+        after = page.next;
+        if after.is_none() || engine.closing.is_cancelled() {
+            return;
         }
     }
 }

@@ -1,0 +1,234 @@
+//! Standing for a key until stopped.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tenure::{
+    Event, Lease, Loss,
+    elect::{HeldBy, Resigned},
+    model::Why,
+    testing::{Fault, Operation},
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::world::{SECOND, World};
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_the_other_takes_over_when_it_stops() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let leads = first.campaign("k").start().unwrap();
+    let term = leads.led().await.unwrap().term();
+    let waits = second.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND * 20).await;
+    assert!(leads.is_leading() && !waits.is_leading());
+    let before = Instant::now();
+    leads.stop().await;
+    let lease = waits.led().await.unwrap();
+    assert!(lease.term() > term);
+    assert!(before.elapsed() < SECOND, "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callbacks_tell_of_acquired_lost_and_new_leaders_in_that_order() {
+    let world = World::new();
+    let (first, faulty) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let (acquired, lost, led) = (tell.clone(), tell.clone(), tell);
+    let campaign = first
+        .campaign("k")
+        .on_acquired(move |_| {
+            let tell = acquired.clone();
+            async move { tell.send("acquired".to_owned()).unwrap() }
+        })
+        .on_lost(move |loss| {
+            let tell = lost.clone();
+            async move { tell.send(format!("lost: {}", loss.name())).unwrap() }
+        })
+        .on_new_leader(move |leader| {
+            let tell = led.clone();
+            let who = leader.map_or_else(|| "nobody".to_owned(), |leader| leader.holder.to_string());
+            async move { tell.send(format!("led by {who}")).unwrap() }
+        })
+        .start()
+        .unwrap();
+    let other = second.campaign("k").start().unwrap();
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        let news = told.recv().await.unwrap();
+        // The first look may have been before anybody led.
+        if news != "led by nobody" {
+            heard.push(news);
+        }
+    }
+    heard.sort();
+    assert_eq!(heard, ["acquired", "led by a"]);
+    faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    assert_eq!(told.recv().await.unwrap(), "lost: expired");
+    other.led().await.unwrap();
+    faulty.intercept().heal();
+    assert_eq!(told.recv().await.unwrap(), "led by b");
+    other.stop().await;
+    let mut again = vec![told.recv().await.unwrap(), told.recv().await.unwrap()];
+    again.sort();
+    assert_eq!(again, ["acquired", "led by a"]);
+    campaign.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_or_panicking_callback_hurts_nobody() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let campaign = first
+        .campaign("k")
+        .on_acquired(|_| async { panic!("at once") })
+        .on_lost(|_| std::future::pending())
+        .on_new_leader(|_| async { panic!("at once") })
+        .start()
+        .unwrap();
+    campaign.led().await.unwrap();
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(campaign.is_leading());
+    let before = Instant::now();
+    let _ = campaign.resign();
+    drop(second.acquire("k").await.unwrap());
+    // A callback that never returns has the grace.
+    assert!(before.elapsed() < SECOND * 6, "{:?}", before.elapsed());
+    campaign.led().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_resigns_in_favour_of_somebody_gives_it_to_them() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let (third, _) = world.instance("c").await;
+    let leads = first.campaign("k").start().unwrap();
+    leads.led().await.unwrap();
+    let second = second.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND).await;
+    let third = third.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(leads.resign_to(&"nobody".parse().unwrap()).await.unwrap(), Resigned::NobodyWaits);
+    assert!(leads.is_leading());
+    assert_eq!(leads.resign_to(&"c".parse().unwrap()).await.unwrap(), Resigned::Yes);
+    third.led().await.unwrap();
+    assert!(!second.is_leading());
+    assert_eq!(leads.resign_to(&"c".parse().unwrap()).await.unwrap(), Resigned::NotLeading);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_revoked_stands_aside_and_says_so() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let campaign = first.campaign("k").start().unwrap();
+    let lease = campaign.led().await.unwrap();
+    let mut events = campaign.events();
+    let held: HeldBy = second.locked_keys().await.unwrap().held.pop().unwrap();
+    let before = Instant::now();
+    assert!(second.revoke(&held, Why::new("maintenance").unwrap()).await.unwrap());
+    lease.cancelled().await;
+    assert!(before.elapsed() < SECOND / 5, "{:?}", before.elapsed());
+    let Event::Lost { loss: Loss::Revoked { by, why }, .. } = events.next().await.unwrap() else {
+        panic!("it was revoked");
+    };
+    assert_eq!((by.as_str(), why.as_str()), ("b", "maintenance"));
+    tokio::time::sleep(SECOND * 20).await;
+    assert!(!campaign.is_leading());
+    assert!(second.locked_keys().await.unwrap().held.is_empty());
+    campaign.led().await.unwrap();
+    assert!(before.elapsed() >= SECOND * 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_follows_who_leads_without_standing() {
+    let world = World::new();
+    let (first, _) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let mut watch = second.watch("k").unwrap();
+    assert_eq!(watch.changed().await.unwrap(), None);
+    let guard = first.key("k").value(b"10.0.0.7:443").acquire().await.unwrap();
+    let leader = watch.changed().await.unwrap().unwrap();
+    assert_eq!((leader.holder.as_str(), leader.term), ("a", guard.term()));
+    assert_eq!(leader.value.unwrap().as_bytes(), b"10.0.0.7:443");
+    guard.lease().set_value(None).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(watch.changed().await.unwrap(), None);
+    second.close().await;
+    assert!(watch.changed().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_acquired_is_followed_by_one_released_or_lost() {
+    let world = World::new();
+    let (elect, faulty) = world.instance("a").await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut events = elect.events();
+    let log = seen.clone();
+    let reader = tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            log.lock().unwrap().push(event);
+        }
+    });
+    for _ in 0..3 {
+        let guard = elect.acquire("k").await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let campaign = elect.campaign("k").run(async |lease: Lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(())
+    });
+    let campaign = campaign.start().unwrap();
+    campaign.led().await.unwrap();
+    faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    tokio::time::sleep(SECOND * 40).await;
+    faulty.intercept().heal();
+    campaign.led().await.unwrap();
+    elect.close().await;
+    reader.await.unwrap();
+    let mut open = None;
+    let mut ends = (0, 0);
+    for event in seen.lock().unwrap().iter() {
+        match event {
+            Event::Acquired { term, .. } => assert_eq!(open.replace(*term), None),
+            Event::Released { term, .. } => {
+                assert_eq!(open.take(), Some(*term));
+                ends.0 += 1;
+            }
+            Event::Lost { term, .. } => {
+                assert_eq!(open.take(), Some(*term));
+                ends.1 += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((open, ends), (None, (4, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_returns_is_run_again_after_a_rest() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let campaign = elect.campaign("k").rest_between(SECOND * 7).run(move |lease: Lease| {
+        tell.send((Instant::now(), lease.term())).unwrap();
+        async { Ok::<_, String>(()) }
+    });
+    let _campaign = campaign.start().unwrap();
+    let mut last: Option<(Instant, tenure::model::Term)> = None;
+    for _ in 0..4 {
+        let (at, term) = told.recv().await.unwrap();
+        if let Some((before, lower)) = last {
+            assert!(term > lower);
+            let rest = at - before;
+            assert!(rest >= SECOND * 7 && rest < SECOND * 7 + Duration::from_millis(100), "{rest:?}");
+        }
+        last = Some((at, term));
+    }
+}
