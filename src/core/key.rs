@@ -25,6 +25,10 @@ use crate::{
     store::{LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
 };
 
+/// How many of the line a releaser reads: who is first, and some more in case that one is dead.
+const FIRST_IN_LINE: usize = 8;
+/// A line that was read while the lock was held is as good as new for so long.
+const LINE_KEPT: Duration = Duration::from_secs(1);
 /// How many of the line are read: enough to find one that lives, few enough for one small answer.
 pub(crate) const LINE_READ: usize = 32;
 /// The n-th in line tries so much later than the one before it, that a free lock is no stampede.
@@ -224,6 +228,8 @@ pub(crate) struct KeyMachine {
     line: VecDeque<Stander>,
     /// Wishes that stand no more and may still have a place in the store's line.
     left: Vec<(SessionId, Wish)>,
+    /// One of those was given up: the lock may be handed to it all the same.
+    given_up: bool,
     under_way: bool,
     /// A take was given up before it was answered.
     undecided: bool,
@@ -231,6 +237,8 @@ pub(crate) struct KeyMachine {
     verify: bool,
     /// Somebody else may stand in the store's line.
     queue: bool,
+    /// Who stood there, first of all, as it was read while the lock was held.
+    next_in_line: Option<(Moment, Vec<Waiter>)>,
     /// The lock may have become free while an operation was under way, whose answer may not know it.
     stirred: bool,
     /// A grant was seen that nobody here wants, while an operation was under way that may explain it.
@@ -264,10 +272,12 @@ impl KeyMachine {
             returns: VecDeque::new(),
             line: VecDeque::new(),
             left: Vec::new(),
+            given_up: false,
             under_way: false,
             undecided: false,
             verify: false,
             queue: false,
+            next_in_line: None,
             stirred: false,
             strayed: false,
             released: None,
@@ -341,8 +351,9 @@ impl KeyMachine {
                 return;
             }
         }
-        // Behind others of this instance it only stands in line.
-        let first = self.held.is_none() && self.line.is_empty();
+        // Behind others of this instance it only stands in line; so it does if somebody has just been
+        // given the lock.
+        let first = self.held.is_none() && self.line.is_empty() && !(self.handed && self.hints);
         let step = if first || patience == Patience::Once { Step::Try } else { Step::Register };
         self.line.push_back(Stander {
             by: Box::new(by),
@@ -364,6 +375,7 @@ impl KeyMachine {
             self.stirred |= self.under_way;
             if stander.step != Step::Try {
                 self.leave_line(stander.by.session, wish);
+                self.given_up = true;
             }
         }
     }
@@ -380,10 +392,17 @@ impl KeyMachine {
         let now = around.now;
         self.changed = now;
         if let Some(held) = self.held.take_if(|held| held.wish == wish) {
+            let line = self.next_in_line.take().filter(|(read, line)| {
+                parting.to.is_none() && now.since(*read) < LINE_KEPT && !line.is_empty()
+            });
             if held.hold == Hold::Lost || Some(held.session) != around.current {
                 self.out.push(Out::Parted(wish));
             } else {
                 self.give_back(held.session, held.wish, held.term, parting);
+                if let (Some((_, line)), Some(back)) = (line, self.returns.back_mut()) {
+                    back.line = Some(line);
+                    self.forget_the_gone(around);
+                }
             }
             if let Some(head) = self.line.front_mut()
                 && head.step == Step::Register
@@ -450,6 +469,8 @@ impl KeyMachine {
     /// A hint says that somebody began to wait.
     pub(crate) fn queue_hint(&mut self) {
         self.queue = true;
+        // Whoever comes stands behind those that are known.
+        self.next_in_line.take_if(|(_, line)| line.is_empty());
     }
 
     /// Hints may have been lost.
@@ -531,7 +552,12 @@ impl KeyMachine {
         if !self.left.is_empty() {
             return Next::Do(Op::Leave(self.left.clone()));
         }
-        if self.held.is_some() {
+        if let Some(held) = self.held {
+            // Read while there is time, so that the release need not.
+            let ahead = held.hold == Hold::Runs && self.is_queue_likely() && self.next_in_line.is_none();
+            if ahead && !self.is_blocked(around.current) {
+                return Next::Do(Op::ReadLine { most: FIRST_IN_LINE });
+            }
             return match self.verify {
                 true if around.now >= self.look_at => Next::Do(Op::Look),
                 true => Next::At(self.look_at),
@@ -560,8 +586,8 @@ impl KeyMachine {
             }
         } else if parting.to.is_some() {
             return Op::ReadLine { most: WHOLE_LINE };
-        } else if self.queue || !self.hints || self.waiting() > 0 {
-            return Op::ReadLine { most: LINE_READ };
+        } else if self.is_queue_likely() || !self.hints {
+            return Op::ReadLine { most: FIRST_IN_LINE };
         } else {
             Then::Free
         };
@@ -631,7 +657,7 @@ impl KeyMachine {
             (Op::Leave(gone), Answer::Done) => {
                 self.left.retain(|wish| !gone.contains(wish));
                 // The lock may have been handed to one of them in between.
-                self.undecided |= self.held.is_none();
+                self.undecided |= mem::take(&mut self.given_up) && self.held.is_none();
             }
             (Op::Inquire { .. }, Answer::Known(standing)) => self.inquired(standing),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
@@ -777,6 +803,29 @@ impl KeyMachine {
     /// over, and has not ended.
     fn is_blocked(&self, current: Option<SessionId>) -> bool {
         self.held.is_some_and(|held| held.hold == Hold::Lost || Some(held.session) != current)
+    }
+
+    /// Whether somebody may stand in line for what is held here.
+    fn is_queue_likely(&self) -> bool {
+        self.queue || self.waiting() > 0
+    }
+
+    /// Leaves out of the line that was read for the last return who stands there no more, as far as that is
+    /// known; if nobody is left, it is read again.
+    fn forget_the_gone(&mut self, around: Around<'_>) {
+        let Some(line) = self.returns.back_mut().and_then(|back| back.line.take()) else { return };
+        let living: Vec<_> = line
+            .into_iter()
+            .filter(|waiter| match waiter.by.session {
+                own if Some(own) == around.current => self.stands(own, waiter.by.wish),
+                other => (around.known)(other) != Some(Standing::Dead),
+            })
+            .collect();
+        if let Some(back) = self.returns.back_mut()
+            && !living.is_empty()
+        {
+            back.line = Some(living);
+        }
     }
 
     /// Whether this term was released so lately that reads may still show it.
@@ -991,6 +1040,12 @@ impl KeyMachine {
             living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
             self.queue = false;
             back.line = Some(living.into_iter().map(|(_, waiter)| waiter).collect());
+            return;
+        }
+        if self.held.is_some() {
+            living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
+            let line = living.into_iter().map(|(_, waiter)| waiter).collect();
+            self.next_in_line = Some((around.now, line));
             return;
         }
         let living: Vec<_> = living.into_iter().map(|(_, waiter)| waiter).collect();
