@@ -10,10 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,6 +23,7 @@ use super::{
     leader::Leaders,
     lease::LeaseCell,
     metrics,
+    runtime::Runtime,
     session::Session,
     watcher::Watcher,
 };
@@ -60,7 +58,7 @@ pub(crate) struct Engine {
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) keys: Keys,
@@ -109,7 +107,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) probe: Option<Duration>,
