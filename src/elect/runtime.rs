@@ -33,6 +33,7 @@ impl Runtime {
         Self { gate, ..self }
     }
 
+    #[track_caller]
     pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,

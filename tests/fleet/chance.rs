@@ -53,6 +53,7 @@ fn hunt() {
     let mut found = std::collections::BTreeMap::<_, Vec<u64>>::new();
     for (name, paces) in [("mixed", Paces::Mixed), ("short", Paces::Short), ("default", Paces::Default)] {
         for seed in seeds(20) {
+            eprintln!("{name} {seed}");
             if let Err(violation) = run(seed, &Plan { paces, ..Plan::default() }) {
                 let seeds = found.entry((violation.invariant, name)).or_default();
                 if seeds.is_empty() {
@@ -63,4 +64,16 @@ fn hunt() {
         }
     }
     println!("{found:#?}");
+}
+
+#[test]
+#[ignore = "for whoever hunts: the hash of each seed, to compare over processes"]
+fn hashes() {
+    for seed in seeds(20) {
+        let plan = Plan { chaos: Duration::from_secs(60), ..Plan::default() };
+        match run(seed, &plan) {
+            Ok(summary) => println!("{seed} {:x} {}", summary.hash, summary.entries),
+            Err(violation) => println!("{seed} {}", violation.says),
+        }
+    }
 }

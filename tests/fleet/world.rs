@@ -11,7 +11,14 @@ fn in_paused_time<T>(run: impl Future<Output = T>) -> T {
 }
 
 pub(crate) fn run(seed: u64, plan: &Plan) -> Result<Summary, Violation> {
-    in_paused_time(fleet::run(seed, plan.clone()))
+    let ran = in_paused_time(fleet::run(seed, plan.clone()));
+    if let (Err(violation), Ok(_)) = (&ran, std::env::var("FLEET_SEED")) {
+        let path = std::env::temp_dir().join(format!("fleet-{seed}.log"));
+        let lines: Vec<_> = violation.entries.iter().map(|entry| format!("{entry}\n")).collect();
+        std::fs::write(&path, lines.concat()).unwrap();
+        println!("the whole story is in {}", path.display());
+    }
+    ran
 }
 
 #[allow(dead_code)]

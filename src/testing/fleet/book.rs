@@ -69,6 +69,8 @@ pub struct Grant {
 pub struct Lease {
     /// What.
     pub sort: Sort,
+    /// When it began, by its instance's clock.
+    pub began: Moment,
     /// When its token fired, by its instance's clock.
     pub cancelled: Option<Moment>,
     /// How many run under it.
@@ -236,7 +238,9 @@ impl Book {
             }
             What::Began { key, term, sort, .. } => {
                 let lease = self.leases.entry((life, *key, *term));
-                lease.or_insert(Lease { sort: *sort, cancelled: None, running: 0 }).running += 1;
+                lease
+                    .or_insert(Lease { sort: *sort, began: entry.local, cancelled: None, running: 0 })
+                    .running += 1;
             }
             What::Ended { key, term } => {
                 if let Some(lease) = self.leases.get_mut(&(life, *key, *term)) {

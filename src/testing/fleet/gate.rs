@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     future::{Future, pending},
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -17,6 +17,7 @@ use std::{
 use tokio::{
     runtime::Handle,
     task::{AbortHandle, JoinHandle},
+    time::Instant,
 };
 
 use super::Dice;
@@ -42,6 +43,20 @@ struct State {
     /// How many futures are behind the gate.
     inside: usize,
     panics: Vec<String>,
+    /// How often tasks were polled at this instant.
+    polled: (Option<Instant>, u64),
+}
+
+/// A task that is polled so often while time stands still will not let it go on.
+const TOO_OFTEN: u64 = 200_000;
+
+impl State {
+    #[expect(clippy::disallowed_methods, reason = "to see whether time goes on")]
+    fn is_polled_too_often(&mut self) -> bool {
+        let now = Some(Instant::now());
+        self.polled = if self.polled.0 == now { (now, self.polled.1 + 1) } else { (now, 1) };
+        self.polled.1 > TOO_OFTEN
+    }
 }
 
 impl fmt::Debug for State {
@@ -142,6 +157,7 @@ impl Gate {
     }
 
     /// Spawns a task behind the gate.
+    #[track_caller]
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -150,6 +166,7 @@ impl Gate {
         self.spawn_on(&Handle::current(), task)
     }
 
+    #[track_caller]
     pub(crate) fn spawn_on<F>(&self, runtime: &Handle, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -171,11 +188,13 @@ impl Gate {
     }
 
     /// A future that is polled only while the gate is open.
+    #[track_caller]
     pub fn wrap<F: Future>(&self, task: F) -> Gated<F> {
         let mut state = self.state();
         state.next += 1;
         state.inside += 1;
-        Gated { pass: Pass { gate: self.clone(), id: state.next }, task: Box::pin(task) }
+        let pass = Pass { gate: self.clone(), id: state.next, from: Location::caller() };
+        Gated { pass, task: Box::pin(task) }
     }
 
     /// Runs a call that blocks, on a thread of its own, in turns with the runtime: it runs until it
@@ -211,6 +230,8 @@ impl<F> fmt::Debug for Gated<F> {
 struct Pass {
     gate: Gate,
     id: u64,
+    /// Where it was spawned.
+    from: &'static Location<'static>,
 }
 
 impl Drop for Pass {
@@ -231,6 +252,12 @@ impl<F: Future> Future for Gated<F> {
             if state.shut || state.dead || state.starved.contains(&id) {
                 state.parked.retain(|(parked, _)| *parked != id);
                 state.parked.push((id, cx.waker().clone()));
+                return Poll::Pending;
+            }
+            if state.is_polled_too_often() {
+                let from = self.pass.from;
+                state.panics.push(format!("time stands still: the task of {from} is polled again and again"));
+                state.shut = true;
                 return Poll::Pending;
             }
         }

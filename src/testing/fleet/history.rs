@@ -224,11 +224,13 @@ pub struct Violation {
     pub story: String,
     /// The seed of the run.
     pub seed: u64,
+    /// All that happened lately.
+    pub entries: Vec<Entry>,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { invariant, says, story, seed } = self;
+        let Self { invariant, says, story, seed, .. } = self;
         writeln!(f, "seed {seed} violates `{invariant}`: {says}")?;
         writeln!(f, "{story}")?;
         write!(f, "to replay: FLEET_SEED={seed} and the same test")
@@ -343,7 +345,8 @@ impl History {
     ) {
         if pages.violation.is_none() {
             let story = story(&pages.last, &pages.book, what, life);
-            pages.violation = Some(Violation { invariant, says, story, seed: self.0.seed });
+            let entries = pages.last.iter().cloned().collect();
+            pages.violation = Some(Violation { invariant, says, story, seed: self.0.seed, entries });
         }
         self.0.violated.notify_waiters();
         self.0.violated.notify_one();

@@ -157,6 +157,10 @@ impl Pen {
     /// Something runs under a lock from now on.
     pub(super) fn begins(&self, key: usize, term: Term, tag: &str, sort: Sort, token: CancellationToken) {
         self.record(What::Began { key, term, tag: tag.to_owned(), sort });
+        if token.is_cancelled() {
+            self.record(What::Cancelled { key, term });
+            return;
+        }
         let pen = self.clone();
         // Not behind the gate: the token fires when it fires.
         tokio::spawn(async move {

@@ -214,6 +214,8 @@ struct Slot {
     lives: u32,
     gains: i32,
     running: Option<Instance>,
+    /// Of all its lives.
+    gates: Vec<Gate>,
     /// Those that were closed in time.
     closed: Vec<(Life, Gate)>,
     /// A trouble of this instance goes on.
@@ -242,7 +244,14 @@ impl Fleet {
             let gains = i32::try_from(dice.below(2 * drift + 1)).unwrap_or(0);
             // The first one goes right, so that moments fall together.
             let gains = if member == 0 { 0 } else { gains - i32::try_from(drift).unwrap_or(0) };
-            Mutex::new(Slot { lives: 0, gains, running: None, closed: Vec::new(), troubled: false })
+            Mutex::new(Slot {
+                lives: 0,
+                gains,
+                running: None,
+                gates: Vec::new(),
+                closed: Vec::new(),
+                troubled: false,
+            })
         });
         let slots = slots.collect();
         Self(Arc::new(Shared {
@@ -251,7 +260,7 @@ impl Fleet {
             reference,
             dice: Mutex::new(dice),
             store_clock,
-            common: Common { memory, ledger },
+            common: Common { memory, ledger, deleted: Arc::default() },
             slots,
             resources: Mutex::default(),
             tags: AtomicU64::new(0),
@@ -328,7 +337,10 @@ impl Fleet {
         let ahead = dice.up_to(1_000_000 * SECOND);
         let clock = Arc::new(Drifting::new(self.0.reference, gains, ahead));
         let instance = Instance::start(self, life, clock, config(&self.0.plan, member), &mut dice);
-        self.slot(member).running = Some(instance.clone());
+        let mut slot = self.slot(member);
+        slot.running = Some(instance.clone());
+        slot.gates.push(instance.gate().clone());
+        drop(slot);
         instance
     }
 
@@ -435,8 +447,7 @@ impl Fleet {
     fn look_for_panics(&self) {
         for member in 0..self.0.plan.instances {
             let slot = self.slot(member);
-            let running = slot.running.as_ref().map(Instance::gate);
-            for gate in slot.closed.iter().map(|(_, gate)| gate).chain(running) {
+            for gate in &slot.gates {
                 if let Some(said) = gate.panics().first() {
                     self.0
                         .history

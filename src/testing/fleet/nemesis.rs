@@ -146,8 +146,11 @@ impl Trouble {
     }
 
     fn clock_jumps(&mut self) {
-        let by = self.dice.up_to(3600 * SECOND);
         let ahead = self.dice.percent(50);
+        let room = *self.fleet.0.common.deleted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let room = self.fleet.store_now().since(crate::model::StoreTime::from_millis(room + 1));
+        let by = self.dice.up_to(3600 * SECOND);
+        let by = if ahead { by } else { by.min(room) };
         self.fleet
             .trouble(format!("the store's clock jumps {} by {by:?}", if ahead { "ahead" } else { "back" }));
         if ahead {

@@ -612,6 +612,8 @@ pub(super) const GROUPS: [&[Operation]; 6] = [
 pub(super) struct Common {
     pub(super) memory: MemoryStore,
     pub(super) ledger: Arc<Ledger>,
+    /// The largest term that was deleted by hand: the clock is not set back before it.
+    pub(super) deleted: Arc<Mutex<i64>>,
 }
 
 impl Common {
@@ -640,6 +642,8 @@ impl Common {
         if let Some(key) = key_of(&lock.key)
             && now.as_millis() > term
         {
+            let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+            *deleted = (*deleted).max(term);
             self.memory.delete_lock(lock);
             self.ledger.forget_lock(lock, key);
         }

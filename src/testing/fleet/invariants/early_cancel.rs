@@ -50,7 +50,8 @@ fn polled(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: M
 fn fired(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: Moment) -> Result<(), String> {
     let Some(lease) = book.lease(life, key, term) else { return Ok(()) };
     let member = book.member(life);
-    let due = end - member.durations.stop_grace;
+    // What is granted later is to be cancelled at once.
+    let due = lease.began.max(end - member.durations.stop_grace);
     let excused = member.frozen || entry.at < member.undisturbed_since + SLACK;
     if lease.cancelled.is_none() && lease.running > 0 && !excused && entry.local > due + SLACK {
         let late = entry.local.since(due);
