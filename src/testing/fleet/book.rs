@@ -47,6 +47,8 @@ pub struct Session {
     pub died: Option<Duration>,
     /// The engine said that it is over, or its record was deleted by hand.
     pub over: bool,
+    /// It ended because the engine was closed.
+    pub closed: bool,
 }
 
 /// A lock in somebody's hand, as the store has it.
@@ -252,8 +254,9 @@ impl Book {
                     lease.cancelled.get_or_insert(entry.local);
                 }
             }
-            What::Told(Told::SessionLost { session, .. }) => {
-                self.sessions.entry(*session).or_insert_with(Session::new).over = true;
+            What::Told(Told::SessionLost { session, why }) => {
+                let session = self.sessions.entry(*session).or_insert_with(Session::new);
+                (session.over, session.closed) = (true, *why == "closed");
             }
             What::Froze => self.members[life.member].frozen = true,
             What::Closes => self.members[life.member].closing = true,
@@ -276,6 +279,14 @@ impl Book {
 
 impl Session {
     const fn new() -> Self {
-        Self { life: None, ttl: Duration::ZERO, beaten: Duration::ZERO, end: None, died: None, over: false }
+        Self {
+            life: None,
+            ttl: Duration::ZERO,
+            beaten: Duration::ZERO,
+            end: None,
+            died: None,
+            over: false,
+            closed: false,
+        }
     }
 }

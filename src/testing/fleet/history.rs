@@ -65,7 +65,7 @@ pub enum What {
     /// It has another beat.
     Beaten { session: SessionId },
     /// It is dead.
-    Died { session: SessionId, ground: &'static str },
+    Died { session: SessionId, ground: &'static str, by: Option<Life> },
     /// A lock has a new holder.
     Granted { key: usize, term: Term, session: SessionId, wish: Wish, tag: String },
     /// A lock has no holder any more.

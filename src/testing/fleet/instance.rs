@@ -45,8 +45,8 @@ impl Instance {
         let (shared, gate) = (&fleet.0, Gate::default());
         let pen = Pen { history: shared.history.clone(), life, clock: clock.clone(), gate: gate.clone() };
         pen.record(What::Started);
-        let ledger: Arc<dyn Store> = shared.common.ledger.clone();
-        let deposed = Arc::new(Deposed::new(ledger, shared.store_clock.clone()));
+        let ledger = shared.common.ledger.clone();
+        let deposed = Arc::new(Deposed::new(ledger, life, shared.store_clock.clone()));
         let way: Arc<dyn Store> = deposed.clone();
         let weather = Weather::new(dice.split(2), shared.plan.rates, shared.plan.longest_way).around(way);
         let wire = Wire::new(weather.clone(), shared.history.clone(), life, clock.clone());

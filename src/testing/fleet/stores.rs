@@ -96,7 +96,7 @@ impl Ledger {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn session(&self, sighting: &Sighting, ground: &'static str) {
+    fn session(&self, sighting: &Sighting, ground: &'static str, by: Option<Life>) {
         let Some(record) = sighting.record() else { return };
         let now = (record.nonce, record.beat.get(), record.is_alive());
         let before = self.known().sessions.insert(record.id, now);
@@ -110,7 +110,7 @@ impl Ledger {
             self.history.record(What::Beaten { session });
         }
         if !now.2 && before.is_none_or(|(.., alive)| alive) {
-            self.history.record(What::Died { session, ground });
+            self.history.record(What::Died { session, ground, by });
         }
     }
 
@@ -138,6 +138,28 @@ impl Ledger {
         }
     }
 
+    /// An instance declares a session dead, or the harness does.
+    fn declare_by(
+        &self,
+        by: Option<Life>,
+        declaration: Declaration,
+        limit: Duration,
+    ) -> Answer<'_, Sighting> {
+        async move {
+            let ground = match &declaration.ground {
+                Ground::Unbeaten { .. } => "unbeaten",
+                Ground::Missing { .. } => "missing",
+                Ground::StoreClock => "store clock",
+                Ground::Closed => "closed",
+                Ground::Operator => "operator",
+            };
+            let sighting = self.store.declare(declaration, limit).await?;
+            self.session(&sighting, ground, by);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
     /// Somebody deleted it by hand.
     pub(super) fn forget_lock(&self, lock: &LockId, key: usize) {
         self.known().locks.remove(lock);
@@ -155,7 +177,7 @@ impl Store for Ledger {
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
         async move {
             let sighting = self.store.open(open, limit).await?;
-            self.session(&sighting, "");
+            self.session(&sighting, "", None);
             Ok(sighting)
         }
         .boxed()
@@ -164,26 +186,14 @@ impl Store for Ledger {
     fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
         async move {
             let sighting = self.store.beat(beat, limit).await?;
-            self.session(&sighting, "");
+            self.session(&sighting, "", None);
             Ok(sighting)
         }
         .boxed()
     }
 
     fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
-        async move {
-            let ground = match &declaration.ground {
-                Ground::Unbeaten { .. } => "unbeaten",
-                Ground::Missing { .. } => "missing",
-                Ground::StoreClock => "store clock",
-                Ground::Closed => "closed",
-                Ground::Operator => "operator",
-            };
-            let sighting = self.store.declare(declaration, limit).await?;
-            self.session(&sighting, ground);
-            Ok(sighting)
-        }
-        .boxed()
+        self.declare_by(None, declaration, limit)
     }
 
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
@@ -520,7 +530,8 @@ impl Store for TermsKept {
 
 /// The way to the store of one instance, which may lead to a deposed primary for a while.
 pub(super) struct Deposed {
-    store: Arc<dyn Store>,
+    store: Arc<Ledger>,
+    life: Life,
     clock: Arc<dyn Clock>,
     /// Sessions as that primary has them: those that were read since it was deposed.
     view: Mutex<Option<BTreeMap<SessionId, SessionRecord>>>,
@@ -533,8 +544,8 @@ impl fmt::Debug for Deposed {
 }
 
 impl Deposed {
-    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, view: Mutex::default() }
+    pub(super) fn new(store: Arc<Ledger>, life: Life, clock: Arc<dyn Clock>) -> Self {
+        Self { store, life, clock, view: Mutex::default() }
     }
 
     fn view(&self) -> MutexGuard<'_, Option<BTreeMap<SessionId, SessionRecord>>> {
@@ -575,7 +586,7 @@ impl Store for Deposed {
                 }
                 return Ok(Sighting::of(record.clone()));
             }
-            self.store.declare(declaration, limit).await
+            self.store.declare_by(Some(self.life), declaration, limit).await
         }
         .boxed()
     }

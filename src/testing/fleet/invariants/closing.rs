@@ -11,9 +11,15 @@ impl Invariant for Closing {
     }
 
     fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
-        let What::Died { session: id, ground: "closed" } = &entry.what else { return Ok(()) };
-        let Some(life) = book.session(*id).and_then(|session| session.life) else { return Ok(()) };
-        for (key, term, lease) in book.leases_of(life) {
+        let What::Died { session: id, by: Some(life), .. } = &entry.what else { return Ok(()) };
+        let Some(session) = book.session(*id).filter(|session| session.life == Some(*life)) else {
+            return Ok(());
+        };
+        // By then any observer may: its end has passed.
+        if entry.at.saturating_sub(session.beaten) >= session.ttl * 100 / 101 {
+            return Ok(());
+        }
+        for (key, term, lease) in book.leases_of(*life) {
             let of_it = book.grant(key, term).is_some_and(|grant| grant.session == *id);
             if of_it && lease.running > 0 {
                 let sort = lease.sort;

@@ -1,9 +1,6 @@
 use super::{Invariant, Stage};
 use crate::testing::fleet::Book;
 
-/// Not yet: an engine that closes leaves its places in line to the purge.
-const LINE_IS_LEFT: bool = false;
-
 /// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
 pub(super) struct NoLeak;
 
@@ -29,7 +26,10 @@ impl Invariant for NoLeak {
                     format!("key {key} is held under term {term} by instance {life}, which was closed");
                 return Err((says, Some(*key)));
             }
-            if LINE_IS_LEFT && let Some((key, _)) = census.waiters.iter().find(|(_, session)| of_it(*session))
+            // What a session leaves that was lost before is passed over, and purged with it.
+            let closed = |session| book.session(session).is_some_and(|session| session.closed);
+            if let Some((key, _)) =
+                census.waiters.iter().find(|(_, session)| of_it(*session) && closed(*session))
             {
                 let says = format!("instance {life} stands in line for key {key}, and was closed");
                 return Err((says, Some(*key)));

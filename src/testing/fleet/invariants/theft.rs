@@ -11,11 +11,11 @@ impl Invariant for NoTheft {
     }
 
     fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
-        let What::Died { session: id, ground: ground @ ("unbeaten" | "missing" | "operator") } = &entry.what
+        let What::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
+        let Some(session) = book.session(*id).filter(|session| session.life.is_none() || session.life != *by)
         else {
             return Ok(());
         };
-        let Some(session) = book.session(*id) else { return Ok(()) };
         let silent = entry.at.saturating_sub(session.beaten);
         if silent < session.ttl * 100 / 101 {
             return Err(format!(
