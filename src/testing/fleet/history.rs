@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How many entries are kept for the story of a violation.
-const KEPT: usize = 20_000;
+const KEPT: usize = 200_000;
 /// How many of them are told.
 const TOLD: usize = 70;
 
@@ -70,6 +70,10 @@ pub enum What {
     Granted { key: usize, term: Term, session: SessionId, wish: Wish, tag: String },
     /// A lock has no holder any more.
     Freed { key: usize, term: Term },
+    /// Somebody stands in line, perhaps since before.
+    Stands { key: usize, session: SessionId, wish: Wish },
+    /// He does not, perhaps since before.
+    Leaves { key: usize, session: SessionId, wish: Wish },
     /// Somebody deleted a session by hand.
     SessionDeleted { session: SessionId },
     /// Somebody deleted a lock by hand.
@@ -150,6 +154,8 @@ impl What {
         match self {
             Self::Granted { key, .. }
             | Self::Freed { key, .. }
+            | Self::Stands { key, .. }
+            | Self::Leaves { key, .. }
             | Self::LockDeleted { key }
             | Self::Noticed { key, .. }
             | Self::Began { key, .. }
@@ -177,6 +183,8 @@ impl What {
             | Self::Beaten { session }
             | Self::Died { session, .. }
             | Self::Granted { session, .. }
+            | Self::Stands { session, .. }
+            | Self::Leaves { session, .. }
             | Self::SessionDeleted { session }
             | Self::Opens { session }
             | Self::Confirmed { session, .. }

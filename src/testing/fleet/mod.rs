@@ -434,7 +434,7 @@ impl Fleet {
         let mut waiters = Vec::new();
         for key in 0..self.0.plan.keys {
             let line = common.memory.waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
-            waiters.extend(line.iter().map(|waiter| (key, waiter.by.session)));
+            waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
         }
         let mut lives = Vec::new();
         for member in 0..self.0.plan.instances {

@@ -55,8 +55,6 @@ macro_rules! pass_on_what_nobody_judges {
         pass_on! {
             $to:
             sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
-            wait(waits: Vec<Wait>) -> ();
-            stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
             waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
@@ -216,6 +214,34 @@ impl Store for Ledger {
         .boxed()
     }
 
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
+        async move {
+            let places: Vec<_> =
+                waits.iter().map(|wait| (key_of(&wait.lock.key), wait.by.session, wait.by.wish)).collect();
+            self.store.wait(waits, limit).await?;
+            for (key, session, wish) in places {
+                if let Some(key) = key {
+                    self.history.record(What::Stands { key, session, wish });
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+        async move {
+            self.store.stop_waiting(waits.clone(), limit).await?;
+            for (lock, session, wish) in waits {
+                if let Some(key) = key_of(&lock.key) {
+                    self.history.record(What::Leaves { key, session, wish });
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn hints(&self) -> BoxStream<'static, Hint> {
         self.store.hints()
     }
@@ -350,6 +376,8 @@ impl Store for Wire {
 
     pass_on_what_nobody_judges! {
         store:
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
         declare(declaration: Declaration) -> Sighting;
         release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
@@ -519,6 +547,8 @@ impl Store for TermsKept {
 
     pass_on_what_nobody_judges! {
         store:
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;
         beat(beat: BeatWrite) -> Sighting;
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
@@ -597,6 +627,8 @@ impl Store for Deposed {
 
     pass_on_what_nobody_judges! {
         store:
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;
         beat(beat: BeatWrite) -> Sighting;
         take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;

@@ -1,12 +1,33 @@
+use std::collections::BTreeSet;
+
 use super::{Invariant, Stage};
-use crate::testing::fleet::Book;
+use crate::{
+    model::{SessionId, Wish},
+    testing::fleet::{Book, Entry, Life, What},
+};
 
 /// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
-pub(super) struct NoLeak;
+#[derive(Default)]
+pub(super) struct NoLeak {
+    /// Those who have left the line; a request that came late may have put them there again.
+    left: BTreeSet<(usize, SessionId, Wish)>,
+    /// Those that were closed in quiet: the store answered.
+    quiet: BTreeSet<Life>,
+}
 
 impl Invariant for NoLeak {
     fn name(&self) -> &'static str {
         "no leak"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        if let What::Leaves { key, session, wish } = entry.what {
+            self.left.insert((key, session, wish));
+        }
+        if let (Some(life), What::Closes, Some(_)) = (entry.life, &entry.what, book.calm()) {
+            self.quiet.insert(life);
+        }
+        Ok(())
     }
 
     fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
@@ -15,6 +36,10 @@ impl Invariant for NoLeak {
             let of_it = |session| book.session(session).and_then(|session| session.life) == Some(*life);
             if *inside > 0 {
                 return Err((format!("{inside} tasks of instance {life} are left, which was closed"), None));
+            }
+            // With a store that does not answer, the rest is for others to find.
+            if !self.quiet.contains(life) {
+                continue;
             }
             if let Some(session) = census.alive.iter().find(|session| of_it(**session)) {
                 return Err((format!("session {session} of instance {life} lives, which was closed"), None));
@@ -28,9 +53,10 @@ impl Invariant for NoLeak {
             }
             // What a session leaves that was lost before is passed over, and purged with it.
             let closed = |session| book.session(session).is_some_and(|session| session.closed);
-            if let Some((key, _)) =
-                census.waiters.iter().find(|(_, session)| of_it(*session) && closed(*session))
-            {
+            let left_behind = |place: &&(usize, SessionId, Wish)| {
+                of_it(place.1) && closed(place.1) && !self.left.contains(*place)
+            };
+            if let Some((key, ..)) = census.waiters.iter().find(left_behind) {
                 let says = format!("instance {life} stands in line for key {key}, and was closed");
                 return Err((says, Some(*key)));
             }

@@ -18,7 +18,7 @@ mod theft;
 use std::time::Duration;
 
 use super::{Book, Entry, Life};
-use crate::model::{SessionId, Term};
+use crate::model::{SessionId, Term, Wish};
 
 /// How late something may happen that is due: timers have whole milliseconds, and clocks run at
 /// different rates.
@@ -67,7 +67,7 @@ pub struct Census {
     /// The sessions nobody has declared dead.
     pub alive: Vec<SessionId>,
     /// Those who stand in line.
-    pub waiters: Vec<(usize, SessionId)>,
+    pub waiters: Vec<(usize, SessionId, Wish)>,
     /// The instances that run, or were closed, and how many tasks are left of them.
     pub lives: Vec<(Life, usize)>,
 }
@@ -85,6 +85,6 @@ pub(super) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(events::EventOrder::default()),
         Box::new(release::Released),
         Box::new(liveness::Liveness),
-        Box::new(leak::NoLeak),
+        Box::new(leak::NoLeak::default()),
     ]
 }
