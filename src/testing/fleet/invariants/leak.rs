@@ -33,7 +33,11 @@ impl Invariant for NoLeak {
     fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Closed(census) = stage else { return Ok(()) };
         for (life, inside) in &census.lives {
-            let of_it = |session| book.session(session).and_then(|session| session.life) == Some(*life);
+            // What was lost before is not closed: it is for others to find, or purged.
+            let of_it = |session| {
+                let of = book.session(session).filter(|session| session.closed);
+                of.and_then(|session| session.life) == Some(*life)
+            };
             if *inside > 0 {
                 return Err((format!("{inside} tasks of instance {life} are left, which was closed"), None));
             }
@@ -51,11 +55,8 @@ impl Invariant for NoLeak {
                     format!("key {key} is held under term {term} by instance {life}, which was closed");
                 return Err((says, Some(*key)));
             }
-            // What a session leaves that was lost before is passed over, and purged with it.
-            let closed = |session| book.session(session).is_some_and(|session| session.closed);
-            let left_behind = |place: &&(usize, SessionId, Wish)| {
-                of_it(place.1) && closed(place.1) && !self.left.contains(*place)
-            };
+            let left_behind =
+                |place: &&(usize, SessionId, Wish)| of_it(place.1) && !self.left.contains(*place);
             if let Some((key, ..)) = census.waiters.iter().find(left_behind) {
                 let says = format!("instance {life} stands in line for key {key}, and was closed");
                 return Err((says, Some(*key)));
