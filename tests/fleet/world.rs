@@ -21,13 +21,12 @@ pub(crate) fn run(seed: u64, plan: &Plan) -> Result<Summary, Violation> {
     ran
 }
 
-#[allow(dead_code)]
 pub(crate) fn play<F: Future<Output = ()>>(
     seed: u64,
-    plan: &Plan,
+    plan: Plan,
     script: impl FnOnce(Fleet) -> F,
 ) -> Result<Summary, Violation> {
-    in_paused_time(fleet::play(seed, plan.clone(), script))
+    in_paused_time(fleet::play(seed, plan, script))
 }
 
 /// The seeds of a run: the one that is to be replayed, or so many from the first one on.

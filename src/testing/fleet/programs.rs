@@ -571,7 +571,7 @@ impl Instance {
         Some(Kept::new(self, guard, &tag))
     }
 
-    /// Stands for a key with a job of that conduct, until the instance ends.
+    /// Stands for a key with a job of that conduct, until the fleet [settles](super::Fleet::settle).
     pub fn stands(&self, key: usize, conduct: Conduct) {
         let (ask, tag) = self.ask(key);
         let (worker, dice) = (self.clone(), self.fleet().dice());
@@ -580,9 +580,10 @@ impl Instance {
             job(&worker, lease, &tag, conduct, dice)
         };
         if let Ok(campaign) = ask.campaign().run(run).start() {
+            let enough = self.fleet().enough().clone();
             self.gate().spawn(async move {
                 let _keeps = campaign;
-                std::future::pending::<()>().await;
+                enough.cancelled().await;
             });
         }
     }
