@@ -233,7 +233,10 @@ impl Book {
                 let Durations { ttl, margin, .. } = self.member(life).durations;
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 let end = *sent + ttl.saturating_sub(margin);
-                session.end = Some(session.end.map_or(end, |before| before.max(end)));
+                // What has run out has run out.
+                if session.end.is_none_or(|before| entry.local < before) {
+                    session.end = Some(session.end.map_or(end, |before| before.max(end)));
+                }
             }
             What::Noticed { key, term, .. } => {
                 self.noticed.entry((life, *key, *term)).or_insert(entry.local);

@@ -57,8 +57,10 @@ impl Invariant for NoLeak {
             }
             let left_behind =
                 |place: &&(usize, SessionId, Wish)| of_it(place.1) && !self.left.contains(*place);
-            if let Some((key, ..)) = census.waiters.iter().find(left_behind) {
-                let says = format!("instance {life} stands in line for key {key}, and was closed");
+            if let Some((key, session, wish)) = census.waiters.iter().find(left_behind) {
+                let says = format!(
+                    "instance {life} stands in line for key {key} ({session}, wish {wish}), and was closed"
+                );
                 return Err((says, Some(*key)));
             }
         }
