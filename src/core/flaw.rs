@@ -39,6 +39,10 @@ pub enum Flaw {
     LateAnswer,
     /// R11: the answer of a hand-over makes the next waiter of this instance holder.
     ReleaseMakesHolder,
+    /// R9: the lease is valid at the very moment of its end.
+    EndIncluded,
+    /// R3: a session is watched by those whom a hash chooses, whether they live or not.
+    ChosenWatchers,
     /// The audit gives back what an undecided operation may have taken.
     HastyAudit,
 }

@@ -10,10 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,6 +23,7 @@ use super::{
     leader::Leaders,
     lease::LeaseCell,
     metrics,
+    runtime::Runtime,
     session::Session,
     watcher::Watcher,
 };
@@ -60,7 +58,7 @@ pub(crate) struct Engine {
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) keys: Keys,
@@ -71,6 +69,8 @@ pub(crate) struct Engine {
     releases: Batch<Release, ReleaseAnswer>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
+    /// Wakes those who wait for a session in the order in which they came; the watch does not.
+    session_changed: Notify,
     trouble: watch::Sender<Option<Trouble>>,
     keeper: mpsc::UnboundedSender<Command>,
     /// No new wishes: the engine is about to close.
@@ -109,7 +109,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
-    pub(crate) runtime: Handle,
+    pub(crate) runtime: Runtime,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) probe: Option<Duration>,
@@ -148,6 +148,7 @@ impl Engine {
                 .boxed()
             }),
             session: watch::Sender::new(None),
+            session_changed: Notify::new(),
             trouble: watch::Sender::new(None),
             keeper,
             closed: AtomicBool::new(false),
@@ -174,6 +175,7 @@ impl Engine {
     /// Those who wait for a session may go on with the one they know.
     pub(crate) fn doubt_is_over(&self) {
         self.session.send_modify(|_| {});
+        self.session_changed.notify_waiters();
     }
 
     /// Until there is a session that jobs may begin under.
@@ -181,8 +183,9 @@ impl Engine {
     /// # Errors
     /// The engine is closed.
     pub(crate) async fn valid_session(&self) -> Result<Arc<Session>, Error> {
-        let mut sessions = self.session.subscribe();
         loop {
+            let mut changed = std::pin::pin!(self.session_changed.notified());
+            changed.as_mut().enable();
             if let Some(session) = self.sound() {
                 return Ok(session);
             }
@@ -192,8 +195,7 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = self.retiring.cancelled() => {}
-                // The sender is in self.
-                _ = sessions.changed() => {}
+                () = changed => {}
             }
         }
     }
@@ -211,6 +213,7 @@ impl Engine {
     pub(crate) fn session_opened(self: &Arc<Self>, session: &Arc<Session>) {
         tracing::info!(session = %session.id, holder = %self.config.holder(), namespace = %self.config.namespace(), "session opened");
         self.session.send_replace(Some(session.clone()));
+        self.session_changed.notify_waiters();
         self.events.tell(Event::SessionOpened { session: session.id });
     }
 
@@ -223,6 +226,7 @@ impl Engine {
         }
         session.finish(loss.clone());
         self.session.send_replace(None);
+        self.session_changed.notify_waiters();
         self.keys.session_over(self, session.id);
         self.events.tell(Event::SessionLost { session: session.id, loss });
     }

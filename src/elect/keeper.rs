@@ -120,7 +120,8 @@ impl Keeper {
         }
         // An opening that was never answered may have been applied, too.
         let nonces = life.machine.nonces();
-        self.undertakers.spawn(bury(self.engine.clone(), self.store.clone(), life.session, nonces));
+        let burial = bury(self.engine.clone(), self.store.clone(), life.session, nonces);
+        self.undertakers.spawn(self.engine.runtime.guard(burial));
         while self.undertakers.try_join_next().is_some() {}
         match closed {
             Some(tell) => After::Closed(tell),

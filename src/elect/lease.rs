@@ -107,10 +107,12 @@ impl LeaseCell {
     pub(crate) fn cancel(&self, loss: Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.tell(loss, drop_at);
-        if self.session.flaws.has(Flaw::ReleaseBeforeDrain)
-            && !std::mem::replace(&mut self.state().parted, true)
-        {
-            self.part((Parting::default(), None));
+        if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
+            let (engine, lock, wish, term) = (self.engine.clone(), self.lock.clone(), self.wish, self.term);
+            // Later: whoever cancels may have the key in hand.
+            self.engine.runtime.spawn(async move {
+                engine.keys.ended(&engine, &lock, wish, term, Parting::default());
+            });
         }
     }
 

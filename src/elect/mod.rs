@@ -25,6 +25,7 @@ mod leader;
 mod lease;
 mod loss;
 mod metrics;
+mod runtime;
 mod session;
 mod start;
 mod upkeep;

@@ -65,6 +65,9 @@ impl Session {
 
     pub(crate) fn end(&self) -> Moment {
         let end = Moment::after_start(Duration::from_nanos(self.end.load(Ordering::Acquire)));
+        if self.flaws.has(Flaw::EndIncluded) {
+            return end + Duration::from_nanos(1);
+        }
         if self.flaws.has(Flaw::LateEnd) { end + self.times.stop_grace * 2 } else { end }
     }
 

@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::sync::mpsc;
 
-use super::{Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, upkeep};
+use super::{Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, runtime::Runtime, upkeep};
 use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
@@ -95,6 +95,8 @@ pub struct Builder {
     program: Option<String>,
     probe: Option<Duration>,
     own_thread: Option<bool>,
+    #[cfg(feature = "testing")]
+    gate: Option<crate::testing::fleet::Gate>,
 }
 
 impl Builder {
@@ -108,6 +110,8 @@ impl Builder {
             program: None,
             probe: None,
             own_thread: None,
+            #[cfg(feature = "testing")]
+            gate: None,
         }
     }
 
@@ -144,6 +148,13 @@ impl Builder {
     #[cfg(feature = "testing")]
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::seeded(seed);
+        self
+    }
+
+    /// Lets its tasks through this gate only: a simulation stops them, or ends them all at once.
+    #[cfg(feature = "testing")]
+    pub fn gate(mut self, gate: crate::testing::fleet::Gate) -> Self {
+        self.gate = Some(gate);
         self
     }
 
@@ -201,7 +212,10 @@ impl Builder {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn begin(self) -> Result<Elect, StartError> {
-        let Self { store, config, clock, entropy, flaws, program, probe, own_thread } = self;
+        let runtime = Runtime::current();
+        #[cfg(feature = "testing")]
+        let runtime = runtime.behind(self.gate.clone());
+        let Self { store, config, clock, entropy, flaws, program, probe, own_thread, .. } = self;
         config.validate().map_err(StartError::Config)?;
         if let Takeover::StoreClock { skew } = config.takeover() {
             tracing::warn!(
@@ -217,7 +231,7 @@ impl Builder {
             clock,
             entropy,
             flaws,
-            runtime: Handle::current(),
+            runtime,
             host: host_name(),
             program: program.unwrap_or_else(program_name),
             probe,

@@ -17,6 +17,7 @@ use crate::{
     clock::Moment,
     core::{
         backoff::fraction,
+        flaw::Flaw,
         watch::{Due, Named, Observation, Standing},
     },
     model::{LockId, SessionId, Why},
@@ -269,8 +270,12 @@ impl Watcher {
         let keep = engine.times.ttl * KEPT_FOR_TTLS;
         let mut book = self.book();
         book.retain(|_, watched| now.since(watched.wanted) < keep);
+        let own = engine.current().map(|session| session.id);
         for (session, watched) in book.iter() {
             if watched.observation.standing() == Some(Standing::Dead) {
+                continue;
+            }
+            if engine.flaws.has(Flaw::ChosenWatchers) && !is_chosen(own, *session) {
                 continue;
             }
             match watched.observation.due(now) {
@@ -284,6 +289,11 @@ impl Watcher {
         }
         turn
     }
+}
+
+/// Whether the hash of the two chooses this instance; one in four, dead or alive.
+fn is_chosen(own: Option<SessionId>, session: SessionId) -> bool {
+    own.is_some_and(|own| (own.as_u128() ^ session.as_u128()) % 4 == 0)
 }
 
 impl Turn {

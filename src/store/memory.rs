@@ -63,6 +63,22 @@ impl MemoryStore {
         Self { clock, records: Arc::default(), hints: broadcast::Sender::new(HINTS_KEPT) }
     }
 
+    /// Deletes a lock's record, as an operator may by hand.
+    #[cfg(feature = "testing")]
+    pub fn delete_lock(&self, lock: &LockId) {
+        if self.records().locks.remove(lock).is_some() {
+            self.hint(Hint::Lock { lock: lock.clone(), change: None });
+        }
+    }
+
+    /// Deletes a session's record, as an operator may by hand.
+    #[cfg(feature = "testing")]
+    pub fn delete_session(&self, session: SessionId) {
+        if self.records().sessions.remove(&session).is_some() {
+            self.hint_session(session, SessionNews::Deleted);
+        }
+    }
+
     fn records(&self) -> MutexGuard<'_, Records> {
         // No step panics half-way, so what a poisoned lock holds is whole.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)

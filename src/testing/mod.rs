@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`conformance`] | whoever writes a store: one test for every property of the contract |
 //! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
+//! | [`fleet`] | whoever changes the engine: whole fleets in paused time, faults, and checkers |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
 //! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
 //!
@@ -12,6 +13,7 @@
 
 mod clock;
 pub mod conformance;
+pub mod fleet;
 mod intercept;
 
 pub use crate::core::flaw::Flaw;

@@ -1,0 +1,60 @@
+//! Clocks that run at different rates over one time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    clock::{Clock, Moment},
+    model::StoreTime,
+};
+
+/// The time a fleet is judged by: that of the runtime, since the fleet began.
+#[derive(Clone, Copy, Debug)]
+pub struct Reference(Instant);
+
+impl Reference {
+    /// A reference that begins now.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "clocks are made of it")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since it began.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "clocks are made of it")]
+    pub fn now(&self) -> Duration {
+        Instant::now().duration_since(self.0)
+    }
+}
+
+/// A clock that runs a little faster or slower than the reference, and stands elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Drifting {
+    reference: Reference,
+    /// What it gains, in millionths.
+    gains: i32,
+    ahead: Duration,
+}
+
+impl Drifting {
+    /// A clock that gains so many millionths, and began so far ahead.
+    #[must_use]
+    pub const fn new(reference: Reference, gains: i32, ahead: Duration) -> Self {
+        Self { reference, gains, ahead }
+    }
+}
+
+impl Clock for Drifting {
+    fn now(&self) -> Moment {
+        let time = self.reference.now();
+        let drift = time * self.gains.unsigned_abs() / 1_000_000;
+        let shown = if self.gains < 0 { time - drift } else { time + drift };
+        Moment::after_start(self.ahead + shown)
+    }
+
+    fn wall(&self) -> StoreTime {
+        StoreTime::from_millis(0).plus(self.reference.now())
+    }
+}

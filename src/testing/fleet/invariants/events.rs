@@ -1,0 +1,64 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Invariant, Stage};
+use crate::{
+    model::Term,
+    testing::fleet::{Book, Entry, Life, Told, What},
+};
+
+/// Of every `Acquired` there follows one `Released` or one `Lost`, never both.
+#[derive(Default)]
+pub(super) struct EventOrder {
+    /// Whether it has ended.
+    leases: BTreeMap<(Life, usize, Term), bool>,
+    /// Those of whom events were lost: nothing can be said of them.
+    missed: BTreeSet<Life>,
+    closed: BTreeSet<Life>,
+}
+
+impl Invariant for EventOrder {
+    fn name(&self) -> &'static str {
+        "event order"
+    }
+
+    fn see(&mut self, _: &Book, entry: &Entry) -> Result<(), String> {
+        let Some(life) = entry.life else { return Ok(()) };
+        match &entry.what {
+            What::Closed { overran: 0 } => {
+                self.closed.insert(life);
+            }
+            What::Told(Told::Missed { .. }) => {
+                self.missed.insert(life);
+            }
+            What::Told(_) if self.missed.contains(&life) => {}
+            What::Told(Told::Acquired { key, term }) => {
+                if self.leases.insert((life, *key, *term), false).is_some() {
+                    return Err(format!("key {key} was acquired twice under term {term}"));
+                }
+            }
+            What::Told(Told::Released { key, term } | Told::Lost { key, term, .. }) => {
+                match self.leases.insert((life, *key, *term), true) {
+                    Some(false) => {}
+                    Some(true) => return Err(format!("term {term} of key {key} ended twice")),
+                    None => {
+                        return Err(format!("term {term} of key {key} ended, and was never acquired"));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, _: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let Stage::Closed(_) = stage else { return Ok(()) };
+        for ((life, key, term), ended) in &self.leases {
+            if !ended && self.closed.contains(life) && !self.missed.contains(life) {
+                let says =
+                    format!("nobody was told of the end of term {term} of key {key} in instance {life}");
+                return Err((says, Some(*key)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+use super::Invariant;
+use crate::testing::fleet::{Book, Entry, What};
+
+/// A program that is told that a lock is given back finds it so in the store, unless the session ends.
+pub(super) struct Released;
+
+impl Invariant for Released {
+    fn name(&self) -> &'static str {
+        "released means released"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let (Some(life), What::Returned { key, term }) = (entry.life, &entry.what) else { return Ok(()) };
+        let Some(grant) = book.grant(*key, *term) else { return Ok(()) };
+        let Some(session) = book.session(grant.session) else { return Ok(()) };
+        let ends = session.over || session.died.is_some() || session.end.is_none_or(|end| entry.local >= end);
+        if grant.over || grant.void || ends || book.member(life).closing {
+            return Ok(());
+        }
+        Err(format!("term {term} of key {key} is given back, the program was told, and its record stands"))
+    }
+}

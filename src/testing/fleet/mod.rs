@@ -1,0 +1,524 @@
+//! Whole fleets, simulated: real engines on one store, a clock and a way to the store for each, and all
+//! that can go wrong; judged from outside.
+//!
+//! A fleet runs on a tokio runtime of one thread whose time is paused. Everything is decided by one seed:
+//! the same seed is the same [history](History), to the last poll. What happened is written by the store
+//! (as applied), on the wire and by the programs, never by the engine; each [invariant](invariants) is
+//! a small checker that reads it, and a [`Violation`] tells the seed and the story.
+//!
+//! ```no_run
+//! use tenure::testing::fleet::{self, Plan};
+//!
+//! # async fn example() -> Result<(), fleet::Violation> {
+//! let summary = fleet::run(42, Plan::default()).await?;
+//! println!("{} entries in {:?}", summary.entries, summary.time);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`play`] runs a script instead of chance: for a case that chance would find too seldom.
+
+mod book;
+mod clocks;
+mod dice;
+mod gate;
+mod history;
+mod instance;
+pub mod invariants;
+mod nemesis;
+mod programs;
+mod stores;
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+pub use book::{Book, Durations, Grant, Lease, Member, Session};
+pub use clocks::{Drifting, Reference};
+pub use dice::Dice;
+pub use gate::{Gate, Gated, block_for};
+pub use history::{Entry, History, Life, Sort, Told, Violation, What};
+pub use instance::Instance;
+pub use programs::Conduct;
+pub use stores::{Deviation, Weather};
+
+use crate::{
+    clock::Clock,
+    config::ElectConfig,
+    model::{Key, Kind, LockId, SessionId, Term},
+    store::{MemoryStore, Store},
+    testing::{Flaw, Rates, TestClock},
+};
+use invariants::{Census, Stage};
+use stores::{Common, Ledger, TermsKept};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a fleet is made of, and what is done to it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many instances.
+    pub instances: usize,
+    /// How many keys they contend for.
+    pub keys: usize,
+    /// By what durations they run.
+    pub paces: Paces,
+    /// By how many millionths a clock may run faster or slower than the reference. Two clocks then differ
+    /// by up to twice as much; the promise is one per cent.
+    pub drift: u32,
+    /// How often each call goes wrong by chance.
+    pub rates: Rates,
+    /// The longest way of a request or an answer if nothing is wrong.
+    pub longest_way: Duration,
+    /// How many programs each instance runs at once.
+    pub programs: usize,
+    /// How long things go wrong.
+    pub chaos: Duration,
+    /// How long it takes from one trouble to the next, at most.
+    pub trouble_every: Duration,
+    /// What is wrong with the engines.
+    pub flaw: Option<Flaw>,
+    /// What is wrong with the store.
+    pub deviation: Option<Deviation>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            instances: 5,
+            keys: 8,
+            paces: Paces::Mixed,
+            drift: 5_000,
+            rates: Rates::of_each(8),
+            longest_way: Duration::from_millis(4),
+            programs: 3,
+            chaos: 120 * SECOND,
+            trouble_every: 4 * SECOND,
+            flaw: None,
+            deviation: None,
+        }
+    }
+}
+
+/// By what durations the instances of a fleet run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paces {
+    /// For a takeover in three seconds.
+    Short,
+    /// The defaults.
+    Default,
+    /// Some of them the defaults, the others short.
+    Mixed,
+}
+
+impl Paces {
+    fn is_short(self, member: usize) -> bool {
+        match self {
+            Self::Short => true,
+            Self::Default => false,
+            Self::Mixed => member % 3 != 2,
+        }
+    }
+}
+
+/// What a run came to that violated nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The same for the same history.
+    pub hash: u64,
+    /// How many things happened.
+    pub entries: u64,
+    /// How many grants there were.
+    pub grants: u64,
+    /// How many troubles there were, beside those by chance.
+    pub troubles: u64,
+    /// For how long it ran, by the reference.
+    pub time: Duration,
+}
+
+/// Runs a fleet by chance: programs and troubles, then quiet, in which everything must settle, then the
+/// close of all.
+///
+/// # Errors
+/// The first [`Violation`].
+///
+/// # Panics
+/// On a runtime whose time is not paused it takes as long as it says; outside of one it panics.
+pub async fn run(seed: u64, plan: Plan) -> Result<Summary, Violation> {
+    play(seed, plan, async |fleet: Fleet| {
+        for member in 0..fleet.plan().instances {
+            fleet.start(member);
+        }
+        fleet.run_programs();
+        nemesis::rage(&fleet).await;
+        fleet.settle().await;
+        fleet.close_all().await;
+    })
+    .await
+}
+
+/// Runs a fleet by a script. Nothing is started, and nothing goes wrong but what the script says and
+/// what the [`Plan`] has by chance.
+///
+/// # Errors
+/// The first [`Violation`]; the script is then dropped.
+pub async fn play<F>(seed: u64, plan: Plan, script: impl FnOnce(Fleet) -> F) -> Result<Summary, Violation>
+where
+    F: Future<Output = ()>,
+{
+    let fleet = Fleet::new(seed, plan);
+    let history = fleet.history().clone();
+    let script = script(fleet.clone());
+    tokio::select! {
+        biased;
+        () = history.violated_once() => {}
+        () = script => {}
+    }
+    fleet.look_for_panics();
+    let summary = fleet.summary();
+    fleet.end().await;
+    history.violation().map_or(Ok(summary), Err)
+}
+
+/// A fleet that runs. Clones are the same fleet.
+#[derive(Clone, Debug)]
+pub struct Fleet(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    plan: Plan,
+    history: History,
+    reference: Reference,
+    dice: Mutex<Dice>,
+    store_clock: Arc<TestClock>,
+    common: Common,
+    slots: Vec<Mutex<Slot>>,
+    /// What the locks are for.
+    resources: Mutex<BTreeMap<usize, u64>>,
+    tags: AtomicU64,
+    troubles: AtomicU64,
+    /// Fires when the programs are to end.
+    enough: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Slot {
+    lives: u32,
+    gains: i32,
+    running: Option<Instance>,
+    /// Of all its lives.
+    gates: Vec<Gate>,
+    /// Those that were closed in time.
+    closed: Vec<(Life, Gate)>,
+    /// A trouble of this instance goes on.
+    troubled: bool,
+}
+
+impl Fleet {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut dice = Dice::new(seed);
+        let reference = Reference::start();
+        let store_clock = Arc::new(TestClock::new());
+        let memory = MemoryStore::new(store_clock.clone());
+        let durations = (0..plan.instances).map(|member| {
+            let config = config(&plan, member);
+            Durations { ttl: config.ttl(), margin: config.margin(), stop_grace: config.stop_grace() }
+        });
+        let history = History::new(seed, reference, Book::new(durations.collect()));
+        let store: Arc<dyn Store> = Arc::new(memory.clone());
+        let store = match plan.deviation {
+            Some(Deviation::TermsKept) => Arc::new(TermsKept::new(store)),
+            _ => store,
+        };
+        let ledger = Arc::new(Ledger::new(store, history.clone()));
+        let slots = (0..plan.instances).map(|member| {
+            let drift = u64::from(plan.drift);
+            let gains = i32::try_from(dice.below(2 * drift + 1)).unwrap_or(0);
+            // The first one goes right, so that moments fall together.
+            let gains = if member == 0 { 0 } else { gains - i32::try_from(drift).unwrap_or(0) };
+            Mutex::new(Slot {
+                lives: 0,
+                gains,
+                running: None,
+                gates: Vec::new(),
+                closed: Vec::new(),
+                troubled: false,
+            })
+        });
+        let slots = slots.collect();
+        Self(Arc::new(Shared {
+            plan,
+            history,
+            reference,
+            dice: Mutex::new(dice),
+            store_clock,
+            common: Common { memory, ledger, deleted: Arc::default() },
+            slots,
+            resources: Mutex::default(),
+            tags: AtomicU64::new(0),
+            troubles: AtomicU64::new(0),
+            enough: CancellationToken::new(),
+        }))
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// The clock of the store, to be turned.
+    #[must_use]
+    pub fn store_clock(&self) -> &TestClock {
+        &self.0.store_clock
+    }
+
+    /// Dice of one's own.
+    #[must_use]
+    pub fn dice(&self) -> Dice {
+        self.0.dice.lock().unwrap_or_else(PoisonError::into_inner).split(1)
+    }
+
+    fn slot(&self, member: usize) -> MutexGuard<'_, Slot> {
+        self.0.slots[member].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The instance in that place, if it runs.
+    #[must_use]
+    pub fn instance(&self, member: usize) -> Option<Instance> {
+        self.slot(member).running.clone()
+    }
+
+    /// All that run.
+    #[must_use]
+    pub fn instances(&self) -> Vec<Instance> {
+        (0..self.0.plan.instances).filter_map(|member| self.instance(member)).collect()
+    }
+
+    /// A name that nobody else has, for a wish.
+    #[must_use]
+    pub fn tag(&self, life: Life) -> String {
+        format!("{life}-{}", self.0.tags.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Something is done to somebody.
+    pub fn trouble(&self, what: impl Into<String>) {
+        self.0.troubles.fetch_add(1, Ordering::Relaxed);
+        self.0.history.record(What::Fault(what.into()));
+    }
+
+    /// Starts the instance in that place, under its name.
+    ///
+    /// # Panics
+    /// If one runs there.
+    pub fn start(&self, member: usize) -> Instance {
+        let (life, gains) = {
+            let mut slot = self.slot(member);
+            assert!(slot.running.is_none(), "instance {member} runs already");
+            slot.lives += 1;
+            (Life { member, number: slot.lives }, slot.gains)
+        };
+        let mut dice = self.dice();
+        // Boot clocks begin anywhere; the first one's with whole milliseconds.
+        let ahead = dice.up_to(1_000_000 * SECOND);
+        let clock = Arc::new(Drifting::new(self.0.reference, gains, ahead));
+        let instance = Instance::start(self, life, clock, config(&self.0.plan, member), &mut dice);
+        let mut slot = self.slot(member);
+        slot.running = Some(instance.clone());
+        slot.gates.push(instance.gate().clone());
+        drop(slot);
+        instance
+    }
+
+    /// Ends an instance without closing it: none of its tasks is polled again.
+    pub fn crash(&self, member: usize) {
+        if let Some(instance) = self.slot(member).running.take() {
+            instance.record(What::Crashed);
+            instance.gate().kill();
+        }
+    }
+
+    /// Closes an instance.
+    pub async fn close(&self, member: usize) {
+        let running = self.slot(member).running.clone();
+        let Some(instance) = running else { return };
+        instance.record(What::Closes);
+        let closed = instance.elect().close().await;
+        let (overran, life, gate) = (closed.overran.len(), instance.life(), instance.gate().clone());
+        instance.record(What::Closed { overran });
+        let mut slot = self.slot(member);
+        slot.running = None;
+        if overran == 0 {
+            slot.closed.push((life, gate));
+        }
+    }
+
+    /// Runs programs in all instances, drawn by chance, until [`settle`](Self::settle).
+    pub fn run_programs(&self) {
+        for instance in self.instances() {
+            programs::run_some(&instance);
+        }
+    }
+
+    /// Nothing goes wrong any more. Every instance stands for every key, and before long each key is
+    /// held: that is judged.
+    pub async fn settle(&self) {
+        self.0.enough.cancel();
+        for member in 0..self.0.plan.instances {
+            if self.instance(member).is_none() {
+                self.start(member);
+            }
+        }
+        for instance in self.instances() {
+            instance.thaw(&mut self.dice(), 0).await;
+            instance.weather().calm();
+            instance.depose(false);
+        }
+        self.0.history.record(What::Calm);
+        let mut campaigns = Vec::new();
+        for instance in self.instances() {
+            for key in 0..self.0.plan.keys {
+                campaigns.extend(programs::stand(&instance, key));
+            }
+        }
+        let ttl = self.longest_ttl();
+        tokio::time::sleep(ttl * 2 + 15 * SECOND).await;
+        let census = self.census(true).await;
+        self.0.history.judge(&Stage::Settled(census));
+        for campaign in campaigns {
+            campaign.stop().await;
+        }
+    }
+
+    /// Closes all instances; of those that had closed in time nothing must be left.
+    pub async fn close_all(&self) {
+        for member in 0..self.0.plan.instances {
+            self.close(member).await;
+        }
+        tokio::time::sleep(self.longest_ttl()).await;
+        let census = self.census(false).await;
+        self.0.history.judge(&Stage::Closed(census));
+        self.look_for_panics();
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        let ttls = (0..self.0.plan.instances).map(|member| config(&self.0.plan, member).ttl());
+        ttls.max().unwrap_or_default()
+    }
+
+    /// What is in the store, and in the instances.
+    pub async fn census(&self, all_stand: bool) -> Census {
+        let Some(namespace) = NAMESPACE.parse().ok() else { return Census::default() };
+        let common = &self.0.common;
+        let locks = common.locks(&namespace).await;
+        let held = locks
+            .iter()
+            .filter_map(|lock| Some((key_of(&lock.id.key)?, lock.term, lock.holding.as_ref()?.by.session)));
+        let held: Vec<(usize, Term, SessionId)> = held.collect();
+        let alive = common.sessions(&namespace).await;
+        let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
+        let mut waiters = Vec::new();
+        for key in 0..self.0.plan.keys {
+            let line = common.memory.waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
+            waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
+        }
+        let mut lives = Vec::new();
+        for member in 0..self.0.plan.instances {
+            lives.extend(self.slot(member).closed.iter().map(|(life, gate)| (*life, gate.inside())));
+        }
+        let wanted = if all_stand { (0..self.0.plan.keys).collect() } else { Vec::new() };
+        Census { wanted, held, alive, waiters, lives }
+    }
+
+    fn look_for_panics(&self) {
+        for member in 0..self.0.plan.instances {
+            let slot = self.slot(member);
+            for gate in &slot.gates {
+                if let Some(said) = gate.panics().first() {
+                    self.0
+                        .history
+                        .violate("no panic", format!("a task of instance {member} panicked: {said}"));
+                }
+            }
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let history = self.history();
+        Summary {
+            hash: history.hash(),
+            entries: history.entries(),
+            grants: history.book(Book::count_grants),
+            troubles: self.0.troubles.load(Ordering::Relaxed),
+            time: history.now(),
+        }
+    }
+
+    /// Lets go of everything, so that no thread is left.
+    async fn end(&self) {
+        self.0.enough.cancel();
+        for member in 0..self.0.plan.instances {
+            self.crash(member);
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn resources(&self) -> MutexGuard<'_, BTreeMap<usize, u64>> {
+        self.0.resources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enough(&self) -> &CancellationToken {
+        &self.0.enough
+    }
+
+    /// The store's clock.
+    fn store_now(&self) -> crate::model::StoreTime {
+        self.0.store_clock.wall()
+    }
+}
+
+const NAMESPACE: &str = "fleet";
+
+/// What the lock of that number is called.
+///
+/// # Panics
+/// Never: a number is a name.
+#[must_use]
+pub fn lock_id(key: usize) -> LockId {
+    let namespace = NAMESPACE.parse().expect("it is a name");
+    LockId { namespace, kind: Kind::Lock, key: format!("k{key}").parse().expect("it is a name") }
+}
+
+fn key_of(key: &Key) -> Option<usize> {
+    key.as_str().strip_prefix('k')?.parse().ok()
+}
+
+fn config(plan: &Plan, member: usize) -> ElectConfig {
+    let namespace = NAMESPACE.parse().expect("it is a name");
+    let holder = format!("pod-{member}").parse().expect("it is a name");
+    let config = ElectConfig::new(namespace, holder);
+    if plan.paces.is_short(member) {
+        config
+            .with_hold_duration(2 * SECOND)
+            .with_refresh_interval(SECOND / 2)
+            .with_refresh_duration(3 * SECOND)
+    } else {
+        config
+    }
+}

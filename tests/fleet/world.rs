@@ -1,0 +1,38 @@
+//! Runs fleets, each on a runtime of its own.
+
+use std::future::Future;
+
+use tenure::testing::fleet::{self, Fleet, Plan, Summary, Violation};
+
+/// On a thread, with time that stands still until nothing is left to do.
+fn in_paused_time<T>(run: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(run)
+}
+
+pub(crate) fn run(seed: u64, plan: &Plan) -> Result<Summary, Violation> {
+    let ran = in_paused_time(fleet::run(seed, plan.clone()));
+    if let (Err(violation), Ok(_)) = (&ran, std::env::var("FLEET_SEED")) {
+        let path = std::env::temp_dir().join(format!("fleet-{seed}.log"));
+        let lines: Vec<_> = violation.entries.iter().map(|entry| format!("{entry}\n")).collect();
+        std::fs::write(&path, lines.concat()).unwrap();
+        println!("the whole story is in {}", path.display());
+    }
+    ran
+}
+
+pub(crate) fn play<F: Future<Output = ()>>(
+    seed: u64,
+    plan: Plan,
+    script: impl FnOnce(Fleet) -> F,
+) -> Result<Summary, Violation> {
+    in_paused_time(fleet::play(seed, plan, script))
+}
+
+/// The seeds of a run: the one that is to be replayed, or so many from the first one on.
+pub(crate) fn seeds(many: u64) -> impl Iterator<Item = u64> {
+    let replayed = std::env::var("FLEET_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let from = replayed.unwrap_or(1);
+    let many = std::env::var("FLEET_SEEDS").ok().map_or(many, |many| many.parse().unwrap());
+    from..from + if replayed.is_some() { 1 } else { many }
+}
