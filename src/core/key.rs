@@ -1028,6 +1028,15 @@ impl KeyMachine {
 
     fn line_read(&mut self, around: Around<'_>, line: Vec<Waiter>, most: usize) {
         let ours = |waiter: &Waiter| Some(waiter.by.session) == around.current;
+        // One that left, and stands there again: its registration came late, or twice.
+        let gone = |by: &Candidate| {
+            !self.stands(by.session, by.wish) && self.held.is_none_or(|held| held.wish != by.wish)
+        };
+        let places = line.iter().filter(|waiter| ours(waiter) && gone(&waiter.by));
+        let places: Vec<_> = places.map(|waiter| (waiter.by.session, waiter.by.wish)).collect();
+        for (session, wish) in places {
+            self.leave_line(session, wish);
+        }
         let standing = |waiter: &Waiter| match (around.known)(waiter.by.session) {
             _ if ours(waiter) => self.stands(waiter.by.session, waiter.by.wish).then_some(Standing::Alive),
             known => known.or(Some(Standing::Overdue)).filter(|_| known != Some(Standing::Dead)),
