@@ -185,6 +185,14 @@ struct Stander {
     contested: bool,
     /// A take of it was not answered.
     doubtful: bool,
+    /// A place in line was asked for: it may have one, also if that was not answered.
+    placed: bool,
+}
+
+impl Stander {
+    fn is_unregistered(&self) -> bool {
+        self.patience == Patience::Waits && self.step == Step::Register
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,6 +370,7 @@ impl KeyMachine {
             tries: 0,
             contested: false,
             doubtful: false,
+            placed: false,
         });
     }
 
@@ -373,7 +382,7 @@ impl KeyMachine {
             let Some(stander) = self.line.remove(place) else { return };
             self.undecided |= stander.doubtful || head && self.under_way;
             self.stirred |= self.under_way;
-            if stander.step != Step::Try {
+            if stander.placed {
                 self.leave_line(stander.by.session, wish);
                 self.given_up = true;
             }
@@ -524,6 +533,12 @@ impl KeyMachine {
         match self.choose(around) {
             Next::Do(_) if around.now < self.pause => Next::At(self.pause),
             Next::Do(op) => {
+                if let Op::Register(_) = op {
+                    // As many as the operation names.
+                    for stander in self.line.iter_mut().filter(|stander| stander.is_unregistered()) {
+                        stander.placed = true;
+                    }
+                }
                 self.under_way = true;
                 Next::Do(op)
             }
@@ -541,10 +556,12 @@ impl KeyMachine {
         {
             return Next::Do(Op::Confirm { session, wish });
         }
-        let unregistered =
-            |stander: &&Stander| stander.patience == Patience::Waits && stander.step == Step::Register;
-        let waits: Vec<_> =
-            self.line.iter().filter(unregistered).map(|stander| (*stander.by).clone()).collect();
+        let waits: Vec<_> = self
+            .line
+            .iter()
+            .filter(|stander| stander.is_unregistered())
+            .map(|stander| (*stander.by).clone())
+            .collect();
         // What runs here may never end; nobody else is to wait for that.
         if !waits.is_empty() && !self.is_blocked(around.current) {
             return Next::Do(Op::Register(waits));
@@ -779,7 +796,7 @@ impl KeyMachine {
                 self.verify = false;
                 self.held = Some(Held { session, wish, term, hold: Hold::Runs });
                 self.queue |= stander.contested;
-                if stander.step != Step::Try {
+                if stander.placed {
                     self.leave_line(session, wish);
                 }
                 self.changed = around.now;

@@ -293,7 +293,7 @@ impl Watcher {
 
 /// Whether the hash of the two chooses this instance; one in four, dead or alive.
 fn is_chosen(own: Option<SessionId>, session: SessionId) -> bool {
-    own.is_some_and(|own| (own.as_u128() ^ session.as_u128()) % 4 == 0)
+    own.is_some_and(|own| (own.as_u128() ^ session.as_u128()).is_multiple_of(4))
 }
 
 impl Turn {

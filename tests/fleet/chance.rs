@@ -28,17 +28,22 @@ fn passes(plan: &Plan, many: u64) {
 
 #[test]
 fn fleets_with_all_sorts_of_durations_violate_nothing() {
-    passes(&Plan::default(), 20);
+    passes(&Plan::default(), 60);
 }
 
 #[test]
 fn fleets_with_short_durations_violate_nothing() {
-    passes(&Plan { paces: Paces::Short, ..Plan::default() }, 20);
+    passes(&Plan { paces: Paces::Short, ..Plan::default() }, 60);
+}
+
+#[test]
+fn fleets_with_the_default_durations_violate_nothing() {
+    passes(&Plan { paces: Paces::Default, ..Plan::default() }, 40);
 }
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in seeds(3) {
+    for seed in seeds(5) {
         let plan = Plan { chaos: Duration::from_secs(40), ..Plan::default() };
         let [first, second] =
             [(); 2].map(|()| run(seed, &plan).map(|summary| (summary.hash, summary.entries)));

@@ -4,4 +4,5 @@
 
 mod chance;
 mod flaws;
+mod keeper;
 mod world;

@@ -50,7 +50,7 @@ impl Clock for Drifting {
     fn now(&self) -> Moment {
         let time = self.reference.now();
         let drift = time * self.gains.unsigned_abs() / 1_000_000;
-        let shown = if self.gains < 0 { time - drift } else { time + drift };
+        let shown = if self.gains < 0 { time.saturating_sub(drift) } else { time + drift };
         Moment::after_start(self.ahead + shown)
     }
 

@@ -325,6 +325,7 @@ impl Fleet {
     ///
     /// # Panics
     /// If one runs there.
+    #[expect(clippy::must_use_candidate, reason = "the fleet keeps it")]
     pub fn start(&self, member: usize) -> Instance {
         let (life, gains) = {
             let mut slot = self.slot(member);

@@ -245,7 +245,6 @@ impl Kept {
     }
 
     /// The guard.
-    #[must_use]
     pub const fn guard(&self) -> &Guard {
         &self.guard
     }
@@ -417,7 +416,7 @@ impl Program {
 
     async fn give_up_half_way(&mut self) {
         let key = self.some_key();
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..=self.dice.below(4) {
             let (ask, tag) = self.instance.ask(key);
             let patience = self.dice.up_to(self.dice.clone().up_to(SECOND));
             tokio::select! {
@@ -446,7 +445,7 @@ impl Program {
             });
         }
         let Ok(campaign) = campaign.start() else { return };
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..=self.dice.below(4) {
             let stand = self.dice.up_to(10 * SECOND);
             sleep(stand).await;
             if self.dice.percent(30) {

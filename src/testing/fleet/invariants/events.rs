@@ -31,10 +31,10 @@ impl Invariant for EventOrder {
                 self.missed.insert(life);
             }
             What::Told(_) if self.missed.contains(&life) => {}
-            What::Told(Told::Acquired { key, term }) => {
-                if self.leases.insert((life, *key, *term), false).is_some() {
-                    return Err(format!("key {key} was acquired twice under term {term}"));
-                }
+            What::Told(Told::Acquired { key, term })
+                if self.leases.insert((life, *key, *term), false).is_some() =>
+            {
+                return Err(format!("key {key} was acquired twice under term {term}"));
             }
             What::Told(Told::Released { key, term } | Told::Lost { key, term, .. }) => {
                 match self.leases.insert((life, *key, *term), true) {
