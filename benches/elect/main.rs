@@ -5,6 +5,8 @@
 
 #[path = "../store/figures.rs"]
 mod figures;
+#[path = "../store/many.rs"]
+mod many;
 #[path = "../store/measure.rs"]
 mod measure;
 #[path = "../../tests/support/mod.rs"]

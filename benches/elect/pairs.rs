@@ -1,26 +1,16 @@
 //! Acquire and release through the engine: by one task, and by 64.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, join_all},
-};
+use futures::FutureExt;
 
 use crate::{
     figures::{figure, measured},
     fleet::{instance, take},
+    many::{Contestant, TASKS, rate},
     measure::{median, micros, now, ratio, turn},
     world::{World, bare, insert},
 };
-
-const TASKS: usize = 64;
 
 /// One pair after the other: the engine, the store alone, and the floor.
 pub(crate) async fn one_task(world: &World) {
@@ -118,31 +108,4 @@ pub(crate) async fn many_tasks(world: &Arc<World>) {
     }
     figure("pairs_per_s_ratio_64", ratio(&rates[0], &rates[1]));
     elect.close().await;
-}
-
-/// One pair, by the task of that number.
-type Contestant = Arc<dyn Fn(usize) -> BoxFuture<'static, ()> + Send + Sync>;
-
-/// Pairs a second, and pairs.
-async fn rate(pair: &Contestant) -> (f64, u64) {
-    const WINDOW: Duration = Duration::from_millis(900);
-    let over = Arc::new(AtomicBool::new(false));
-    let started = now();
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let (pair, over) = (Arc::clone(pair), Arc::clone(&over));
-            tokio::spawn(async move {
-                let mut pairs = 0_u64;
-                while !over.load(Ordering::Relaxed) {
-                    pair(task).await;
-                    pairs += 1;
-                }
-                pairs
-            })
-        })
-        .collect();
-    tokio::time::sleep(WINDOW).await;
-    over.store(true, Ordering::Relaxed);
-    let pairs: u64 = join_all(tasks).await.into_iter().map(|pairs| pairs.expect("no task panics")).sum();
-    (pairs as f64 / started.elapsed().as_secs_f64(), pairs)
 }

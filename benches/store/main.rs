@@ -21,6 +21,7 @@ mod audit;
 mod figures;
 mod group;
 mod losing;
+mod many;
 mod measure;
 mod pairs;
 mod takes;

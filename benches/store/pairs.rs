@@ -1,28 +1,18 @@
 //! Acquire and release, by one client and by 64 tasks.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, join_all},
-};
+use futures::FutureExt;
 use mongodb::{Client, Collection, bson::Document};
 use tenure::{model::SessionId, store::Store};
 
 use crate::{
     figures::{figure, measured},
     group::Group,
+    many::{Contestant, TASKS, rate},
     measure::{median, micros, now, ratio, turn},
     world::{LIMIT, World, bare, given_up, granted, insert},
 };
-
-const TASKS: usize = 64;
 
 /// The latency of one pair after the other.
 pub(crate) async fn one_client(world: &World) {
@@ -119,9 +109,6 @@ pub(crate) async fn many_tasks(world: &Arc<World>) {
     }
 }
 
-/// One pair, by the task of that number.
-type Contestant = Arc<dyn Fn(usize) -> BoxFuture<'static, ()> + Send + Sync>;
-
 fn bare_pairs(client: &Client) -> Contestant {
     let collection = World::collection(client, "floor");
     Arc::new(move |task| {
@@ -163,28 +150,4 @@ fn batched(world: &Arc<World>, session: SessionId) -> Contestant {
         }
         .boxed()
     })
-}
-
-/// Pairs a second, and pairs.
-async fn rate(pair: &Contestant) -> (f64, u64) {
-    const WINDOW: Duration = Duration::from_millis(900);
-    let over = Arc::new(AtomicBool::new(false));
-    let started = now();
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let (pair, over) = (Arc::clone(pair), Arc::clone(&over));
-            tokio::spawn(async move {
-                let mut pairs = 0_u64;
-                while !over.load(Ordering::Relaxed) {
-                    pair(task).await;
-                    pairs += 1;
-                }
-                pairs
-            })
-        })
-        .collect();
-    tokio::time::sleep(WINDOW).await;
-    over.store(true, Ordering::Relaxed);
-    let pairs: u64 = join_all(tasks).await.into_iter().map(|pairs| pairs.expect("no task panics")).sum();
-    (pairs as f64 / started.elapsed().as_secs_f64(), pairs)
 }
