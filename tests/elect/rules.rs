@@ -373,7 +373,8 @@ async fn r12_without_a_single_hint_everything_works_at_the_pace_of_polls() {
     world.memory.revoke(Revocation::Ask { session, request }, LIMIT).await.unwrap();
     let before = Instant::now();
     assert!(matches!(guard.lost().await, Loss::Revoked { by, .. } if by.as_str() == "operator"));
-    assert!(before.elapsed() <= SECOND * 5, "{:?}", before.elapsed());
+    // A beat may be early by 2 % of the interval, and the next one not.
+    assert!(before.elapsed() <= SECOND * 5 + SECOND / 10, "{:?}", before.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
