@@ -32,7 +32,8 @@ pub(crate) fn play<F: Future<Output = ()>>(
 /// The seeds of a run: the one that is to be replayed, or so many from the first one on.
 pub(crate) fn seeds(many: u64) -> impl Iterator<Item = u64> {
     let replayed = std::env::var("FLEET_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    let from = replayed.unwrap_or(1);
+    let first = std::env::var("FLEET_FROM").map_or(1, |seed| seed.parse::<u64>().unwrap());
+    let from = replayed.unwrap_or(first);
     let many = std::env::var("FLEET_SEEDS").ok().map_or(many, |many| many.parse().unwrap());
     from..from + if replayed.is_some() { 1 } else { many }
 }

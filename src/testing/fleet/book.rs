@@ -1,6 +1,9 @@
 //! What the history says of sessions, locks and leases, for those who judge it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{Entry, Life, Sort, Told, What};
 use crate::{
@@ -26,8 +29,6 @@ pub struct Member {
     pub durations: Durations,
     /// It is not polled.
     pub frozen: bool,
-    /// Its program closes it, or has closed it.
-    pub closing: bool,
     /// When it was polled again for the last time, all of it.
     pub undisturbed_since: Duration,
 }
@@ -89,17 +90,14 @@ pub struct Book {
     leases: BTreeMap<(Life, usize, Term), Lease>,
     /// When each instance was told of a grant of its own first, by its clock.
     noticed: BTreeMap<(Life, usize, Term), Moment>,
+    /// Those whose program closes them, or has closed them.
+    closing: BTreeSet<Life>,
     calm: Option<Duration>,
 }
 
 impl Book {
     pub(super) fn new(members: Vec<Durations>) -> Self {
-        let member = |durations| Member {
-            durations,
-            frozen: false,
-            closing: false,
-            undisturbed_since: Duration::ZERO,
-        };
+        let member = |durations| Member { durations, frozen: false, undisturbed_since: Duration::ZERO };
         Self { members: members.into_iter().map(member).collect(), ..Self::default() }
     }
 
@@ -148,6 +146,12 @@ impl Book {
     #[must_use]
     pub fn noticed(&self, life: Life, key: usize, term: Term) -> Option<Moment> {
         self.noticed.get(&(life, key, term)).copied()
+    }
+
+    /// Whether its program closes it, or has closed it.
+    #[must_use]
+    pub fn is_closing(&self, life: Life) -> bool {
+        self.closing.contains(&life)
     }
 
     /// The local end of the session that holds, or held, a key under a term.
@@ -262,11 +266,12 @@ impl Book {
                 (session.over, session.closed) = (true, *why == "closed");
             }
             What::Froze => self.members[life.member].frozen = true,
-            What::Closes => self.members[life.member].closing = true,
+            What::Closes => {
+                self.closing.insert(life);
+            }
             What::Thawed | What::Fed | What::Started => {
                 let member = &mut self.members[life.member];
                 (member.frozen, member.undisturbed_since) = (false, entry.at);
-                member.closing &= entry.what != What::Started;
             }
             What::Crashed => {
                 for ((of, ..), lease) in &mut self.leases {

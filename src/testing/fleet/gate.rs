@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     cell::RefCell,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     future::{Future, pending},
     panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
@@ -40,8 +40,8 @@ struct State {
     starved: BTreeSet<u64>,
     next: u64,
     tasks: Vec<AbortHandle>,
-    /// How many futures are behind the gate.
-    inside: usize,
+    /// The futures behind the gate, and where they were spawned.
+    inside: BTreeMap<u64, &'static Location<'static>>,
     panics: Vec<String>,
     /// How often tasks were polled at this instant.
     polled: (Option<Instant>, u64),
@@ -144,10 +144,10 @@ impl Gate {
         self.state().dead
     }
 
-    /// How many tasks there are behind it.
+    /// The tasks that are behind it: where each was spawned.
     #[must_use]
-    pub fn inside(&self) -> usize {
-        self.state().inside
+    pub fn inside(&self) -> Vec<String> {
+        self.state().inside.values().map(ToString::to_string).collect()
     }
 
     /// What the tasks behind it said as they panicked.
@@ -180,7 +180,7 @@ impl Gate {
         }
         let spawned = runtime.spawn(self.wrap(task));
         let mut state = self.state();
-        if state.tasks.len() > 64 && state.tasks.len() > 2 * state.inside {
+        if state.tasks.len() > 64 && state.tasks.len() > 2 * state.inside.len() {
             state.tasks.retain(|task| !task.is_finished());
         }
         state.tasks.push(spawned.abort_handle());
@@ -192,8 +192,9 @@ impl Gate {
     pub fn wrap<F: Future>(&self, task: F) -> Gated<F> {
         let mut state = self.state();
         state.next += 1;
-        state.inside += 1;
-        let pass = Pass { gate: self.clone(), id: state.next, from: Location::caller() };
+        let (id, from) = (state.next, Location::caller());
+        state.inside.insert(id, from);
+        let pass = Pass { gate: self.clone(), id, from };
         Gated { pass, task: Box::pin(task) }
     }
 
@@ -237,7 +238,7 @@ struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = self.gate.state();
-        state.inside -= 1;
+        state.inside.remove(&self.id);
         state.starved.remove(&self.id);
     }
 }

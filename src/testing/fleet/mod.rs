@@ -410,7 +410,8 @@ impl Fleet {
         for member in 0..self.0.plan.instances {
             self.close(member).await;
         }
-        tokio::time::sleep(self.longest_ttl()).await;
+        // Longer than the last handle of an engine waits for what is on its way.
+        tokio::time::sleep(self.longest_ttl().max(6 * SECOND)).await;
         let census = self.census(false).await;
         self.0.history.judge(&Stage::Closed(census));
         self.look_for_panics();

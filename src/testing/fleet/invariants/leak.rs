@@ -38,8 +38,9 @@ impl Invariant for NoLeak {
                 let of = book.session(session).filter(|session| session.closed);
                 of.and_then(|session| session.life) == Some(*life)
             };
-            if *inside > 0 {
-                return Err((format!("{inside} tasks of instance {life} are left, which was closed"), None));
+            if !inside.is_empty() {
+                let says = format!("tasks of instance {life} are left, which was closed: {inside:?}");
+                return Err((says, None));
             }
             // With a store that does not answer, the rest is for others to find.
             if !self.quiet.contains(life) {

@@ -68,8 +68,8 @@ pub struct Census {
     pub alive: Vec<SessionId>,
     /// Those who stand in line.
     pub waiters: Vec<(usize, SessionId, Wish)>,
-    /// The instances that run, or were closed, and how many tasks are left of them.
-    pub lives: Vec<(Life, usize)>,
+    /// The instances that were closed, and the tasks that are left of them.
+    pub lives: Vec<(Life, Vec<String>)>,
 }
 
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {

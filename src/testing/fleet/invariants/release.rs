@@ -14,7 +14,7 @@ impl Invariant for Released {
         let Some(grant) = book.grant(*key, *term) else { return Ok(()) };
         let Some(session) = book.session(grant.session) else { return Ok(()) };
         let ends = session.over || session.died.is_some() || session.end.is_none_or(|end| entry.local >= end);
-        if grant.over || grant.void || ends || book.member(life).closing {
+        if grant.over || grant.void || ends || book.is_closing(life) {
             return Ok(());
         }
         Err(format!("term {term} of key {key} is given back, the program was told, and its record stands"))
