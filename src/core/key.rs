@@ -1061,20 +1061,21 @@ impl KeyMachine {
         let complete = line.len() < most;
         let mut living: Vec<_> =
             line.into_iter().filter_map(|waiter| Some((standing(&waiter)?, waiter))).collect();
-        if let Some(back) = self.returns.front_mut() {
+        let to_hand_over = !self.returns.is_empty() || self.held.is_some();
+        if to_hand_over {
             // Those that were seen to beat go first, each in the order of the line.
             living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
+        }
+        let living: Vec<_> = living.into_iter().map(|(_, waiter)| waiter).collect();
+        if let Some(back) = self.returns.front_mut() {
             self.queue = false;
-            back.line = Some(living.into_iter().map(|(_, waiter)| waiter).collect());
+            back.line = Some(living);
             return;
         }
         if self.held.is_some() {
-            living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
-            let line = living.into_iter().map(|(_, waiter)| waiter).collect();
-            self.next_in_line = Some((around.now, line));
+            self.next_in_line = Some((around.now, living));
             return;
         }
-        let living: Vec<_> = living.into_iter().map(|(_, waiter)| waiter).collect();
         self.unsure_of_place = false;
         let Some(head) = self.line.front_mut() else { return };
         let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);

@@ -174,7 +174,6 @@ impl Engine {
 
     /// Those who wait for a session may go on with the one they know.
     pub(crate) fn doubt_is_over(&self) {
-        self.session.send_modify(|_| {});
         self.session_changed.notify_waiters();
     }
 

@@ -45,8 +45,8 @@ impl Entropy {
 }
 
 /// `SplitMix64`: enough for dice, and not worth a dependency.
-#[cfg(feature = "testing")]
-fn splitmix(state: &mut u64) -> u64 {
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

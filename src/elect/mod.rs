@@ -46,6 +46,8 @@ pub use loss::Loss;
 pub use start::{Builder, StartError};
 
 pub(crate) use engine::{Engine, Trouble, careful};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use entropy::splitmix;
 
 use crate::{
     config::ElectConfig,
