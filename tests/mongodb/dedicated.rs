@@ -126,15 +126,15 @@ async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
     for _ in 0..2 {
         assert_eq!(hints.next().await, Some(Hint::Resync));
     }
-    assert_eq!(streams(&place, "tenure").await, 1);
+    assert_eq!(streams(&place).await, 1);
     let dedicated = made_of(&place.store).await;
     dedicated.observe(vec![place.fixture().session()], LIMIT).await.unwrap();
-    assert_eq!(streams(&place, "tenure").await, 1, "that of the first");
+    assert_eq!(streams(&place).await, 1, "that of the first");
     let mut own = dedicated.hints();
     for _ in 0..2 {
         assert_eq!(own.next().await, Some(Hint::Resync));
     }
-    assert_eq!(streams(&place, "tenure").await, 2);
+    assert_eq!(streams(&place).await, 2);
 }
 
 #[tokio::test]
