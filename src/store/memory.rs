@@ -47,7 +47,7 @@ pub struct MemoryStore {
     hints: broadcast::Sender<Hint>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Records {
     sessions: BTreeMap<SessionId, SessionRecord>,
     locks: BTreeMap<LockId, LockRecord>,
@@ -61,6 +61,13 @@ impl MemoryStore {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, records: Arc::default(), hints: broadcast::Sender::new(HINTS_KEPT) }
+    }
+
+    /// Another store with the same records, on that clock. Nobody listens to its hints yet.
+    #[cfg(feature = "testing")]
+    pub(crate) fn copied(&self, clock: Arc<dyn Clock>) -> Self {
+        let records = self.records().clone();
+        Self { records: Arc::new(Mutex::new(records)), ..Self::new(clock) }
     }
 
     /// Deletes a lock's record, as an operator may by hand.

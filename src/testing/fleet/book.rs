@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::Duration,
 };
 
@@ -65,6 +66,8 @@ pub struct Grant {
     pub void: bool,
     /// Nobody holds it any more, or somebody else does.
     pub over: bool,
+    /// A primary has applied its release; perhaps no majority ever did.
+    pub given_back: bool,
 }
 
 /// Something that runs, or ran, under a lock.
@@ -93,6 +96,16 @@ pub struct Book {
     /// Those whose program closes them, or has closed them.
     closing: BTreeSet<Life>,
     calm: Option<Duration>,
+    counts: Counts,
+}
+
+/// How often things happened that should happen in a run worth its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) grants: u64,
+    pub(super) hand_overs: u64,
+    pub(super) takeovers: u64,
+    pub(super) losses: u64,
 }
 
 impl Book {
@@ -138,8 +151,7 @@ impl Book {
 
     /// Everything that runs in one life of an instance.
     pub fn leases_of(&self, life: Life) -> impl Iterator<Item = (usize, Term, &Lease)> {
-        let of = move |(of, _): &(&(Life, usize, Term), _)| of.0 == life;
-        self.leases.iter().filter(of).map(|((_, key, term), lease)| (*key, *term, lease))
+        self.leases.range(all_of(life)).map(|((_, key, term), lease)| (*key, *term, lease))
     }
 
     /// When an instance was told first that it holds a key under a term, by its own clock.
@@ -166,8 +178,8 @@ impl Book {
         self.calm
     }
 
-    pub(super) fn count_grants(&self) -> u64 {
-        self.grants.len() as u64
+    pub(super) const fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The sessions that held a key last.
@@ -182,8 +194,10 @@ impl Book {
         if let Some(life) = entry.life {
             self.instance(life, entry);
         }
-        if entry.what == What::Calm {
-            self.calm = Some(entry.at);
+        match entry.what {
+            What::Calm => self.calm = Some(entry.at),
+            What::Stirred => self.calm = None,
+            _ => {}
         }
     }
 
@@ -203,13 +217,19 @@ impl Book {
                 self.sessions.entry(*session).or_insert_with(Session::new).over = true;
             }
             What::Granted { key, term, session, wish, tag } => {
+                self.count_grant(*key);
                 self.end_grant(*key);
                 let (session, wish, tag) = (*session, *wish, tag.clone());
-                let grant = Grant { session, wish, tag, void: false, over: false };
+                let grant = Grant { session, wish, tag, void: false, over: false, given_back: false };
                 self.grants.insert((*key, *term), grant);
                 self.current.insert(*key, *term);
             }
             What::Freed { key, .. } => self.end_grant(*key),
+            What::GivenBack { key, term } => {
+                if let Some(grant) = self.grants.get_mut(&(*key, *term)) {
+                    grant.given_back = true;
+                }
+            }
             What::LockDeleted { key } => {
                 self.end_grant(*key);
                 for (_, grant) in self.grants.range_mut((*key, Term::new(0))..(*key + 1, Term::new(0))) {
@@ -217,6 +237,17 @@ impl Book {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn count_grant(&mut self, key: usize) {
+        self.counts.grants += 1;
+        let before = self.current(key).and_then(|term| self.grant(key, term));
+        let Some(before) = before.filter(|before| !before.over && !before.void) else { return };
+        if self.session(before.session).is_some_and(|session| session.died.is_some()) {
+            self.counts.takeovers += 1;
+        } else {
+            self.counts.hand_overs += 1;
         }
     }
 
@@ -261,6 +292,7 @@ impl Book {
                     lease.cancelled.get_or_insert(entry.local);
                 }
             }
+            What::Told(Told::Lost { .. }) => self.counts.losses += 1,
             What::Told(Told::SessionLost { session, why }) => {
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 (session.over, session.closed) = (true, *why == "closed");
@@ -274,15 +306,18 @@ impl Book {
                 (member.frozen, member.undisturbed_since) = (false, entry.at);
             }
             What::Crashed => {
-                for ((of, ..), lease) in &mut self.leases {
-                    if *of == life {
-                        lease.running = 0;
-                    }
+                for (_, lease) in self.leases.range_mut(all_of(life)) {
+                    lease.running = 0;
                 }
             }
             _ => {}
         }
     }
+}
+
+fn all_of(life: Life) -> Range<(Life, usize, Term)> {
+    let next = Life { number: life.number + 1, ..life };
+    (life, 0, Term::new(0))..(next, 0, Term::new(0))
 }
 
 impl Session {

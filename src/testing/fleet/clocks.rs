@@ -1,6 +1,9 @@
 //! Clocks that run at different rates over one time.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -30,19 +33,26 @@ impl Reference {
 }
 
 /// A clock that runs a little faster or slower than the reference, and stands elsewhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Drifting {
     reference: Reference,
     /// What it gains, in millionths.
     gains: i32,
     ahead: Duration,
+    wall: Mutex<StoreTime>,
 }
 
 impl Drifting {
     /// A clock that gains so many millionths, and began so far ahead.
     #[must_use]
     pub const fn new(reference: Reference, gains: i32, ahead: Duration) -> Self {
-        Self { reference, gains, ahead }
+        Self { reference, gains, ahead, wall: Mutex::new(StoreTime::from_millis(0)) }
+    }
+
+    /// Its wall clock jumps. Nothing must come of it.
+    pub fn step_wall(&self, by: Duration, ahead: bool) {
+        let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
+        *wall = if ahead { wall.plus(by) } else { wall.minus(by) };
     }
 }
 
@@ -55,6 +65,6 @@ impl Clock for Drifting {
     }
 
     fn wall(&self) -> StoreTime {
-        StoreTime::from_millis(0).plus(self.reference.now())
+        self.wall.lock().unwrap_or_else(PoisonError::into_inner).plus(self.reference.now())
     }
 }

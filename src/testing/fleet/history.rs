@@ -68,6 +68,8 @@ pub enum What {
     Died { session: SessionId, ground: &'static str, by: Option<Life> },
     /// A lock has a new holder.
     Granted { key: usize, term: Term, session: SessionId, wish: Wish, tag: String },
+    /// A primary has applied a release, which may be undone.
+    GivenBack { key: usize, term: Term },
     /// A lock has no holder any more.
     Freed { key: usize, term: Term },
     /// Somebody stands in line, perhaps since before.
@@ -119,6 +121,8 @@ pub enum What {
     Fed,
     /// Anything else that is done to it or to the store.
     Fault(String),
+    /// From here on things may go wrong.
+    Stirred,
     /// From here on nothing is done to anybody.
     Calm,
 }
@@ -153,6 +157,7 @@ impl What {
     pub const fn key(&self) -> Option<usize> {
         match self {
             Self::Granted { key, .. }
+            | Self::GivenBack { key, .. }
             | Self::Freed { key, .. }
             | Self::Stands { key, .. }
             | Self::Leaves { key, .. }
@@ -232,16 +237,19 @@ pub struct Violation {
     pub story: String,
     /// The seed of the run.
     pub seed: u64,
+    /// When, by the reference.
+    pub at: Duration,
+    /// How many things had happened until then.
+    pub entered: u64,
     /// All that happened lately.
     pub entries: Vec<Entry>,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { invariant, says, story, seed, .. } = self;
-        writeln!(f, "seed {seed} violates `{invariant}`: {says}")?;
-        writeln!(f, "{story}")?;
-        write!(f, "to replay: FLEET_SEED={seed} and the same test")
+        let Self { invariant, says, story, seed, entered, at, .. } = self;
+        writeln!(f, "seed {seed} violates `{invariant}` after {entered} steps ({at:.1?}): {says}")?;
+        write!(f, "{story}")
     }
 }
 
@@ -354,7 +362,8 @@ impl History {
         if pages.violation.is_none() {
             let story = story(&pages.last, &pages.book, what, life);
             let entries = pages.last.iter().cloned().collect();
-            pages.violation = Some(Violation { invariant, says, story, seed: self.0.seed, entries });
+            let (seed, at, entered) = (self.0.seed, self.0.reference.now(), pages.count);
+            pages.violation = Some(Violation { invariant, says, story, seed, at, entered, entries });
         }
         self.0.violated.notify_waiters();
         self.0.violated.notify_one();

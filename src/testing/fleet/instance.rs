@@ -1,11 +1,12 @@
 //! One instance of a fleet: an engine, its clock, its way to the store, and the gate its tasks go through.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Deviation, Dice, Drifting, Fleet, Gate, History, Life, Sort, Told, What, key_of,
+    replicas::Way,
     stores::{Deposed, Weather, Wire},
 };
 use crate::{
@@ -25,7 +26,9 @@ pub struct Instance {
     elect: Elect,
     fleet: Fleet,
     weather: Arc<Intercepted<Weather>>,
+    way: Arc<Way>,
     deposed: Arc<Deposed>,
+    clock: Arc<Drifting>,
 }
 
 impl fmt::Debug for Instance {
@@ -45,19 +48,21 @@ impl Instance {
         let (shared, gate) = (&fleet.0, Gate::default());
         let pen = Pen { history: shared.history.clone(), life, clock: clock.clone(), gate: gate.clone() };
         pen.record(What::Started);
-        let ledger = shared.common.ledger.clone();
-        let deposed = Arc::new(Deposed::new(ledger, life, shared.store_clock.clone()));
-        let way: Arc<dyn Store> = deposed.clone();
-        let weather = Weather::new(dice.split(2), shared.plan.rates, shared.plan.longest_way).around(way);
+        let way = Arc::new(shared.common.replicas.way(life));
+        let deposed = Arc::new(Deposed::new(way.clone(), shared.store_clock.clone()));
+        let (rates, tally) = (shared.plan.rates(), shared.tally.clone());
+        let weather = Weather::new(dice.split(2), rates, shared.plan.longest_way, tally);
+        let weather = weather.around(deposed.clone());
         let wire = Wire::new(weather.clone(), shared.history.clone(), life, clock.clone());
         let store: Arc<dyn Store> = Arc::new(wire);
-        let mut builder = Elect::builder(store, config).clock(clock).seed(dice.roll()).gate(gate.clone());
+        let mut builder =
+            Elect::builder(store, config).clock(clock.clone()).seed(dice.roll()).gate(gate.clone());
         if let Some(flaw) = shared.plan.flaw {
             builder = builder.flaw(flaw);
         }
         let elect = builder.begin().expect("the fleet's configuration keeps the rules");
         gate.spawn(tell(elect.events(), pen.clone()));
-        let instance = Self { pen, elect, fleet: fleet.clone(), weather, deposed };
+        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, clock };
         instance.depose(shared.plan.deviation == Some(Deviation::DeposedPrimary) && life.member == 1);
         instance
     }
@@ -99,6 +104,16 @@ impl Instance {
         self.deposed.depose(deposed);
     }
 
+    /// It does not hear of the change of primary that comes next, as long as the former one does not.
+    pub fn lag_behind(&self) {
+        self.way.lag_behind();
+    }
+
+    /// Its wall clock jumps.
+    pub fn step_wall(&self, by: Duration, ahead: bool) {
+        self.clock.step_wall(by, ahead);
+    }
+
     /// Something happened in it.
     pub fn record(&self, what: What) {
         self.pen.record(what);
@@ -131,7 +146,7 @@ impl Instance {
         let late = self.gate().open(dice, starve_one_in);
         if !late.is_empty() {
             self.record(What::Froze);
-            tokio::time::sleep(dice.up_to(std::time::Duration::from_secs(2))).await;
+            tokio::time::sleep(dice.up_to(Duration::from_secs(2))).await;
             self.gate().feed(&late);
             self.record(What::Fed);
         }

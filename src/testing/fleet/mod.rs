@@ -9,8 +9,8 @@
 //! ```no_run
 //! use tenure::testing::fleet::{self, Plan};
 //!
-//! # async fn example() -> Result<(), fleet::Violation> {
-//! let summary = fleet::run(42, Plan::default()).await?;
+//! # fn example() -> Result<(), fleet::Violation> {
+//! let summary = fleet::simulate(42, &Plan::default())?;
 //! println!("{} entries in {:?}", summary.entries, summary.time);
 //! # Ok(())
 //! # }
@@ -26,7 +26,10 @@ mod history;
 mod instance;
 pub mod invariants;
 mod nemesis;
+mod plan;
 mod programs;
+mod replicas;
+mod shorten;
 mod stores;
 
 use std::{
@@ -47,87 +50,23 @@ pub use dice::Dice;
 pub use gate::{Gate, Gated, block_for};
 pub use history::{Entry, History, Life, Sort, Told, Violation, What};
 pub use instance::Instance;
+pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;
+pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Weather};
 
 use crate::{
     clock::Clock,
     config::ElectConfig,
     model::{Key, Kind, LockId, SessionId, Term},
-    store::{MemoryStore, Store},
-    testing::{Flaw, Rates, TestClock},
+    store::Store,
+    testing::TestClock,
 };
 use invariants::{Census, Stage};
-use stores::{Common, Ledger, TermsKept};
+use replicas::Replicas;
+use stores::{Common, Tally};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// What a fleet is made of, and what is done to it.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// How many instances.
-    pub instances: usize,
-    /// How many keys they contend for.
-    pub keys: usize,
-    /// By what durations they run.
-    pub paces: Paces,
-    /// By how many millionths a clock may run faster or slower than the reference. Two clocks then differ
-    /// by up to twice as much; the promise is one per cent.
-    pub drift: u32,
-    /// How often each call goes wrong by chance.
-    pub rates: Rates,
-    /// The longest way of a request or an answer if nothing is wrong.
-    pub longest_way: Duration,
-    /// How many programs each instance runs at once.
-    pub programs: usize,
-    /// How long things go wrong.
-    pub chaos: Duration,
-    /// How long it takes from one trouble to the next, at most.
-    pub trouble_every: Duration,
-    /// What is wrong with the engines.
-    pub flaw: Option<Flaw>,
-    /// What is wrong with the store.
-    pub deviation: Option<Deviation>,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            instances: 5,
-            keys: 8,
-            paces: Paces::Mixed,
-            drift: 5_000,
-            rates: Rates::of_each(8),
-            longest_way: Duration::from_millis(4),
-            programs: 3,
-            chaos: 120 * SECOND,
-            trouble_every: 4 * SECOND,
-            flaw: None,
-            deviation: None,
-        }
-    }
-}
-
-/// By what durations the instances of a fleet run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paces {
-    /// For a takeover in three seconds.
-    Short,
-    /// The defaults.
-    Default,
-    /// Some of them the defaults, the others short.
-    Mixed,
-}
-
-impl Paces {
-    fn is_short(self, member: usize) -> bool {
-        match self {
-            Self::Short => true,
-            Self::Default => false,
-            Self::Mixed => member % 3 != 2,
-        }
-    }
-}
 
 /// What a run came to that violated nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +75,18 @@ pub struct Summary {
     pub hash: u64,
     /// How many things happened.
     pub entries: u64,
+    /// How many calls went to the store.
+    pub operations: u64,
+    /// How many things went wrong: one by one, and with single calls.
+    pub faults: u64,
     /// How many grants there were.
     pub grants: u64,
-    /// How many troubles there were, beside those by chance.
-    pub troubles: u64,
+    /// How many of them in the write that released the lock.
+    pub hand_overs: u64,
+    /// How many of them from a holder whose session was dead.
+    pub takeovers: u64,
+    /// How many leases were lost.
+    pub losses: u64,
     /// For how long it ran, by the reference.
     pub time: Duration,
 }
@@ -157,9 +104,12 @@ pub async fn run(seed: u64, plan: Plan) -> Result<Summary, Violation> {
         for member in 0..fleet.plan().instances {
             fleet.start(member);
         }
-        fleet.run_programs();
-        nemesis::rage(&fleet).await;
-        fleet.settle().await;
+        for _ in 0..fleet.plan().rounds {
+            fleet.stir();
+            fleet.run_programs();
+            nemesis::rage(&fleet).await;
+            fleet.settle().await;
+        }
         fleet.close_all().await;
     })
     .await
@@ -205,8 +155,9 @@ struct Shared {
     resources: Mutex<BTreeMap<usize, u64>>,
     tags: AtomicU64,
     troubles: AtomicU64,
+    tally: Arc<Tally>,
     /// Fires when the programs are to end.
-    enough: CancellationToken,
+    enough: Mutex<CancellationToken>,
 }
 
 #[derive(Debug)]
@@ -227,20 +178,14 @@ impl Fleet {
         let mut dice = Dice::new(seed);
         let reference = Reference::start();
         let store_clock = Arc::new(TestClock::new());
-        let memory = MemoryStore::new(store_clock.clone());
         let durations = (0..plan.instances).map(|member| {
             let config = config(&plan, member);
             Durations { ttl: config.ttl(), margin: config.margin(), stop_grace: config.stop_grace() }
         });
         let history = History::new(seed, reference, Book::new(durations.collect()));
-        let store: Arc<dyn Store> = Arc::new(memory.clone());
-        let store = match plan.deviation {
-            Some(Deviation::TermsKept) => Arc::new(TermsKept::new(store)),
-            _ => store,
-        };
-        let ledger = Arc::new(Ledger::new(store, history.clone()));
+        let replicas = Replicas::new(store_clock.clone(), history.clone(), plan.deviation, dice.split(7));
         let slots = (0..plan.instances).map(|member| {
-            let drift = u64::from(plan.drift);
+            let drift = u64::from(plan.drift());
             let gains = i32::try_from(dice.below(2 * drift + 1)).unwrap_or(0);
             // The first one goes right, so that moments fall together.
             let gains = if member == 0 { 0 } else { gains - i32::try_from(drift).unwrap_or(0) };
@@ -260,12 +205,13 @@ impl Fleet {
             reference,
             dice: Mutex::new(dice),
             store_clock,
-            common: Common { memory, ledger, deleted: Arc::default() },
+            common: Common { replicas, deleted: Arc::default() },
+            tally: Arc::default(),
             slots,
             resources: Mutex::default(),
             tags: AtomicU64::new(0),
             troubles: AtomicU64::new(0),
-            enough: CancellationToken::new(),
+            enough: Mutex::default(),
         }))
     }
 
@@ -375,10 +321,21 @@ impl Fleet {
         }
     }
 
+    /// Things go wrong again.
+    pub fn stir(&self) {
+        *self.enough_now() = CancellationToken::new();
+        self.0.history.record(What::Stirred);
+        for instance in self.instances() {
+            instance.weather().calm(false);
+        }
+    }
+
     /// Nothing goes wrong any more. Every instance stands for every key, and before long each key is
     /// held: that is judged.
     pub async fn settle(&self) {
-        self.0.enough.cancel();
+        self.enough().cancel();
+        self.0.common.replicas.stall(false);
+        self.0.common.replicas.one_primary();
         for member in 0..self.0.plan.instances {
             if self.instance(member).is_none() {
                 self.start(member);
@@ -386,7 +343,7 @@ impl Fleet {
         }
         for instance in self.instances() {
             instance.thaw(&mut self.dice(), 0).await;
-            instance.weather().calm();
+            instance.weather().calm(true);
             instance.depose(false);
         }
         self.0.history.record(What::Calm);
@@ -435,7 +392,8 @@ impl Fleet {
         let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
         let mut waiters = Vec::new();
         for key in 0..self.0.plan.keys {
-            let line = common.memory.waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
+            let line =
+                common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
             waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
         }
         let mut lives = Vec::new();
@@ -460,19 +418,25 @@ impl Fleet {
     }
 
     fn summary(&self) -> Summary {
-        let history = self.history();
+        let (history, tally) = (self.history(), &self.0.tally);
+        let troubles = self.0.troubles.load(Ordering::Relaxed);
+        let counts = history.book(Book::counts);
         Summary {
             hash: history.hash(),
             entries: history.entries(),
-            grants: history.book(Book::count_grants),
-            troubles: self.0.troubles.load(Ordering::Relaxed),
+            operations: tally.operations.load(Ordering::Relaxed),
+            faults: troubles + tally.faults.load(Ordering::Relaxed),
+            grants: counts.grants,
+            hand_overs: counts.hand_overs,
+            takeovers: counts.takeovers,
+            losses: counts.losses,
             time: history.now(),
         }
     }
 
     /// Lets go of everything, so that no thread is left.
     async fn end(&self) {
-        self.0.enough.cancel();
+        self.enough().cancel();
         for member in 0..self.0.plan.instances {
             self.crash(member);
         }
@@ -485,8 +449,13 @@ impl Fleet {
         self.0.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enough(&self) -> &CancellationToken {
-        &self.0.enough
+    fn enough_now(&self) -> MutexGuard<'_, CancellationToken> {
+        self.0.enough.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fires when the programs of this round are to end.
+    fn enough(&self) -> CancellationToken {
+        self.enough_now().clone()
     }
 
     /// The store's clock.

@@ -1,13 +1,15 @@
 //! What is done to a fleet by chance, one trouble after the other.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{Dice, Fleet, Instance, NAMESPACE, lock_id, programs, stores::GROUPS};
+use super::{
+    Dice, Fleet, Instance, NAMESPACE, Trouble, lock_id, programs, replicas::Replicas, stores::GROUPS,
+};
 use crate::{
     model::{Request, Why},
-    store::{Revocation, Store},
+    store::Revocation,
     testing::Fault,
 };
 
@@ -21,45 +23,66 @@ pub(super) async fn rage(fleet: &Fleet) {
     let until = fleet.history().now() + fleet.plan().chaos;
     while fleet.history().now() < until {
         sleep(dice.between(100 * MS, fleet.plan().trouble_every)).await;
-        let one = Trouble { fleet: fleet.clone(), dice: dice.split(6) };
+        let one = Nemesis { fleet: fleet.clone(), dice: dice.split(6) };
         let member = dice.place(fleet.plan().instances);
-        under_way.spawn(one.befall(member));
+        if let Some(trouble) = one_of(&fleet.plan().troubles, &mut dice) {
+            under_way.spawn(one.befall(trouble, member));
+        }
         while under_way.try_join_next().is_some() {}
     }
     while under_way.join_next().await.is_some() {}
 }
 
-struct Trouble {
+/// One of them, each as often as its weight says.
+fn one_of(troubles: &BTreeSet<Trouble>, dice: &mut Dice) -> Option<Trouble> {
+    let mut place = dice.below(troubles.iter().map(|trouble| trouble.weight()).sum());
+    troubles.iter().copied().find(|trouble| {
+        let weight = trouble.weight();
+        let this = place < weight;
+        place = place.saturating_sub(weight);
+        this
+    })
+}
+
+struct Nemesis {
     fleet: Fleet,
     dice: Dice,
 }
 
-impl Trouble {
-    async fn befall(mut self, member: usize) {
-        match self.dice.below(20) {
-            0..5 => self.alone(member, Kind::Freeze).await,
-            5..7 => self.alone(member, Kind::Crash).await,
-            7 => self.alone(member, Kind::Close).await,
-            8..13 => self.out_of_reach(member).await,
-            13 => self.outage().await,
-            14 => self.clock_jumps(),
-            15 => self.delete_session().await,
-            16 => self.delete_lock().await,
-            _ => self.revoke().await,
+impl Nemesis {
+    async fn befall(mut self, trouble: Trouble, member: usize) {
+        match trouble {
+            Trouble::Freezes | Trouble::Crashes | Trouble::Closes => self.alone(member, trouble).await,
+            Trouble::Unreachable => self.out_of_reach(member).await,
+            Trouble::Outages => self.outage().await,
+            Trouble::Failovers => self.failover().await,
+            Trouble::Stalls => self.stall().await,
+            Trouble::StoreClock => self.clock_jumps(),
+            Trouble::WallClock => self.wall_clock_jumps(member),
+            Trouble::Deletions if self.dice.percent(50) => self.delete_session().await,
+            Trouble::Deletions => self.delete_lock().await,
+            Trouble::Revokes => self.revoke().await,
+            // Those are there all the time.
+            Trouble::Calls
+            | Trouble::Hangs
+            | Trouble::Hints
+            | Trouble::TwoPrimaries
+            | Trouble::Drift
+            | Trouble::Jobs => {}
         }
     }
 
     /// One trouble of this sort at a time for each instance.
-    async fn alone(&mut self, member: usize, kind: Kind) {
+    async fn alone(&mut self, member: usize, trouble: Trouble) {
         let free = !std::mem::replace(&mut self.fleet.slot(member).troubled, true);
         if !free {
             return;
         }
         if let Some(instance) = self.fleet.instance(member) {
-            match kind {
-                Kind::Freeze => self.freeze(&instance).await,
-                Kind::Crash => self.crash(&instance).await,
-                Kind::Close => self.close(&instance).await,
+            match trouble {
+                Trouble::Freezes => self.freeze(&instance).await,
+                Trouble::Crashes => self.crash(&instance).await,
+                _ => self.close(&instance).await,
             }
         }
         self.fleet.slot(member).troubled = false;
@@ -145,14 +168,72 @@ impl Trouble {
         }
     }
 
+    /// Nothing that is written is kept by a majority, for a while.
+    async fn stall(&mut self) {
+        let time = self.dice.up_to(8 * SECOND);
+        self.fleet.trouble(format!("nothing reaches a majority for {time:?}"));
+        self.replicas().stall(true);
+        sleep(time).await;
+        self.replicas().stall(false);
+    }
+
+    /// The primary changes: what no majority had is undone, and some may not hear of it for a while.
+    async fn failover(&mut self) {
+        let two = self.fleet.plan().has(Trouble::TwoPrimaries) && self.dice.percent(50);
+        // Without its followers for a while, so that something is undone.
+        if self.dice.percent(60) {
+            self.replicas().stall(true);
+            sleep(self.dice.up_to(4 * SECOND)).await;
+        }
+        let (fault, time) = (self.fault(), self.dice.up_to(8 * SECOND));
+        let (unaware, aware): (Vec<_>, Vec<_>) =
+            self.fleet.instances().into_iter().partition(|_| two && self.dice.percent(50));
+        for instance in &aware {
+            instance.weather().script().always(GROUPS[0], fault);
+        }
+        sleep(self.dice.up_to(time)).await;
+        let undone = self.replicas().change_primary(two);
+        for instance in &unaware {
+            instance.lag_behind();
+        }
+        self.replicas().stall(false);
+        let not_told: Vec<_> = unaware.iter().map(|instance| instance.life().to_string()).collect();
+        self.fleet.trouble(format!(
+            "the primary changes, {undone} writes are undone, the others meet {fault:?} for up to {time:?}, \
+             not told: {not_told:?}"
+        ));
+        if self.fleet.plan().has(Trouble::StoreClock) && self.dice.percent(40) {
+            self.clock_jumps();
+        }
+        sleep(self.dice.up_to(time)).await;
+        for instance in &aware {
+            instance.weather().script().heal();
+        }
+        if two {
+            sleep(self.dice.up_to(15 * SECOND)).await;
+            self.replicas().one_primary();
+        }
+    }
+
+    fn replicas(&self) -> &Replicas {
+        &self.fleet.0.common.replicas
+    }
+
+    fn wall_clock_jumps(&mut self, member: usize) {
+        let (by, ahead) = (self.dice.up_to(3600 * SECOND), self.dice.percent(50));
+        let Some(instance) = self.fleet.instance(member) else { return };
+        let way = direction(ahead);
+        self.fleet.trouble(format!("the wall clock of {} jumps {way} by {by:?}", instance.life()));
+        instance.step_wall(by, ahead);
+    }
+
     fn clock_jumps(&mut self) {
         let ahead = self.dice.percent(50);
         let room = *self.fleet.0.common.deleted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let room = self.fleet.store_now().since(crate::model::StoreTime::from_millis(room + 1));
         let by = self.dice.up_to(3600 * SECOND);
         let by = if ahead { by } else { by.min(room) };
-        self.fleet
-            .trouble(format!("the store's clock jumps {} by {by:?}", if ahead { "ahead" } else { "back" }));
+        self.fleet.trouble(format!("the store's clock jumps {} by {by:?}", direction(ahead)));
         if ahead {
             self.fleet.store_clock().step_wall(by);
         } else {
@@ -185,12 +266,10 @@ impl Trouble {
         let request = Request { lock, term: record.term, by, why: Why::shortened("on purpose") };
         self.fleet.trouble(format!("an operator wants {} back", request.lock.key));
         let revocation = Revocation::Ask { session: held.by.session, request };
-        let _ = self.fleet.0.common.memory.revoke(revocation, SECOND).await;
+        self.replicas().revoke_by_hand(revocation);
     }
 }
 
-enum Kind {
-    Freeze,
-    Crash,
-    Close,
+const fn direction(ahead: bool) -> &'static str {
+    if ahead { "ahead" } else { "back" }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{Dice, Instance, Sort, What, gate::block_for, instance::Pen};
+use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen};
 use crate::{
     Guard, Lease,
     elect::{Acquired, Campaign, Locked, Unlocked},
@@ -44,8 +44,9 @@ pub enum Conduct {
 }
 
 impl Conduct {
-    fn any(dice: &mut Dice) -> Self {
-        match dice.below(16) {
+    fn any(instance: &Instance, dice: &mut Dice) -> Self {
+        let all = instance.fleet().plan().has(Trouble::Jobs);
+        match dice.below(if all { 16 } else { 9 }) {
             0..6 => Self::Obeys(u32::try_from(1 + dice.below(30)).unwrap_or(1)),
             6..9 => Self::Drains,
             9..12 => Self::Ignores,
@@ -84,7 +85,7 @@ impl Conduct {
                     tokio::select! {
                         biased;
                         () = lease.cancelled() => return Ok(()),
-                        () = async { work.round(dice).await; sleep(pause).await } => {}
+                        () = async { work.round(dice).await; work.pause(pause).await } => {}
                     }
                 }
                 Ok(())
@@ -95,20 +96,20 @@ impl Conduct {
                     tokio::select! {
                         biased;
                         () = lease.cancelled() => {}
-                        () = sleep(dice.up_to(SECOND / 4)) => {}
+                        () = work.pause(dice.up_to(SECOND / 4)) => {}
                     }
                 }
                 let drain = lease.remaining() * 4 / 5;
                 let until = work.instance.now() + drain.min(4 * SECOND);
                 while work.instance.now() < until {
                     work.round(dice).await;
-                    sleep(50 * MS).await;
+                    work.pause(50 * MS).await;
                 }
                 Ok(())
             }
             Self::Ignores => loop {
                 work.round(dice).await;
-                sleep(dice.between(20 * MS, SECOND / 4)).await;
+                work.pause(dice.between(20 * MS, SECOND / 4)).await;
             },
             Self::Panics => {
                 sleep(dice.up_to(2 * SECOND)).await;
@@ -125,7 +126,7 @@ impl Conduct {
                     for _ in 0..5 {
                         tokio::task::yield_now().await;
                     }
-                    sleep(dice.between(5 * MS, 50 * MS)).await;
+                    work.pause(dice.between(5 * MS, 50 * MS)).await;
                 }
                 Ok(())
             }
@@ -144,6 +145,11 @@ struct Work {
 }
 
 impl Work {
+    /// As long as a busy program would pause, or longer.
+    async fn pause(&self, time: Duration) {
+        sleep(time * self.instance.fleet().plan().slower).await;
+    }
+
     /// Reads the resource, and after a moment writes it.
     async fn round(&self, dice: &mut Dice) {
         let version = self.read();
@@ -290,7 +296,7 @@ struct Program {
 
 impl Program {
     async fn run(mut self) {
-        let enough = self.instance.fleet().enough().clone();
+        let enough = self.instance.fleet().enough();
         loop {
             tokio::select! {
                 biased;
@@ -300,7 +306,7 @@ impl Program {
             tokio::select! {
                 biased;
                 () = enough.cancelled() => return,
-                () = sleep(self.dice.up_to(SECOND)) => {}
+                () = sleep(self.dice.up_to(self.instance.fleet().plan().rest)) => {}
             }
         }
     }
@@ -333,7 +339,7 @@ impl Program {
     async fn lock(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.instance.ask(key);
-        let (conduct, dice) = (Conduct::any(&mut self.dice), self.dice.split(3));
+        let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(3));
         let instance = self.instance.clone();
         let locked = ask.lock(move |lease| job(&instance, lease, &tag, conduct, dice)).await;
         let Ok(Locked::Running(handle)) = locked else { return };
@@ -397,7 +403,7 @@ impl Program {
             tokio::select! {
                 biased;
                 _ = kept.guard().lost(), if ends != 0 => break,
-                () = sleep(pause) => {}
+                () = kept.work.0.pause(pause) => {}
             }
         }
         match ends {
@@ -405,7 +411,7 @@ impl Program {
             0 => {
                 for _ in 0..self.dice.below(80) {
                     kept.work(&mut self.dice).await;
-                    sleep(SECOND / 10).await;
+                    kept.work.0.pause(SECOND / 10).await;
                 }
                 drop(kept);
             }
@@ -434,7 +440,7 @@ impl Program {
     async fn campaign(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.instance.ask(key);
-        let conduct = Conduct::any(&mut self.dice);
+        let conduct = Conduct::any(&self.instance, &mut self.dice);
         let (instance, dice) = (self.instance.clone(), self.dice.split(4));
         let rest = self.dice.up_to(SECOND);
         let mut campaign = ask.campaign().rest_between(rest);
@@ -487,7 +493,7 @@ impl Program {
     async fn with_lock(&mut self) {
         let key = self.some_key();
         let (ask, tag) = self.instance.ask(key);
-        let (conduct, dice) = (Conduct::any(&mut self.dice), self.dice.split(5));
+        let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(5));
         let instance = self.instance.clone();
         let patience = self.patience();
         let within = ask.with_lock(move |lease| job(&instance, lease, &tag, conduct, dice));
@@ -579,7 +585,7 @@ impl Instance {
             job(&worker, lease, &tag, conduct, dice)
         };
         if let Ok(campaign) = ask.campaign().run(run).start() {
-            let enough = self.fleet().enough().clone();
+            let enough = self.fleet().enough();
             self.gate().spawn(async move {
                 let _keeps = campaign;
                 enough.cancelled().await;

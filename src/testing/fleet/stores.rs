@@ -1,9 +1,9 @@
 //! The stores a fleet's calls go through.
 //!
 //! ```text
-//!  engine ─ Wire ─ Intercepted<Weather> ─ (Deviant) ─ Ledger ─ MemoryStore
-//!           what     what is lost, late,     a store    what is
-//!           it hears doubled                 gone wrong applied
+//!  engine ─ Wire ─ Intercepted<Weather> ─ (Deposed) ─ Way ─ Replicas ─ Ledger ─ MemoryStore
+//!           what     what is lost, late,     a store    to a   what a     what the majority
+//!           it hears doubled                 gone wrong primary majority has  has applied
 //! ```
 
 use std::{
@@ -11,14 +11,14 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 
-use super::{Dice, History, Life, What, key_of};
+use super::{Dice, History, Life, Replicas, What, key_of};
 use crate::{
     clock::{Clock, Moment},
     model::{
@@ -27,8 +27,8 @@ use crate::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held,
-        Hint, LockChange, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Hint, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
@@ -137,7 +137,7 @@ impl Ledger {
     }
 
     /// An instance declares a session dead, or the harness does.
-    fn declare_by(
+    pub(super) fn declare_by(
         &self,
         by: Option<Life>,
         declaration: Declaration,
@@ -156,6 +156,15 @@ impl Ledger {
             Ok(sighting)
         }
         .boxed()
+    }
+
+    /// A primary has applied these releases.
+    pub(super) fn given_back(&self, releases: &[Release]) {
+        for release in releases {
+            if let Some(key) = key_of(&release.lock.key) {
+                self.history.record(What::GivenBack { key, term: release.term });
+            }
+        }
     }
 
     /// Somebody deleted it by hand.
@@ -396,16 +405,26 @@ pub struct Weather {
     calm: AtomicBool,
     ways: Mutex<Dice>,
     longest_way: Duration,
+    tally: Arc<Tally>,
+}
+
+/// What the ways of all instances have come to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) operations: AtomicU64,
+    /// Calls that something went wrong with.
+    pub(super) faults: AtomicU64,
 }
 
 impl Weather {
-    pub(super) fn new(mut dice: Dice, rates: Rates, longest_way: Duration) -> Self {
+    pub(super) fn new(mut dice: Dice, rates: Rates, longest_way: Duration, tally: Arc<Tally>) -> Self {
         Self {
             script: Faulty::default(),
             chance: Faulty::seeded(dice.roll(), rates),
             calm: AtomicBool::new(false),
             ways: Mutex::new(dice),
             longest_way,
+            tally,
         }
     }
 
@@ -415,9 +434,9 @@ impl Weather {
         &self.script
     }
 
-    /// Nothing goes wrong by chance any more, except with hints.
-    pub fn calm(&self) {
-        self.calm.store(true, Ordering::Relaxed);
+    /// Nothing goes wrong by chance any more, except with hints; or it does again.
+    pub fn calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
         self.script.heal();
     }
 }
@@ -433,6 +452,10 @@ impl Intercept for Weather {
         } else {
             by_chance
         };
+        self.tally.operations.fetch_add(1, Ordering::Relaxed);
+        if course != Course::PLAIN {
+            self.tally.faults.fetch_add(1, Ordering::Relaxed);
+        }
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         let (there, back) = (ways.up_to(self.longest_way), ways.up_to(self.longest_way));
         course.late_by(course.before + there).answered_after(course.after + back)
@@ -560,8 +583,7 @@ impl Store for TermsKept {
 
 /// The way to the store of one instance, which may lead to a deposed primary for a while.
 pub(super) struct Deposed {
-    store: Arc<Ledger>,
-    life: Life,
+    store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// Sessions as that primary has them: those that were read since it was deposed.
     view: Mutex<Option<BTreeMap<SessionId, SessionRecord>>>,
@@ -574,8 +596,8 @@ impl fmt::Debug for Deposed {
 }
 
 impl Deposed {
-    pub(super) fn new(store: Arc<Ledger>, life: Life, clock: Arc<dyn Clock>) -> Self {
-        Self { store, life, clock, view: Mutex::default() }
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, view: Mutex::default() }
     }
 
     fn view(&self) -> MutexGuard<'_, Option<BTreeMap<SessionId, SessionRecord>>> {
@@ -616,7 +638,7 @@ impl Store for Deposed {
                 }
                 return Ok(Sighting::of(record.clone()));
             }
-            self.store.declare_by(Some(self.life), declaration, limit).await
+            self.store.declare(declaration, limit).await
         }
         .boxed()
     }
@@ -650,31 +672,31 @@ pub(super) const GROUPS: [&[Operation]; 6] = [
     &[Operation::Locks, Operation::Waiters, Operation::HeldBy],
 ];
 
-/// The store everybody shares, and what is written of it.
+/// The store everybody shares.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
-    pub(super) memory: MemoryStore,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) replicas: Replicas,
     /// The largest term that was deleted by hand: the clock is not set back before it.
     pub(super) deleted: Arc<Mutex<i64>>,
 }
 
 impl Common {
-    /// The term of a lock, if it has a record.
+    /// The record of a lock at the primary, if it has one.
     pub(super) async fn record(&self, lock: &LockId) -> Option<LockRecord> {
-        let seen = self.memory.locks(vec![lock.clone()], AT_ONCE).await.ok()?;
+        let seen = self.replicas.primary().locks(vec![lock.clone()], AT_ONCE).await.ok()?;
         seen.into_iter().next()?.found()
     }
 
     /// All sessions there are.
     pub(super) async fn sessions(&self, namespace: &Namespace) -> Vec<SessionRecord> {
-        let page = self.memory.sessions(namespace.clone(), None, 10_000, AT_ONCE).await;
+        let page = self.replicas.majority().sessions(namespace.clone(), None, 10_000, AT_ONCE).await;
         page.map(|page| page.items).unwrap_or_default()
     }
 
     /// All locks there are.
     pub(super) async fn locks(&self, namespace: &Namespace) -> Vec<LockRecord> {
-        let page = self.memory.list_locks(namespace.clone(), Some(Kind::Lock), None, 10_000, AT_ONCE).await;
+        let locks = self.replicas.majority();
+        let page = locks.list_locks(namespace.clone(), Some(Kind::Lock), None, 10_000, AT_ONCE).await;
         page.map(|page| page.items).unwrap_or_default()
     }
 
@@ -687,14 +709,20 @@ impl Common {
         {
             let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
             *deleted = (*deleted).max(term);
-            self.memory.delete_lock(lock);
-            self.ledger.forget_lock(lock, key);
+            drop(deleted);
+            let (lock, gone) = (lock.clone(), lock.clone());
+            self.replicas.by_hand(
+                move |memory| memory.delete_lock(&lock),
+                move |ledger| ledger.forget_lock(&gone, key),
+            );
         }
     }
 
     /// Deletes a session by hand.
     pub(super) fn delete_session(&self, session: SessionId) {
-        self.memory.delete_session(session);
-        self.ledger.forget_session(session);
+        self.replicas.by_hand(
+            move |memory| memory.delete_session(session),
+            move |ledger| ledger.forget_session(session),
+        );
     }
 }

@@ -1,7 +1,8 @@
 use super::Invariant;
 use crate::testing::fleet::{Book, Entry, What};
 
-/// A program that is told that a lock is given back finds it so in the store, unless the session ends.
+/// A program that is told that a lock is given back finds it so at the primary, unless the session ends. A
+/// change of primary may undo it: then the audit gives it back again, which liveness judges.
 pub(super) struct Released;
 
 impl Invariant for Released {
@@ -14,7 +15,7 @@ impl Invariant for Released {
         let Some(grant) = book.grant(*key, *term) else { return Ok(()) };
         let Some(session) = book.session(grant.session) else { return Ok(()) };
         let ends = session.over || session.died.is_some() || session.end.is_none_or(|end| entry.local >= end);
-        if grant.over || grant.void || ends || book.is_closing(life) {
+        if grant.over || grant.given_back || grant.void || ends || book.is_closing(life) {
             return Ok(());
         }
         Err(format!("term {term} of key {key} is given back, the program was told, and its record stands"))

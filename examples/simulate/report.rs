@@ -1,0 +1,102 @@
+//! What all the seeds came to.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use tenure::testing::fleet::{Paces, Summary};
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    classes: BTreeMap<Paces, Sum>,
+    /// By seed: threads end in any order.
+    hashes: BTreeMap<u64, u64>,
+    pub(crate) violations: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    seeds: u64,
+    time: Duration,
+    operations: u64,
+    faults: u64,
+    grants: u64,
+    hand_overs: u64,
+    takeovers: u64,
+    losses: u64,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, seed: u64, class: Paces, summary: &Summary) {
+        self.hashes.insert(seed, summary.hash);
+        self.classes.entry(class).or_default().add(&Sum {
+            seeds: 1,
+            time: summary.time,
+            operations: summary.operations,
+            faults: summary.faults,
+            grants: summary.grants,
+            hand_overs: summary.hand_overs,
+            takeovers: summary.takeovers,
+            losses: summary.losses,
+        });
+    }
+
+    /// What did not happen once in a class of seeds.
+    pub(crate) fn quiet_classes(&self) -> Vec<(&'static str, &'static str)> {
+        let never = |(class, sum): (&Paces, &Sum)| {
+            let counts = [
+                ("fault", sum.faults),
+                ("acquisition", sum.grants),
+                ("hand-over", sum.hand_overs),
+                ("takeover", sum.takeovers),
+                ("loss", sum.losses),
+            ];
+            let name = class.name();
+            counts.into_iter().filter(|(_, count)| *count == 0).map(move |(what, _)| (name, what))
+        };
+        self.classes.iter().flat_map(never).collect()
+    }
+
+    /// The same for the same seeds.
+    fn hash(&self) -> u64 {
+        let mix = |sum: u64, (seed, hash): (&u64, &u64)| {
+            (sum.rotate_left(5) ^ seed).wrapping_mul(0x0100_0000_01b3) ^ hash
+        };
+        self.hashes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    }
+}
+
+impl Sum {
+    fn add(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.time += other.time;
+        self.operations += other.operations;
+        self.faults += other.faults;
+        self.grants += other.grants;
+        self.hand_overs += other.hand_overs;
+        self.takeovers += other.takeovers;
+        self.losses += other.losses;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = Sum::default();
+        for (class, sum) in &self.classes {
+            writeln!(f, "{:<8} {sum}", class.name())?;
+            all.add(sum);
+        }
+        writeln!(f, "{:<8} {all}", "all")?;
+        write!(f, "{} violations, hash {:016x}", self.violations, self.hash())
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seeds, time, operations, faults, grants, hand_overs, takeovers, losses } = self;
+        let hours = time.as_secs_f64() / 3600.0;
+        write!(
+            f,
+            "{seeds} seeds, {hours:.1} simulated hours, {operations} store operations, {faults} faults, \
+             {grants} acquisitions, {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses"
+        )
+    }
+}
