@@ -1,6 +1,6 @@
 //! What the command is asked to do.
 
-use std::{collections::BTreeSet, num::NonZero, ops::Range, thread};
+use std::{collections::BTreeSet, fmt, num::NonZero, ops::Range, path::PathBuf, thread};
 
 use tenure::testing::fleet::{Paces, Plan, Trouble};
 
@@ -10,14 +10,15 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
   --seeds A..B      which seeds, B not among them; A alone is one seed
   --hours H         simulated hours for each (1)
   --faults LIST     all, none, or names with commas (all); a name too many is refused with their list
-  --paces P         short, default or mixed durations (by the seed: each class in turn)
+  --paces P         short, default or mixed durations (by the seed: mostly default)
   --instances N     instances of a fleet (5)
   --keys N          keys they contend for (8)
   --programs N      programs of each instance at a time (1)
   --round SECONDS   how long things go wrong before all must settle (1800)
   --every SECONDS   the longest time between two troubles (60)
-  --slower N        how much more time than a busy one a program takes (8)
-  --rest SECONDS    the longest pause of a program (60)
+  --slower N        how much more time than a busy one a program takes (24)
+  --rest SECONDS    the longest pause of a program (180)
+  --log FILE        a line is put at the end of this file, with what the run came to
   --threads N       seeds at a time (as many as there are processors)
 ";
 
@@ -25,6 +26,7 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
 pub(crate) struct Arguments {
     pub(crate) seeds: Range<u64>,
     pub(crate) threads: usize,
+    pub(crate) log: Option<PathBuf>,
     paces: Option<Paces>,
     plan: Plan,
 }
@@ -37,7 +39,7 @@ impl Arguments {
         let mut paces = None;
         let (mut hours, mut plan) = (1.0, Plan::for_hours(1.0, Paces::Default));
         let mut round = 1800.0;
-        let mut arguments = arguments;
+        let (mut arguments, mut log) = (arguments, None);
         while let Some(name) = arguments.next() {
             if name == "--help" || name == "-h" {
                 return Ok(None);
@@ -56,6 +58,7 @@ impl Arguments {
                 "--slower" => plan.slower = number(&name, &value)?,
                 "--rest" => plan.rest = seconds(&name, &value)?,
                 "--threads" => threads = at_least_one(&name, &value)?,
+                "--log" => log = Some(PathBuf::from(value)),
                 _ => return Err(format!("`{name}` is no option")),
             }
         }
@@ -67,20 +70,37 @@ impl Arguments {
         }
         let plan = plan.lasting(hours, round);
         let seeds = seeds.ok_or("--seeds A..B is missing")?;
-        Ok(Some(Self { seeds, threads, paces, plan }))
+        Ok(Some(Self { seeds, threads, log, paces, plan }))
     }
 
     /// What is done with a seed.
     pub(crate) fn plan(&self, seed: u64) -> Plan {
-        let class = Paces::ALL[usize::try_from(seed % 3).unwrap_or(0)];
-        Plan { paces: self.paces.unwrap_or(class), ..self.plan.clone() }
+        Plan { paces: self.paces.unwrap_or(Paces::of_seed(seed)), ..self.plan.clone() }
     }
+}
+
+impl fmt::Display for Arguments {
+    /// For the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults = if self.plan.troubles.len() == Trouble::ALL.len() {
+            "all faults".to_owned()
+        } else {
+            names(&self.plan.troubles)
+        };
+        let Range { start, end } = self.seeds;
+        let Plan { instances, keys, .. } = self.plan;
+        write!(f, "seeds {start}..{end}, {instances} instances, {keys} keys, {faults}")
+    }
+}
+
+fn names(troubles: &BTreeSet<Trouble>) -> String {
+    let names: Vec<_> = troubles.iter().map(|trouble| trouble.name()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
 }
 
 /// The arguments that have that plan run again.
 pub(crate) fn replay(seed: u64, plan: &Plan) -> String {
-    let faults: Vec<_> = plan.troubles.iter().map(|trouble| trouble.name()).collect();
-    let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(",") };
+    let faults = names(&plan.troubles);
     let hours = plan.chaos.as_secs_f64() * f64::from(plan.rounds) / 3600.0;
     format!(
         "--seeds {seed} --paces {} --hours {hours} --round {} --instances {} --keys {} --programs {} \

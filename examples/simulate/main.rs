@@ -43,6 +43,12 @@ fn main() -> ExitCode {
         tell(&arguments, violation);
     }
     println!("{report}");
+    if let Some(log) = &arguments.log
+        && let Err(refused) = report.append_to(log, &arguments)
+    {
+        eprintln!("could not write to {}: {refused}", log.display());
+        return ExitCode::FAILURE;
+    }
     let quiet = report.quiet_classes();
     for (class, what) in &quiet {
         eprintln!("no {what} among the seeds of class {class}: they show nothing of it");

@@ -1,8 +1,17 @@
 //! What all the seeds came to.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::OpenOptions,
+    io::{self, Write},
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use tenure::testing::fleet::{Paces, Summary};
+
+use crate::arguments::Arguments;
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -55,6 +64,27 @@ impl Report {
         self.classes.iter().flat_map(never).collect()
     }
 
+    /// Puts a line at the end of a table, with what the run came to.
+    pub(crate) fn append_to(&self, log: &Path, run: &Arguments) -> io::Result<()> {
+        let (all, date) = (self.all(), date(SystemTime::now()));
+        let Sum { faults, grants, hand_overs, takeovers, losses, .. } = all;
+        let (hours, hash) = (all.time.as_secs_f64() / 3600.0, self.hash());
+        let line = format!(
+            "| {date} | simulator: {run} | {hours:.0} simulated hours | {faults} faults, {grants} acquisitions, \
+             {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses, hash {hash:016x} | {} |\n",
+            self.violations
+        );
+        OpenOptions::new().append(true).create(true).open(log)?.write_all(line.as_bytes())
+    }
+
+    fn all(&self) -> Sum {
+        let mut all = Sum::default();
+        for sum in self.classes.values() {
+            all.add(sum);
+        }
+        all
+    }
+
     /// The same for the same seeds.
     fn hash(&self) -> u64 {
         let mix = |sum: u64, (seed, hash): (&u64, &u64)| {
@@ -79,12 +109,10 @@ impl Sum {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut all = Sum::default();
         for (class, sum) in &self.classes {
             writeln!(f, "{:<8} {sum}", class.name())?;
-            all.add(sum);
         }
-        writeln!(f, "{:<8} {all}", "all")?;
+        writeln!(f, "{:<8} {}", "all", self.all())?;
         write!(f, "{} violations, hash {:016x}", self.violations, self.hash())
     }
 }
@@ -99,4 +127,10 @@ impl fmt::Display for Sum {
              {grants} acquisitions, {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses"
         )
     }
+}
+
+/// The day in UTC, as in `2026-01-31`.
+fn date(time: SystemTime) -> String {
+    let shown = humantime::format_rfc3339_seconds(time).to_string();
+    shown.split('T').next().unwrap_or_default().to_owned()
 }

@@ -1,44 +1,95 @@
 //! The engine as it is, in fleets run by chance.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
-use tenure::testing::fleet::{Paces, Plan};
+use tenure::testing::fleet::{Paces, Plan, Summary};
 
-use crate::world::{run, seeds};
+use crate::world::{fail, run, seeds};
 
-fn passes(plan: &Plan, many: u64) {
+/// What many runs came to.
+#[derive(Default)]
+struct Sum {
+    runs: u64,
+    time: Duration,
+    faults: u64,
+    grants: u64,
+    hand_overs: u64,
+    takeovers: u64,
+    losses: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ran: &Summary) {
+        self.runs += 1;
+        self.time += ran.time;
+        self.faults += ran.faults;
+        self.grants += ran.grants;
+        self.hand_overs += ran.hand_overs;
+        self.takeovers += ran.takeovers;
+        self.losses += ran.losses;
+    }
+
+    fn hours(&self) -> f64 {
+        self.time.as_secs_f64() / 3600.0
+    }
+}
+
+/// Runs these seeds, two at a time.
+fn all_pass(seeds: impl Iterator<Item = u64> + Send, plan: impl Fn(u64) -> Plan + Sync) -> Sum {
     #[allow(clippy::disallowed_methods)]
     let begun = Instant::now();
-    let (mut time, mut grants, mut troubles, mut runs) = (Duration::ZERO, 0, 0, 0);
-    for seed in seeds(many) {
-        match run(seed, plan) {
-            Ok(summary) => {
-                time += summary.time;
-                (grants, troubles, runs) = (grants + summary.grants, troubles + summary.troubles, runs + 1);
+    let seeds = Mutex::new(seeds.fuse());
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        let run_some = || {
+            while let Some(seed) = { seeds.lock().unwrap().next() } {
+                let plan = plan(seed);
+                match run(seed, &plan) {
+                    Ok(ran) => sum.lock().unwrap().add(&ran),
+                    Err(violation) => fail(&plan, violation),
+                }
             }
-            Err(violation) => panic!("{violation}"),
-        }
-    }
-    let took = begun.elapsed();
+        };
+        scope.spawn(run_some);
+        run_some();
+    });
+    let sum = sum.into_inner().unwrap();
+    let Sum { runs, faults, grants, hand_overs, takeovers, losses, .. } = sum;
     println!(
-        "{runs} fleets, {:.1} hours in {took:.1?}, {grants} grants, {troubles} troubles",
-        time.as_secs_f64() / 3600.0
+        "{runs} seeds, {:.1} hours in {:.1?}, {faults} faults, {grants} acquisitions, {hand_overs} hand-overs, \
+         {takeovers} takeovers, {losses} losses, no violation",
+        sum.hours(),
+        begun.elapsed()
     );
+    assert!(hand_overs > 0 && takeovers > 0 && losses > 0, "they show nothing of it");
+    sum
+}
+
+/// Seeds enough to trust, for long enough that what builds up shows.
+#[test]
+fn five_hundred_fleets_violate_nothing_in_a_thousand_hours() {
+    let replays = std::env::var("FLEET_SEED").is_ok();
+    let sum = all_pass(seeds(500), |seed| Plan::for_hours(2.0, Paces::of_seed(seed)));
+    assert!(replays || sum.hours() >= 1000.0, "{} hours", sum.hours());
+    assert!(sum.faults as f64 >= 100.0 * sum.hours(), "{} faults", sum.faults);
 }
 
 #[test]
-fn fleets_with_all_sorts_of_durations_violate_nothing() {
-    passes(&Plan::default(), 60);
+fn busy_fleets_with_all_sorts_of_durations_violate_nothing() {
+    all_pass(seeds(60), |_| Plan::default());
 }
 
 #[test]
-fn fleets_with_short_durations_violate_nothing() {
-    passes(&Plan { paces: Paces::Short, ..Plan::default() }, 60);
+fn busy_fleets_with_short_durations_violate_nothing() {
+    all_pass(seeds(60), |_| Plan { paces: Paces::Short, ..Plan::default() });
 }
 
 #[test]
-fn fleets_with_the_default_durations_violate_nothing() {
-    passes(&Plan { paces: Paces::Default, ..Plan::default() }, 40);
+fn busy_fleets_with_the_default_durations_violate_nothing() {
+    all_pass(seeds(40), |_| Plan { paces: Paces::Default, ..Plan::default() });
 }
 
 #[test]

@@ -2,16 +2,11 @@
 
 use std::future::Future;
 
-use tenure::testing::fleet::{self, Fleet, Plan, Summary, Violation};
+use tenure::testing::fleet::{self, Fleet, Plan, Summary, Violation, in_paused_time, shorten, simulate};
 
-/// On a thread, with time that stands still until nothing is left to do.
-fn in_paused_time<T>(run: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.unwrap().block_on(run)
-}
-
+/// Runs a fleet by chance. A violation of a seed that is replayed leaves its whole story in a file.
 pub(crate) fn run(seed: u64, plan: &Plan) -> Result<Summary, Violation> {
-    let ran = in_paused_time(fleet::run(seed, plan.clone()));
+    let ran = simulate(seed, plan);
     if let (Err(violation), Ok(_)) = (&ran, std::env::var("FLEET_SEED")) {
         let path = std::env::temp_dir().join(format!("fleet-{seed}.log"));
         let lines: Vec<_> = violation.entries.iter().map(|entry| format!("{entry}\n")).collect();
@@ -19,6 +14,13 @@ pub(crate) fn run(seed: u64, plan: &Plan) -> Result<Summary, Violation> {
         println!("the whole story is in {}", path.display());
     }
     ran
+}
+
+/// The violation of a run that should have had none, by the shortest story of it.
+pub(crate) fn fail(plan: &Plan, violation: Violation) -> ! {
+    let seed = violation.seed;
+    let (shorter, violation) = shorten(plan, violation);
+    panic!("{violation}\nwith {shorter:?}\nto replay: FLEET_SEED={seed} and the same test");
 }
 
 pub(crate) fn play<F: Future<Output = ()>>(
@@ -30,7 +32,7 @@ pub(crate) fn play<F: Future<Output = ()>>(
 }
 
 /// The seeds of a run: the one that is to be replayed, or so many from the first one on.
-pub(crate) fn seeds(many: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn seeds(many: u64) -> impl Iterator<Item = u64> + Send {
     let replayed = std::env::var("FLEET_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let first = std::env::var("FLEET_FROM").map_or(1, |seed| seed.parse::<u64>().unwrap());
     let from = replayed.unwrap_or(first);

@@ -74,7 +74,7 @@ pub enum What {
     Freed { key: usize, term: Term },
     /// Somebody stands in line, perhaps since before.
     Stands { key: usize, session: SessionId, wish: Wish },
-    /// He does not, perhaps since before.
+    /// A primary does not have him there, perhaps since before; that may be undone.
     Leaves { key: usize, session: SessionId, wish: Wish },
     /// Somebody deleted a session by hand.
     SessionDeleted { session: SessionId },

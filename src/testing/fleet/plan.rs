@@ -74,8 +74,8 @@ impl Plan {
             paces,
             rates: Rates::of_each(4),
             programs: 1,
-            rest: 60 * SECOND,
-            slower: 8,
+            rest: 180 * SECOND,
+            slower: 24,
             trouble_every: 60 * SECOND,
             ..Self::default()
         }
@@ -134,6 +134,17 @@ pub enum Paces {
 impl Paces {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Short, Self::Default, Self::Mixed];
+
+    /// By what durations the fleet of a seed runs, if all have their turn: mostly the default ones, which
+    /// are what most programs run by, and cost least to simulate.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Self {
+        match seed % 20 {
+            0 => Self::Short,
+            1 => Self::Mixed,
+            _ => Self::Default,
+        }
+    }
 
     pub(super) fn is_short(self, member: usize) -> bool {
         match self {

@@ -445,6 +445,21 @@ impl Store for Way {
         )
     }
 
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+        let (here, again) = (waits.clone(), waits.clone());
+        self.write(
+            Kept::Primary,
+            move |store| {
+                let answer = now(store.stop_waiting(here, limit));
+                self.replicas.0.ledger.left(&waits);
+                answer
+            },
+            move |ledger| {
+                let _applied = now(ledger.stop_waiting(again, AT_ONCE));
+            },
+        )
+    }
+
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
         let (here, again) = (releases.clone(), releases.clone());
         self.write(
@@ -465,7 +480,6 @@ impl Store for Way {
         Majority beat(beat: BeatWrite) -> Sighting;
         Majority take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
         Primary wait(waits: Vec<Wait>) -> ();
-        Primary stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         Majority set_value(set: SetValue) -> SetAnswer;
         Majority revoke(revocation: Revocation) -> RevokeAnswer;
         Majority claim(claim: Claim) -> ClaimAnswer;

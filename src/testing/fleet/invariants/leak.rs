@@ -9,7 +9,8 @@ use crate::{
 /// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
 #[derive(Default)]
 pub(super) struct NoLeak {
-    /// Those who have left the line; a request that came late may have put them there again.
+    /// Those who have left the line; a request that came late, or a change of primary, may have put them
+    /// there again.
     left: BTreeSet<(usize, SessionId, Wish)>,
     /// Those that were closed in quiet: the store answered.
     quiet: BTreeSet<Life>,

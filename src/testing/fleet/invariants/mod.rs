@@ -15,6 +15,9 @@ mod release;
 mod terms;
 mod theft;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::{Book, Entry, Life};
