@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[path = "support/example.rs"]
+mod example;
 mod support;
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -25,26 +27,11 @@ use tokio::{
     time::timeout,
 };
 
+use example::binary;
 use support::mongod::shared_single;
 
 /// For what takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Where cargo puts the examples of the build this test is of.
-fn binary(example: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.ancestors().nth(2).unwrap().join("examples");
-    let binary = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{example}.rs"));
-    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
-    // `cargo test` builds the examples, `cargo test --test examples` does not.
-    assert!(
-        written(&binary) >= written(&source),
-        "{} is missing or old: cargo build --all-features --examples",
-        binary.display()
-    );
-    binary
-}
 
 /// An example that runs. It is killed when this is dropped.
 struct Running {
@@ -138,8 +125,10 @@ fn every_example_is_run_here() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
     let names: BTreeSet<_> =
-        files.filter_map(|name| Some(name.to_str().unwrap().strip_suffix(".rs")?.to_owned())).collect();
-    let run = ["fenced_transaction", "guard", "leader_callbacks", "lock_job", "service"];
+        files.map(|name| name.to_str().unwrap().trim_end_matches(".rs").to_owned()).collect();
+    // `simulate` is run in tests/fleet, and `support` is what the others share.
+    let run =
+        ["fenced_transaction", "guard", "leader_callbacks", "lock_job", "service", "simulate", "support"];
     assert_eq!(names, run.map(str::to_owned).into());
 }
 

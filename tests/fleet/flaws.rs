@@ -57,18 +57,20 @@ fn every_flaw_is_noticed_by_the_checker_that_is_there_for_it() {
             continue;
         }
         let mut noticed = BTreeMap::<_, Vec<u64>>::new();
+        let mut steps = 0;
         let seed = seeds(SEEDS).find(|seed| {
             let ran = match place {
                 Chance(paces) => run(*seed, &Plan { paces: *paces, flaw: Some(*flaw), ..Plan::default() }),
                 Script(script) => script(*seed, Some(*flaw)),
             };
             let Err(violation) = ran else { return false };
+            steps = violation.entered;
             noticed.entry(violation.invariant).or_default().push(*seed);
             checkers.contains(&violation.invariant)
         });
         let seed =
             seed.unwrap_or_else(|| panic!("{flaw:?} is not noticed by {checkers:?}, but: {noticed:?}"));
-        println!("{flaw:?}: {checkers:?} on seed {seed}; before it {noticed:?}");
+        println!("{flaw:?}: {checkers:?} on seed {seed} after {steps} steps; of all seeds {noticed:?}");
     }
 }
 

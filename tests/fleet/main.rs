@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod chance;
+mod command;
+#[path = "../support/example.rs"]
+mod example;
 mod flaws;
 mod keeper;
 mod world;

@@ -230,7 +230,7 @@ impl Book {
                     grant.given_back = true;
                 }
             }
-            What::LockDeleted { key } => {
+            What::LockDeleted { key } | What::Forced { key } => {
                 self.end_grant(*key);
                 for (_, grant) in self.grants.range_mut((*key, Term::new(0))..(*key + 1, Term::new(0))) {
                     grant.void = true;

@@ -80,6 +80,8 @@ pub enum What {
     SessionDeleted { session: SessionId },
     /// Somebody deleted a lock by hand.
     LockDeleted { key: usize },
+    /// An operator took a lock away by force.
+    Forced { key: usize },
     // ----- between an instance and the store
     /// The instance tries to open this session.
     Opens { session: SessionId },
@@ -162,6 +164,7 @@ impl What {
             | Self::Stands { key, .. }
             | Self::Leaves { key, .. }
             | Self::LockDeleted { key }
+            | Self::Forced { key }
             | Self::Noticed { key, .. }
             | Self::Began { key, .. }
             | Self::Polled { key, .. }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    Dice, Fleet, Instance, NAMESPACE, Trouble, lock_id, programs, replicas::Replicas, stores::GROUPS,
+    Dice, Fleet, Instance, NAMESPACE, Trouble, key_of, lock_id, programs, replicas::Replicas, stores::GROUPS,
 };
 use crate::{
     model::{Request, Why},
@@ -263,7 +263,13 @@ impl Nemesis {
         let Some(record) = self.fleet.0.common.record(&lock).await else { return };
         let Some(held) = &record.holding else { return };
         let Ok(by) = "operator".parse() else { return };
+        let key = key_of(&lock.key);
         let request = Request { lock, term: record.term, by, why: Why::shortened("on purpose") };
+        if let (Some(key), true) = (key, self.dice.percent(10)) {
+            self.fleet.trouble(format!("an operator takes key {key} away by force"));
+            self.replicas().force_by_hand(request, key);
+            return;
+        }
         self.fleet.trouble(format!("an operator wants {} back", request.lock.key));
         let revocation = Revocation::Ask { session: held.by.session, request };
         self.replicas().revoke_by_hand(revocation);

@@ -23,7 +23,8 @@ use crate::{
     clock::{Clock, Moment},
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, StoreTime, Waiter, Wish,
+        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, SessionId, SessionRecord, StoreTime,
+        Waiter, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
@@ -220,6 +221,14 @@ impl Replicas {
             let _answered = now(memory.revoke(revocation.clone(), AT_ONCE));
         };
         self.by_hand(change, |_| {});
+    }
+
+    /// An operator takes a lock away, at the primary.
+    pub(super) fn force_by_hand(&self, request: Request, key: usize) {
+        let change = move |memory: &MemoryStore| {
+            let _answered = now(memory.revoke(Revocation::Force(request.clone()), AT_ONCE));
+        };
+        self.by_hand(change, move |ledger| ledger.forced(key));
     }
 
     fn write_down(&self, set: &mut Set, step: Step) -> u64 {

@@ -182,6 +182,11 @@ impl Ledger {
         self.history.record(What::LockDeleted { key });
     }
 
+    /// An operator took it away by force. Whoever holds it may work on for a while.
+    pub(super) fn forced(&self, key: usize) {
+        self.history.record(What::Forced { key });
+    }
+
     /// Somebody deleted it by hand.
     pub(super) fn forget_session(&self, session: SessionId) {
         self.known().sessions.remove(&session);

@@ -1,0 +1,22 @@
+//! Where the examples are that were built with a test.
+
+use std::path::{Path, PathBuf};
+
+/// Where cargo puts the examples of the build this test is of.
+pub(crate) fn binary(example: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap().join("examples");
+    let binary = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    // Of an example in several files the first one stands for the others.
+    let source = written(&sources.join(format!("{example}.rs")))
+        .or_else(|| written(&sources.join(example).join("main.rs")));
+    // `cargo test` builds the examples, `cargo test --test …` does not.
+    assert!(
+        source.is_some() && written(&binary) >= source,
+        "{} is missing or old: cargo build --all-features --examples",
+        binary.display()
+    );
+    binary
+}
