@@ -48,7 +48,7 @@ pub use gate::{Gate, Gated, block_for};
 pub use history::{Entry, History, Life, Sort, Told, Violation, What};
 pub use instance::Instance;
 pub use programs::Conduct;
-pub use stores::{Deviation, Weather};
+pub use stores::{Deviation, Scribe, Weather, Wire};
 
 use crate::{
     clock::Clock,
@@ -228,10 +228,7 @@ impl Fleet {
         let reference = Reference::start();
         let store_clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(store_clock.clone());
-        let durations = (0..plan.instances).map(|member| {
-            let config = config(&plan, member);
-            Durations { ttl: config.ttl(), margin: config.margin(), stop_grace: config.stop_grace() }
-        });
+        let durations = (0..plan.instances).map(|member| Durations::of(&config(&plan, member)));
         let history = History::new(seed, reference, Book::new(durations.collect()));
         let store: Arc<dyn Store> = Arc::new(memory.clone());
         let store = match plan.deviation {
