@@ -120,7 +120,7 @@ impl Fault {
 
     /// Any fault. More than half of them make another member the primary.
     pub(crate) fn any(dice: &mut Dice) -> Self {
-        const WEIGHTS: [u64; 16] = [18, 26, 13, 13, 3, 9, 4, 6, 6, 4, 4, 2, 9, 4, 2, 5];
+        const WEIGHTS: [u64; 16] = [10, 34, 14, 14, 3, 9, 4, 6, 6, 4, 5, 2, 10, 4, 2, 6];
         let mut left = dice.below(WEIGHTS.iter().sum());
         let chosen = WEIGHTS.iter().position(|weight| {
             let here = left < *weight;
