@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures::StreamExt;
 use mongodb::{
     Client,
     bson::{Bson, Document},
@@ -15,12 +14,18 @@ use tenure::{
     model::{SessionId, Term, Wish},
     testing::fleet::What,
 };
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 
 use crate::resource;
 
 /// Where markers are written: what was committed before one is read before it.
 pub(crate) const MARKS: &str = "marks";
+
+/// The stream says something at least so often, if only that nothing has happened.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Something that the store has applied, in the order of the commits.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,8 +169,9 @@ pub(crate) async fn follow(
     tokio::spawn(async move {
         let mut documents = Documents::default();
         loop {
-            match stream.next().await {
-                Some(Ok(event)) => {
+            // An answer may never come: what a proxy swallowed is gone for good.
+            match timeout(ANSWER, stream.next_if_any()).await {
+                Ok(Ok(Some(event))) => {
                     let now = SystemClock::new().now();
                     for applied in documents.change(&event) {
                         if to.send((now, applied)).is_err() {
@@ -173,11 +179,12 @@ pub(crate) async fn follow(
                         }
                     }
                 }
+                Ok(Ok(None)) => {}
                 // Whatever is done to the set: it goes on where it was.
-                Some(Err(_)) | None => {
+                Ok(Err(_)) | Err(_) => {
                     let token = stream.resume_token();
                     stream = loop {
-                        if let Ok(again) = watch(token.clone()).await {
+                        if let Ok(Ok(again)) = timeout(ANSWER, watch(token.clone())).await {
                             break again;
                         }
                         if to.is_closed() {

@@ -9,6 +9,7 @@ mod set;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use futures::FutureExt;
 use mongodb::Client;
 use tenure::testing::fleet::Dice;
 
@@ -88,17 +89,18 @@ async fn soak(options: &Options) -> bool {
     let fleet = Fleet::start(plan, client, ways).await;
     let mut world = World::new(set, fleet);
     let interrupted = tokio::signal::ctrl_c();
-    let rounds = run(&mut world, options);
+    let rounds = std::panic::AssertUnwindSafe(run(&mut world, options)).catch_unwind();
     let end = tokio::select! {
-        end = rounds => end,
+        end = rounds => end.unwrap_or(End::Stuck),
         _ = interrupted => End::Interrupted,
     };
     let World { counts, fleet, .. } = &world;
     let counted: Vec<_> = counts.iter().map(|(count, number)| format!("{number} {count}")).collect();
-    let (violations, story) = match &end {
-        End::Violated(story) => (1, story.as_str()),
+    let (violations, ended) = match &end {
+        End::Violated(_) => (1, "violated"),
         End::Over => (0, "over"),
         End::Interrupted => (0, "interrupted"),
+        End::Stuck => (0, "stuck"),
     };
     println!("{}", counted.join(", "));
     println!(
@@ -107,20 +109,22 @@ async fn soak(options: &Options) -> bool {
         fleet.court.kept,
         fleet.overruns()
     );
-    if violations > 0 {
+    if let End::Violated(story) = &end {
         println!("{story}");
     }
     let numbers: BTreeMap<_, _> = counts.iter().map(|(count, number)| (count.to_string(), *number)).collect();
     let result = serde_json::json!({
-        "counts": numbers, "violations": violations, "entries": fleet.court.entries(), "kept": fleet.court.kept,
+        "counts": numbers, "violations": violations, "ended": ended, "entries": fleet.court.entries(), "kept": fleet.court.kept,
     });
     std::fs::write(&options.result, result.to_string()).unwrap();
-    violations == 0
+    matches!(end, End::Over | End::Interrupted)
 }
 
 enum End {
     Over,
     Interrupted,
+    /// A fault could not be made, or the set did not come back; why, has been told.
+    Stuck,
     Violated(String),
 }
 
