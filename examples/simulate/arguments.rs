@@ -18,7 +18,7 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
   --every SECONDS   the longest time between two troubles (60)
   --slower N        how much more time than a busy one a program takes (24)
   --rest SECONDS    the longest pause of a program (180)
-  --log FILE        a line is put at the end of this file, with what the run came to
+  --log FILE        a row is put into its table of simulated runs, with what the run came to
   --threads N       seeds at a time (as many as there are processors)
 ";
 
@@ -89,7 +89,7 @@ impl fmt::Display for Arguments {
         };
         let Range { start, end } = self.seeds;
         let Plan { instances, keys, .. } = self.plan;
-        write!(f, "seeds {start}..{end}, {instances} instances, {keys} keys, {faults}")
+        write!(f, "{start}..{end} | {instances} instances, {keys} keys, {faults}")
     }
 }
 

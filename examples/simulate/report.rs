@@ -2,9 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
-    fs::OpenOptions,
-    io::{self, Write},
+    fmt, fs, io,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -64,17 +62,19 @@ impl Report {
         self.classes.iter().flat_map(never).collect()
     }
 
-    /// Puts a line at the end of a table, with what the run came to.
-    pub(crate) fn append_to(&self, log: &Path, run: &Arguments) -> io::Result<()> {
-        let (all, date) = (self.all(), date(SystemTime::now()));
-        let Sum { faults, grants, hand_overs, takeovers, losses, .. } = all;
-        let (hours, hash) = (all.time.as_secs_f64() / 3600.0, self.hash());
-        let line = format!(
-            "| {date} | simulator: {run} | {hours:.0} simulated hours | {faults} faults, {grants} acquisitions, \
-             {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses, hash {hash:016x} | {} |\n",
+    /// Puts a line under the table of simulated runs, with what the run came to.
+    pub(crate) fn append_to(&self, log: &Path, run: &Arguments) -> Result<(), String> {
+        let told = |refused: io::Error| refused.to_string();
+        let page = fs::read_to_string(log).map_err(told)?;
+        let Sum { seeds: _, time, operations, faults, grants, hand_overs, takeovers, losses } = self.all();
+        let (date, hours, hash) = (date(SystemTime::now()), time.as_secs_f64() / 3600.0, self.hash());
+        let row = format!(
+            "| {date} | {run} | {hours:.0} | {operations} | {faults} | {grants} | {hand_overs} | {takeovers} | \
+             {losses} | {hash:016x} | {} |",
             self.violations
         );
-        OpenOptions::new().append(true).create(true).open(log)?.write_all(line.as_bytes())
+        let page = with_row(&page, &row).ok_or_else(|| format!("there is no table with `{TABLE}`"))?;
+        fs::write(log, page).map_err(told)
     }
 
     fn all(&self) -> Sum {
@@ -127,6 +127,19 @@ impl fmt::Display for Sum {
              {grants} acquisitions, {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses"
         )
     }
+}
+
+/// How the table of simulated runs begins.
+const TABLE: &str = "| date | seeds |";
+
+/// The page with one more row in that table.
+fn with_row(page: &str, row: &str) -> Option<String> {
+    let head = page.lines().position(|line| line.starts_with(TABLE))?;
+    let rows = page.lines().skip(head).take_while(|line| line.starts_with('|')).count();
+    let (before, after): (Vec<_>, Vec<_>) =
+        page.lines().enumerate().partition(|(number, _)| *number < head + rows);
+    let lines = before.iter().map(|(_, line)| *line).chain([row]).chain(after.iter().map(|(_, line)| *line));
+    Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
 /// The day in UTC, as in `2026-01-31`.

@@ -54,14 +54,25 @@ fn a_class_in_which_nothing_happened_shows_nothing_and_fails() {
 }
 
 #[test]
-fn a_run_is_put_into_the_log() {
+fn a_run_is_put_into_the_table_of_the_log() {
+    let page = include_str!("../../docs/runs.md");
     let log = std::env::temp_dir().join(format!("tenure-simulate-{}.md", std::process::id()));
+    std::fs::write(&log, page).unwrap();
     let ran = simulate(&format!("--seeds 2..4 --hours 0.2 --programs 3 --log {}", log.display()));
     let written = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
     let hash = says(&ran.stdout).rsplit_once("hash ").unwrap().1.trim().to_owned();
-    assert!(written.contains("| simulator: seeds 2..4, 5 instances, 8 keys, all faults |"), "{written}");
-    assert!(written.ends_with(&format!("hash {hash} | 0 |\n")), "{written}");
+    let new: Vec<_> = written.lines().filter(|line| line.ends_with(&format!("| {hash} | 0 |"))).collect();
+    let [row] = new[..] else { panic!("{written}") };
+    assert!(row.contains("| 2..4 | 5 instances, 8 keys, all faults |"), "{row}");
+    let others: String =
+        written.lines().filter(|line| *line != row).map(|line| format!("{line}\n")).collect();
+    assert_eq!(others, page, "all else is as it was");
+    let ran = simulate(&format!("--seeds 2 --hours 0.2 --programs 3 --log {}", log.display()));
+    assert!(
+        !ran.status.success() && says(&ran.stderr).contains("could not write to"),
+        "there is no such file"
+    );
 }
 
 #[test]

@@ -174,6 +174,41 @@ impl Deployment {
         &self.nodes
     }
 
+    /// Has the set call its members by these ports, on which something must forward to them: from then on
+    /// clients and members go that way. Answers the URI of the set as it is then.
+    pub(crate) async fn move_behind(&self, ports: &[u16]) -> String {
+        assert_eq!(ports.len(), self.nodes.len());
+        let primary = self.wait_for_primary(None).await;
+        let mut config =
+            primary.ask(doc! { "replSetGetConfig": 1 }).await.get_document("config").unwrap().clone();
+        let version = config.get_i32("version").unwrap() + 1;
+        config.insert("version", version);
+        let members = config.get_array_mut("members").unwrap();
+        for (member, port) in members.iter_mut().zip(ports) {
+            member.as_document_mut().unwrap().insert("host", format!("127.0.0.1:{port}"));
+        }
+        primary.ask(doc! { "replSetReconfig": config }).await;
+        let settled = async {
+            loop {
+                let answers = join_all(self.nodes.iter().map(Node::hello)).await;
+                let known = |answer: &Result<Document, String>| {
+                    let Ok(hello) = answer else { return false };
+                    let is = |what| hello.get_bool(what).is_ok_and(|is| is);
+                    hello.get_i32("setVersion").is_ok_and(|known| known == version)
+                        && (is("isWritablePrimary") || is("secondary"))
+                };
+                if answers.iter().all(known) && self.primary().await.is_some() {
+                    return;
+                }
+                sleep(POLL).await;
+            }
+        };
+        assert!(timeout(ELECTION, settled).await.is_ok(), "the set does not find itself behind {ports:?}");
+        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let name = self.replica_set.as_deref().expect("a standalone has no members");
+        format!("mongodb://{}/?replicaSet={name}", hosts.join(","))
+    }
+
     /// The process that holds the nodes.
     pub(crate) fn supervisor_pid(&self) -> u32 {
         self.supervisor.pid

@@ -1,8 +1,9 @@
 //! A TCP proxy in front of one node, to be put between a client and MongoDB.
 //!
 //! It takes messages apart, so that it can lose exactly the reply to the third
-//! `findAndModify`. A client must be told not to look past it: the URI of the
-//! proxy has `directConnection=true`.
+//! `findAndModify`. A client must not look past it: the URI of the proxy has
+//! `directConnection=true`, or the whole set is [moved behind](super::mongod::Deployment::move_behind)
+//! proxies, so that its members reach each other through them too.
 //!
 //! What is swallowed is gone for good, as is the message in it; a client that
 //! waits for it without a limit waits for ever, also after the mode is [`Mode::Pass`]
@@ -14,6 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mongodb::bson::{RawBson, RawDocument};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -38,12 +40,43 @@ pub(crate) enum Mode {
     Delay { to_server: Duration, to_client: Duration },
     /// Forwards to the server and swallows what it replies. The client does not see the server close.
     RepliesLost,
+    /// Swallows what the client sends and forwards what the server still says. The server does not see
+    /// the client close.
+    RequestsLost,
+}
+
+impl Mode {
+    fn swallows_requests(self) -> bool {
+        matches!(self, Self::BlackHole | Self::RequestsLost)
+    }
+
+    fn swallows_replies(self) -> bool {
+        matches!(self, Self::BlackHole | Self::RepliesLost)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Counts {
     passed: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
+    swallowed: u64,
+    severed: u64,
+}
+
+/// Whose replies to drop.
+#[derive(Debug)]
+enum Target {
+    /// Those to any command of the name.
+    Any,
+    /// Those to the same operation over and over: that on the record of the first one that comes.
+    One(Option<RawBson>),
+}
+
+/// How many more replies to drop.
+#[derive(Debug)]
+struct Drops {
+    left: u32,
+    target: Target,
 }
 
 /// What the tasks of a proxy share.
@@ -53,8 +86,10 @@ struct State {
     wanted: watch::Sender<Mode>,
     applied: watch::Sender<Mode>,
     counts: watch::Sender<Counts>,
-    /// How many more replies to drop, by command.
-    to_drop: Mutex<HashMap<String, u32>>,
+    /// By command.
+    to_drop: Mutex<HashMap<String, Drops>>,
+    /// Changes when all connections are to be closed.
+    severings: watch::Sender<u64>,
 }
 
 /// A proxy in front of one node. Dropped, it closes all its connections.
@@ -79,6 +114,7 @@ impl Proxy {
             applied: watch::Sender::new(Mode::Pass),
             counts: watch::Sender::default(),
             to_drop: Mutex::default(),
+            severings: watch::Sender::default(),
         });
         let acceptor = tokio::spawn(accept(Arc::clone(&state), address.port(), listener));
         Self { port: address.port(), state, acceptor, _reserved: reserved }
@@ -104,7 +140,20 @@ impl Proxy {
     /// Lets the next `times` commands of this name reach the server, swallows
     /// its replies and closes the connection instead.
     pub(crate) fn drop_replies(&self, command: &str, times: u32) {
-        self.state.to_drop().insert(command.to_owned(), times);
+        let drops = Drops { left: times, target: Target::Any };
+        self.state.to_drop().insert(command.to_owned(), drops);
+    }
+
+    /// As [`Proxy::drop_replies`], of one operation only, however often it is sent again: of the next
+    /// `findAndModify`, and of those that follow on the same record.
+    pub(crate) fn drop_replies_of_one(&self, times: u32) {
+        let drops = Drops { left: times, target: Target::One(None) };
+        self.state.to_drop().insert("findAndModify".to_owned(), drops);
+    }
+
+    /// Closes all connections that are open. New ones may be opened at once.
+    pub(crate) fn sever(&self) {
+        self.state.severings.send_modify(|number| *number += 1);
     }
 
     /// How many commands of this name were forwarded to the server.
@@ -117,11 +166,42 @@ impl Proxy {
         self.state.counts.borrow().dropped.get(command).copied().unwrap_or(0)
     }
 
+    /// How many messages were swallowed, on the way there or back.
+    pub(crate) fn swallowed(&self) -> u64 {
+        self.state.counts.borrow().swallowed
+    }
+
+    /// How many connections were closed as [`Proxy::sever`] asked for.
+    pub(crate) fn severed(&self) -> u64 {
+        self.state.counts.borrow().severed
+    }
+
     /// Returns when at least `times` commands of this name were forwarded.
     pub(crate) async fn until_passed(&self, command: &str, times: u64) {
+        let what = format!("{times} {command} passed");
+        self.until(&what, |now| now.passed.get(command) >= Some(&times)).await;
+    }
+
+    /// Returns when at least `times` replies to this command were dropped.
+    pub(crate) async fn until_dropped(&self, command: &str, times: u64) {
+        let what = format!("{times} replies to {command} dropped");
+        self.until(&what, |now| now.dropped.get(command) >= Some(&times)).await;
+    }
+
+    /// Returns when at least so many messages were swallowed.
+    pub(crate) async fn until_swallowed(&self, times: u64) {
+        self.until(&format!("{times} messages swallowed"), |now| now.swallowed >= times).await;
+    }
+
+    /// Returns when at least so many connections were closed.
+    pub(crate) async fn until_severed(&self, times: u64) {
+        self.until(&format!("{times} connections closed"), |now| now.severed >= times).await;
+    }
+
+    async fn until(&self, what: &str, condition: impl FnMut(&Counts) -> bool) {
         let mut counts = self.state.counts.subscribe();
-        let waited = timeout(BOUND, counts.wait_for(|now| now.passed.get(command) >= Some(&times))).await;
-        assert!(waited.is_ok(), "{} of {times} {command} passed after {BOUND:?}", self.passed(command));
+        let waited = timeout(BOUND, counts.wait_for(condition)).await.is_ok();
+        assert!(waited, "not after {BOUND:?}: {what}; {:?}", *self.state.counts.borrow());
     }
 }
 
@@ -137,15 +217,28 @@ impl State {
         *self.wanted.borrow()
     }
 
-    fn to_drop(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+    fn to_drop(&self) -> MutexGuard<'_, HashMap<String, Drops>> {
         self.to_drop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn takes_drop(&self, command: &str) -> bool {
+    fn takes_drop(&self, command: &str, message: &Message) -> bool {
         let mut to_drop = self.to_drop();
-        let Some(left) = to_drop.get_mut(command).filter(|left| **left > 0) else { return false };
-        *left -= 1;
+        let Some(drops) = to_drop.get_mut(command).filter(|drops| drops.left > 0) else { return false };
+        if let Target::One(record) = &mut drops.target {
+            let here = message.body().and_then(record_of);
+            if here.is_none()
+                || *record.get_or_insert_with(|| here.clone().expect("just checked"))
+                    != here.expect("just checked")
+            {
+                return false;
+            }
+        }
+        drops.left -= 1;
         true
+    }
+
+    fn swallows(&self) {
+        self.counts.send_modify(|counts| counts.swallowed += 1);
     }
 
     async fn until(&self, condition: impl FnMut(&Mode) -> bool) {
@@ -200,9 +293,10 @@ async fn next(listener: Option<&TcpListener>) -> Option<TcpStream> {
 }
 
 async fn connection(state: Arc<State>, client: TcpStream) {
+    let mut severings = state.severings.subscribe();
     let server = TcpStream::connect(state.server).await;
     let Ok(server) = server else {
-        return state.until(|mode| !matches!(mode, Mode::BlackHole | Mode::RepliesLost)).await;
+        return state.until(|mode| !mode.swallows_replies() && !mode.swallows_requests()).await;
     };
     // Without it small messages wait for the acknowledgement of the one before.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -213,7 +307,13 @@ async fn connection(state: Arc<State>, client: TcpStream) {
     tokio::select! {
         () = requests(&state, from_client, to_server, &unanswered) => {}
         () = replies(&state, from_server, to_client, &unanswered) => {}
+        _ = severings.changed() => state.counts.send_modify(|counts| counts.severed += 1),
     }
+}
+
+/// Which record a `findAndModify` is about.
+fn record_of(command: &RawDocument) -> Option<RawBson> {
+    Some(command.get_document("query").ok()?.get("_id").ok()??.into())
 }
 
 /// The requests whose replies are to be dropped: id and command.
@@ -222,12 +322,15 @@ type Unanswered = Mutex<HashMap<i32, String>>;
 async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
     while let Ok(Some(message)) = Message::read(&mut from).await {
         match state.mode() {
-            Mode::BlackHole => continue,
+            mode if mode.swallows_requests() => {
+                state.swallows();
+                continue;
+            }
             Mode::Delay { to_server, .. } => tokio::time::sleep(to_server).await,
-            Mode::Pass | Mode::Refuse | Mode::RepliesLost => {}
+            _ => {}
         }
         let name = message.command_name().unwrap_or("unknown").to_owned();
-        if state.takes_drop(&name) {
+        if state.takes_drop(&name, &message) {
             locked(unanswered).insert(message.request_id(), name.clone());
         }
         if to.write_all(message.bytes()).await.is_err() {
@@ -235,7 +338,7 @@ async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf
         }
         state.counts.send_modify(|counts| *counts.passed.entry(name).or_default() += 1);
     }
-    state.until(|mode| *mode != Mode::BlackHole).await;
+    state.until(|mode| !mode.swallows_requests()).await;
 }
 
 async fn replies(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
@@ -246,15 +349,18 @@ async fn replies(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf,
             return;
         }
         match state.mode() {
-            Mode::BlackHole | Mode::RepliesLost => continue,
+            mode if mode.swallows_replies() => {
+                state.swallows();
+                continue;
+            }
             Mode::Delay { to_client, .. } => tokio::time::sleep(to_client).await,
-            Mode::Pass | Mode::Refuse => {}
+            _ => {}
         }
         if to.write_all(message.bytes()).await.is_err() {
             break;
         }
     }
-    state.until(|mode| !matches!(mode, Mode::BlackHole | Mode::RepliesLost)).await;
+    state.until(|mode| !mode.swallows_replies()).await;
 }
 
 fn locked(unanswered: &Unanswered) -> MutexGuard<'_, HashMap<i32, String>> {

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{Entry, Life, Sort, Told, What};
+use super::{Entry, Life, Sort, Told, What, invariants::SLACK};
 use crate::{
     clock::Moment,
+    config::ElectConfig,
     model::{SessionId, Term, Wish},
 };
 
@@ -21,6 +22,20 @@ pub struct Durations {
     pub margin: Duration,
     /// How long a job may drain.
     pub stop_grace: Duration,
+    /// How late something may happen that is due.
+    pub slack: Duration,
+    /// How much later than it was allowed a poll may be seen to begin: a thread may lose its processor
+    /// in between.
+    pub preempted: Duration,
+}
+
+impl Durations {
+    /// Those of an engine in simulated time, where nothing comes later than timers do.
+    #[must_use]
+    pub fn of(config: &ElectConfig) -> Self {
+        let (ttl, margin, stop_grace) = (config.ttl(), config.margin(), config.stop_grace());
+        Self { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO }
+    }
 }
 
 /// An instance.

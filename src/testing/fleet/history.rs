@@ -12,10 +12,12 @@ use tokio::sync::Notify;
 
 use super::{
     Reference,
-    book::Book,
+    book::{Book, Durations},
     invariants::{self, Invariant, Stage},
+    key_of,
 };
 use crate::{
+    Event,
     clock::Moment,
     model::{SessionId, Term, Wish},
 };
@@ -151,6 +153,24 @@ pub enum Told {
     Released { key: usize, term: Term },
     Overran { key: usize, term: Term },
     Missed { events: u64 },
+}
+
+impl Told {
+    /// What an event says, if it is judged.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        let key = event.lock().and_then(|lock| key_of(&lock.key)).unwrap_or(usize::MAX);
+        Some(match event {
+            Event::SessionOpened { session } => Self::SessionOpened { session: *session },
+            Event::SessionLost { session, loss } => Self::SessionLost { session: *session, why: loss.name() },
+            Event::Acquired { term, .. } => Self::Acquired { key, term: *term },
+            Event::Lost { term, loss, .. } => Self::Lost { key, term: *term, why: loss.name() },
+            Event::Released { term, .. } => Self::Released { key, term: *term },
+            Event::Overran { term, .. } => Self::Overran { key, term: *term },
+            Event::Missed(events) => Self::Missed { events: *events },
+            _ => return None,
+        })
+    }
 }
 
 impl What {
@@ -297,26 +317,39 @@ impl History {
         Self(Arc::new(Shared { seed, reference, pages: Mutex::new(pages), violated: Notify::new() }))
     }
 
+    /// A history of what happens elsewhere, as to real engines on a real server: it is [entered](Self::enter_at)
+    /// in order afterwards, and [judged](Self::judge) by the same invariants. The members run by these
+    /// durations.
+    #[must_use]
+    pub fn from_outside(seed: u64, members: Vec<Durations>) -> Self {
+        Self::new(seed, Reference::start(), Book::new(members))
+    }
+
+    /// That has happened, so long after the beginning; `life` and `local` as in an [`Entry`].
+    pub fn enter_at(&self, at: Duration, life: Option<Life>, local: Moment, what: What) {
+        self.enter(at, life, local, what);
+    }
+
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something happened in the store, or was done by the harness.
     pub fn record(&self, what: What) {
-        self.enter(None, Moment::after_start(Duration::ZERO), what);
+        self.enter(self.now(), None, Moment::after_start(Duration::ZERO), what);
     }
 
     /// Something happened in an instance, when its clock showed that.
     pub fn record_in(&self, life: Life, local: Moment, what: What) {
-        self.enter(Some(life), local, what);
+        self.enter(self.now(), Some(life), local, what);
     }
 
-    fn enter(&self, life: Option<Life>, local: Moment, what: What) {
+    fn enter(&self, at: Duration, life: Option<Life>, local: Moment, what: What) {
         let mut pages = self.pages();
         if pages.violation.is_some() {
             return;
         }
-        let entry = Entry { order: pages.count, at: self.0.reference.now(), life, local, what };
+        let entry = Entry { order: pages.count, at, life, local, what };
         pages.count += 1;
         entry.hash(&mut pages.hash);
         if pages.last.len() == KEPT {
@@ -341,7 +374,7 @@ impl History {
     }
 
     /// How things stand at this stage of the run.
-    pub(super) fn judge(&self, stage: &Stage) {
+    pub fn judge(&self, stage: &Stage) {
         let mut pages = self.pages();
         let Pages { book, invariants, .. } = &mut *pages;
         let broken = invariants.iter_mut().find_map(|invariant| {
@@ -404,7 +437,7 @@ impl History {
     }
 
     /// Reads what is known of the fleet.
-    pub(super) fn book<T>(&self, read: impl FnOnce(&Book) -> T) -> T {
+    pub fn book<T>(&self, read: impl FnOnce(&Book) -> T) -> T {
         read(&self.pages().book)
     }
 }

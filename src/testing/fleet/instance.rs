@@ -5,12 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Sort, Told, What, key_of,
+    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Sort, Told, What,
     replicas::Way,
-    stores::{Deposed, Weather, Wire},
+    stores::{Deposed, Scribe, Weather, Wire},
 };
 use crate::{
-    Elect, Event,
+    Elect,
     clock::{Clock, Moment},
     config::ElectConfig,
     elect::{Ask, EventStream},
@@ -53,7 +53,8 @@ impl Instance {
         let (rates, tally) = (shared.plan.rates(), shared.tally.clone());
         let weather = Weather::new(dice.split(2), rates, shared.plan.longest_way, tally);
         let weather = weather.around(deposed.clone());
-        let wire = Wire::new(weather.clone(), shared.history.clone(), life, clock.clone());
+        let ears = Ears { history: shared.history.clone(), life, clock: clock.clone() };
+        let wire = Wire::new(weather.clone(), Arc::new(ears), clock.clone());
         let store: Arc<dyn Store> = Arc::new(wire);
         let mut builder =
             Elect::builder(store, config).clock(clock.clone()).seed(dice.roll()).gate(gate.clone());
@@ -199,20 +200,24 @@ impl Pen {
     }
 }
 
+/// Writes into the history what one instance sends and hears.
+#[derive(Debug)]
+struct Ears {
+    history: History,
+    life: Life,
+    clock: Arc<Drifting>,
+}
+
+impl Scribe for Ears {
+    fn write(&self, what: What) {
+        self.history.record_in(self.life, self.clock.now(), what);
+    }
+}
+
 /// Tells the history what the engine tells.
 async fn tell(mut events: EventStream, pen: Pen) {
     while let Some(event) = events.next().await {
-        let key = event.lock().and_then(|lock| key_of(&lock.key)).unwrap_or(usize::MAX);
-        let told = match event {
-            Event::SessionOpened { session } => Told::SessionOpened { session },
-            Event::SessionLost { session, loss } => Told::SessionLost { session, why: loss.name() },
-            Event::Acquired { term, .. } => Told::Acquired { key, term },
-            Event::Lost { term, loss, .. } => Told::Lost { key, term, why: loss.name() },
-            Event::Released { term, .. } => Told::Released { key, term },
-            Event::Overran { term, .. } => Told::Overran { key, term },
-            Event::Missed(events) => Told::Missed { events },
-            _ => continue,
-        };
+        let Some(told) = Told::of(&event) else { continue };
         pen.record(What::Told(told));
     }
 }

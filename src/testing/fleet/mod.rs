@@ -53,7 +53,7 @@ pub use instance::Instance;
 pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;
 pub use shorten::{in_paused_time, shorten, simulate};
-pub use stores::{Deviation, Weather};
+pub use stores::{Deviation, Scribe, Weather, Wire};
 
 use crate::{
     clock::Clock,
@@ -178,10 +178,7 @@ impl Fleet {
         let mut dice = Dice::new(seed);
         let reference = Reference::start();
         let store_clock = Arc::new(TestClock::new());
-        let durations = (0..plan.instances).map(|member| {
-            let config = config(&plan, member);
-            Durations { ttl: config.ttl(), margin: config.margin(), stop_grace: config.stop_grace() }
-        });
+        let durations = (0..plan.instances).map(|member| Durations::of(&config(&plan, member)));
         let history = History::new(seed, reference, Book::new(durations.collect()));
         let replicas = Replicas::new(store_clock.clone(), history.clone(), plan.deviation, dice.split(7));
         let slots = (0..plan.instances).map(|member| {

@@ -20,7 +20,7 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 
 use super::{Dice, History, Life, Replicas, What, key_of};
 use crate::{
-    clock::{Clock, Moment},
+    clock::Clock,
     model::{
         Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, StoreTime,
         Term, Waiter, Why, Wish,
@@ -38,10 +38,6 @@ macro_rules! pass_on {
     ($to:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
         fn capabilities(&self) -> Capabilities {
             self.$to.capabilities()
-        }
-
-        fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
-            async { Ok(None) }.boxed()
         }
 
         $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
@@ -68,6 +64,18 @@ macro_rules! pass_on_what_nobody_judges {
         }
     };
 }
+
+macro_rules! nothing_dedicated {
+    () => {
+        fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+            async { Ok(None) }.boxed()
+        }
+    };
+}
+
+// After the macros that it uses.
+mod wire;
+pub use wire::{Scribe, Wire};
 
 /// Writes into the history what the store has applied.
 #[derive(Debug)]
@@ -256,142 +264,13 @@ impl Store for Ledger {
         self.store.hints()
     }
 
+    nothing_dedicated!();
+
     pass_on_what_nobody_judges! {
         store:
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;
-        set_value(set: SetValue) -> SetAnswer;
-        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
-        revoke(revocation: Revocation) -> RevokeAnswer;
-    }
-}
-
-/// Writes into the history what one instance sends and hears.
-#[derive(Debug)]
-pub(super) struct Wire {
-    store: Arc<dyn Store>,
-    ears: Arc<Ears>,
-}
-
-#[derive(Debug)]
-struct Ears {
-    history: History,
-    life: Life,
-    clock: Arc<dyn Clock>,
-    sent: Mutex<BTreeMap<(SessionId, Nonce), Moment>>,
-}
-
-impl Ears {
-    fn record(&self, what: What) {
-        self.history.record_in(self.life, self.clock.now(), what);
-    }
-
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<(SessionId, Nonce), Moment>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sends(&self, session: SessionId, nonce: Nonce) {
-        self.sent().insert((session, nonce), self.clock.now());
-    }
-
-    fn hears(&self, session: SessionId, sighting: &Sighting) {
-        let Sighting::Alive(record) = sighting else { return };
-        let sent = self.sent().get(&(session, record.nonce)).copied();
-        if let Some(sent) = sent {
-            self.record(What::Confirmed { session, sent });
-        }
-    }
-
-    fn notices(&self, record: &LockRecord) {
-        if let Some(held) = &record.holding {
-            self.notices_grant(&record.id, record.term, held.by.session, held.by.wish);
-        }
-    }
-
-    fn notices_grant(&self, lock: &LockId, term: Term, session: SessionId, wish: Wish) {
-        let ours = self.history.book(|book| book.session(session).and_then(|session| session.life));
-        if let Some(key) = key_of(&lock.key)
-            && ours == Some(self.life)
-        {
-            self.record(What::Noticed { key, term, session, wish });
-        }
-    }
-}
-
-impl Wire {
-    pub(super) fn new(store: Arc<dyn Store>, history: History, life: Life, clock: Arc<dyn Clock>) -> Self {
-        Self { store, ears: Arc::new(Ears { history, life, clock, sent: Mutex::default() }) }
-    }
-}
-
-impl Store for Wire {
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
-        async move {
-            let session = open.session;
-            self.ears.sends(session, open.nonce);
-            self.ears.record(What::Opens { session });
-            let sighting = self.store.open(open, limit).await?;
-            self.ears.hears(session, &sighting);
-            Ok(sighting)
-        }
-        .boxed()
-    }
-
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
-        async move {
-            let session = beat.session;
-            self.ears.sends(session, beat.nonce);
-            let sighting = self.store.beat(beat, limit).await?;
-            self.ears.hears(session, &sighting);
-            Ok(sighting)
-        }
-        .boxed()
-    }
-
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        async move {
-            let answers = self.store.take(takes, dead, limit).await?;
-            for answer in &answers {
-                if let TakeAnswer::Taken(record) | TakeAnswer::Held(record) = answer {
-                    self.ears.notices(record);
-                }
-            }
-            Ok(answers)
-        }
-        .boxed()
-    }
-
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
-        async move {
-            let seen = self.store.locks(locks, limit).await?;
-            for seen in &seen {
-                if let LockSeen::Found(record) = seen {
-                    self.ears.notices(record);
-                }
-            }
-            Ok(seen)
-        }
-        .boxed()
-    }
-
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        let ears = self.ears.clone();
-        let heard = move |hint: &Hint| {
-            if let Hint::Lock { lock, change: Some(LockChange::Granted { session, wish, term, .. }) } = hint {
-                ears.notices_grant(lock, *term, *session, *wish);
-            }
-        };
-        self.store.hints().inspect(heard).boxed()
-    }
-
-    pass_on_what_nobody_judges! {
-        store:
-        wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
-        declare(declaration: Declaration) -> Sighting;
-        release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
         set_value(set: SetValue) -> SetAnswer;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
         revoke(revocation: Revocation) -> RevokeAnswer;
@@ -574,6 +453,8 @@ impl Store for TermsKept {
         self.store.hints().map(show).boxed()
     }
 
+    nothing_dedicated!();
+
     pass_on_what_nobody_judges! {
         store:
         wait(waits: Vec<Wait>) -> ();
@@ -652,6 +533,8 @@ impl Store for Deposed {
     fn hints(&self) -> BoxStream<'static, Hint> {
         self.store.hints()
     }
+
+    nothing_dedicated!();
 
     pass_on_what_nobody_judges! {
         store:

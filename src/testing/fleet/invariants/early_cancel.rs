@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Invariant, SLACK};
+use super::Invariant;
 use crate::{
     clock::Moment,
     model::Term,
@@ -32,11 +32,12 @@ impl Invariant for EarlyCancel {
 }
 
 fn polled(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: Moment) -> Result<(), String> {
-    if entry.local >= end {
+    let member = book.member(life).durations;
+    if entry.local >= end + member.preempted {
         let late = entry.local.since(end);
         return Err(format!("a poll under term {term} of key {key} begins {late:?} after its session's end"));
     }
-    let grace = book.member(life).durations.stop_grace + Duration::from_millis(1);
+    let grace = member.stop_grace + member.preempted + Duration::from_millis(1);
     let cancelled = book.lease(life, key, term).and_then(|lease| lease.cancelled);
     match cancelled {
         Some(cancelled) if entry.local > cancelled + grace => Err(format!(
@@ -52,8 +53,9 @@ fn fired(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: Mo
     let member = book.member(life);
     // What is granted later is to be cancelled at once.
     let due = lease.began.max(end - member.durations.stop_grace);
-    let excused = member.frozen || entry.at < member.undisturbed_since + SLACK;
-    if lease.cancelled.is_none() && lease.running > 0 && !excused && entry.local > due + SLACK {
+    let slack = member.durations.slack;
+    let excused = member.frozen || entry.at < member.undisturbed_since + slack;
+    if lease.cancelled.is_none() && lease.running > 0 && !excused && entry.local > due + slack {
         let late = entry.local.since(due);
         return Err(format!("the token of term {term} of key {key} had not fired {late:?} after it was due"));
     }

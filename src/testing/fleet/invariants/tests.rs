@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Census, Stage};
+use super::{Census, SLACK, Stage};
 use crate::{
     clock::Moment,
     model::{SessionId, Term, Wish},
@@ -24,7 +24,8 @@ struct Story(History);
 
 impl Story {
     fn new() -> Self {
-        let durations = Durations { ttl: 30 * SECOND, margin: SECOND, stop_grace: 5 * SECOND };
+        let (ttl, margin, stop_grace) = (30 * SECOND, SECOND, 5 * SECOND);
+        let durations = Durations { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO };
         Self(History::new(1, Reference::start(), Book::new(vec![durations, durations])))
     }
 

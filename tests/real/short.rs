@@ -1,0 +1,197 @@
+//! A short round with each fault that needs no root: of the servers, of the network by way of proxies
+//! before all members, and of the processes that hold the locks.
+
+use std::time::Duration;
+
+use mongodb::bson::doc;
+use tenure::clock::Moment;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    fleet::{BOUND, Fleet, Plan, Way, now, until},
+    holder,
+    support::{
+        mongod::{Deployment, Node, Options, Shape, Timing},
+        proxy::{Mode, Proxy},
+    },
+};
+
+const HOLDERS: usize = 3;
+const KEYS: usize = 4;
+const BEAT: &str = "findAndModify";
+
+struct World {
+    deployment: Deployment,
+    proxies: Vec<Proxy>,
+    fleet: Fleet,
+}
+
+impl World {
+    async fn start() -> Self {
+        let timing = Timing::Millis { election_timeout: 1000, heartbeat: 250 };
+        let options = Options { timing, ..Options::default() };
+        let deployment = Deployment::start(Shape::ReplicaSet, options).await;
+        let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
+        let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
+        let uri = deployment.move_behind(&ports).await;
+        let plan = Plan { seed: 1, members: HOLDERS, keys: KEYS, database: "real".to_owned() };
+        let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
+        let ways = vec![Way { uri, namespace: None }; HOLDERS];
+        let fleet = Fleet::start(plan, client, ways).await;
+        let mut world = Self { deployment, proxies, fleet };
+        world.settle("the start", now()).await;
+        world
+    }
+
+    async fn primary(&self) -> &Node {
+        self.deployment.wait_for_primary(None).await
+    }
+
+    fn proxy(&self, node: &Node) -> &Proxy {
+        let place = self.deployment.nodes().iter().position(|other| other.port() == node.port());
+        &self.proxies[place.expect("it is one of them")]
+    }
+
+    /// Waits until every key is held and worked under since then, and has all judged that happened.
+    async fn settle(&mut self, after: &str, since: Moment) {
+        self.fleet.trouble(after);
+        let held = self.fleet.converges(since, BOUND).await;
+        let judged = self.fleet.judge().await;
+        assert!(judged.is_none(), "after {after}: {}", judged.unwrap());
+        let held = held.unwrap_or_else(|| panic!("after {after} not every key is held within {BOUND:?}"));
+        println!("{after}: every key held {held:.1?} later; {} entries judged", self.fleet.court.entries());
+    }
+
+    /// Puts the proxy of the primary in a mode in which nobody follows it any more, until there is another
+    /// primary and something was swallowed.
+    async fn depose_by(&mut self, mode: Mode) {
+        let before = self.primary().await;
+        let proxy = self.proxy(before);
+        let swallowed = proxy.swallowed();
+        proxy.set_mode(mode).await;
+        let after = self.deployment.wait_for_primary(Some(before.port())).await;
+        proxy.until_swallowed(swallowed + 1).await;
+        let lost = proxy.swallowed() - swallowed;
+        proxy.set_mode(Mode::Pass).await;
+        let what = format!("{mode:?}, {} -> {}, {lost} messages swallowed", before.port(), after.port());
+        self.settle(&what, now()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_keeps_its_promises_through_every_fault() {
+    let mut world = World::start().await;
+
+    servers_fail(&mut world).await;
+    commands_fail(&mut world).await;
+    replies_are_lost(&mut world).await;
+    the_network_fails(&mut world).await;
+    holders_fail(&mut world).await;
+
+    let judged = world.fleet.end().await;
+    assert!(judged.is_none(), "at the end: {}", judged.unwrap());
+    let World { fleet, .. } = &world;
+    println!("{} entries judged, {} writes kept", fleet.court.entries(), fleet.court.kept);
+    assert!(fleet.court.kept > 0, "no fenced write was acknowledged");
+}
+
+async fn servers_fail(world: &mut World) {
+    let before = world.deployment.kill_primary().await;
+    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let what = format!("a primary was killed, {} -> {}", before.port(), after.port());
+    world.deployment.restart(before).await;
+    world.settle(&what, now()).await;
+
+    let before = world.deployment.step_down().await;
+    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let what = format!("a primary stood down, {} -> {}", before.port(), after.port());
+    world.settle(&what, now()).await;
+
+    let before = world.primary().await;
+    world.deployment.freeze(before).await;
+    let after = world.deployment.wait_for_primary(Some(before.port())).await;
+    let what = format!("a primary was frozen, {} -> {}", before.port(), after.port());
+    world.deployment.thaw(before).await;
+    world.settle(&what, now()).await;
+}
+
+async fn commands_fail(world: &mut World) {
+    let failures = [
+        doc! { "closeConnection": true },
+        doc! { "errorCode": 11600 },
+        doc! { "writeConcernError": { "code": 91, "errmsg": "on purpose" } },
+    ];
+    for failure in failures {
+        let primary = world.primary().await;
+        let before = primary.fail_command(&[BEAT], 3, failure.clone()).await;
+        primary.until_fail_point("failCommand", before + 3).await;
+        let met = primary.clear_fail_point("failCommand").await;
+        assert!(met >= before + 3, "{met} met the fail point");
+        world.settle(&format!("3 beats or takes failed by {failure}"), now()).await;
+    }
+}
+
+async fn replies_are_lost(world: &mut World) {
+    for times in [1, 2] {
+        let proxy = world.proxy(world.primary().await);
+        let before = proxy.dropped(BEAT);
+        proxy.drop_replies_of_one(times);
+        proxy.until_dropped(BEAT, before + u64::from(times)).await;
+        world.settle(&format!("the reply to one operation was lost {times} times"), now()).await;
+    }
+}
+
+async fn the_network_fails(world: &mut World) {
+    world.depose_by(Mode::BlackHole).await;
+    world.depose_by(Mode::RepliesLost).await;
+    world.depose_by(Mode::RequestsLost).await;
+
+    let primary = world.primary().await;
+    let proxy = world.proxy(primary);
+    let way = Duration::from_millis(100);
+    proxy.set_mode(Mode::Delay { to_server: way, to_client: way }).await;
+    let client = mongodb::Client::with_uri_str(proxy.uri()).await.unwrap();
+    let ping = async {
+        client.database("admin").run_command(doc! { "ping": 1 }).await.unwrap();
+        let asked = Instant::now();
+        client.database("admin").run_command(doc! { "ping": 1 }).await.unwrap();
+        asked.elapsed()
+    };
+    let took = timeout(BOUND, ping).await.expect("a slow answer is one");
+    assert!(took >= 2 * way, "an answer took {took:?}");
+    // Long enough for every holder to beat that way.
+    let beats = proxy.passed(BEAT);
+    proxy.until_passed(BEAT, beats + 2 * HOLDERS as u64).await;
+    proxy.set_mode(Mode::Pass).await;
+    world.settle(&format!("every message came {way:?} late"), now()).await;
+
+    let proxy = world.proxy(world.primary().await);
+    let before = proxy.severed();
+    proxy.sever();
+    proxy.until_severed(before + 1).await;
+    let closed = proxy.severed() - before;
+    world.settle(&format!("{closed} connections were closed"), now()).await;
+}
+
+async fn holders_fail(world: &mut World) {
+    let recently = || now() - Duration::from_secs(2);
+    let (member, keys) = until("somebody works", BOUND, || async { world.fleet.busiest(recently()) }).await;
+    world.fleet.freeze(member).await;
+    let frozen = now();
+    for key in &keys {
+        until("another one works", BOUND, || async {
+            let (at, life, _) = world.fleet.last_poll(*key)?;
+            (at > frozen && life.member != member).then_some(())
+        })
+        .await;
+    }
+    // Others may not have waited for less than that.
+    sleep((holder::config(0).ttl()).saturating_sub(now().since(frozen))).await;
+    world.fleet.thaw(member);
+    world.settle(&format!("holder {member} was frozen, and others took {keys:?}"), now()).await;
+
+    let (member, keys) = until("somebody works", BOUND, || async { world.fleet.busiest(recently()) }).await;
+    world.fleet.kill(member).await;
+    world.fleet.run(member);
+    world.settle(&format!("holder {member} was killed, which held {keys:?}"), now()).await;
+}
