@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use tenure::testing::fleet::Trouble;
+
 use crate::example::binary;
 
 fn simulate(arguments: &str) -> Output {
@@ -94,4 +96,16 @@ fn what_it_is_asked_in_error_is_refused_with_the_value_and_the_rule() {
         assert!(complained.contains(says_this), "{arguments}: {complained}");
     }
     assert!(simulate("--help").status.success());
+}
+
+#[test]
+fn the_page_names_every_fault() {
+    let page = include_str!("../../docs/proof.md");
+    for trouble in Trouble::ALL {
+        let row = page.lines().find(|line| {
+            let cell = line.split('|').nth(1).unwrap_or_default();
+            line.starts_with("| `") && cell.contains(&format!("`{trouble}`"))
+        });
+        assert!(row.is_some(), "{trouble} is in no row of the table");
+    }
 }

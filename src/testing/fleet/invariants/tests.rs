@@ -266,3 +266,11 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
         assert_eq!(judged(census.clone()), Some("no leak"), "{census:?}");
     }
 }
+
+#[test]
+fn the_page_names_every_invariant() {
+    let page = include_str!("../../../../docs/proof.md");
+    for invariant in super::all() {
+        assert!(page.contains(&format!("| {} |", invariant.name())), "{}", invariant.name());
+    }
+}
