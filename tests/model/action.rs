@@ -77,7 +77,9 @@ impl fmt::Display for Action {
             Action::Cancel(id) => write!(f, "{}'s job is told to stop", name(id)),
             Action::Finish(id) => write!(f, "{}'s job has stopped", name(id)),
             Action::Release(id, None) => write!(f, "{} sends a release", name(id)),
-            Action::Release(id, Some(to)) => write!(f, "{} sends a release that hands over to {to}", name(id)),
+            Action::Release(id, Some(to)) => {
+                write!(f, "{} sends a release that hands over to {to}", name(id))
+            }
             Action::Audit(id) => write!(f, "{}'s audit reads what it holds", name(id)),
             Action::GiveBack(id) => write!(f, "{}'s audit gives back what it found", name(id)),
         }

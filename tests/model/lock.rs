@@ -63,7 +63,7 @@ impl Protocol {
         }
         if instance.returning.is_some() && !busy && room {
             actions.push(Action::Release(id, None));
-            for to in world.primary.line.places().filter(|to| self.may_be_handed(instance, *to)) {
+            for to in world.primary.line.places().filter(|to| may_be_handed(instance, *to)) {
                 actions.push(Action::Release(id, Some(to)));
             }
         }
@@ -76,15 +76,8 @@ impl Protocol {
     }
 
     fn is_worth_a_look(&self, world: &World, id: Id) -> bool {
-        grant_to(world, id).is_some_and(|grant| {
-            matches!(self.meaning(world, id, grant), Meaning::Ours | Meaning::Unwanted)
-        })
-    }
-
-    /// Neither to one that is known dead, nor to a wish of ours that stands no more.
-    fn may_be_handed(&self, instance: &Instance, to: Place) -> bool {
-        let gone = to.session == instance.session && instance.stands != Some(to.wish);
-        !gone && !instance.knows_dead(to.session)
+        grant_to(world, id)
+            .is_some_and(|grant| matches!(self.meaning(world, id, grant), Meaning::Ours | Meaning::Unwanted))
     }
 
     // ----- wishes
@@ -299,6 +292,12 @@ impl Protocol {
             }
         }
     }
+}
+
+/// Neither to one that is known dead, nor to a wish of ours that stands no more.
+fn may_be_handed(instance: &Instance, to: Place) -> bool {
+    let gone = to.session == instance.session && instance.stands != Some(to.wish);
+    !gone && !instance.knows_dead(to.session)
 }
 
 /// Whether an operation on the key is under way: one at a time.

@@ -121,9 +121,8 @@ impl Model for Protocol {
             self.audit_actions(world, id, actions);
         }
         if world.spent.deletions < self.budget.deletions {
-            let alive = |session: &u8| {
-                world.primary.sessions[usize::from(*session)].standing == Standing::Alive
-            };
+            let alive =
+                |session: &u8| world.primary.sessions[usize::from(*session)].standing == Standing::Alive;
             actions.extend((0..world.opened).filter(alive).map(Action::Delete));
         }
     }

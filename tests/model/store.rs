@@ -20,7 +20,7 @@ impl Protocol {
                     *record =
                         SessionRecord { standing: Standing::Alive, beat: 0, nonce, ttl, beat_at: store_now };
                 }
-                sighting(record)
+                sighting(*record)
             }
             Request::Beat { session, number, nonce, ttl } => {
                 let record = &mut records.sessions[usize::from(session)];
@@ -28,15 +28,15 @@ impl Protocol {
                 if record.standing == Standing::Alive && number > record.beat {
                     *record = SessionRecord { beat: number, nonce, ttl, beat_at: store_now, ..*record };
                 }
-                sighting(record)
+                sighting(*record)
             }
             Request::Declare { session, mark } => {
                 let record = &mut records.sessions[usize::from(session)];
-                if justifies(mark, record) {
+                if justifies(mark, *record) {
                     // What else it says is read no more.
                     *record = SessionRecord { standing: Standing::Dead, ..SessionRecord::default() };
                 }
-                sighting(record)
+                sighting(*record)
             }
             Request::Take { place, dead } => self.take(records, place, dead, store_now),
             Request::Release { session, term, to } => {
@@ -94,7 +94,7 @@ impl Protocol {
 }
 
 /// Whether a session that stands like this may be declared dead on that ground (R3).
-fn justifies(mark: Mark, record: &SessionRecord) -> bool {
+fn justifies(mark: Mark, record: SessionRecord) -> bool {
     match (mark, record.standing) {
         (Mark::Beat(nonce), Standing::Alive) => record.nonce == nonce,
         (Mark::Missing, Standing::Missing) | (Mark::Any, Standing::Alive) => true,
@@ -102,7 +102,7 @@ fn justifies(mark: Mark, record: &SessionRecord) -> bool {
     }
 }
 
-fn sighting(record: &SessionRecord) -> Answer {
+fn sighting(record: SessionRecord) -> Answer {
     match record.standing {
         Standing::Alive => Answer::Alive(record.nonce),
         Standing::Dead => Answer::Dead,
