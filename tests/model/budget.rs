@@ -1,0 +1,74 @@
+//! What may happen how often: what makes a space of states finite.
+//!
+//! Nothing is cut at random. Within its budget every order of events is gone through.
+
+use crate::world::Time;
+
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that may happen, or not")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) instances: u8,
+    /// Those of the beginning are open.
+    pub(crate) sessions: u8,
+    /// So many of the last ones have sessions whose beats are always answered, and are not modelled.
+    pub(crate) steady: u8,
+    /// The first one's job runs at the beginning, and the others' wishes stand.
+    pub(crate) begun: bool,
+    /// How long time passes.
+    pub(crate) ticks: Time,
+    pub(crate) ttl: Time,
+    pub(crate) margin: Time,
+    /// One clock may run ahead.
+    pub(crate) drift: bool,
+    /// Openings and beats of a session, the first opening included.
+    pub(crate) attempts: u8,
+    /// Wishes of a session.
+    pub(crate) wishes: u8,
+    pub(crate) gives_up: bool,
+    pub(crate) line: bool,
+    pub(crate) audit: bool,
+    /// An instance closes a session that is over.
+    pub(crate) closes: bool,
+    pub(crate) failovers: u8,
+    /// Requests that are not answered in time: late, or lost, or only their answer is.
+    pub(crate) timeouts: u8,
+    /// Requests that arrive twice.
+    pub(crate) doubles: u8,
+    /// Session records deleted by hand.
+    pub(crate) deletions: u8,
+    /// Sessions given up before their end.
+    pub(crate) abandons: u8,
+    pub(crate) cancels: u8,
+    /// Locks that are confirmed, for whatever reason.
+    pub(crate) doubts: u8,
+    /// Requests on their way at once.
+    pub(crate) room: usize,
+}
+
+impl Budget {
+    /// Two instances that want the lock once, and nothing goes wrong.
+    pub(crate) const CALM: Self = Self {
+        instances: 2,
+        sessions: 2,
+        steady: 0,
+        begun: false,
+        ticks: 0,
+        ttl: 3,
+        margin: 1,
+        drift: false,
+        attempts: 1,
+        wishes: 1,
+        gives_up: false,
+        line: false,
+        audit: false,
+        closes: false,
+        failovers: 0,
+        timeouts: 0,
+        doubles: 0,
+        deletions: 0,
+        abandons: 0,
+        cancels: 0,
+        doubts: 0,
+        room: 3,
+    };
+}

@@ -1,0 +1,63 @@
+//! The right design, in several surroundings, each gone through whole.
+
+use std::collections::BTreeSet;
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+use crate::{budget::Budget, protocol::Protocol, trace::told};
+
+/// The fewest states that are to hold, all together.
+const STATES: usize = 10_000_000;
+
+/// A holder that beats, and one that waits for its death.
+const WATCHED: Budget = Budget { steady: 1, begun: true, ticks: 6, attempts: 2, timeouts: 1, ..Budget::CALM };
+/// Two that want the lock, whose sessions do not end by themselves.
+const CONTENDED: Budget = Budget { steady: 2, gives_up: true, audit: true, ..Budget::CALM };
+
+const SURROUNDINGS: &[(&str, Budget)] = &[
+    ("a holder that beats twice, and an observer", Budget { attempts: 3, ..WATCHED }),
+    ("the same with a failover", Budget { failovers: 1, ..WATCHED }),
+    ("a record deleted by hand", Budget { ticks: 5, timeouts: 0, deletions: 1, ..WATCHED }),
+    (
+        "sessions opened again",
+        Budget { sessions: 3, closes: true, ticks: 4, attempts: 1, timeouts: 0, ..WATCHED },
+    ),
+    ("wishes given up and made again", Budget { wishes: 2, ..CONTENDED }),
+    ("three in line", Budget { instances: 3, sessions: 3, steady: 3, line: true, ..Budget::CALM }),
+    ("a clock that runs fast", Budget { drift: true, ..WATCHED }),
+    ("a clock that runs fast, and a failover", Budget { drift: true, failovers: 1, ..WATCHED }),
+    ("a line, and a failover", Budget { line: true, failovers: 1, ..CONTENDED }),
+];
+
+#[test]
+fn the_right_design_holds() {
+    let mut total = 0;
+    let mut reached = BTreeSet::new();
+    for (name, budget) in SURROUNDINGS {
+        let protocol = Protocol { budget: *budget, wrong: None };
+        let checker =
+            protocol.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let states = checker.unique_state_count();
+        println!("{name}: {states} states, up to {} steps", checker.max_depth() - 1);
+        total += states;
+        for property in protocol.properties() {
+            let found = checker.discovery(property.name);
+            match (property.expectation, found) {
+                (Expectation::Sometimes, Some(_)) => {
+                    reached.insert(property.name);
+                }
+                (Expectation::Always | Expectation::Eventually, Some(path)) => {
+                    panic!("{name}: \"{}\" is violated:\n{}", property.name, told(path))
+                }
+                (_, None) => {}
+            }
+        }
+    }
+    println!("{total} states in all");
+    assert!(total >= STATES, "only {total} states");
+    // A model in which nothing happens holds as well.
+    let properties = Protocol { budget: Budget::CALM, wrong: None }.properties();
+    for property in properties.iter().filter(|it| it.expectation == Expectation::Sometimes) {
+        assert!(reached.contains(property.name), "it never happens that {}", property.name);
+    }
+}

@@ -1,0 +1,232 @@
+//! All there is at one moment: the records, the instances, and what is on its way between them.
+//!
+//! Small numbers in fixed arrays: a state is copied and hashed some fifty million times. There is one
+//! key. What happens to several is the same several times, and a session's end touches all alike.
+
+use crate::wire::Wire;
+
+pub(crate) type Id = u8;
+pub(crate) type Session = u8;
+pub(crate) type Wish = u8;
+pub(crate) type Term = u8;
+pub(crate) type Nonce = u8;
+pub(crate) type Time = u8;
+
+pub(crate) const INSTANCES: usize = 3;
+pub(crate) const SESSIONS: usize = 4;
+pub(crate) const ATTEMPTS: usize = 4;
+/// Wishes of a session are numbered from 1; 0 is none.
+pub(crate) const WISHES: u8 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    /// Time as it passes, which nobody reads: each instance has its own clock.
+    pub(crate) now: Time,
+    /// Whose clock has run ahead by a tick.
+    pub(crate) fast: Option<Id>,
+    /// What the primary has written.
+    pub(crate) primary: Records,
+    /// What a majority keeps. The primary falls back to it when it is replaced.
+    pub(crate) majority: Records,
+    pub(crate) instances: [Instance; INSTANCES],
+    pub(crate) wire: Wire,
+    /// How many sessions were given an id.
+    pub(crate) opened: u8,
+    pub(crate) spent: Spent,
+    /// For the property only: the largest term under which a job has begun.
+    pub(crate) highest: Term,
+    /// For the property only: a job has begun under a term that was not larger.
+    pub(crate) fell: bool,
+}
+
+/// What has happened so far of that which may happen a few times only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Spent {
+    pub(crate) failovers: u8,
+    pub(crate) timeouts: u8,
+    pub(crate) doubles: u8,
+    pub(crate) deletions: u8,
+    pub(crate) abandons: u8,
+    pub(crate) cancels: u8,
+    pub(crate) doubts: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Records {
+    pub(crate) sessions: [SessionRecord; SESSIONS],
+    pub(crate) lock: Lock,
+    pub(crate) line: Line,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    #[default]
+    Missing,
+    Alive,
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct SessionRecord {
+    pub(crate) standing: Standing,
+    pub(crate) beat: u8,
+    pub(crate) nonce: Nonce,
+    pub(crate) ttl: Time,
+    /// By the store's clock. Written only where a wrong design reads it (R1).
+    pub(crate) beat_at: Time,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Lock {
+    pub(crate) term: Term,
+    pub(crate) holding: Option<Place>,
+    /// By whoever held it before, in its release.
+    pub(crate) handed: bool,
+}
+
+/// A wish of a session: what a lock is granted to, and what stands in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) session: Session,
+    pub(crate) wish: Wish,
+}
+
+/// Who waits, as a set: a releaser may hand over to any of them, so that no promise rests on the order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Line(u16);
+
+impl Line {
+    fn bit(place: Place) -> u16 {
+        1 << (place.session * (WISHES + 1) + place.wish)
+    }
+
+    pub(crate) fn has(self, place: Place) -> bool {
+        self.0 & Self::bit(place) != 0
+    }
+
+    pub(crate) fn join(&mut self, place: Place) {
+        self.0 |= Self::bit(place);
+    }
+
+    pub(crate) fn leave(&mut self, place: Place) {
+        self.0 &= !Self::bit(place);
+    }
+
+    pub(crate) fn places(self) -> impl Iterator<Item = Place> {
+        let all = (0..4).flat_map(|session| (1..=WISHES).map(move |wish| Place { session, wish }));
+        all.filter(move |place| self.has(*place))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Life {
+    /// It never had a session, and is not to have one.
+    #[default]
+    Unborn,
+    /// No opening was answered.
+    Opening,
+    /// Jobs may run until `end`.
+    Valid,
+    /// Nothing runs under it any more.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Instance {
+    pub(crate) life: Life,
+    pub(crate) session: Session,
+    /// By the instance's own clock, like all its times.
+    pub(crate) end: Time,
+    /// The last attempt's nonce, and its beat's number. Every opening is beat 0.
+    pub(crate) nonce: Nonce,
+    pub(crate) beat: u8,
+    /// The last attempt that was confirmed.
+    pub(crate) confirmed: Nonce,
+    /// When the attempts were sent whose effect may still be met.
+    pub(crate) sent: [Time; ATTEMPTS],
+    /// How many wishes it had.
+    pub(crate) wished: Wish,
+    /// The one that stands.
+    pub(crate) stands: Option<Wish>,
+    pub(crate) held: Option<Held>,
+    /// The term of a lock that is to be given back.
+    pub(crate) returning: Option<Term>,
+    /// A take was given up before it was answered: a read is to tell what became of it.
+    pub(crate) undecided: bool,
+    /// A grant of which a hint, or the answer of an older read, may come at any time.
+    pub(crate) news: Option<Grant>,
+    /// What an audit found. It is void as soon as anything changes here.
+    pub(crate) page: Option<Grant>,
+    pub(crate) seen: Option<Seen>,
+    /// The sessions that a majority says are dead, one bit each.
+    pub(crate) dead: u8,
+    /// The largest term that ended here. Kept only where a wrong design reads it.
+    pub(crate) ended: Term,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub(crate) wish: Wish,
+    pub(crate) term: Term,
+    /// It was told to stop, and goes on until it has.
+    pub(crate) draining: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) wish: Wish,
+    pub(crate) term: Term,
+}
+
+/// What an observer has seen of a session, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) session: Session,
+    pub(crate) mark: Mark,
+    pub(crate) since: Time,
+    pub(crate) ttl: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Mark {
+    /// The beat of this nonce.
+    Beat(Nonce),
+    /// No record at all.
+    Missing,
+    /// Nothing in particular. Only wrong designs declare so.
+    Any,
+}
+
+impl Instance {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.life == Life::Valid
+    }
+
+    /// Its beats are always answered, and not modelled.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.end == Time::MAX
+    }
+
+    pub(crate) fn knows_dead(&self, session: Session) -> bool {
+        self.dead & (1 << session) != 0
+    }
+
+    pub(crate) fn place(&self, wish: Wish) -> Place {
+        Place { session: self.session, wish }
+    }
+}
+
+impl World {
+    /// The time by this instance's clock.
+    pub(crate) fn clock(&self, id: Id) -> Time {
+        self.now + Time::from(self.fast == Some(id))
+    }
+
+    pub(crate) fn at(&self, id: Id) -> &Instance {
+        &self.instances[usize::from(id)]
+    }
+
+    pub(crate) fn at_mut(&mut self, id: Id) -> &mut Instance {
+        &mut self.instances[usize::from(id)]
+    }
+}
