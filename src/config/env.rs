@@ -11,7 +11,7 @@ use super::{
 const NEAR: usize = 2;
 
 /// Reads what concerns tenure out of all the variables there are.
-pub(super) fn read(
+pub fn read(
     prefix: &str,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<ElectConfig, ConfigError> {
