@@ -11,6 +11,10 @@ use super::{
 const NEAR: usize = 2;
 
 /// Reads what concerns tenure out of all the variables there are.
+///
+/// # Errors
+/// As [`ElectConfig::from_env`].
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]
 pub fn read(
     prefix: &str,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
