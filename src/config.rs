@@ -5,11 +5,14 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "testing")]
+pub use self::env::read as read_variables;
+
 use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use self::read::{Raw, Shown};
+use self::read::{Raw, Shown, Table};
 use crate::{
     model::{Holder, Namespace},
     store::Retention,
@@ -29,7 +32,7 @@ const RETENTIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.sat
 ///
 #[doc = include_str!("../docs/configuration.md")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Raw", into = "Raw")]
+#[serde(try_from = "Table<Raw>", into = "Raw")]
 pub struct ElectConfig {
     namespace: Namespace,
     holder: Holder,

@@ -11,7 +11,11 @@ use super::{
 const NEAR: usize = 2;
 
 /// Reads what concerns tenure out of all the variables there are.
-pub(super) fn read(
+///
+/// # Errors
+/// As [`ElectConfig::from_env`].
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]
+pub fn read(
     prefix: &str,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<ElectConfig, ConfigError> {

@@ -1,11 +1,11 @@
 //! From what somebody wrote to a configuration, and back. Everything is read as it stands first, so
 //! that a message can name the field, whatever format it came in.
 
-use std::{fmt, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
     ser::SerializeMap,
 };
 
@@ -42,7 +42,7 @@ pub(super) struct Raw {
     poll_interval: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settle: Option<Written>,
-    retention: RawRetention,
+    retention: Table<RawRetention>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -58,9 +58,53 @@ struct RawRetention {
     sessions: Option<Written>,
 }
 
+/// What is written by name only: serde would also read a list, and take its entries by their places.
+#[derive(Debug, Default)]
+pub(super) struct Table<T>(T);
+
+trait Fields {
+    /// What it is, for a message.
+    const WHAT: &'static str;
+}
+
+impl Fields for Raw {
+    const WHAT: &'static str = "a table with the fields of a configuration";
+}
+
+impl Fields for RawRetention {
+    const WHAT: &'static str = "a table for `retention`";
+}
+
+impl<'de, T: Fields + Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Only<T>(PhantomData<T>);
+
+        impl<'de, T: Fields + Deserialize<'de>> Visitor<'de> for Only<T> {
+            type Value = Table<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::WHAT)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+            }
+        }
+
+        from.deserialize_map(Only(PhantomData))
+    }
+}
+
+impl<T: Serialize> Serialize for Table<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
 impl Raw {
     /// Every field with its name.
     pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 14] {
+        let Table(retention) = &mut self.retention;
         [
             ("namespace", &mut self.namespace),
             ("holder", &mut self.holder),
@@ -72,10 +116,10 @@ impl Raw {
             ("takeover", &mut self.takeover),
             ("poll_interval", &mut self.poll_interval),
             ("settle", &mut self.settle),
-            ("retention.locks", &mut self.retention.locks),
-            ("retention.runs", &mut self.retention.runs),
-            ("retention.run_entries", &mut self.retention.run_entries),
-            ("retention.sessions", &mut self.retention.sessions),
+            ("retention.locks", &mut retention.locks),
+            ("retention.runs", &mut retention.runs),
+            ("retention.run_entries", &mut retention.run_entries),
+            ("retention.sessions", &mut retention.sessions),
         ]
     }
 
@@ -86,6 +130,7 @@ impl Raw {
             Some(other) => Err(refused(&called(field), &other, "must be a text")),
             None => Err(missing(&called(field))),
         };
+        let Table(retention) = self.retention;
         let namespace = text("namespace", self.namespace)?;
         let holder = text("holder", self.holder)?;
         let mut config = ElectConfig::new(
@@ -103,16 +148,16 @@ impl Raw {
             ("refresh_interval", &self.refresh_interval, &mut config.refresh_interval),
             ("refresh_duration", &self.refresh_duration, &mut config.refresh_duration),
             ("settle", &self.settle, &mut config.settle),
-            ("retention.locks", &self.retention.locks, &mut config.retention.locks),
-            ("retention.runs", &self.retention.runs, &mut config.retention_runs),
-            ("retention.sessions", &self.retention.sessions, &mut config.retention.sessions),
+            ("retention.locks", &retention.locks, &mut config.retention.locks),
+            ("retention.runs", &retention.runs, &mut config.retention_runs),
+            ("retention.sessions", &retention.sessions, &mut config.retention.sessions),
         ] {
             *to = time(field, written)?.unwrap_or(*to);
         }
         if let Some(written) = self.takeover {
             config.takeover = takeover(&called("takeover"), &written)?;
         }
-        if let Some(written) = self.retention.run_entries {
+        if let Some(written) = retention.run_entries {
             config.retention_run_entries = number(&called("retention.run_entries"), &written)?;
         }
         config.validate()?;
@@ -120,10 +165,10 @@ impl Raw {
     }
 }
 
-impl TryFrom<Raw> for ElectConfig {
+impl TryFrom<Table<Raw>> for ElectConfig {
     type Error = ConfigError;
 
-    fn try_from(raw: Raw) -> Result<Self, ConfigError> {
+    fn try_from(Table(raw): Table<Raw>) -> Result<Self, ConfigError> {
         raw.read(&str::to_owned)
     }
 }
@@ -148,12 +193,12 @@ impl From<ElectConfig> for Raw {
             },
             poll_interval: config.poll_interval.and_then(time),
             settle: time(config.settle),
-            retention: RawRetention {
+            retention: Table(RawRetention {
                 locks: time(config.retention.locks),
                 runs: time(config.retention_runs),
                 run_entries: Some(Written::Number(config.retention_run_entries.to_string())),
                 sessions: time(config.retention.sessions),
-            },
+            }),
         }
     }
 }
@@ -166,6 +211,10 @@ pub(super) enum Written {
     /// `true` or `false`.
     Truth(bool),
     Table(Vec<(String, Written)>),
+    /// A list, whatever is in it.
+    List,
+    /// `null`, where a format has such.
+    Nothing,
 }
 
 impl fmt::Display for Written {
@@ -178,6 +227,8 @@ impl fmt::Display for Written {
             Self::Number(number) => f.write_str(number),
             Self::Truth(truth) => write!(f, "{truth}"),
             Self::Table(_) => f.write_str("a table"),
+            Self::List => f.write_str("a list"),
+            Self::Nothing => f.write_str("nothing"),
         }
     }
 }
@@ -220,6 +271,15 @@ impl<'de> Deserialize<'de> for Written {
                 }
                 Ok(Written::Table(entries))
             }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Written, A::Error> {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Written::List)
+            }
+
+            fn visit_unit<E>(self) -> Result<Written, E> {
+                Ok(Written::Nothing)
+            }
         }
 
         from.deserialize_any(Any)
@@ -242,6 +302,8 @@ impl Serialize for Written {
                 }
                 map.end()
             }
+            // Never of a configuration.
+            Self::List | Self::Nothing => to.serialize_unit(),
         }
     }
 }
@@ -312,7 +374,7 @@ fn takeover(field: &str, written: &Written) -> Result<Takeover, ConfigError> {
             [(key, skew)] if key == "store_clock" => Some(skew.clone()),
             _ => None,
         },
-        Written::Number(_) | Written::Truth(_) => None,
+        Written::Number(_) | Written::Truth(_) | Written::List | Written::Nothing => None,
     };
     let Some(skew) = skew else {
         let rule = r#"must be "observed" or { store_clock = "2s" } (in a variable: store_clock:2s)"#;
@@ -324,7 +386,7 @@ fn takeover(field: &str, written: &Written) -> Result<Takeover, ConfigError> {
 fn number(field: &str, written: &Written) -> Result<usize, ConfigError> {
     let parsed = match written {
         Written::Number(number) | Written::Text(number) => number.parse().ok(),
-        Written::Truth(_) | Written::Table(_) => None,
+        Written::Truth(_) | Written::Table(_) | Written::List | Written::Nothing => None,
     };
     parsed.ok_or_else(|| refused(field, written, "must be a number such as 100"))
 }

@@ -1,7 +1,6 @@
 use std::{ffi::OsString, fmt::Write as _};
 
 use expect_test::expect;
-use proptest::{prelude::*, strategy::ValueTree};
 
 use super::*;
 
@@ -331,6 +330,33 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
 }
 
 #[test]
+fn what_is_no_value_at_all_is_named_too() {
+    let named = |mut fields: serde_json::Value| {
+        fields["namespace"] = "shop".into();
+        fields["holder"] = "pod-7".into();
+        from_json(fields)
+    };
+    let messages: Vec<_> = [
+        serde_json::json!({ "settle": ["200ms"] }),
+        serde_json::json!({ "takeover": { "store_clock": null } }),
+        serde_json::json!({ "retention": 5 }),
+        // Not by their places.
+        serde_json::json!({ "retention": ["7d", "7d", 100, "1d"] }),
+    ]
+    .into_iter()
+    .map(|fields| named(fields).unwrap_err())
+    .chain([from_json(serde_json::json!(["shop", "pod-7"])).unwrap_err()])
+    .collect();
+    expect![[r#"
+        settle (a list) must be a duration such as "500ms", "30s" or "1h 30m"
+        takeover.store_clock (nothing) must be a duration such as "500ms", "30s" or "1h 30m"
+        invalid type: integer `5`, expected a table for `retention`
+        invalid type: sequence, expected a table for `retention`
+        invalid type: sequence, expected a table with the fields of a configuration"#]]
+    .assert_eq(&messages.join("\n"));
+}
+
+#[test]
 fn namespace_and_holder_are_required_and_within_their_limits() {
     for (text, message) in [
         ("", "namespace is required, and not set"),
@@ -408,101 +434,4 @@ fn a_value_that_is_not_utf_8_is_an_error_if_it_concerns_us() {
 fn the_process_has_variables_too() {
     let error = ElectConfig::from_env("TENURE_OF_NOBODY_").unwrap_err();
     assert_eq!(error.to_string(), "TENURE_OF_NOBODY_NAMESPACE is required, and not set");
-}
-
-// ----- anything at all
-
-/// Durations of every size, more of those that may be meant.
-fn any_time() -> impl Strategy<Value = Duration> {
-    prop_oneof![
-        8 => (1_u64..120_000).prop_map(Duration::from_millis),
-        2 => (0_u64..40 * 24 * 3600).prop_map(Duration::from_secs),
-        1 => any::<u64>().prop_map(Duration::from_nanos),
-        1 => any::<u64>().prop_map(Duration::from_secs),
-        1 => Just(Duration::MAX),
-    ]
-}
-
-prop_compose! {
-    fn any_config()(
-        times in prop::array::uniform8(any_time()),
-        parts in prop::array::uniform3(prop::option::of(any_time())),
-        skew in prop::option::weighted(0.2, any_time()),
-        scale in 0_u32..4,
-    ) -> ElectConfig {
-        let [hold, interval, refresh, settle, locks, runs, sessions, _] = times;
-        let [stop_grace, margin, poll] = parts;
-        // What is to be accepted now and then must not be all chance.
-        let refresh = if scale > 0 { refresh.max(interval.saturating_mul(scale + 1)) } else { refresh };
-        let mut config = config()
-            .with_hold_duration(hold)
-            .with_refresh_interval(interval)
-            .with_refresh_duration(refresh)
-            .with_settle(settle)
-            .with_retention_locks(locks)
-            .with_retention_runs(runs)
-            .with_retention_sessions(sessions.max(refresh));
-        config.stop_grace = stop_grace;
-        config.margin = margin;
-        config.poll_interval = poll;
-        if let Some(skew) = skew {
-            config.takeover = Takeover::StoreClock { skew };
-        }
-        config
-    }
-}
-
-/// What the store makes of a duration.
-fn kept(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).expect("it was accepted")
-}
-
-#[test]
-fn what_is_accepted_keeps_every_rule_also_in_whole_milliseconds() {
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut accepted, cases) = (0, 20_000);
-    for _ in 0..cases {
-        let config = any_config().new_tree(&mut runner).unwrap().current();
-        if config.validate().is_err() {
-            continue;
-        }
-        accepted += 1;
-        let [ttl, interval, refresh, hold, grace, margin] = [
-            config.ttl(),
-            config.refresh_interval(),
-            config.refresh_duration(),
-            config.hold_duration(),
-            config.stop_grace(),
-            config.margin(),
-        ]
-        .map(|time| {
-            assert_eq!(Duration::from_millis(kept(time)), time, "nothing is cut off: {config:?}");
-            kept(time)
-        });
-        assert!(refresh >= 2 * interval + margin + grace, "{config:?}");
-        assert!(50 * margin >= ttl, "{config:?}");
-        assert!(grace + margin < ttl, "{config:?}");
-        assert!(ttl >= hold + interval && ttl >= refresh, "{config:?}");
-        assert!([interval, refresh, hold, grace, margin].iter().all(|time| *time > 0), "{config:?}");
-        assert!(kept(config.retention_sessions()) >= ttl);
-        let again = serde_json::from_value::<ElectConfig>(serde_json::to_value(&config).unwrap());
-        assert_eq!(again.unwrap(), config);
-    }
-    assert!(accepted * 50 > cases, "{accepted} of {cases} were accepted: that proves little");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_text_is_too_strange(text in any::<String>(), parts in prop::collection::vec((any::<u64>(), "(ns|ms|s|m|h|d|w|M|y| |\\.)"), 0..6)) {
-        let parts: Vec<_> = parts.iter().map(|(number, unit)| format!("{number}{unit}")).collect();
-        for text in [text, parts.concat()] {
-            for name in ["TENURE_SETTLE", "TENURE_TAKEOVER", "TENURE_RETENTION_RUN_ENTRIES"] {
-                let _ = from_variables(&[(name, &text)]);
-            }
-            let _ = from_variables(&[("TENURE_TAKEOVER", &format!("store_clock:{text}"))]);
-            let _ = from_variables(&[(&format!("TENURE_{text}"), "5s")]);
-        }
-    }
 }

@@ -314,7 +314,78 @@ mod tests {
             assert_eq!(seen.due(at(second)), Due::Look);
             let refused = Sighting::Refused(crate::store::Refusal::Foreign);
             assert_eq!(seen.answered(at(second), at(second), &refused, None), Standing::Alive);
+            // It is looked for at the observer's pace, not without a pause.
+            assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
         }
+    }
+
+    #[test]
+    fn a_missing_session_is_looked_for_at_the_observers_pace_and_by_the_longest_ttl_that_a_lock_carries() {
+        let mut seen = observation();
+        seen.name(named(TTL + SECOND));
+        seen.name(named(TTL));
+        for second in [0, 5, 10, 15, 20, 25] {
+            assert_eq!(seen.due(at(second)), Due::Look);
+            assert_eq!(seen.answered(at(second), at(second), &Sighting::Missing, None), Standing::Alive);
+            assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
+        }
+        assert!(!matches!(seen.due(at(31)), Due::Declare(_)));
+        let Due::Declare(Ground::Missing { ttl, .. }) = seen.due(at(32)) else { panic!("its time is over") };
+        assert_eq!(ttl, TTL + SECOND);
+    }
+
+    #[test]
+    fn a_missing_session_that_no_lock_names_is_never_declared() {
+        let mut seen = Observation::new(3 * SECOND, 5 * SECOND, Flaws::default(), at(0));
+        for second in (0..500).step_by(5) {
+            assert_eq!(seen.due(at(second)), Due::Look);
+            seen.answered(at(second), at(second), &Sighting::Missing, None);
+        }
+    }
+
+    #[test]
+    fn a_declaration_that_failed_waits_and_then_still_names_the_beat() {
+        let mut seen = observation();
+        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
+        assert!(matches!(seen.due(at(31)), Due::Declare(_)));
+        seen.failed(at(31), 2 * SECOND);
+        assert_eq!(seen.due(at(31)), Due::At(at(33)));
+        assert_eq!(seen.due(at(33)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(33) }));
+        assert_eq!(seen.silent_for(at(33)), Some(33 * SECOND));
+    }
+
+    #[test]
+    fn a_hint_brings_the_next_look_forward_and_never_puts_it_off() {
+        let mut seen = observation();
+        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
+        assert!(matches!(seen.due(at(1)), Due::At(_)));
+        seen.hurry(at(1));
+        assert_eq!(seen.due(at(1)), Due::Look);
+        seen.hurry(at(2));
+        assert_eq!(seen.due(at(1)), Due::Look);
+    }
+
+    #[test]
+    fn dead_is_for_ever() {
+        let mut seen = observation();
+        assert_eq!(seen.standing(), None);
+        let Sighting::Alive(record) = beat(3, 33, 0) else { unreachable!("it is alive") };
+        assert_eq!(seen.answered(at(0), at(0), &Sighting::Dead(record), None), Standing::Dead);
+        assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Standing::Dead);
+        assert_eq!(seen.standing(), Some(Standing::Dead));
+    }
+
+    #[test]
+    fn the_stores_clock_is_asked_only_of_those_who_agreed_and_after_ttl_and_skew() {
+        let store = |millis| Some(StoreTime::from_millis(millis));
+        let Sighting::Alive(record) = beat(3, 33, 1_000) else { unreachable!("it is alive") };
+        let agrees = Sighting::Alive(SessionRecord { store_clock: Some(2 * SECOND), ..record });
+        let mut seen = observation();
+        seen.answered(at(0), at(0), &agrees, None);
+        assert!(!seen.store_clock_due(store(33_000)) && !seen.store_clock_due(None));
+        assert!(seen.store_clock_due(store(33_001)));
+        seen.answered(at(1), at(1), &beat(4, 34, 1_000), None);
+        assert!(!seen.store_clock_due(store(99_000)));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub mod conformance;
 pub mod fleet;
 mod intercept;
 
+#[doc(hidden)]
+pub use crate::config::read_variables;
 pub use crate::core::flaw::Flaw;
 pub use clock::TestClock;
 pub use intercept::{

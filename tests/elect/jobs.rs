@@ -3,7 +3,9 @@
 use tenure::{
     Loss,
     elect::{Busy, JobEnd, Locked, Unlocked},
+    testing::{Fault, Operation},
 };
+use tokio::time::Instant;
 
 use crate::world::{SECOND, World};
 
@@ -50,6 +52,35 @@ async fn the_second_is_told_who_holds_the_key() {
     assert_eq!(job.join().await, JobEnd::Finished(()));
     let job = second.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().unwrap();
     assert_eq!(job.join().await, JobEnd::Finished(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlocking_waits_for_the_grace_and_two_attempts_at_the_store() {
+    let world = World::new();
+    let (elect, faulty) = world.instance("a").await;
+    let job = elect.lock("k", async |lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    faulty.intercept().always(&[Operation::Release], Fault::Swallowed);
+    let before = Instant::now();
+    assert_eq!(elect.unlock("k").await.unwrap(), Unlocked::Pending);
+    assert_eq!(before.elapsed().as_secs(), 10, "{:?}", before.elapsed());
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_all_does_not_wait_for_the_store_for_what_has_not_stopped() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let stays = elect.acquire("k").await.unwrap();
+    let before = Instant::now();
+    let late: Vec<_> = elect.release_all().await.into_iter().map(|lock| lock.key.to_string()).collect();
+    assert_eq!(late, ["k"]);
+    // The grace and a tenth.
+    assert!(before.elapsed() < SECOND * 6, "{:?}", before.elapsed());
+    drop(stays);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,5 +6,7 @@
 mod campaigns;
 mod guards;
 mod jobs;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod rules;
 mod world;

@@ -125,6 +125,23 @@ async fn r3_an_instance_does_not_close_its_session_under_a_guard_that_is_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn r3_a_session_that_nobody_waits_for_is_declared_dead_all_the_same() {
+    let world = World::new();
+    let (first, faulty) = world.instance("a").await;
+    let (second, _) = world.instance("b").await;
+    let (silent, alive) = (session(&first), session(&second));
+    unreachable(&faulty);
+    tokio::time::sleep(SECOND * 120).await;
+    let seen = world.memory.observe(vec![silent], LIMIT).await.unwrap();
+    assert!(!seen[0].is_dead(), "it holds nothing: nobody watches it");
+    // Everybody looks over the sessions once an hour or so, and then for a ttl at the silent ones.
+    tokio::time::sleep(SECOND * (90 * 60 + 60)).await;
+    let seen = world.memory.observe(vec![silent, alive], LIMIT).await.unwrap();
+    assert!(seen[0].is_dead());
+    assert!(!seen[1].is_dead() && session(&second) == alive);
+}
+
+#[tokio::test(start_paused = true)]
 async fn r4_a_lock_of_a_dead_session_is_free_and_its_holder_is_told() {
     let world = World::new();
     let (first, _) = world.instance("a").await;

@@ -214,6 +214,109 @@ fn a_beat_that_somebody_wants_now_does_not_shift_the_phase() {
     assert_eq!(script.machine.deadline(), Some(at(5_000)));
 }
 
+fn beat_sent(actions: &[Action]) -> Nonce {
+    match actions {
+        [Action::Beat { nonce, .. }] => *nonce,
+        other => panic!("a beat and nothing else, not {other:?}"),
+    }
+}
+
+#[test]
+fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_does_not() {
+    let mut script = Script::opened();
+    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    // The number is as high as ours, and the mark is not ours: somebody else wrote it.
+    let mut twin = Script { machine: script.machine.clone(), nonce: script.nonce };
+    assert!(matches!(twin.answer(5_100, nonce.get(), 1, 7_777)[..], [Action::End(Loss::Vanished { .. })]));
+    // It is lower: an attempt of ours that is forgotten. The beat was not applied, and is sent again.
+    let again = script.answer(5_100, nonce.get(), 0, 7_777);
+    assert_ne!(beat_sent(&again), nonce);
+}
+
+#[test]
+fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
+    let mut script = Script::opened();
+    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    for millis in [5_100, 5_200] {
+        let actions = script.answer(millis, nonce.get(), 1, nonce.get());
+        assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
+    let mut script = Script::opened();
+    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    assert!(matches!(script.step(24_200, Event::Wake)[..], [Action::Doubt(_)]));
+    // What is on record is the opening still: the end is as near as it was, and nobody is told again.
+    let actions = script.answer(24_300, nonce.get(), 0, 1);
+    assert!(matches!(actions[0], Action::Extend { end, .. } if end == at(29_200)), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Doubt(_))), "{actions:?}");
+    assert!(script.machine.deadline().unwrap() <= at(29_200));
+}
+
+#[test]
+fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
+    let mut script = Script::opened();
+    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    script.answer(6_000, nonce.get(), 1, nonce.get());
+    beat_sent(&script.step(10_000, Event::Wake));
+    // Nothing else is due than the doubt, and then the end.
+    assert_eq!(script.machine.deadline(), Some(at(29_200)));
+    assert_eq!(
+        script.step(29_200, Event::Wake),
+        [Action::Doubt(Loss::Expired { unreachable_for: MS * 24_200 })]
+    );
+    assert_eq!(script.machine.deadline(), Some(at(34_200)));
+}
+
+#[test]
+fn an_opening_is_tried_again_until_it_is_answered_in_time() {
+    let mut script = Script::new();
+    let Some(Action::Open { nonce, limit }) = script.step(0, Event::Wake).pop() else { panic!("it opens") };
+    assert_eq!(limit, LONGEST_ATTEMPT);
+    // Deleted again by somebody; and nobody can hurry what is given a pause.
+    assert_eq!(script.step(10, Event::Answered(nonce, Box::new(Sighting::Missing))), []);
+    assert_eq!(script.step(11, Event::Hurry), []);
+    assert!(matches!(script.step(200, Event::Wake)[..], [Action::Open { .. }]));
+    // An answer that comes when nothing is left of its lease opens nothing (R10).
+    let mut late = Script { machine: script.machine.clone(), nonce: script.nonce };
+    assert_eq!(late.answer(29_200, 1, 0, 1), [Action::Rename]);
+    assert!(late.machine.is_over());
+    let actions = script.answer(29_199, 1, 0, 1);
+    assert!(matches!(actions[0], Action::Extend { end, .. } if end == at(29_200)), "{actions:?}");
+}
+
+#[test]
+fn attempts_are_forgotten_when_there_are_too_many() {
+    let mut script = Script::new();
+    let mut actions = script.step(0, Event::Wake);
+    for turn in 1..200 {
+        let [Action::Open { nonce, .. }] = actions[..] else { panic!("{actions:?}") };
+        actions = script.step(turn * 2_500, Event::Failed(nonce));
+    }
+    assert_eq!(script.machine.nonces().len(), MOST_ATTEMPTS);
+}
+
+#[test]
+fn what_operators_ask_for_is_passed_on() {
+    let request = Request {
+        lock: crate::model::LockId {
+            namespace: about().namespace,
+            kind: crate::model::Kind::Lock,
+            key: "k".parse().unwrap(),
+        },
+        term: crate::model::Term::new(7),
+        by: "operator".parse().unwrap(),
+        why: Why::shortened("please"),
+    };
+    let mut script = Script::opened();
+    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    let asked = SessionRecord { requests: vec![request.clone()], ..record(1, nonce.get()) };
+    let actions = script.step(5_100, Event::Answered(nonce, Box::new(Sighting::Alive(asked))));
+    assert_eq!(actions[1..], [Action::Requests(vec![request])]);
+}
+
 // ----- against an observer
 
 struct Dice(u64);

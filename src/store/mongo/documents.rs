@@ -3,7 +3,7 @@
 //! A document that was not written by tenure must not stop anybody: whatever cannot be read becomes
 //! a [`Refusal`] that names the field.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 
@@ -135,6 +135,22 @@ pub(super) fn optional_millis(time: Option<Duration>) -> Bson {
 /// Reads the fields of one document.
 struct Fields<'a>(&'a Document);
 
+/// The most characters of what was found that are told: it may be megabytes of anything, and what is told goes
+/// into logs and answers.
+const MOST_TOLD: usize = 100;
+
+fn told(found: impl fmt::Display) -> String {
+    let found = found.to_string();
+    match found.char_indices().nth(MOST_TOLD) {
+        Some((end, _)) => format!("{}...", &found[..end]),
+        None => found,
+    }
+}
+
+fn quoted(text: &str) -> String {
+    told(format_args!("{text:?}"))
+}
+
 fn damaged(field: &str, problem: impl Into<String>) -> Refusal {
     Refusal::Damaged { field: field.to_owned(), problem: problem.into() }
 }
@@ -147,8 +163,8 @@ impl<'a> Fields<'a> {
             Some(Bson::Int64(LAYOUT)) => Ok(Self(document)),
             // A shell writes the same number in another type, and the server compares across types.
             Some(Bson::Int32(found)) if i64::from(*found) == LAYOUT => Ok(Self(document)),
-            Some(Bson::Double(found)) if (*found - LAYOUT as f64).abs() < f64::EPSILON => Ok(Self(document)),
-            Some(found) => Err(Refusal::Layout { found: found.to_string() }),
+            Some(Bson::Double(found)) if found.to_bits() == (LAYOUT as f64).to_bits() => Ok(Self(document)),
+            Some(found) => Err(Refusal::Layout { found: told(found) }),
         }
     }
 
@@ -286,7 +302,7 @@ fn kind(text: &str) -> Read<Kind> {
         "schedule" => Ok(Kind::Schedule),
         _ => match text.strip_prefix("task:").map(SpreadName::new) {
             Some(Ok(spread)) => Ok(Kind::Task(spread)),
-            _ => Err(damaged("kind", format!("is {text:?}, which is no kind of key"))),
+            _ => Err(damaged("kind", format!("is {}, which is no kind of key", quoted(text)))),
         },
     }
 }
@@ -355,7 +371,7 @@ fn way_to_end(word: &str) -> Read<Ended> {
     [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced]
         .into_iter()
         .find(|how| how.as_str() == word)
-        .ok_or_else(|| damaged("how", format!("is {word:?}, which is no way to end")))
+        .ok_or_else(|| damaged("how", format!("is {}, which is no way to end", quoted(word))))
 }
 
 /// The term a slot of a fence is armed for.
@@ -410,14 +426,21 @@ pub(super) fn read_session(document: &Document) -> Read<SessionRecord> {
 }
 
 fn read_share(fields: &Fields<'_>) -> Read<Share> {
-    let digest = fields.string("digest")?;
     Ok(Share {
         spread: fields.name("spread", SpreadName::new)?,
         cap: fields.small("cap")?,
         weight: fields.small("weight")?,
         draining: fields.bool("draining")?,
-        digest: u64::from_str_radix(digest, 16)
-            .map_err(|_| damaged("digest", format!("is {digest:?}, not 16 hexadecimal digits")))?,
+        digest: digest(fields.string("digest")?)?,
+    })
+}
+
+// Strict, like a session: what is read is written again by the next beat as it was.
+fn digest(text: &str) -> Read<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let number = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    number.ok_or_else(|| {
+        damaged("digest", format!("is {}, not 16 lower-case hexadecimal digits", quoted(text)))
     })
 }
 
@@ -465,9 +488,46 @@ fn outcome(word: &str) -> Read<Outcome> {
     [Outcome::Succeeded, Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned]
         .into_iter()
         .find(|outcome| outcome.as_str() == word)
-        .ok_or_else(|| damaged("outcome", format!("is {word:?}, which is no outcome")))
+        .ok_or_else(|| damaged("outcome", format!("is {}, which is no outcome", quoted(word))))
 }
 
 pub(super) fn read_mark(document: &Document) -> Read<StoreTime> {
     Fields::of(document)?.at("mark")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(of: &Document) -> String {
+        Fields::of(of).err().map_or_else(|| panic!("{of} is ours"), |refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_layout_that_is_nearly_ours_is_not() {
+        assert!(Fields::of(&doc! { "v": 1.0 }).is_ok());
+        assert!(refusal(&doc! { "v": 1.0 - f64::EPSILON / 2.0 }).contains("0.99999"));
+    }
+
+    #[test]
+    fn a_digest_is_written_in_one_way_only() {
+        let mut written =
+            share(&Share { spread: "s".parse().unwrap(), cap: 1, weight: 1, draining: false, digest: 0xabc });
+        for digest in ["abc", "+000000000000abc", "0000000000000ABC", "000000000000000abc", ""] {
+            written.insert("digest", digest);
+            let refusal = read_share(&Fields(&written)).unwrap_err().to_string();
+            assert!(refusal.contains("not 16 lower-case hexadecimal digits"), "{digest}: {refusal}");
+        }
+        written.insert("digest", "0000000000000abc");
+        assert_eq!(read_share(&Fields(&written)).unwrap().digest, 0xabc);
+    }
+
+    #[test]
+    fn a_refusal_is_short_whatever_was_found() {
+        let much = "é\n".repeat(1 << 20);
+        let found = refusal(&doc! { "v": &much });
+        assert!(found.len() < 400 && found.contains("..."), "{found}");
+        let found = kind(&much).unwrap_err().to_string();
+        assert!(found.len() < 400 && found.contains("..."), "{found}");
+    }
 }

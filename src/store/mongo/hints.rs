@@ -99,7 +99,7 @@ impl Hints {
 }
 
 /// Why a stream ended.
-enum End {
+pub(super) enum End {
     NobodyListens,
     /// The server has no change streams.
     Unsupported,
@@ -228,7 +228,7 @@ fn wanted(names: &Collections) -> [Document; 2] {
 }
 
 /// The hint in an event. An event that cannot be read is none: hints may be lost.
-fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, End> {
+pub(super) fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, End> {
     if !matches!(
         event.operation_type,
         OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete

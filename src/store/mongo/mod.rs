@@ -6,6 +6,9 @@
 //! The driver is re-exported as [`mongodb`](driver) so that a program that passes its own client, or
 //! uses the [`Fence`] in its transactions, uses the same one.
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod bare;
 mod command;
 mod connect;
 mod documents;

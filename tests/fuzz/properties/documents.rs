@@ -1,0 +1,139 @@
+//! Stored documents: what is written is read back, and any document in the place of any record is refused, or
+//! read as what it says and nothing else.
+
+mod anything;
+mod records;
+mod written;
+
+use std::fmt::Debug;
+
+use tenure::{
+    model::{LockRecord, SessionRecord},
+    store::{
+        Hint, LockChange, Refusal,
+        mongo::{
+            bare,
+            driver::bson::{Bson, Document, doc},
+        },
+    },
+};
+
+use super::source::Source;
+
+/// A message that goes into logs and answers.
+const LONGEST_REFUSAL: usize = 400;
+
+/// A document made of the bytes, one way or the other, in the place of every record. Says whether one
+/// could be read.
+pub(crate) fn documents(bytes: &[u8]) -> bool {
+    let raw = Document::from_reader(bytes).is_ok_and(|document| in_every_place(&document));
+    let mut source = Source::new(bytes);
+    let mut document = records::written_and_read(&mut source);
+    anything::damage(&mut document, &mut source);
+    raw | in_every_place(&document)
+}
+
+fn in_every_place(document: &Document) -> bool {
+    hint(document);
+    let known = [
+        faithful(document, bare::read_lock, |lock: &LockRecord| written::lock(lock)),
+        faithful(document, bare::read_session, |session: &SessionRecord| written::session(session)),
+        faithful(document, bare::read_waiter, |waiter| {
+            let mut document = written::waiter(waiter);
+            // What stands in line is read from the fields.
+            document.remove("_id");
+            document
+        }),
+        faithful(document, bare::read_run, written::run),
+        faithful(document, bare::read_mark, |at| doc! { "v": 1_i64, "mark": written::date(*at) }),
+        faithful(document, bare::read_slot, |term| doc! { "v": 1_i64, "term": written::number(term.get()) }),
+        faithful(document, bare::read_held, |held| {
+            doc! {
+                "_id": written::lock_id(&held.lock),
+                "term": written::number(held.term.get()), "wish": written::number(held.wish.get()),
+            }
+        }),
+    ];
+    known.contains(&true)
+}
+
+/// What is read says what the document says: written again it has the same fields, so that nobody is made
+/// a holder or alive who is not. What is refused is so in few words.
+fn faithful<T: Debug + PartialEq>(
+    document: &Document,
+    read: fn(&Document) -> Result<T, Refusal>,
+    write: impl Fn(&T) -> Document,
+) -> bool {
+    let record = match read(document) {
+        Ok(record) => record,
+        Err(refusal) => {
+            let words = refusal.to_string();
+            assert!(words.len() <= LONGEST_REFUSAL, "{words}");
+            return false;
+        }
+    };
+    let again = write(&record);
+    for (field, value) in &again {
+        let found = document.get(field);
+        let says = match (field.as_str(), value) {
+            ("past", Bson::Array(past)) => past.iter().all(|entry| had(document, entry)),
+            _ => found.is_some_and(|found| same(found, value)),
+        };
+        assert!(says, "{field} is {found:?}, and was read as {value}\n{document}\n{record:?}");
+    }
+    assert_eq!(read(&again).as_ref(), Ok(&record), "{again}");
+    true
+}
+
+/// Whether the lock had this holder: the last one, or one in the list.
+fn had(lock: &Document, entry: &Bson) -> bool {
+    let last = Bson::Document(bare::past_entry(lock));
+    let listed = lock.get_array("past").is_ok_and(|past| past.iter().any(|found| same(found, entry)));
+    listed || lock.get("session") == Some(&Bson::Null) && same(&last, entry)
+}
+
+/// Whether the one says all that the other says. A number may be of another type, as a shell writes it; and
+/// there may be fields that are not known, but for an id.
+fn same(found: &Bson, read: &Bson) -> bool {
+    match (found, read) {
+        (Bson::Int32(found), Bson::Int64(read)) => i64::from(*found) == *read,
+        (Bson::Double(found), Bson::Int64(1)) => found.to_bits() == 1_f64.to_bits(),
+        (Bson::Binary(found), Bson::Binary(read)) => found.bytes == read.bytes,
+        (Bson::Document(found), Bson::Document(read)) => {
+            read.iter().all(|(field, read)| found.get(field).is_some_and(|found| same(found, read)))
+        }
+        (Bson::Array(found), Bson::Array(read)) => {
+            found.len() == read.len() && found.iter().zip(read).all(|(found, read)| same(found, read))
+        }
+        (found, read) => found == read,
+    }
+}
+
+/// The document as it comes in an event: what is heard of a grant, the document says.
+fn hint(document: &Document) {
+    let id = document.get("_id").cloned().unwrap_or(Bson::Null);
+    for (collection, kind) in
+        [("locks", "insert"), ("locks", "update"), ("waiters", "insert"), ("sessions", "update")]
+    {
+        let mut event = doc! {
+            "_id": { "_data": "00" },
+            "operationType": kind,
+            "ns": { "db": "tenure", "coll": collection },
+            "documentKey": { "_id": id.clone() },
+        };
+        if kind == "insert" {
+            event.insert("fullDocument", document.clone());
+        } else {
+            event
+                .insert("updateDescription", doc! { "updatedFields": document.clone(), "removedFields": [] });
+        }
+        if let Some(Hint::Lock { lock, change: Some(change) }) = bare::read_hint(event) {
+            assert!(same(&id, &Bson::Document(written::lock_id(&lock))), "{lock} {id}");
+            let session = match change {
+                LockChange::Granted { session, .. } => Bson::String(session.to_string()),
+                LockChange::Freed => Bson::Null,
+            };
+            assert_eq!(document.get("session"), Some(&session), "{document}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Records as documents, made by the store's own writes: of the pipeline that is sent the part that makes a new
+//! document, carried out here as a server would.
+
+use std::time::Duration;
+
+use tenure::{
+    model::{Candidate, LockId, LockRecord, RunRecord, SessionRecord, StoreTime, Waiter},
+    store::{
+        Claim, Open, Take, Wait,
+        mongo::{
+            bare::{self, Write},
+            driver::bson::{Bson, DateTime, Document, doc},
+        },
+    },
+};
+
+pub(super) fn date(at: StoreTime) -> Bson {
+    Bson::DateTime(DateTime::from_millis(at.as_millis()))
+}
+
+pub(super) fn number(number: u64) -> Bson {
+    Bson::Int64(i64::try_from(number).unwrap())
+}
+
+/// What is in the database when the write has met no document at that time.
+fn applied((filter, update): Write, now: StoreTime) -> Document {
+    let mut document = filter;
+    let [literal, evaluated] = new_document(&update).expect("it writes a document");
+    document.extend(literal.get_document("$literal").unwrap().clone());
+    for (field, value) in evaluated {
+        if value == "$$NOW".into() {
+            document.insert(field, date(now));
+        }
+    }
+    document
+}
+
+/// The last of the documents that a pipeline makes: `$mergeObjects` of the old, a literal and what is evaluated.
+fn new_document(pipeline: &Bson) -> Option<[Document; 2]> {
+    match pipeline {
+        Bson::Document(document) => match document.get("$mergeObjects") {
+            Some(Bson::Array(parts)) => {
+                let [_, literal, evaluated] = &parts[..] else { return None };
+                Some([literal, evaluated].map(|part| part.as_document().unwrap().clone()))
+            }
+            _ => document.values().filter_map(new_document).last(),
+        },
+        Bson::Array(values) => values.iter().filter_map(new_document).last(),
+        _ => None,
+    }
+}
+
+pub(super) fn lock_id(lock: &LockId) -> Document {
+    waiting(lock, candidate()).get_document("lock").unwrap().clone()
+}
+
+fn waiting(lock: &LockId, by: Candidate) -> Document {
+    applied(bare::wait(&Wait { lock: lock.clone(), by }), StoreTime::from_millis(0))
+}
+
+fn candidate() -> Candidate {
+    Candidate {
+        session: tenure::model::SessionId::from_u128(1),
+        wish: tenure::model::Wish::new(1),
+        ttl: Duration::ZERO,
+        holder: "nobody".parse().unwrap(),
+        who: None,
+        why: None,
+        value: None,
+        lock_delay: Duration::ZERO,
+    }
+}
+
+pub(super) fn waiter(waiter: &Waiter) -> Document {
+    applied(bare::wait(&Wait { lock: waiter.lock.clone(), by: waiter.by.clone() }), waiter.since)
+}
+
+pub(super) fn session(record: &SessionRecord) -> Document {
+    let mut document = applied(
+        bare::open(&Open {
+            session: record.id,
+            nonce: record.nonce,
+            about: record.about.clone(),
+            ttl: record.ttl,
+            store_clock: record.store_clock,
+            shares: record.shares.clone(),
+        }),
+        record.started,
+    );
+    document.insert("beat", number(record.beat.get()));
+    document.insert("beat_at", date(record.beat_at));
+    if let Some(death) = &record.death {
+        let death = doc! { "at": date(death.at), "by": death.by.as_str(), "why": death.why.as_str() };
+        document.insert("death", death);
+    }
+    let requests = record.requests.iter().map(|request| {
+        doc! {
+            "kind": request.lock.kind.to_string(), "key": request.lock.key.as_str(),
+            "term": number(request.term.get()), "by": request.by.as_str(), "why": request.why.as_str(),
+        }
+    });
+    document.insert("requests", requests.collect::<Vec<_>>());
+    document
+}
+
+pub(super) fn run(record: &RunRecord) -> Document {
+    let claim = Claim {
+        run: record.id.clone(),
+        session: record.session,
+        holder: record.holder.clone(),
+        term: record.term,
+        attempt: record.attempt,
+        instead_of: None,
+    };
+    let mut document = applied(bare::claim(&claim), record.started);
+    if let Some(finish) = &record.finish {
+        let error = finish.error.as_ref().map_or(Bson::Null, |error| error.as_str().into());
+        let finish = doc! { "at": date(finish.at), "outcome": finish.outcome.as_str(), "error": error };
+        document.insert("finish", finish);
+    }
+    document
+}
+
+pub(super) fn lock(record: &LockRecord) -> Document {
+    let (by, at) = match &record.holding {
+        Some(held) => (held.by.clone(), held.acquired_at),
+        None => (candidate(), StoreTime::from_millis(0)),
+    };
+    let mut document = applied(bare::take(&Take { lock: record.id.clone(), by }), at);
+    // What a holder has not, and a server works out.
+    for field in ["ended", "ended_at", "note", "not_before", "closed_for"] {
+        document.remove(field);
+    }
+    match &record.holding {
+        Some(held) => drop(document.insert("value_set", number(held.value_set))),
+        // Nothing of a holder is left: all of them are in the past.
+        None => document = doc! { "v": 1_i64, "_id": lock_id(&record.id), "session": null },
+    }
+    document.insert("term", number(record.term.get()));
+    document.insert("not_before", record.closed.map_or(Bson::Null, |closed| date(closed.until)));
+    if let Some(closed) = record.closed {
+        document.insert("closed_for", number(u64::try_from(closed.length.as_millis()).unwrap()));
+    }
+    let past = record.past.iter().map(|past| {
+        let text = |text: Option<&str>| text.map_or(Bson::Null, Bson::from);
+        doc! {
+            "holder": past.holder.as_str(), "who": text(past.who.as_ref().map(AsRef::as_ref)),
+            "term": number(past.term.get()), "from": date(past.from), "to": date(past.to),
+            "how": past.how.as_str(), "note": text(past.note.as_ref().map(|note| note.as_str())),
+        }
+    });
+    document.insert("past", past.collect::<Vec<_>>());
+    document
+}
