@@ -101,9 +101,8 @@ impl Plan {
     pub(super) fn rates(&self) -> Rates {
         let mut rates = self.rates;
         if !self.has(Trouble::Calls) {
-            let Rates { hint_lost, hint_doubled, hint_late, longest, swallowed, hang, .. } = rates;
-            let nothing = Rates::default();
-            rates = Rates { hint_lost, hint_doubled, hint_late, longest, swallowed, hang, ..nothing };
+            (rates.refused, rates.request_lost, rates.answer_lost) = (0, 0, 0);
+            (rates.twice, rates.echo, rates.late, rates.answer_late) = (0, 0, 0, 0);
         }
         if !self.has(Trouble::Hangs) {
             (rates.swallowed, rates.hang) = (0, 0);

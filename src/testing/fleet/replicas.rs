@@ -361,13 +361,11 @@ impl Way {
     ) -> Answer<'a, T> {
         async move {
             let set = self.replicas.set();
-            match (self.unknown_election(&set), &set.former) {
-                (Some(_), Some(former)) => ask(&*former.seen),
-                _ => {
-                    self.replicas.majority();
-                    ask(&*self.replicas.0.ledger)
-                }
+            if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
+                return ask(&*former.seen);
             }
+            self.replicas.majority();
+            ask(&*self.replicas.0.ledger)
         }
         .boxed()
     }
