@@ -23,10 +23,10 @@ const SURROUNDINGS: &[(&str, Budget)] = &[
         Budget { sessions: 3, closes: true, ticks: 4, attempts: 1, timeouts: 0, ..WATCHED },
     ),
     ("wishes given up and made again", Budget { wishes: 2, ..CONTENDED }),
-    ("three in line", Budget { instances: 3, sessions: 3, steady: 3, line: true, ..Budget::CALM }),
+    ("a line", Budget { line: true, ..CONTENDED }),
     ("a clock that runs fast", Budget { drift: true, ..WATCHED }),
     ("a clock that runs fast, and a failover", Budget { drift: true, failovers: 1, ..WATCHED }),
-    ("a line, and a failover", Budget { line: true, failovers: 1, ..CONTENDED }),
+    ("a clock that runs fast, and two beats", Budget { drift: true, attempts: 3, ..WATCHED }),
 ];
 
 #[test]
