@@ -25,6 +25,7 @@ pub(crate) enum Action {
     Close(Id),
     Reopen(Id),
     Observe(Id),
+    ObserveFormer(Id),
     Declare(Id),
     Want(Id),
     GiveUp(Id),
@@ -66,6 +67,9 @@ impl fmt::Display for Action {
             Action::Close(id) => write!(f, "{} closes its session", name(id)),
             Action::Reopen(id) => write!(f, "{} starts over under a new session", name(id)),
             Action::Observe(id) => write!(f, "{} looks at the holder's session", name(id)),
+            Action::ObserveFormer(id) => {
+                write!(f, "{} looks at the holder's session, at the deposed primary", name(id))
+            }
             Action::Declare(id) => write!(f, "{} declares dead what it has seen for a ttl", name(id)),
             Action::Want(id) => write!(f, "{} has a new wish", name(id)),
             Action::GiveUp(id) => write!(f, "{} gives its wish up", name(id)),

@@ -30,6 +30,8 @@ pub(crate) struct Budget {
     /// An instance closes a session that is over.
     pub(crate) closes: bool,
     pub(crate) failovers: u8,
+    /// A primary that was replaced may still be asked.
+    pub(crate) two_primaries: bool,
     /// Requests that are not answered in time: late, or lost, or only their answer is.
     pub(crate) timeouts: u8,
     /// Requests that arrive twice.
@@ -63,6 +65,7 @@ impl Budget {
         audit: false,
         closes: false,
         failovers: 0,
+        two_primaries: false,
         timeouts: 0,
         doubles: 0,
         deletions: 0,

@@ -23,10 +23,31 @@ const SURROUNDINGS: &[(&str, Budget)] = &[
         Budget { sessions: 3, closes: true, ticks: 4, attempts: 1, timeouts: 0, ..WATCHED },
     ),
     ("wishes given up and made again", Budget { wishes: 2, ..CONTENDED }),
-    ("three in line", Budget { instances: 3, sessions: 3, steady: 3, line: true, ..Budget::CALM }),
+    ("a line", Budget { steady: 2, begun: true, line: true, ..Budget::CALM }),
     ("a clock that runs fast", Budget { drift: true, ..WATCHED }),
     ("a clock that runs fast, and a failover", Budget { drift: true, failovers: 1, ..WATCHED }),
-    ("a line, and a failover", Budget { line: true, failovers: 1, ..CONTENDED }),
+    ("a clock that runs fast, and two beats", Budget { drift: true, attempts: 3, ..WATCHED }),
+    (
+        "two primaries, and a holder that beats twice",
+        Budget { attempts: 3, failovers: 1, two_primaries: true, timeouts: 0, ..WATCHED },
+    ),
+    (
+        "two primaries, and a clock that runs fast",
+        Budget { drift: true, failovers: 1, two_primaries: true, ..WATCHED },
+    ),
+    (
+        "a holder that beats twice, a failover, a clock that runs fast",
+        Budget { drift: true, attempts: 3, failovers: 1, ..WATCHED },
+    ),
+    (
+        "requests that arrive twice",
+        Budget { wishes: 2, gives_up: false, audit: false, doubles: 1, ..CONTENDED },
+    ),
+    ("jobs that are told to stop", Budget { cancels: 1, doubts: 1, gives_up: false, ..CONTENDED }),
+    (
+        "wishes given up in a line, and a failover",
+        Budget { failovers: 1, line: true, audit: false, begun: true, ..CONTENDED },
+    ),
 ];
 
 #[test]

@@ -43,6 +43,11 @@ const WRONG: &[(Wrong, &str, Budget)] = &[
     (Wrong::EndIncluded, NO_THEFT, Budget { drift: true, ..WATCHED }),
     (Wrong::LateAnswer, IN_TIME, Budget { begun: false, ..WATCHED }),
     (Wrong::UndeclaredDeath, EXCLUSION, Budget { attempts: 3, ..WATCHED }),
+    (
+        Wrong::DeathReadLocally,
+        EXCLUSION,
+        Budget { attempts: 3, failovers: 1, two_primaries: true, ..WATCHED },
+    ),
     (Wrong::PrimaryBeat, NO_THEFT, Budget { ttl: 4, failovers: 1, ..WATCHED }),
     (Wrong::PrimaryTake, EXCLUSION, Budget { failovers: 1, ..CONTENDED }),
     (

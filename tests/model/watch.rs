@@ -17,10 +17,14 @@ impl Protocol {
         if !observer.is_valid() {
             return;
         }
-        if let Some(session) = watched(world, id)
-            && is_news(observer, session, record_of(world, session))
-        {
-            actions.push(Action::Observe(id));
+        if let Some(session) = watched(world, id) {
+            let is_new = |of| record_of(world, session, of).is_some_and(|it| is_news(observer, session, it));
+            if is_new(Of::Majority) {
+                actions.push(Action::Observe(id));
+            }
+            if is_new(Of::Former) {
+                actions.push(Action::ObserveFormer(id));
+            }
         }
         if let Some(seen) = observer.seen
             && !observer.knows_dead(seen.session)
@@ -32,10 +36,10 @@ impl Protocol {
         }
     }
 
-    pub(crate) fn observe(&self, world: &mut World, id: Id) {
+    pub(crate) fn observe(&self, world: &mut World, id: Id, of: Of) {
         let now = world.clock(id);
         let Some(session) = watched(world, id) else { return };
-        let record = record_of(world, session);
+        let Some(record) = record_of(world, session, of) else { return };
         let observer = world.at_mut(id);
         let Some(mark) = mark_of(record) else {
             observer.dead |= 1 << session;
@@ -68,8 +72,15 @@ impl Protocol {
 
     /// Its answer is not awaited: the next look tells.
     pub(crate) fn declare(&self, world: &mut World, id: Id) {
+        let former = world.former;
         let observer = world.at_mut(id);
-        if self.is(Wrong::UndeclaredDeath) {
+        // It is written at the deposed primary, where the beat that was seen is still the last one, and
+        // read there.
+        let locally =
+            |seen: Seen| former.is_some_and(|its| mark_of(its[usize::from(seen.session)]) == Some(seen.mark));
+        if self.is(Wrong::UndeclaredDeath)
+            || self.is(Wrong::DeathReadLocally) && observer.seen.is_some_and(locally)
+        {
             observer.dead |= observer.seen.take().map_or(0, |seen| 1 << seen.session);
         }
         if let Some(seen) = observer.seen {
@@ -86,9 +97,20 @@ fn watched(world: &World, id: Id) -> Option<Session> {
     (holder != world.at(id).session && !steady).then_some(holder)
 }
 
+/// Whose majority is read: a deposed primary knows of nothing newer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Of {
+    Majority,
+    Former,
+}
+
 /// Majority reads only (R11).
-fn record_of(world: &World, session: Session) -> SessionRecord {
-    world.majority.sessions[usize::from(session)]
+fn record_of(world: &World, session: Session, of: Of) -> Option<SessionRecord> {
+    let sessions = match of {
+        Of::Majority => Some(world.majority.sessions),
+        Of::Former => world.former,
+    };
+    sessions.map(|sessions| sessions[usize::from(session)])
 }
 
 fn is_news(observer: &Instance, session: Session, record: SessionRecord) -> bool {

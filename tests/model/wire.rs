@@ -215,8 +215,9 @@ impl Protocol {
     }
 
     /// What no majority kept is gone, and what waited for it is unknown.
-    pub(crate) fn failover(world: &mut World) {
+    pub(crate) fn failover(&self, world: &mut World) {
         world.spent.failovers += 1;
+        world.former = self.budget.two_primaries.then_some(world.majority.sessions);
         world.primary = world.majority;
         world.wire.change(|message| match message.progress {
             Progress::Applied(_) => None,

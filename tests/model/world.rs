@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) primary: Records,
     /// What a majority keeps. The primary falls back to it when it is replaced.
     pub(crate) majority: Records,
+    /// What a primary that was deposed, and does not know, takes a majority to have: others may still ask it.
+    pub(crate) former: Option<[SessionRecord; SESSIONS]>,
     pub(crate) instances: [Instance; INSTANCES],
     pub(crate) wire: Wire,
     /// How many sessions were given an id.

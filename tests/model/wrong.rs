@@ -44,6 +44,8 @@ pub(crate) enum Wrong {
     EndIncluded,
     /// R10: an answer that comes after the end makes a holder.
     LateAnswer,
+    /// R11: deaths are declared and read at whichever primary is asked, without a majority.
+    DeathReadLocally,
     /// R11: a beat that the primary has moves the end.
     PrimaryBeat,
     /// R11: a take that the primary has makes a holder.
