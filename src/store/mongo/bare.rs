@@ -13,7 +13,6 @@ macro_rules! readers {
     ($($name:ident -> $record:ty;)+) => {
         $(
             #[doc = concat!("What the store makes of a document (`", stringify!($name), "`).")]
-            #[expect(clippy::missing_errors_doc, reason = "for tests only")]
             pub fn $name(document: &Document) -> Result<$record, Refusal> {
                 documents::$name(document)
             }
@@ -32,7 +31,6 @@ readers! {
 }
 
 /// What the store makes of the `_id` of a lock.
-#[expect(clippy::missing_errors_doc, reason = "for tests only")]
 pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
     documents::read_lock_id(id)
 }
