@@ -110,6 +110,23 @@ fn beats_are_counted_from_the_opening_that_is_on_record() {
 }
 
 #[test]
+fn a_store_that_has_answered_is_asked_again_soon_after_its_next_failure() {
+    let mut script = Script::opened();
+    let mut now = 5_000;
+    let mut nonce = beat_sent(&script.step(now, Event::Wake));
+    for wait in [50, 100, 200, 400] {
+        assert_eq!(script.step(now + 1, Event::Failed(nonce)), []);
+        now += wait;
+        assert_eq!(script.machine.deadline(), Some(at(now)));
+        nonce = beat_sent(&script.step(now, Event::Wake));
+    }
+    script.answer(now + 1, nonce.get(), 9, nonce.get());
+    let nonce = beat_sent(&script.step(10_000, Event::Wake));
+    assert_eq!(script.step(10_001, Event::Failed(nonce)), []);
+    assert_eq!(script.machine.deadline(), Some(at(10_050)));
+}
+
+#[test]
 fn a_late_answer_is_not_the_one_that_is_waited_for() {
     let mut script = Script::opened();
     let first = beat_sent(&script.step(5_000, Event::Wake));
@@ -118,8 +135,8 @@ fn a_late_answer_is_not_the_one_that_is_waited_for() {
     assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
     // The second is under way: no other is sent, and only the doubt is due.
     assert_eq!(script.machine.deadline(), Some(at(29_200)));
-    script.answer(8_100, first.get(), 2, second.get());
-    assert_eq!(script.machine.deadline(), Some(at(10_000)));
+    script.answer(8_100, second.get(), 2, second.get());
+    assert_eq!(script.machine.deadline(), Some(at(15_000)), "10 s is no more than half an interval later");
 }
 
 #[test]
