@@ -96,6 +96,57 @@ fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
     let second = script.nonce;
     let actions = script.answer(3_000, second, 0, 1);
     assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 3_000 }]);
+    // Nothing is waited for any more: the next beat is due.
+    assert_eq!(script.machine.deadline(), Some(at(5_000)));
+}
+
+#[test]
+fn beats_are_counted_from_the_opening_that_is_on_record() {
+    let mut script = Script::new();
+    script.step(0, Event::Wake);
+    script.step(2_500, Event::Failed(Nonce::new(1)));
+    script.answer(3_000, 2, 0, 2);
+    assert_eq!(script.machine.deadline(), Some(at(7_500)));
+}
+
+#[test]
+fn a_store_that_has_answered_is_asked_again_soon_after_its_next_failure() {
+    let mut script = Script::opened();
+    let mut now = 5_000;
+    let mut nonce = beat_sent(&script.step(now, Event::Wake));
+    for wait in [50, 100, 200, 400] {
+        assert_eq!(script.step(now + 1, Event::Failed(nonce)), []);
+        now += wait;
+        assert_eq!(script.machine.deadline(), Some(at(now)));
+        nonce = beat_sent(&script.step(now, Event::Wake));
+    }
+    script.answer(now + 1, nonce.get(), 9, nonce.get());
+    let nonce = beat_sent(&script.step(10_000, Event::Wake));
+    assert_eq!(script.step(10_001, Event::Failed(nonce)), []);
+    assert_eq!(script.machine.deadline(), Some(at(10_050)));
+}
+
+#[test]
+fn a_late_answer_is_not_the_one_that_is_waited_for() {
+    let mut script = Script::opened();
+    let first = beat_sent(&script.step(5_000, Event::Wake));
+    let second = beat_sent(&script.step(7_500, Event::Failed(first)));
+    let actions = script.answer(8_000, first.get(), 1, first.get());
+    assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
+    // The second is under way: no other is sent, and only the doubt is due.
+    assert_eq!(script.machine.deadline(), Some(at(29_200)));
+    script.answer(8_100, second.get(), 2, second.get());
+    assert_eq!(script.machine.deadline(), Some(at(15_000)), "10 s is no more than half an interval later");
+}
+
+#[test]
+fn a_beat_is_early_by_a_fiftieth_of_its_interval_at_most() {
+    let mut machine = SessionMachine::new(TIMES, Flaws::default(), at(0));
+    machine.step(at(0), Event::Wake, Nonce::new(1), u64::MAX);
+    let answer = Event::Answered(Nonce::new(1), Box::new(Sighting::Alive(record(0, 1))));
+    machine.step(at(100), answer, Nonce::new(2), u64::MAX);
+    let due = machine.deadline().unwrap();
+    assert!(due >= at(4_900) && due < at(4_901), "{due:?}");
 }
 
 #[test]
@@ -275,6 +326,11 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     let mut script = Script::new();
     let Some(Action::Open { nonce, limit }) = script.step(0, Event::Wake).pop() else { panic!("it opens") };
     assert_eq!(limit, LONGEST_ATTEMPT);
+    // Of a short lease it takes less than half.
+    let short = Times { ttl: SECOND * 3, margin: MS * 260, ..TIMES };
+    let mut short = SessionMachine::new(short, Flaws::default(), at(0));
+    let actions = short.step(at(0), Event::Wake, Nonce::new(1), 0);
+    assert_eq!(actions, [Action::Open { nonce: Nonce::new(1), limit: MS * 2_740 * 9 / 20 }]);
     // Deleted again by somebody; and nobody can hurry what is given a pause.
     assert_eq!(script.step(10, Event::Answered(nonce, Box::new(Sighting::Missing))), []);
     assert_eq!(script.step(11, Event::Hurry), []);
@@ -285,6 +341,7 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     assert!(late.machine.is_over());
     let actions = script.answer(29_199, 1, 0, 1);
     assert!(matches!(actions[0], Action::Extend { end, .. } if end == at(29_200)), "{actions:?}");
+    assert!(matches!(actions[1], Action::Doubt(_)), "whoever begins now is told at once: {actions:?}");
 }
 
 #[test]

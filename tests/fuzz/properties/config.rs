@@ -71,7 +71,9 @@ fn from_variables(fields: &Map<String, Value>, source: &mut Source<'_>) -> bool 
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Object(inner) if name == "takeover" => {
-                inner.iter().map(|(key, value)| format!("{key}:{}", value.as_str().unwrap_or("2s"))).collect()
+                let parts =
+                    inner.iter().map(|(key, value)| [key, ":", value.as_str().unwrap_or("2s")].concat());
+                parts.collect()
             }
             other => other.to_string(),
         };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{Candidate, LockId, LockRecord, RunRecord, SessionRecord, StoreTime, Waiter},
+    model::{Candidate, LockId, LockRecord, RunRecord, SessionRecord, StoreTime, Waiter, Why},
     store::{
         Claim, Open, Take, Wait,
         mongo::{
@@ -45,7 +45,7 @@ fn new_document(pipeline: &Bson) -> Option<[Document; 2]> {
             }
             _ => document.values().filter_map(new_document).last(),
         },
-        Bson::Array(values) => values.iter().filter_map(new_document).last(),
+        Bson::Array(values) => values.iter().rev().find_map(new_document),
         _ => None,
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn lock(record: &LockRecord) -> Document {
         doc! {
             "holder": past.holder.as_str(), "who": text(past.who.as_ref().map(AsRef::as_ref)),
             "term": number(past.term.get()), "from": date(past.from), "to": date(past.to),
-            "how": past.how.as_str(), "note": text(past.note.as_ref().map(|note| note.as_str())),
+            "how": past.how.as_str(), "note": text(past.note.as_ref().map(Why::as_str)),
         }
     });
     document.insert("past", past.collect::<Vec<_>>());
