@@ -421,6 +421,60 @@ async fn a_one_way_partition_applies_what_it_does_not_answer() {
 }
 
 #[tokio::test]
+async fn the_opposite_one_way_partition_applies_nothing() {
+    let proxy = proxy().await;
+    proxy.set_mode(Mode::RequestsLost).await;
+    assert!(timeout(SILENCE, wire::ask(proxy.port(), insert("other-way", 1))).await.is_err());
+    assert_eq!((proxy.swallowed(), documents("other-way").await), (1, 0));
+}
+
+#[tokio::test]
+async fn a_proxy_closes_what_is_open_and_takes_new_connections_at_once() {
+    let proxy = proxy().await;
+    let open = TcpStream::connect(("127.0.0.1", proxy.port())).await.expect("it accepts");
+    // Until then the connection may not have been taken yet.
+    wire::ask(proxy.port(), doc! { "ping": 1 }).await.expect("it passes");
+    proxy.sever();
+    timeout(SILENCE * 10, open.readable()).await.expect("it is closed").expect("a close");
+    proxy.until_severed(1).await;
+    wire::ask(proxy.port(), doc! { "ping": 1 }).await.expect("it passes");
+}
+
+#[tokio::test]
+async fn the_replies_to_one_operation_are_lost_and_those_to_others_are_not() {
+    let proxy = proxy().await;
+    let change = |id: i32| {
+        let update = doc! { "$set": { "n": 1 } };
+        doc! { "findAndModify": "lost-of-one", "query": { "_id": id }, "update": update, "$db": "proxy" }
+    };
+    proxy.drop_replies_of_one(2);
+    wire::ask(proxy.port(), change(1)).await.expect_err("the first");
+    wire::ask(proxy.port(), change(2)).await.expect("another one");
+    wire::ask(proxy.port(), change(1)).await.expect_err("the first once more");
+    wire::ask(proxy.port(), change(1)).await.expect("twice is enough");
+    assert_eq!((proxy.passed("findAndModify"), proxy.dropped("findAndModify")), (4, 2));
+}
+
+#[tokio::test]
+async fn a_set_lives_behind_proxies() {
+    let deployment = Deployment::start(Shape::ReplicaSet, Options::default()).await;
+    let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
+    let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
+    let uri = deployment.move_behind(&ports).await;
+    // The members go through them: nobody else does as yet.
+    for proxy in &proxies {
+        proxy.set_mode(Mode::BlackHole).await;
+        proxy.until_swallowed(1).await;
+        proxy.set_mode(Mode::Pass).await;
+    }
+    let client = Client::with_uri_str(uri).await.expect("a valid URI");
+    let collection = client.database("proxy").collection("behind");
+    collection.insert_one(doc! { "_id": 1 }).await.expect("the set is up");
+    let passed: u64 = proxies.iter().map(|proxy| proxy.passed("insert")).sum();
+    assert!(passed >= 1, "the client goes through the proxies");
+}
+
+#[tokio::test]
 async fn a_write_whose_reply_is_lost_once_is_applied_once_by_a_retry() {
     let (proxy, collection) = counter("lost-once", true).await;
     proxy.drop_replies("findAndModify", 1);

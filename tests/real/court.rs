@@ -28,6 +28,9 @@ const SLACK: Duration = Duration::from_millis(450);
 /// margin is more than that.
 const PREEMPTED: Duration = Duration::from_millis(50);
 
+/// A process that runs is heard much more often, if it has a job.
+const STALL: Duration = Duration::from_millis(150);
+
 /// What a process said, or was done to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
@@ -55,6 +58,8 @@ pub(crate) struct Court {
     committed: BTreeSet<(usize, u64, Term)>,
     /// Those of which a process was told that they are.
     claimed: Vec<(usize, u64, Term)>,
+    /// When each process was last heard, and how many jobs it ran then.
+    running: BTreeMap<Life, Running>,
     /// How many of them were kept, as they had to be.
     pub(crate) kept: u64,
 }
@@ -71,6 +76,7 @@ impl Court {
             lives: BTreeMap::new(),
             committed: BTreeSet::new(),
             claimed: Vec::new(),
+            running: BTreeMap::new(),
             kept: 0,
         }
     }
@@ -100,6 +106,7 @@ impl Court {
         }
         let mut entries = stored(&self.heard, &self.applied, &self.lives);
         // What the store has applied stands before what was heard at the same moment.
+        entries.extend(stalls(&self.heard, until, &mut self.running));
         entries.extend(said(&self.heard, self.ttl));
         entries.sort_by_key(|entry| entry.at);
         // Later ones are judged the next time, then with all that belongs to them.
@@ -153,6 +160,37 @@ fn said(heard: &[Heard], ttl: Duration) -> Vec<Entry> {
             What::Confirmed { session, sent } => {
                 entries.push(Entry { at: *sent, life: None, what: What::Beaten { session: *session } });
             }
+            _ => {}
+        }
+    }
+    entries
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    heard: Moment,
+    jobs: u32,
+}
+
+/// The ends of the times in which a process did not run, as it had jobs that are polled every 20 ms and
+/// nothing was heard of it. Timers do not fire in a process that the kernel does not run: as after a freeze, what
+/// is due is late. A poll after the end is one all the same.
+///
+/// What was heard before is remembered in `running`; what is later than `until` will be heard again.
+fn stalls(heard: &[Heard], until: Moment, running: &mut BTreeMap<Life, Running>) -> Vec<Entry> {
+    let due = heard.iter().filter(|heard| heard.at <= until);
+    let mut lines: Vec<_> = due.filter_map(|heard| Some((heard.at, heard.life?, &heard.line))).collect();
+    lines.sort_by_key(|(at, ..)| *at);
+    let mut entries = Vec::new();
+    for (at, life, line) in lines {
+        let before = running.entry(life).or_insert(Running { heard: at, jobs: 0 });
+        if before.jobs > 0 && at.since(before.heard) > STALL {
+            entries.push(Entry { at, life: Some(life), what: What::Fed });
+        }
+        before.heard = before.heard.max(at);
+        match line {
+            Line::Seen(What::Began { .. }) => before.jobs += 1,
+            Line::Seen(What::Ended { .. }) => before.jobs = before.jobs.saturating_sub(1),
             _ => {}
         }
     }
@@ -272,6 +310,26 @@ mod tests {
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
         let violation = court.judge_until(at(60)).unwrap();
         assert_eq!(violation.invariant, "exclusion");
+    }
+
+    #[test]
+    fn a_process_with_a_job_that_is_not_heard_did_not_run() {
+        let (key, term) = (0, Term::new(1));
+        let began = What::Began { key, term, tag: String::new(), sort: tenure::testing::fleet::Sort::Job };
+        let polled = || What::Polled { key, term };
+        let lines = [
+            heard(1_000, What::Started),
+            heard(2_000, began),
+            heard(2_020, polled()),
+            heard(2_500, polled()),
+            heard(2_520, What::Ended { key, term }),
+            heard(4_000, What::Closes),
+            heard(9_000, polled()),
+        ];
+        let mut running = BTreeMap::new();
+        let found = stalls(&lines, at(5_000), &mut running);
+        assert_eq!(found.iter().map(|entry| entry.at).collect::<Vec<_>>(), [at(2_500)]);
+        assert_eq!(found[0].what, What::Fed);
     }
 
     #[test]

@@ -55,20 +55,19 @@ pub(crate) fn config(member: usize) -> ElectConfig {
         .with_refresh_duration(3 * second)
 }
 
-/// Says what happens. In one write: a line is whole, also if the process is killed.
+/// Says what happens.
 #[derive(Clone, Copy, Debug)]
 struct Pen;
 
-impl Pen {
-    fn say(self, line: &Line) {
-        let line = lines::write(SystemClock::new().now(), line);
-        let _ = std::io::stdout().write_all(line.as_bytes());
-    }
+/// In one write: a line is whole, also if the process is killed.
+fn say(line: &Line) {
+    let line = lines::write(SystemClock::new().now(), line);
+    let _ = std::io::stdout().write_all(line.as_bytes());
 }
 
 impl Scribe for Pen {
     fn write(&self, what: What) {
-        self.say(&Line::Seen(what));
+        say(&Line::Seen(what));
     }
 }
 
@@ -100,7 +99,7 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
         tokio::select! {
             biased;
             line = told.recv() => match line.as_deref().map(|line| line.split_once(' ').unwrap_or((line, ""))) {
-                Some(("echo", number)) => Pen.say(&Line::Echo(number.parse().unwrap())),
+                Some(("echo", number)) => say(&Line::Echo(number.parse().unwrap())),
                 Some(("close", _)) => break,
                 Some((other, _)) => panic!("{other} is no order"),
                 // Whoever wanted it is gone.
@@ -268,7 +267,7 @@ impl Hands {
         let Some(fence) = fence else { return std::future::pending().await };
         loop {
             if let Ok(version) = self.resource.write(&fence, self.key).await {
-                Pen.say(&Line::Committed { key: self.key, term, version });
+                say(&Line::Committed { key: self.key, term, version });
             }
             sleep(dice.between(Duration::from_millis(50), Duration::from_millis(400))).await;
         }

@@ -56,7 +56,7 @@ impl Documents {
             ("sessions", _) => self.session(event).into_iter().collect(),
             (resource::COLLECTION, _) => self.resource(event).into_iter().collect(),
             (MARKS, OperationType::Insert) => {
-                let number = id(event).and_then(|id| id.as_i64());
+                let number = id(event).and_then(Bson::as_i64);
                 number.map(Applied::Mark).into_iter().collect()
             }
             _ => Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mongodb::bson::doc;
 use tenure::clock::Moment;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::{
     fleet::{BOUND, Fleet, Plan, Way, now, until},
@@ -62,7 +62,7 @@ impl World {
         println!("{after}: every key held {held:.1?} later; {} entries judged", self.fleet.court.entries());
     }
 
-    /// Puts the proxy of the primary in a mode in which nobody follows it any more, until there is another
+    /// Puts the proxy of the primary into a mode in which nobody follows it any more, until there is another
     /// primary and something was swallowed.
     async fn depose_by(&mut self, mode: Mode) {
         let before = self.primary().await;
@@ -144,7 +144,21 @@ async fn replies_are_lost(world: &mut World) {
 async fn the_network_fails(world: &mut World) {
     world.depose_by(Mode::BlackHole).await;
     world.depose_by(Mode::RepliesLost).await;
-    world.depose_by(Mode::RequestsLost).await;
+
+    // It hears nobody and is heard: so it stays the primary, and nobody can hold anything.
+    let primary = world.primary().await;
+    let proxy = world.proxy(primary);
+    let swallowed = proxy.swallowed();
+    proxy.set_mode(Mode::RequestsLost).await;
+    until("nobody works", BOUND, || async {
+        let polls = (0..KEYS).filter_map(|key| world.fleet.last_poll(key));
+        polls.map(|(at, ..)| at).max().filter(|last| now().since(*last) > Duration::from_millis(500))
+    })
+    .await;
+    let lost = proxy.swallowed() - swallowed;
+    assert!(lost > 0, "nothing was swallowed");
+    proxy.set_mode(Mode::Pass).await;
+    world.settle(&format!("requests to the primary were lost, {lost} messages swallowed"), now()).await;
 
     let primary = world.primary().await;
     let proxy = world.proxy(primary);
@@ -153,9 +167,9 @@ async fn the_network_fails(world: &mut World) {
     let client = mongodb::Client::with_uri_str(proxy.uri()).await.unwrap();
     let ping = async {
         client.database("admin").run_command(doc! { "ping": 1 }).await.unwrap();
-        let asked = Instant::now();
+        let asked = now();
         client.database("admin").run_command(doc! { "ping": 1 }).await.unwrap();
-        asked.elapsed()
+        now().since(asked)
     };
     let took = timeout(BOUND, ping).await.expect("a slow answer is one");
     assert!(took >= 2 * way, "an answer took {took:?}");

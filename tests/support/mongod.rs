@@ -179,13 +179,14 @@ impl Deployment {
     pub(crate) async fn move_behind(&self, ports: &[u16]) -> String {
         assert_eq!(ports.len(), self.nodes.len());
         let primary = self.wait_for_primary(None).await;
-        let mut config =
-            primary.ask(doc! { "replSetGetConfig": 1 }).await.get_document("config").unwrap().clone();
-        let version = config.get_i32("version").unwrap() + 1;
+        let answer = primary.ask(doc! { "replSetGetConfig": 1 }).await;
+        let mut config = answer.get_document("config").expect("a configuration").clone();
+        let version = config.get_i32("version").expect("a number") + 1;
         config.insert("version", version);
-        let members = config.get_array_mut("members").unwrap();
+        let members = config.get_array_mut("members").expect("a list");
         for (member, port) in members.iter_mut().zip(ports) {
-            member.as_document_mut().unwrap().insert("host", format!("127.0.0.1:{port}"));
+            let member = member.as_document_mut().expect("a document");
+            member.insert("host", format!("127.0.0.1:{port}"));
         }
         primary.ask(doc! { "replSetReconfig": config }).await;
         let settled = async {

@@ -225,11 +225,8 @@ impl State {
         let mut to_drop = self.to_drop();
         let Some(drops) = to_drop.get_mut(command).filter(|drops| drops.left > 0) else { return false };
         if let Target::One(record) = &mut drops.target {
-            let here = message.body().and_then(record_of);
-            if here.is_none()
-                || *record.get_or_insert_with(|| here.clone().expect("just checked"))
-                    != here.expect("just checked")
-            {
+            let Some(here) = message.body().and_then(record_of) else { return false };
+            if *record.get_or_insert_with(|| here.clone()) != here {
                 return false;
             }
         }

@@ -148,7 +148,7 @@ async fn run(world: &mut World, options: &Options) -> End {
             Ok(settled) => println!(
                 "{:>5.0} s  round {number}  {}  {made}; every key held {:.1} s later; {} entries; {:.1} s",
                 now().since(began).as_secs_f64(),
-                world.name(fault, besides),
+                World::name(fault, besides),
                 settled.as_secs_f64(),
                 world.fleet.court.entries(),
                 now().since(start).as_secs_f64(),

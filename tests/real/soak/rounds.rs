@@ -38,7 +38,7 @@ impl World {
         *self.counts.entry(count).or_default() += 1;
     }
 
-    pub(crate) fn name(&self, fault: Fault, besides: Option<Fault>) -> String {
+    pub(crate) fn name(fault: Fault, besides: Option<Fault>) -> String {
         besides.map_or_else(|| format!("{fault:?}"), |besides| format!("{fault:?} and {besides:?}"))
     }
 
@@ -48,14 +48,14 @@ impl World {
         self.fleet.trouble(format!("{fault:?} {besides:?}, the primary is member {before}"));
         if let Some(besides) = besides {
             // First, so that what it was meant for is still there.
-            self.to_the_fleet(besides).await;
+            self.do_to_the_fleet(besides).await;
             self.count(besides.count());
         }
         let start = now();
         let says = if fault.is_of_the_fleet() {
-            self.to_the_fleet(fault).await
+            self.do_to_the_fleet(fault).await
         } else {
-            self.to_the_set(fault, before).await
+            self.do_to_the_set(fault, before).await
         };
         for member in std::mem::take(&mut self.gone) {
             self.fleet.run(member);
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    async fn to_the_set(&mut self, fault: Fault, primary: usize) -> String {
+    async fn do_to_the_set(&mut self, fault: Fault, primary: usize) -> String {
         match fault {
             Fault::KillPrimary => {
                 self.set.kill(primary);
@@ -243,7 +243,7 @@ impl World {
         format!("{times} commands failed")
     }
 
-    async fn to_the_fleet(&mut self, fault: Fault) -> String {
+    async fn do_to_the_fleet(&mut self, fault: Fault) -> String {
         let since = now() - Duration::from_secs(3);
         let found = until("somebody works", BOUND, || async { self.fleet.busiest(since) }).await;
         let (member, keys) = found;

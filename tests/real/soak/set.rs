@@ -98,7 +98,7 @@ impl Set {
 
     async fn initiate(&self, election: Duration, database: &str) {
         let members = (0..MEMBERS).map(|member| {
-            doc! { "_id": member as i32, "host": format!("{}:{PORT}", Place::Member(member).address()) }
+            doc! { "_id": i64::try_from(member).unwrap(), "host": format!("{}:{PORT}", Place::Member(member).address()) }
         });
         let settings = doc! {
             "electionTimeoutMillis": i64::try_from(election.as_millis()).unwrap(),
@@ -124,7 +124,7 @@ impl Set {
         let root = doc! { "createUser": ROOT, "pwd": PASSWORD, "roles": ["root"] };
         admin.run_command(root).await.unwrap();
         for command in [
-            doc! { "createRole": "tenure", "privileges": role::privileges(database.name()), "roles": [] },
+            role::documented(),
             doc! { "createRole": "program", "privileges": role::of_the_program(database.name()), "roles": [] },
             doc! { "createUser": USER, "pwd": PASSWORD, "roles": ["tenure", "program"] },
         ] {

@@ -23,6 +23,10 @@ impl Invariant for Fence {
             return Ok(());
         };
         if book.grant(*key, *term).is_none_or(|grant| grant.void) {
+            // Not judged, as its lock was deleted by hand; but what it wrote is there.
+            if let (What::Wrote { over, .. }, Some((_, version))) = (&entry.what, self.seen.get_mut(key)) {
+                *version = over + 1;
+            }
             return Ok(());
         }
         let (last, version) = self.seen.entry(*key).or_insert((*term, 0));
