@@ -38,7 +38,7 @@ impl Arguments {
         let mut threads = thread::available_parallelism().map_or(1, NonZero::get);
         let mut paces = None;
         let (mut hours, mut plan) = (1.0, Plan::for_hours(1.0, Paces::Default));
-        let mut round = 1800.0;
+        let mut round = 1800.0_f64;
         let (mut arguments, mut log) = (arguments, None);
         while let Some(name) = arguments.next() {
             if name == "--help" || name == "-h" {
@@ -65,7 +65,7 @@ impl Arguments {
         if !(hours > 0.0 && hours <= 10_000.0) {
             return Err(format!("--hours {hours}: a number above 0 and up to 10000 is needed"));
         }
-        if !(round > 0.0) {
+        if round.is_nan() || round <= 0.0 {
             return Err(format!("--round {round}: a number above 0 is needed"));
         }
         let plan = plan.lasting(hours, round);
@@ -118,12 +118,12 @@ pub(crate) fn replay(seed: u64, plan: &Plan) -> String {
 
 fn seed_range(value: &str) -> Result<Range<u64>, String> {
     let refused = || format!("--seeds {value}: seeds are numbers, as in 1..100 or 7");
-    let (first, end) = match value.split_once("..") {
-        Some((first, end)) => (first.parse().map_err(|_| refused())?, end.parse().map_err(|_| refused())?),
-        None => {
-            let one: u64 = value.parse().map_err(|_| refused())?;
-            (one, one + 1)
-        }
+    let seed = |text: &str| text.parse::<u64>().map_err(|_| refused());
+    let (first, end) = if let Some((first, end)) = value.split_once("..") {
+        (seed(first)?, seed(end)?)
+    } else {
+        let one = seed(value)?;
+        (one, one.saturating_add(1))
     };
     if first < end { Ok(first..end) } else { Err(format!("--seeds {value}: there is none in that range")) }
 }

@@ -64,12 +64,14 @@ impl Report {
 
     /// Puts a line under the table of simulated runs, with what the run came to.
     pub(crate) fn append_to(&self, log: &Path, run: &Arguments) -> Result<(), String> {
+        #[expect(clippy::disallowed_methods, reason = "the day it was run, for people")]
+        let today = date(SystemTime::now());
         let told = |refused: io::Error| refused.to_string();
         let page = fs::read_to_string(log).map_err(told)?;
         let Sum { seeds: _, time, operations, faults, grants, hand_overs, takeovers, losses } = self.all();
-        let (date, hours, hash) = (date(SystemTime::now()), time.as_secs_f64() / 3600.0, self.hash());
+        let (hours, hash) = (time.as_secs_f64() / 3600.0, self.hash());
         let row = format!(
-            "| {date} | {run} | {hours:.0} | {operations} | {faults} | {grants} | {hand_overs} | {takeovers} | \
+            "| {today} | {run} | {hours:.0} | {operations} | {faults} | {grants} | {hand_overs} | {takeovers} | \
              {losses} | {hash:016x} | {} |",
             self.violations
         );
@@ -139,7 +141,7 @@ fn with_row(page: &str, row: &str) -> Option<String> {
     let (before, after): (Vec<_>, Vec<_>) =
         page.lines().enumerate().partition(|(number, _)| *number < head + rows);
     let lines = before.iter().map(|(_, line)| *line).chain([row]).chain(after.iter().map(|(_, line)| *line));
-    Some(lines.map(|line| format!("{line}\n")).collect())
+    Some(lines.flat_map(|line| [line, "\n"]).collect())
 }
 
 /// The day in UTC, as in `2026-01-31`.
