@@ -333,6 +333,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_under_a_lock_that_was_deleted_is_followed() {
+        let mut court = Court::new(1, 1);
+        let wrote = |term, over| Applied::Seen(What::Wrote { key: 0, term: Term::new(term), over });
+        court.apply([
+            (at(5), granted(0, 1)),
+            (at(6), wrote(1, 0)),
+            (at(7), Applied::Seen(What::LockDeleted { key: 0 })),
+            (at(8), wrote(1, 1)),
+            (at(9), granted(0, 2)),
+            (at(10), wrote(2, 2)),
+        ]);
+        assert!(court.judge_until(at(20)).is_none());
+        court.apply([(at(30), wrote(2, 2))]);
+        assert_eq!(court.judge_until(at(40)).unwrap().invariant, "fence");
+    }
+
+    #[test]
     fn what_was_acknowledged_and_is_not_there_is_noticed() {
         let mut court = Court::new(1, 1);
         let (key, term) = (0, Term::new(1));
