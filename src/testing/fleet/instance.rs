@@ -128,16 +128,8 @@ impl Instance {
 
     /// A wish for a key, with a name that nobody else has.
     pub fn ask(&self, key: usize) -> (Ask, String) {
-        let (number, tag) = self.fleet.tag(self.life());
-        let mut ask = self.elect.key(format!("k{key}")).who(&tag);
-        // Some keep their key for a while, some leave it closed.
-        if number % 13 == 0 {
-            ask = ask.at_least(Duration::from_millis(1500));
-        }
-        if number % 17 == 0 {
-            ask = ask.lock_delay(Duration::from_secs(2));
-        }
-        (ask, tag)
+        let tag = self.fleet.tag(self.life());
+        (self.elect.key(format!("k{key}")).who(&tag), tag)
     }
 
     /// It is not polled any more, whatever happens, until it is [thawed](Self::thaw).

@@ -252,11 +252,10 @@ impl Fleet {
         (0..self.0.plan.instances).filter_map(|member| self.instance(member)).collect()
     }
 
-    /// The how many-th wish of the fleet it is, and a name that nobody else has for it.
+    /// A name that nobody else has, for a wish.
     #[must_use]
-    pub fn tag(&self, life: Life) -> (u64, String) {
-        let number = self.0.tags.fetch_add(1, Ordering::Relaxed);
-        (number, format!("{life}-{number}"))
+    pub fn tag(&self, life: Life) -> String {
+        format!("{life}-{}", self.0.tags.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Something is done to somebody.

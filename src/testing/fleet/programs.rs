@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen};
 use crate::{
     Guard, Lease,
-    elect::{Acquired, Campaign, Locked, Unlocked},
+    elect::{Acquired, Ask, Campaign, Locked, Unlocked},
     model::{Term, Value},
 };
 
@@ -317,6 +317,17 @@ impl Program {
         self.dice.place(keys).min(self.dice.place(keys))
     }
 
+    /// A wish. Some keep their key for a while at least, some leave it closed if they die.
+    fn ask(&mut self, key: usize) -> (Ask, String) {
+        let (ask, tag) = self.instance.ask(key);
+        let ask = match self.dice.below(16) {
+            0 => ask.at_least(self.dice.up_to(2 * SECOND)),
+            1 => ask.lock_delay(self.dice.up_to(2 * SECOND)),
+            _ => ask,
+        };
+        (ask, tag)
+    }
+
     fn patience(&mut self) -> Duration {
         self.dice.between(10 * MS, 12 * SECOND)
     }
@@ -338,7 +349,7 @@ impl Program {
 
     async fn lock(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(3));
         let instance = self.instance.clone();
         let locked = ask.lock(move |lease| job(&instance, lease, &tag, conduct, dice)).await;
@@ -369,7 +380,7 @@ impl Program {
 
     async fn acquire(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         let patience = self.patience();
         if let Ok(Some(guard)) = ask.acquire_within(patience).await {
             let kept = Kept::new(&self.instance, guard, &tag);
@@ -379,7 +390,7 @@ impl Program {
 
     async fn try_acquire(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         if let Ok(Acquired::Guard(guard)) = ask.try_acquire().await {
             let kept = Kept::new(&self.instance, guard, &tag);
             self.keep(kept).await;
@@ -423,7 +434,7 @@ impl Program {
     async fn give_up_half_way(&mut self) {
         let key = self.some_key();
         for _ in 0..=self.dice.below(4) {
-            let (ask, tag) = self.instance.ask(key);
+            let (ask, tag) = self.ask(key);
             let patience = self.dice.up_to(self.dice.clone().up_to(SECOND));
             tokio::select! {
                 biased;
@@ -439,7 +450,7 @@ impl Program {
 
     async fn campaign(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         let conduct = Conduct::any(&self.instance, &mut self.dice);
         let (instance, dice) = (self.instance.clone(), self.dice.split(4));
         let rest = self.dice.up_to(SECOND);
@@ -474,7 +485,7 @@ impl Program {
         for number in 0..2 + self.dice.below(3) {
             let mut one = Self { instance: self.instance.clone(), dice: self.dice.split(number) };
             waiters.push(self.instance.gate().spawn(async move {
-                let (ask, tag) = one.instance.ask(key);
+                let (ask, tag) = one.ask(key);
                 let patience = one.patience();
                 if let Ok(Some(guard)) = ask.acquire_within(patience).await {
                     let kept = Kept::new(&one.instance, guard, &tag);
@@ -492,7 +503,7 @@ impl Program {
 
     async fn with_lock(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         let (conduct, dice) = (Conduct::any(&self.instance, &mut self.dice), self.dice.split(5));
         let instance = self.instance.clone();
         let patience = self.patience();
@@ -502,7 +513,7 @@ impl Program {
 
     async fn lock_blocking(&mut self) {
         let key = self.some_key();
-        let (ask, tag) = self.instance.ask(key);
+        let (ask, tag) = self.ask(key);
         let pen = self.instance.pen().clone();
         let time = self.dice.up_to(6 * SECOND);
         let obeys = self.dice.percent(50);
