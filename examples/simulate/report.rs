@@ -1,13 +1,8 @@
 //! What all the seeds came to.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs, io,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, fmt, fs, io, path::Path, time::SystemTime};
 
-use tenure::testing::fleet::{Paces, Summary};
+use tenure::testing::fleet::{Paces, Sum, Summary};
 
 use crate::arguments::Arguments;
 
@@ -19,31 +14,10 @@ pub(crate) struct Report {
     pub(crate) violations: u64,
 }
 
-#[derive(Debug, Default)]
-struct Sum {
-    seeds: u64,
-    time: Duration,
-    operations: u64,
-    faults: u64,
-    grants: u64,
-    hand_overs: u64,
-    takeovers: u64,
-    losses: u64,
-}
-
 impl Report {
     pub(crate) fn add(&mut self, seed: u64, class: Paces, summary: &Summary) {
         self.hashes.insert(seed, summary.hash);
-        self.classes.entry(class).or_default().add(&Sum {
-            seeds: 1,
-            time: summary.time,
-            operations: summary.operations,
-            faults: summary.faults,
-            grants: summary.grants,
-            hand_overs: summary.hand_overs,
-            takeovers: summary.takeovers,
-            losses: summary.losses,
-        });
+        *self.classes.entry(class).or_default() += Sum::from(summary);
     }
 
     /// What did not happen once in a class of seeds.
@@ -68,8 +42,9 @@ impl Report {
         let today = date(SystemTime::now());
         let told = |refused: io::Error| refused.to_string();
         let page = fs::read_to_string(log).map_err(told)?;
-        let Sum { seeds: _, time, operations, faults, grants, hand_overs, takeovers, losses } = self.all();
-        let (hours, hash) = (time.as_secs_f64() / 3600.0, self.hash());
+        let all = self.all();
+        let Sum { operations, faults, grants, hand_overs, takeovers, losses, .. } = all;
+        let (hours, hash) = (all.hours(), self.hash());
         let row = format!(
             "| {today} | {run} | {hours:.0} | {operations} | {faults} | {grants} | {hand_overs} | {takeovers} | \
              {losses} | {hash:016x} | {} |",
@@ -82,7 +57,7 @@ impl Report {
     fn all(&self) -> Sum {
         let mut all = Sum::default();
         for sum in self.classes.values() {
-            all.add(sum);
+            all += *sum;
         }
         all
     }
@@ -96,19 +71,6 @@ impl Report {
     }
 }
 
-impl Sum {
-    fn add(&mut self, other: &Self) {
-        self.seeds += other.seeds;
-        self.time += other.time;
-        self.operations += other.operations;
-        self.faults += other.faults;
-        self.grants += other.grants;
-        self.hand_overs += other.hand_overs;
-        self.takeovers += other.takeovers;
-        self.losses += other.losses;
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (class, sum) in &self.classes {
@@ -116,18 +78,6 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{:<8} {}", "all", self.all())?;
         write!(f, "{} violations, hash {:016x}", self.violations, self.hash())
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seeds, time, operations, faults, grants, hand_overs, takeovers, losses } = self;
-        let hours = time.as_secs_f64() / 3600.0;
-        write!(
-            f,
-            "{seeds} seeds, {hours:.1} simulated hours, {operations} store operations, {faults} faults, \
-             {grants} acquisitions, {hand_overs} hand-overs, {takeovers} takeovers, {losses} losses"
-        )
     }
 }
 

@@ -16,11 +16,13 @@ use tenure::{
         Answer, Store,
         mongo::{MongoOptions, MongoStore},
     },
-    testing::Flaw,
 };
 use tokio::sync::OnceCell;
 
-use crate::support::mongod::{Deployment, Options, Shape, Timing};
+use crate::{
+    flaw::flaw,
+    support::mongod::{Deployment, Options, Shape, Timing},
+};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -123,7 +125,11 @@ impl Place {
     }
 
     pub(crate) async fn builder_over(&self, uri: &str, config: ElectConfig) -> Builder {
-        flawed(Elect::builder(self.store_over(uri).await, config))
+        let builder = Elect::builder(self.store_over(uri).await, config);
+        match flaw() {
+            Some(flaw) => builder.flaw(flaw),
+            None => builder,
+        }
     }
 
     pub(crate) async fn instance(&self, config: ElectConfig) -> Elect {
@@ -139,23 +145,6 @@ impl Place {
         let deleted = self.collection(collection).delete_one(filter).await.expect("the server is up");
         assert_eq!(deleted.deleted_count, 1, "there was such a record");
     }
-}
-
-/// With the flaw that `TENURE_TEST_FLAW` names, to see whether the tests notice.
-fn flawed(builder: Builder) -> Builder {
-    let Ok(name) = std::env::var("TENURE_TEST_FLAW") else { return builder };
-    let known = [
-        Flaw::EndFromAnswer,
-        Flaw::StretchedTtl,
-        Flaw::OwnTtl,
-        Flaw::CloseUnderJob,
-        Flaw::UnknownIsNo,
-        Flaw::ReleaseBeforeDrain,
-        Flaw::NoEarlyCancel,
-        Flaw::NoCheckInPoll,
-    ];
-    let flaw = known.into_iter().find(|flaw| format!("{flaw:?}") == name);
-    builder.flaw(flaw.unwrap_or_else(|| panic!("TENURE_TEST_FLAW={name} is none of {known:?}")))
 }
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[path = "../support/flaw.rs"]
+mod flaw;
 #[path = "../support/mod.rs"]
 mod support;
 

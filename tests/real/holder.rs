@@ -19,14 +19,12 @@ use tenure::{
     Clock, Elect, ElectConfig, Lease, SystemClock,
     model::Term,
     store::mongo::{MongoOptions, MongoStore},
-    testing::{
-        Flaw,
-        fleet::{Dice, Life, Scribe, Sort, Told, What, Wire, lock_id},
-    },
+    testing::fleet::{Dice, Life, Scribe, Sort, Told, What, Wire, lock_id},
 };
 use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
+    flaw::flaw,
     lines::{self, Line},
     resource::Resource,
 };
@@ -161,23 +159,6 @@ async fn start(order: Arc<Order>) -> (Elect, Vec<tenure::elect::Campaign>) {
         campaigns.push(campaign.run(run).start().unwrap());
     }
     (elect, campaigns)
-}
-
-/// The flaw that `TENURE_TEST_FLAW` names, to see whether the tests notice.
-fn flaw() -> Option<Flaw> {
-    let name = std::env::var("TENURE_TEST_FLAW").ok()?;
-    let known = [
-        Flaw::EndFromAnswer,
-        Flaw::StretchedTtl,
-        Flaw::OwnTtl,
-        Flaw::CloseUnderJob,
-        Flaw::UnknownIsNo,
-        Flaw::ReleaseBeforeDrain,
-        Flaw::NoEarlyCancel,
-        Flaw::NoCheckInPoll,
-    ];
-    let flaw = known.into_iter().find(|flaw| format!("{flaw:?}") == name);
-    Some(flaw.unwrap_or_else(|| panic!("TENURE_TEST_FLAW={name} is none of {known:?}")))
 }
 
 /// What a job works with.

@@ -28,7 +28,6 @@ pub struct Instance {
     weather: Arc<Intercepted<Weather>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
-    clock: Arc<Drifting>,
 }
 
 impl fmt::Debug for Instance {
@@ -56,14 +55,13 @@ impl Instance {
         let ears = Ears { history: shared.history.clone(), life, clock: clock.clone() };
         let wire = Wire::new(weather.clone(), Arc::new(ears), clock.clone());
         let store: Arc<dyn Store> = Arc::new(wire);
-        let mut builder =
-            Elect::builder(store, config).clock(clock.clone()).seed(dice.roll()).gate(gate.clone());
+        let mut builder = Elect::builder(store, config).clock(clock).seed(dice.roll()).gate(gate.clone());
         if let Some(flaw) = shared.plan.flaw {
             builder = builder.flaw(flaw);
         }
         let elect = builder.begin().expect("the fleet's configuration keeps the rules");
         gate.spawn(tell(elect.events(), pen.clone()));
-        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, clock };
+        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed };
         instance.depose(shared.plan.deviation == Some(Deviation::DeposedPrimary) && life.member == 1);
         instance
     }
@@ -112,7 +110,7 @@ impl Instance {
 
     /// Its wall clock jumps.
     pub fn step_wall(&self, by: Duration, ahead: bool) {
-        self.clock.step_wall(by, ahead);
+        self.pen.clock.step_wall(by, ahead);
     }
 
     /// Something happened in it.

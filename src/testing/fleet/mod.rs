@@ -31,6 +31,7 @@ mod programs;
 mod replicas;
 mod shorten;
 mod stores;
+mod sum;
 
 use std::{
     collections::BTreeMap,
@@ -54,6 +55,7 @@ pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;
 pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Scribe, Weather, Wire};
+pub use sum::Sum;
 
 use crate::{
     clock::Clock,

@@ -150,8 +150,13 @@ impl Replicas {
 
     /// What a majority has.
     pub(super) fn majority(&self) -> &MemoryStore {
-        self.0.then.set(self.0.clock.wall());
+        self.up_to_now();
         &self.0.majority
+    }
+
+    /// What is read from the majority is read at this time, not at that of its last entry.
+    fn up_to_now(&self) {
+        self.0.then.set(self.0.clock.wall());
     }
 
     /// What the primary has.
@@ -364,7 +369,7 @@ impl Way {
             if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
                 return ask(&*former.seen);
             }
-            self.replicas.majority();
+            self.replicas.up_to_now();
             ask(&*self.replicas.0.ledger)
         }
         .boxed()
