@@ -101,6 +101,7 @@ mod core;
 pub mod elect;
 mod error;
 pub mod model;
+pub mod spread;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -138,11 +138,51 @@ pub(crate) enum Patience {
     Waits,
 }
 
+/// What whoever wishes for a key knows of it already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Nothing: it may be free.
+    Nothing,
+    /// Somebody alive holds it: a take would lose.
+    Held,
+    /// The one on its record is dead.
+    Dead(SessionId),
+}
+
+/// In what manner a wish is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub(crate) patience: Patience,
+    pub(crate) expect: Expect,
+}
+
+impl Manner {
+    /// Answered at once, with nothing known.
+    pub(crate) const ONCE: Self = Self { patience: Patience::Once, expect: Expect::Nothing };
+    /// Until it is granted, with nothing known.
+    pub(crate) const WAITS: Self = Self { patience: Patience::Waits, expect: Expect::Nothing };
+    /// Until it is handed over by one who lives.
+    pub(crate) const HEIR: Self = Self { patience: Patience::Waits, expect: Expect::Held };
+
+    /// Answered at once; the record may name that one, who is dead.
+    pub(crate) const fn once(dead: Option<SessionId>) -> Self {
+        let expect = match dead {
+            Some(dead) => Expect::Dead(dead),
+            None => Expect::Nothing,
+        };
+        Self { patience: Patience::Once, expect }
+    }
+}
+
 /// How a job gives its lock back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parting {
+    /// Leave the record as it is: it is freed by the death of the session, which is near.
+    pub(crate) keep: bool,
     /// Keep the key closed for so long.
     pub(crate) closed_for: Duration,
+    /// To this wish, which was seen in line.
+    pub(crate) heir: Option<Box<Candidate>>,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
     /// What the record is to say of the end.
@@ -187,6 +227,8 @@ struct Stander {
     doubtful: bool,
     /// A place in line was asked for: it may have one, also if that was not answered.
     placed: bool,
+    /// Who is known to be dead that may hold it: its first take names him.
+    dead: Option<SessionId>,
 }
 
 impl Stander {
@@ -337,7 +379,8 @@ impl KeyMachine {
     // ----- what happens
 
     /// A new wish, with a number larger than every one before.
-    pub(crate) fn stand(&mut self, around: Around<'_>, by: Candidate, patience: Patience) {
+    pub(crate) fn stand(&mut self, around: Around<'_>, by: Candidate, manner: Manner) {
+        let Manner { patience, expect } = manner;
         self.changed = around.now;
         let wish = by.wish;
         debug_assert!(
@@ -362,7 +405,8 @@ impl KeyMachine {
         // Behind others of this instance it only stands in line; so it does if somebody has just been
         // given the lock.
         let first = self.held.is_none() && self.line.is_empty() && !(self.handed && self.hints);
-        let step = if first || patience == Patience::Once { Step::Try } else { Step::Register };
+        let open = first && expect != Expect::Held;
+        let step = if open || patience == Patience::Once { Step::Try } else { Step::Register };
         self.line.push_back(Stander {
             by: Box::new(by),
             patience,
@@ -371,6 +415,7 @@ impl KeyMachine {
             contested: false,
             doubtful: false,
             placed: false,
+            dead: if let Expect::Dead(session) = expect { Some(session) } else { None },
         });
     }
 
@@ -404,7 +449,7 @@ impl KeyMachine {
             let line = self.next_in_line.take().filter(|(read, line)| {
                 parting.to.is_none() && now.since(*read) < LINE_KEPT && !line.is_empty()
             });
-            if held.hold == Hold::Lost || Some(held.session) != around.current {
+            if parting.keep || held.hold == Hold::Lost || Some(held.session) != around.current {
                 self.out.push(Out::Parted(wish));
             } else {
                 self.give_back(held.session, held.wish, held.term, parting);
@@ -459,7 +504,9 @@ impl KeyMachine {
                     self.out.push(Out::Watch(session, None));
                 }
             }
-            Some(LockChange::Freed) | None if !self.line.is_empty() && self.held.is_none() => {
+            Some(LockChange::Freed | LockChange::Closed) | None
+                if !self.line.is_empty() && self.held.is_none() =>
+            {
                 self.free = matches!(change, Some(LockChange::Freed));
                 self.unsure_of_place = self.free;
                 self.look_at = now;
@@ -467,11 +514,11 @@ impl KeyMachine {
             }
             // It may be about an earlier holding, which the hint does not tell. Most are; so the read
             // that tells waits a moment, and is not made if the lock is given back by then.
-            Some(LockChange::Freed) | None if self.held.is_some() && !self.verify => {
+            Some(LockChange::Freed | LockChange::Closed) | None if self.held.is_some() && !self.verify => {
                 self.verify = true;
                 self.look_at = now + VERIFY_AFTER;
             }
-            Some(LockChange::Freed) | None => {}
+            Some(LockChange::Freed | LockChange::Closed) | None => {}
         }
     }
 
@@ -594,6 +641,8 @@ impl KeyMachine {
         let Return { session, term, parting, line, .. } = back;
         let then = if !parting.closed_for.is_zero() {
             Then::ClosedFor(parting.closed_for)
+        } else if let Some(heir) = &parting.heir {
+            Then::HandTo(heir.clone())
         } else if let Some(waiters) = line {
             let named =
                 parting.to.as_ref().and_then(|to| waiters.iter().find(|waiter| waiter.by.holder == *to));
@@ -620,7 +669,7 @@ impl KeyMachine {
             _ if self.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
-                None if head.step == Step::Try && !self.handed => take(Vec::new()),
+                None if head.step == Step::Try && !self.handed => take(head.dead.into_iter().collect()),
                 Some(held) => match (around.known)(held.by.session) {
                     Some(Standing::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {

@@ -3,5 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod flaw;
 pub(crate) mod key;
+pub(crate) mod picture;
+pub(crate) mod plan;
 pub(crate) mod session;
 pub(crate) mod watch;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     core::{
-        key::{Patience, Verdict},
+        key::{Manner, Verdict},
         watch,
     },
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
@@ -251,7 +251,7 @@ impl Ask {
     async fn once(self) -> Result<Result<Hold, Busy>, Error> {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
-        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, Patience::Once);
+        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, Manner::ONCE);
         Ok(match standing.told().await {
             Told::Granted(hold) => Ok(hold),
             Told::Other(verdict) => Err(busy(lock, verdict)?),

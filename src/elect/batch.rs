@@ -52,10 +52,27 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         of: fn(&Engine) -> &Self,
         item: I,
     ) -> Result<A, Arc<StoreError>> {
-        let (tell, told) = oneshot::channel();
+        let mut answers = self.submit_all(engine, of, vec![item]).await?;
+        Ok(answers.pop().expect("an answer for each item"))
+    }
+
+    /// Sends these together, and with others.
+    pub(crate) async fn submit_all(
+        &self,
+        engine: &Arc<Engine>,
+        of: fn(&Engine) -> &Self,
+        items: Vec<I>,
+    ) -> Result<Vec<A>, Arc<StoreError>> {
+        let mut answers = Vec::with_capacity(items.len());
         let lead = {
             let mut gathering = self.gathering();
-            gathering.items.push((item, tell));
+            for item in items {
+                let (tell, told) = oneshot::channel();
+                gathering.items.push((item, tell));
+                answers.push(async move {
+                    told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
+                });
+            }
             !mem::replace(&mut gathering.under_way, true)
         };
         if lead {
@@ -64,7 +81,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
             let runtime = engine.runtime.clone();
             runtime.spawn(async move { while of(&engine).send_gathered(&engine).await {} });
         }
-        told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
+        futures::future::try_join_all(answers).await
     }
 
     /// Sends what has gathered. Says whether there may be more.

@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
-    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, careful, job,
+    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, careful,
+    events::Only,
+    job,
     keys::{Told, Wants},
     lease::Hold,
     metrics,
@@ -19,7 +21,7 @@ use super::{
 use crate::{
     core::{
         backoff::Backoff,
-        key::{Parting, Patience, WHOLE_LINE},
+        key::{Manner, Parting, WHOLE_LINE},
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId},
@@ -198,7 +200,7 @@ impl Campaign {
     /// What happens to this key from now on.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.elect.engine().events.listen(Some(self.lock.clone()))
+        self.elect.engine().events.listen(Only::Lock(self.lock.clone()))
     }
 
     /// Gives the lock up if it is held, to whoever is first in line, and stands again after a rest.
@@ -293,7 +295,7 @@ impl Standing {
                 session = engine.valid_session() => session.ok()?,
             };
             let life = Some(self.elect.life());
-            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, Patience::Waits);
+            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, Manner::WAITS);
             let told = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,

@@ -25,6 +25,7 @@ use super::{
     metrics,
     runtime::Runtime,
     session::Session,
+    spreads::Spreads,
     watcher::Watcher,
 };
 use crate::{
@@ -33,11 +34,11 @@ use crate::{
     config::ElectConfig,
     core::{
         flaw::Flaws,
-        key::{Around, Patience},
+        key::{Around, Manner},
         session::{LONGEST_ATTEMPT, Times},
     },
     model::{Candidate, LockId, SessionId, StoreTime, Wish},
-    store::{Release, ReleaseAnswer, Store, Take, TakeAnswer},
+    store::{LockSeen, Release, ReleaseAnswer, Store, Take, TakeAnswer, Wait},
 };
 
 /// What is wrong with the store, as the keeper found it last.
@@ -65,8 +66,12 @@ pub(crate) struct Engine {
     pub(crate) watcher: Watcher,
     pub(crate) events: Events,
     pub(crate) leaders: Leaders,
+    pub(crate) spreads: Spreads,
     takes: Batch<(Take, Vec<SessionId>), TakeAnswer>,
     releases: Batch<Release, ReleaseAnswer>,
+    waits: Batch<Wait, ()>,
+    leaves: Batch<(LockId, SessionId, Wish), ()>,
+    looks: Batch<LockId, LockSeen>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
     /// Wakes those who wait for a session in the order in which they came; the watch does not.
@@ -139,11 +144,33 @@ impl Engine {
             watcher: Watcher::default(),
             events: Events::default(),
             leaders: Leaders::default(),
+            spreads: Spreads::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
             releases: Batch::new(|engine, items| {
                 async move {
                     let limit = engine.limit();
                     careful(limit, engine.store.release(items, limit)).await
+                }
+                .boxed()
+            }),
+            waits: Batch::new(|engine, items| {
+                async move {
+                    let (limit, many) = (engine.limit(), items.len());
+                    careful(limit, engine.store.wait(items, limit)).await.map(|()| vec![(); many])
+                }
+                .boxed()
+            }),
+            leaves: Batch::new(|engine, items| {
+                async move {
+                    let (limit, many) = (engine.limit(), items.len());
+                    careful(limit, engine.store.stop_waiting(items, limit)).await.map(|()| vec![(); many])
+                }
+                .boxed()
+            }),
+            looks: Batch::new(|engine, items| {
+                async move {
+                    let limit = engine.limit();
+                    careful(limit, engine.store.locks(items, limit)).await
                 }
                 .boxed()
             }),
@@ -293,9 +320,9 @@ impl Engine {
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        patience: Patience,
+        manner: Manner,
     ) -> Standing {
-        self.keys.stand(self, session, life, lock, wants, patience)
+        self.keys.stand(self, session, life, lock, wants, manner)
     }
 
     pub(crate) async fn take(
@@ -311,6 +338,22 @@ impl Engine {
         release: Release,
     ) -> Result<ReleaseAnswer, Arc<StoreError>> {
         self.releases.submit(self, |engine| &engine.releases, release).await
+    }
+
+    /// Stands in line for a lock, with all these wishes.
+    pub(crate) async fn wait(self: &Arc<Self>, waits: Vec<Wait>) -> Result<(), Arc<StoreError>> {
+        self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop)
+    }
+
+    pub(crate) async fn stop_waiting(
+        self: &Arc<Self>,
+        places: Vec<(LockId, SessionId, Wish)>,
+    ) -> Result<(), Arc<StoreError>> {
+        self.leaves.submit_all(self, |engine| &engine.leaves, places).await.map(drop)
+    }
+
+    pub(crate) async fn look(self: &Arc<Self>, lock: LockId) -> Result<LockSeen, Arc<StoreError>> {
+        self.looks.submit(self, |engine| &engine.looks, lock).await
     }
 
     // ----- what is told

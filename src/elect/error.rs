@@ -6,7 +6,7 @@ use super::Loss;
 use crate::{
     StoreError,
     error::Applied,
-    model::{LimitError, LockId},
+    model::{LimitError, LockId, SpreadName},
     store::Refusal,
 };
 
@@ -38,6 +38,8 @@ pub enum Error {
         /// Why, if that is known here.
         loss: Option<Loss>,
     },
+    /// This instance takes part in that spread already.
+    Joined(SpreadName),
     /// The engine is closed.
     Closed,
 }
@@ -71,7 +73,7 @@ impl Error {
     #[must_use]
     pub fn is_config(&self) -> bool {
         match self {
-            Self::Limit(_) => true,
+            Self::Limit(_) | Self::Joined(_) => true,
             Self::Store(error) => !error.is_retryable(),
             _ => false,
         }
@@ -87,6 +89,7 @@ impl fmt::Display for Error {
             Self::NoSession { .. } => f.write_str("there is no valid session with the store"),
             Self::Lost { loss: Some(loss) } => write!(f, "the lease is lost: {loss}"),
             Self::Lost { loss: None } => f.write_str("the lease is lost"),
+            Self::Joined(spread) => write!(f, "this instance takes part in the spread {spread} already"),
             Self::Closed => f.write_str("the engine is closed"),
         }
     }

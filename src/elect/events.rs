@@ -14,7 +14,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 
 use super::{HeldBy, Loss};
-use crate::model::{LockId, SessionId, Term};
+use crate::model::{Kind, LockId, SessionId, Term};
 
 /// How many events a slow reader may lag behind before it loses some.
 const KEPT: usize = 1024;
@@ -77,6 +77,20 @@ pub enum Event {
         /// For how long.
         by: Duration,
     },
+    /// Nobody of a spread has room for a task.
+    Waiting {
+        /// Which task.
+        lock: LockId,
+    },
+    /// A task failed again and again, here and elsewhere: it is held, and not run, until it is put back.
+    SetAside {
+        /// Which task.
+        lock: LockId,
+        /// Under which term.
+        term: Term,
+        /// What it said last.
+        error: String,
+    },
     /// A job or a callback panicked.
     Panicked {
         /// Which lock's.
@@ -100,6 +114,8 @@ impl Event {
             | Self::Released { lock, .. }
             | Self::NewLeader { lock, .. }
             | Self::Overran { lock, .. }
+            | Self::Waiting { lock }
+            | Self::SetAside { lock, .. }
             | Self::Panicked { lock, .. } => Some(lock),
             Self::SessionOpened { .. } | Self::SessionLost { .. } | Self::Missed(_) => None,
         }
@@ -144,6 +160,16 @@ impl Stream for EventStream {
     }
 }
 
+/// Which events somebody wants to hear of.
+#[derive(Clone, Debug)]
+pub(crate) enum Only {
+    All,
+    /// Those of one lock.
+    Lock(LockId),
+    /// Those of all locks of a kind.
+    Kind(Kind),
+}
+
 /// Those who listen.
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -159,14 +185,13 @@ impl Default for Events {
 
 #[derive(Debug)]
 struct Listener {
-    only: Option<LockId>,
+    only: Only,
     events: mpsc::Sender<Event>,
     missed: Arc<AtomicU64>,
 }
 
 impl Events {
-    /// All events, or those of one lock.
-    pub(crate) fn listen(&self, only: Option<LockId>) -> EventStream {
+    pub(crate) fn listen(&self, only: Only) -> EventStream {
         let (sender, events) = mpsc::channel(KEPT);
         let missed = Arc::new(AtomicU64::new(0));
         let listener = Listener { only, events: sender, missed: missed.clone() };
@@ -182,7 +207,11 @@ impl Events {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(listeners) = &mut *listeners else { return };
         listeners.retain(|listener| {
-            let wanted = listener.only.is_none() || event.lock() == listener.only.as_ref();
+            let wanted = match &listener.only {
+                Only::All => true,
+                Only::Lock(lock) => event.lock() == Some(lock),
+                Only::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
+            };
             !wanted || listener.tell(&event)
         });
     }
@@ -226,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_it_missed_and_where() {
         let events = Events::default();
-        let mut stream = events.listen(None);
+        let mut stream = events.listen(Only::All);
         for number in 0..KEPT as u128 + 10 {
             events.tell(event(number));
         }
@@ -243,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_caught_up_is_told_without_another_event() {
         let events = Events::default();
-        let mut stream = events.listen(None);
+        let mut stream = events.listen(Only::All);
         for number in 0..KEPT as u128 + 3 {
             events.tell(event(number));
         }
@@ -262,7 +291,7 @@ mod tests {
         };
         let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
         let events = Events::default();
-        let mut stream = events.listen(Some(lock("a")));
+        let mut stream = events.listen(Only::Lock(lock("a")));
         for told in [event(1), acquired("b"), acquired("a")] {
             events.tell(told);
         }

@@ -1,6 +1,10 @@
 //! The keeper: it opens sessions, beats, watches the end, and opens the next.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
@@ -87,6 +91,8 @@ impl Keeper {
             attempts: FuturesUnordered::new(),
             opened: false,
             heard: BTreeSet::new(),
+            shares: 0,
+            brought: BTreeMap::new(),
             store: self.store.clone(),
             engine,
         };
@@ -140,6 +146,10 @@ struct OneSession {
     opened: bool,
     /// Requests that were passed on; the next beat says so.
     heard: BTreeSet<(LockId, Term)>,
+    /// The version of the shares that its record has.
+    shares: u64,
+    /// The versions that attempts brought whose answers are awaited.
+    brought: BTreeMap<Nonce, u64>,
 }
 
 impl OneSession {
@@ -155,20 +165,27 @@ impl OneSession {
         let id = self.session.id;
         match action {
             Action::Open { nonce, limit } => {
+                let (version, shares) = self.engine.spreads.shares();
+                self.brought.insert(nonce, version);
                 let open = Open {
                     session: id,
                     nonce,
                     about: self.about(),
                     ttl: self.engine.times.ttl,
                     store_clock: self.engine.store_clock(),
-                    shares: Vec::new(),
+                    shares,
                 };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.open(open, limit).await });
             }
             Action::Beat { number, nonce, limit } => {
                 let heard = self.heard.iter().cloned().collect();
-                let beat = BeatWrite { session: id, beat: number, nonce, shares: None, heard };
+                let (version, shares) = self.engine.spreads.shares();
+                let shares = (version != self.shares).then_some(shares);
+                if shares.is_some() {
+                    self.brought.insert(nonce, version);
+                }
+                let beat = BeatWrite { session: id, beat: number, nonce, shares, heard };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
             }
@@ -213,8 +230,13 @@ impl OneSession {
     }
 
     fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<Sighting, StoreError>) {
+        let brought = self.brought.remove(&nonce);
         match answer {
             Ok(sighting) => {
+                if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
+                    self.shares = self.shares.max(version);
+                    self.engine.spreads.is_published(version);
+                }
                 if let Some(record) = sighting.record() {
                     // Written between sending and now; later is what makes fewer looks too early.
                     self.session.saw_store_time(self.engine.clock.now(), record.beat_at);

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     clock::Moment,
     core::{
-        key::{Answer, Around, KeyMachine, Next, Op, Out, Parting, Patience, Verdict},
+        key::{Answer, Around, KeyMachine, Manner, Next, Op, Out, Parting, Verdict},
         watch::Standing as Known,
     },
     model::{Candidate, LockId, SessionId, Term, Value, Who, Why, Wish},
@@ -186,7 +186,7 @@ impl Keys {
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        patience: Patience,
+        manner: Manner,
     ) -> Standing {
         let (tell, told) = oneshot::channel();
         let wish = self.step(engine, lock, true, |state, around| {
@@ -195,7 +195,7 @@ impl Keys {
             let by = engine.candidate(session, wish, wants);
             let at_least = wants.at_least;
             state.standers.push(Stander { wish, tell, session: session.clone(), life, at_least });
-            state.machine.stand(around, by, patience);
+            state.machine.stand(around, by, manner);
             // Its wishes may have been ended just before.
             if !session.is_valid(around.now) {
                 state.machine.session_over(around.now, session.id);
@@ -497,10 +497,7 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
 async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
     let (store, limit) = (&engine.store, engine.limit());
     let answer = match op.clone() {
-        Op::Look => {
-            let seen = careful(limit, store.locks(vec![lock.clone()], limit)).await;
-            seen.map(|mut seen| seen.pop().map_or(Answer::Done, Answer::Seen)).map_err(Arc::new)
-        }
+        Op::Look => engine.look(lock.clone()).await.map(Answer::Seen),
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(Answer::Took)
         }
@@ -523,11 +520,11 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
         },
         Op::Register(wishes) => {
             let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
-            careful(limit, store.wait(waits, limit)).await.map(|()| Answer::Done).map_err(Arc::new)
+            engine.wait(waits).await.map(|()| Answer::Done)
         }
         Op::Leave(left) => {
             let places = left.into_iter().map(|(session, wish)| (lock.clone(), session, wish)).collect();
-            careful(limit, store.stop_waiting(places, limit)).await.map(|()| Answer::Done).map_err(Arc::new)
+            engine.stop_waiting(places).await.map(|()| Answer::Done)
         }
         Op::Inquire { session, named } => {
             engine.watcher.inquire(engine, session, named).await.map(Answer::Known)

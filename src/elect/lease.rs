@@ -395,6 +395,11 @@ impl Lease {
         self.cell.remaining(self.cell.now())
     }
 
+    /// Tells those who run under it to stop.
+    pub(crate) fn give_up(&self, loss: Loss) {
+        self.cell.cancel(loss);
+    }
+
     /// Fires when the job is to stop.
     #[must_use]
     pub fn token(&self) -> CancellationToken {

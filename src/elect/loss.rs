@@ -34,6 +34,8 @@ pub enum Loss {
     },
     /// The program gave the lock up: by unlocking, resigning, or stopping a campaign.
     Resigned,
+    /// The task goes to another instance: the spread's plan says so.
+    Moved,
     /// The engine closes.
     Closed,
     /// The program did not answer its liveness probe.
@@ -50,6 +52,7 @@ impl Loss {
             Self::Buried { .. } => "buried",
             Self::Vanished { .. } => "vanished",
             Self::Resigned => "resigned",
+            Self::Moved => "moved",
             Self::Closed => "closed",
             Self::Probe => "probe",
         }
@@ -58,7 +61,7 @@ impl Loss {
     /// Whether the program itself wanted it.
     #[must_use]
     pub const fn is_wanted(&self) -> bool {
-        matches!(self, Self::Resigned | Self::Closed)
+        matches!(self, Self::Resigned | Self::Moved | Self::Closed)
     }
 }
 
@@ -72,6 +75,7 @@ impl fmt::Display for Loss {
             Self::Buried { by, why } => write!(f, "session declared dead by {by}: {why}"),
             Self::Vanished { found } => write!(f, "vanished: {found}"),
             Self::Resigned => f.write_str("resigned"),
+            Self::Moved => f.write_str("the task goes to another instance"),
             Self::Closed => f.write_str("the engine closes"),
             Self::Probe => f.write_str("the program did not answer its liveness probe"),
         }

@@ -18,7 +18,7 @@ mod error;
 mod events;
 mod guard;
 mod health;
-mod job;
+pub(crate) mod job;
 mod keeper;
 mod keys;
 mod leader;
@@ -27,6 +27,7 @@ mod loss;
 mod metrics;
 mod runtime;
 mod session;
+mod spreads;
 mod start;
 mod upkeep;
 mod watcher;
@@ -48,15 +49,18 @@ pub use start::{Builder, StartError};
 pub(crate) use engine::{Engine, Trouble, careful};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use entropy::splitmix;
+pub(crate) use events::Only;
+pub(crate) use keys::{Told, Wants};
+pub(crate) use lease::{Hold, Worker};
+pub(crate) use session::Session;
+pub(crate) use spreads::Inbox;
 
 use crate::{
     config::ElectConfig,
-    core::{key::Patience, session::LONGEST_ATTEMPT},
+    core::{key::Manner, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, LockRecord, Request, Why},
     store::{Page, Refusal, Revocation, RevokeAnswer, Store},
 };
-use keys::{Told, Wants};
-use lease::Hold;
 
 /// How many records a page of a listing has.
 const PAGE: usize = 1000;
@@ -350,7 +354,7 @@ impl Elect {
     /// What happens from now on. A reader that is too slow loses events and is told how many.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.engine().events.listen(None)
+        self.engine().events.listen(Only::All)
     }
 
     /// How the instance fares, from what is known here: it asks nobody.
@@ -385,12 +389,34 @@ impl Elect {
         Closed { overran }
     }
 
+    /// [Closes](Self::close), and keeps the tasks of its spreads for the next instance of the same holder's
+    /// name: for `grace` nobody else takes them, so that a rolling restart moves nothing. Jobs are told and
+    /// waited for as ever; nothing is handed over. Locks that are no tasks are released.
+    ///
+    /// If the store does not answer, it closes without keeping anything.
+    ///
+    /// # Cancel safety
+    /// As [`close`](Self::close).
+    pub async fn close_for_restart(&self, grace: Duration) -> Closed {
+        let engine = self.engine();
+        if let Some(version) = engine.spreads.reserve(grace) {
+            engine.hurry();
+            let published = engine.spreads.published(version);
+            if tokio::time::timeout(LONGEST_ATTEMPT, published).await.is_ok() {
+                engine.spreads.keep_tasks();
+            } else {
+                tracing::warn!("the store did not answer: the tasks are not kept for the restart");
+            }
+        }
+        self.close().await
+    }
+
     /// Waits for the lock of a key, over as many sessions as it takes.
     pub(crate) async fn wait_for(&self, lock: &LockId, wants: &Wants) -> Result<Hold, Error> {
         let engine = self.engine();
         loop {
             let session = engine.valid_session().await?;
-            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, Patience::Waits);
+            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, Manner::WAITS);
             let told = tokio::select! {
                 biased;
                 told = standing.told() => told,

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use super::{Engine, careful, lease::LeaseCell, metrics};
 use crate::{
     core::backoff::{fraction, jittered},
-    model::{LockId, SessionId, SessionRecord},
+    model::{Kind, LockId, SessionId, SessionRecord, SpreadName},
     store::{Cursor, Held, Hint, SessionNews},
 };
 
@@ -41,14 +41,26 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
         Hint::Resync => {
             engine.keys.resync(engine);
             engine.leaders.resync();
+            engine.spreads.resync();
         }
         Hint::Lock { lock, change } => {
             engine.keys.hint(engine, &lock, change);
             engine.leaders.hint(&lock);
+            if let Some(spread) = spread_of(engine, &lock) {
+                engine.spreads.task(spread, &lock.key, change);
+            }
         }
-        Hint::Queue { lock } => engine.keys.queue_hint(engine, &lock),
+        Hint::Queue { lock } => {
+            engine.keys.queue_hint(engine, &lock);
+            if let Some(spread) = spread_of(engine, &lock) {
+                engine.spreads.line(spread, &lock.key);
+            }
+        }
         Hint::Session { session, news } => {
             let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
+            if !own {
+                engine.spreads.session(session);
+            }
             match news {
                 // Somebody asks something of it, or it is gone: its next beat tells, and is sent now.
                 SessionNews::Changed | SessionNews::Died | SessionNews::Deleted if own => engine.hurry(),
@@ -56,6 +68,14 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
                 SessionNews::Changed | SessionNews::Opened => {}
             }
         }
+    }
+}
+
+/// The spread a lock is a task of, if it is one of this namespace.
+fn spread_of<'a>(engine: &Engine, lock: &'a LockId) -> Option<&'a SpreadName> {
+    match &lock.kind {
+        Kind::Task(spread) if lock.namespace == *engine.config.namespace() => Some(spread),
+        _ => None,
     }
 }
 
@@ -81,7 +101,8 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
 }
 
 async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Option<(SessionId, Cursor)> {
-    let session = engine.current()?;
+    // What a restart leaves behind for the next session looks as if nobody wanted it.
+    let session = engine.current().filter(|_| !engine.is_closed())?;
     let after = place.filter(|(of, _)| *of == session.id).map(|(_, cursor)| cursor);
     let from_the_newest = after.is_none();
     let asked = engine.clock.now();

@@ -125,6 +125,35 @@ impl Watcher {
         self.run(engine);
     }
 
+    /// Watches these for the sake of their tasks, and says which of them were seen to beat within that time;
+    /// those that were not are looked at first.
+    pub(crate) async fn attend(
+        &self,
+        engine: &Arc<Engine>,
+        sessions: &[SessionId],
+        within: Duration,
+    ) -> Vec<bool> {
+        let now = engine.clock.now();
+        let fresh = |session: &SessionId| {
+            let silent = self.silent_for(*session, engine.clock.now());
+            self.known(*session) == Some(Standing::Alive) && silent.is_some_and(|silent| silent <= within)
+        };
+        for session in sessions {
+            self.book().entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
+        }
+        let stale: Vec<_> = sessions
+            .iter()
+            .copied()
+            .filter(|session| !fresh(session) && self.known(*session) != Some(Standing::Dead))
+            .collect();
+        if !stale.is_empty() {
+            // What is not answered stays as it was.
+            let _ = self.look(engine, stale).await;
+        }
+        self.run(engine);
+        sessions.iter().map(fresh).collect()
+    }
+
     /// How this session stands: as it was seen lately, or as it is seen now.
     pub(crate) async fn inquire(
         &self,
@@ -149,6 +178,7 @@ impl Watcher {
     /// A session was seen: by a read sent then, or because it is this instance's own.
     pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &Sighting) {
         let now = engine.clock.now();
+        engine.spreads.saw(session, sighting);
         let locks = {
             let mut book = self.book();
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));

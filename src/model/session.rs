@@ -86,8 +86,29 @@ pub struct Share {
     pub weight: u32,
     /// It gives its tasks away and gets no new ones.
     pub draining: bool,
+    /// It keeps what it has, and neither gives nor gets: an operator looks into something.
+    pub paused: bool,
+    /// When this session is closed, its tasks wait so long for another session of the same holder: a
+    /// restart. Zero if they need not.
+    pub reserved: Duration,
     /// The digest of the task set it knows: members with equal digests plan alike.
     pub digest: u64,
+}
+
+impl Share {
+    /// A plain share: no limit, a weight of one, and no tasks known.
+    #[must_use]
+    pub const fn new(spread: SpreadName) -> Self {
+        Self {
+            spread,
+            cap: u32::MAX,
+            weight: 1,
+            draining: false,
+            paused: false,
+            reserved: Duration::ZERO,
+            digest: 0,
+        }
+    }
 }
 
 /// An operator asks a holder to give a lock back.

@@ -329,6 +329,8 @@ pub enum LockChange {
     },
     /// Nobody holds it.
     Freed,
+    /// Nobody holds it, and nobody may take it for a while.
+    Closed,
 }
 
 /// What became of a session.

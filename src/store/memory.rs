@@ -101,7 +101,8 @@ impl MemoryStore {
     }
 
     fn hint_lock(&self, record: &LockRecord) {
-        let change = record.holding.as_ref().map_or(LockChange::Freed, |held| LockChange::Granted {
+        let free = if record.closed.is_some() { LockChange::Closed } else { LockChange::Freed };
+        let change = record.holding.as_ref().map_or(free, |held| LockChange::Granted {
             session: held.by.session,
             wish: held.by.wish,
             term: record.term,

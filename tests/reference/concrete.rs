@@ -272,11 +272,12 @@ fn value(says: u8) -> Value {
 
 fn shares(says: u8) -> Vec<Share> {
     let share = |number: u8| Share {
-        spread: SpreadName::new(format!("$spread.{number}")).expect("a short name"),
         cap: number.into(),
-        weight: 1,
         draining: says.is_multiple_of(2),
+        paused: says.is_multiple_of(3),
+        reserved: Duration::from_secs(says.into()),
         digest: u64::MAX - u64::from(says),
+        ..Share::new(SpreadName::new(format!("$spread.{number}")).expect("a short name"))
     };
     (0..says).map(share).collect()
 }

@@ -106,6 +106,8 @@ pub(super) fn share(share: &Share) -> Document {
         "cap": i64::from(share.cap),
         "weight": i64::from(share.weight),
         "draining": share.draining,
+        "paused": share.paused,
+        "reserved": millis(share.reserved),
         // The digest uses all 64 bits: as text it looks the same in every tool.
         "digest": format!("{:016x}", share.digest),
     }
@@ -431,6 +433,8 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         cap: fields.small("cap")?,
         weight: fields.small("weight")?,
         draining: fields.bool("draining")?,
+        paused: fields.bool("paused")?,
+        reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
     })
 }
@@ -511,8 +515,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_written_in_one_way_only() {
-        let mut written =
-            share(&Share { spread: "s".parse().unwrap(), cap: 1, weight: 1, draining: false, digest: 0xabc });
+        let mut written = share(&Share { digest: 0xabc, ..Share::new("s".parse().unwrap()) });
         for digest in ["abc", "+000000000000abc", "0000000000000ABC", "000000000000000abc", ""] {
             written.insert("digest", digest);
             let refusal = read_share(&Fields(&written)).unwrap_err().to_string();

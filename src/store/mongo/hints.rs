@@ -271,6 +271,7 @@ fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
 fn lock_change(fields: &Document) -> Option<LockChange> {
     let number = |field| u64::try_from(fields.get_i64(field).ok()?).ok();
     match fields.get("session")? {
+        Bson::Null if fields.get_datetime("not_before").is_ok() => Some(LockChange::Closed),
         Bson::Null => Some(LockChange::Freed),
         Bson::String(session) => Some(LockChange::Granted {
             session: session.parse().ok()?,
@@ -319,5 +320,8 @@ mod tests {
             assert_eq!(lock_change(&fields), None, "{field}");
         }
         assert_eq!(lock_change(&doc! { "session": null, "ended_at": 5 }), Some(LockChange::Freed));
+        let closed = doc! { "session": null, "not_before": DateTime::from_millis(1000) };
+        assert_eq!(lock_change(&closed), Some(LockChange::Closed));
+        assert_eq!(lock_change(&doc! { "session": null, "not_before": null }), Some(LockChange::Freed));
     }
 }

@@ -86,6 +86,10 @@ impl Listener {
         self.hears_change(lock, LockChange::Freed).await;
     }
 
+    async fn hears_closed(&mut self, lock: &LockId) {
+        self.hears_change(lock, LockChange::Closed).await;
+    }
+
     async fn hears_of(&mut self, session: SessionId, news: SessionNews) {
         let about = |hint: &Hint| matches!(hint, Hint::Session { session: about, .. } if *about == session);
         self.hears(&[Hint::Session { session, news }], about).await;
@@ -113,7 +117,7 @@ pub async fn every_grant_is_hinted(fixture: &Fixture) {
     let taker = fixture.talkative(fixture.session(), 1);
     // The one that died asked for a short lock-delay: closed for a moment, then granted.
     fixture.take_over(&lock, &taker, &[session]).await;
-    listener.hears_freed(&lock).await;
+    listener.hears_closed(&lock).await;
     let record = super::fixture::eventually("the lock opens again", async || {
         fixture.take(&lock, &taker).await.taken().cloned()
     })
@@ -136,8 +140,13 @@ pub async fn every_lock_that_becomes_free_is_hinted(fixture: &Fixture) {
         let record = fixture.held(&fixture.lock(key), fixture.session(), 1).await;
         listener.hears_grant(&record).await;
         let session = record.holding.as_ref().expect("it was just granted").by.session;
+        let is_closed = then != Then::Free;
         fixture.release(&record.id, session, record.term, then).await;
-        listener.hears_freed(&record.id).await;
+        if is_closed {
+            listener.hears_closed(&record.id).await;
+        } else {
+            listener.hears_freed(&record.id).await;
+        }
     }
     let record = fixture.held(&fixture.lock("forced"), fixture.session(), 1).await;
     listener.hears_grant(&record).await;
@@ -171,7 +180,7 @@ pub async fn news_of_a_session_are_hinted(fixture: &Fixture) {
     listener.hears_of(session, SessionNews::Changed).await;
 
     let spread = name(SpreadName::new("import"));
-    let share = Share { spread, cap: 1, weight: 1, draining: false, digest: 7 };
+    let share = Share { digest: 7, ..Share::new(spread) };
     let beat = BeatWrite { shares: Some(vec![share]), ..fixture.beat(session, 1) };
     fixture.send(&beat).await;
     listener.hears_of(session, SessionNews::Changed).await;

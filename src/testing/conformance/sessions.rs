@@ -11,8 +11,15 @@ use crate::{
 fn shares() -> Vec<Share> {
     let spread = |text| name(SpreadName::new(text));
     vec![
-        Share { spread: spread("$imports"), cap: u32::MAX, weight: 3, draining: false, digest: u64::MAX },
-        Share { spread: spread("a.b c"), cap: 0, weight: 0, draining: true, digest: 1 << 63 },
+        Share { weight: 3, digest: u64::MAX, paused: true, ..Share::new(spread("$imports")) },
+        Share {
+            cap: 0,
+            weight: 0,
+            draining: true,
+            digest: 1 << 63,
+            reserved: Duration::from_millis(1),
+            ..Share::new(spread("a.b c"))
+        },
     ]
 }
 

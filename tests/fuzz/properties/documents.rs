@@ -131,7 +131,7 @@ fn hint(document: &Document) {
             assert!(same(&id, &Bson::Document(written::lock_id(&lock))), "{lock} {id}");
             let session = match change {
                 LockChange::Granted { session, .. } => Bson::String(session.to_string()),
-                LockChange::Freed => Bson::Null,
+                LockChange::Freed | LockChange::Closed => Bson::Null,
             };
             assert_eq!(document.get("session"), Some(&session), "{document}");
         }

@@ -156,6 +156,8 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
             cap: small(source),
             weight: small(source),
             draining: source.one_in(2),
+            paused: source.one_in(2),
+            reserved: time(source),
             digest: source.number(),
         }),
         requests: some(source, 2, |source| Request {

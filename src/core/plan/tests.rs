@@ -1,0 +1,257 @@
+//! The plan against an optimum that is found in another way, and against the vectors that catch others.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn member(id: u32) -> Member<u32> {
+    Member { id, cap: u32::MAX, weight: 1, draining: false }
+}
+
+fn task(id: u32, owner: Option<u32>) -> Task<u32, u32> {
+    Task { id, owner, since: 0, settled: true }
+}
+
+/// What is owned by whom once the moves are made.
+fn made(tasks: &[Task<u32, u32>], plan: &Plan<u32, u32>) -> Vec<Task<u32, u32>> {
+    let after = |old: &Task<u32, u32>| {
+        let to = plan.moves.iter().find(|one| one.task == old.id).map(|one| one.to);
+        Task { owner: to.unwrap_or(old.owner), ..*old }
+    };
+    tasks.iter().map(after).collect()
+}
+
+fn count_of(tasks: &[Task<u32, u32>], id: u32) -> usize {
+    tasks.iter().filter(|task| task.owner == Some(id)).count()
+}
+
+/// So many tasks, spread evenly over so many members.
+fn balanced(tasks: u32, members: u32) -> (Vec<Task<u32, u32>>, Vec<Member<u32>>) {
+    let all: Vec<_> = (0..tasks).map(|id| task(id, None)).collect();
+    let members: Vec<_> = (0..members).map(member).collect();
+    let all = made(&all, &plan(&all, &members));
+    (all, members)
+}
+
+/// How many tasks change hands when members join.
+fn moves_of_a_join(tasks: u32, from: u32, to: u32) -> usize {
+    let (tasks, mut members) = balanced(tasks, from);
+    members.extend((from..to).map(member));
+    let plan = plan(&tasks, &members);
+    let after = made(&tasks, &plan);
+    let counts: Vec<_> = members.iter().map(|member| count_of(&after, member.id)).collect();
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(most - least <= 1, "{counts:?}");
+    assert!(plan.moves.iter().all(|one| one.to.is_some_and(|to| to >= from)), "only those who join get any");
+    plan.moves.len()
+}
+
+#[test]
+fn a_join_moves_as_few_as_can_be() {
+    for (tasks, from, to, moves) in [
+        (100, 10, 11, 9),
+        (100, 10, 15, 30),
+        (100, 7, 8, 12),
+        (1000, 20, 21, 47),
+        (12, 3, 4, 3),
+        (2, 2, 5, 0),
+    ] {
+        assert_eq!(moves_of_a_join(tasks, from, to), moves, "{tasks} tasks, {from} to {to} members");
+    }
+}
+
+#[test]
+fn a_newcomer_gets_its_part_also_when_the_others_have_theirs_exactly() {
+    // 10 each for 10 members: those who round up find nothing to give to the eleventh.
+    assert_eq!(moves_of_a_join(100, 10, 11), 9);
+    assert_eq!(moves_of_a_join(30, 3, 4), 7);
+}
+
+#[test]
+fn one_that_leaves_moves_what_it_had_and_nothing_else() {
+    let (tasks, members) = balanced(100, 10);
+    let plan = plan(&tasks, &members[1..]);
+    assert_eq!(plan.moves.len(), 10);
+    assert!(plan.moves.iter().all(|one| one.from.is_none()), "whoever is no member owns nothing");
+}
+
+#[test]
+fn one_that_drains_gives_all_it_has_and_gets_nothing() {
+    let (tasks, mut members) = balanced(100, 10);
+    members[3].draining = true;
+    let plan = plan(&tasks, &members);
+    assert_eq!(plan.moves.len(), 10);
+    assert!(plan.moves.iter().all(|one| one.from == Some(3) && one.to != Some(3) && one.to.is_some()));
+    assert_eq!(plan.targets[3], (3, 0));
+}
+
+#[test]
+fn caps_are_kept_and_what_nobody_has_room_for_waits() {
+    let tasks: Vec<_> = (0..100).map(|id| task(id, None)).collect();
+    let mut members: Vec<_> = (0..10).map(member).collect();
+    for member in &mut members {
+        member.cap = 9;
+    }
+    let first = plan(&tasks, &members);
+    assert_eq!((first.moves.len(), first.waiting.len()), (90, 10));
+    let after = made(&tasks, &first);
+    let again = plan(&after, &members);
+    assert_eq!((again.moves, again.waiting), (vec![], first.waiting), "those who wait go on waiting");
+    // A cap that is lowered is kept, though nobody else has room.
+    members[0].cap = 5;
+    let less = plan(&after, &members);
+    assert_eq!(less.moves.len(), 4);
+    assert!(less.moves.iter().all(|one| one.from == Some(0) && one.to.is_none()));
+    assert_eq!(less.waiting.len(), 14);
+}
+
+#[test]
+fn weights_are_shares_and_what_a_cap_cuts_off_goes_to_the_others() {
+    let tasks: Vec<_> = (0..100).map(|id| task(id, None)).collect();
+    let mut members: Vec<_> = (0..3).map(member).collect();
+    (members[0].weight, members[1].weight) = (3, 1);
+    let counts = |members: &[Member<u32>]| {
+        plan(&tasks, members).targets.iter().map(|(_, count)| *count).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(&members), [60, 20, 20]);
+    members[0].cap = 40;
+    assert_eq!(counts(&members), [40, 30, 30]);
+    members[1].weight = 0;
+    assert_eq!(counts(&members), [40, 0, 60], "without weight, nothing");
+}
+
+#[test]
+fn what_came_a_moment_ago_is_not_moved_on() {
+    let (mut tasks, mut members) = balanced(10, 1);
+    members.push(member(1));
+    for task in &mut tasks[2..] {
+        task.settled = false;
+    }
+    let plan = plan(&tasks, &members);
+    assert_eq!(plan.moves.iter().map(|one| one.task).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(plan.targets, [(0, 5), (1, 5)], "where it is going stays");
+}
+
+#[test]
+fn moves_that_were_made_change_nothing_of_those_that_are_left() {
+    let (tasks, mut members) = balanced(50, 4);
+    members.extend((4..7).map(member));
+    members[1].draining = true;
+    let whole = plan(&tasks, &members);
+    for skip in 0..3 {
+        let some = whole.moves.iter().skip(skip).step_by(3).copied().collect::<Vec<_>>();
+        let partly = Plan { moves: some.clone(), ..whole.clone() };
+        let rest = plan(&made(&tasks, &partly), &members);
+        let expected: Vec<_> = whole.moves.iter().filter(|one| !some.contains(one)).copied().collect();
+        assert_eq!(rest.moves, expected);
+    }
+}
+
+// ----- against every way there is
+
+#[derive(Clone, Debug)]
+struct Fleet {
+    tasks: Vec<Task<u32, u32>>,
+    members: Vec<Member<u32>>,
+}
+
+/// Small enough to try everything. Owners may be gone.
+fn fleets() -> impl Strategy<Value = Fleet> {
+    let member = (0_u32..5, 0_u32..4, prop::bool::weighted(0.2));
+    let members = prop::collection::vec(member, 1..4);
+    (members, prop::collection::vec(prop::option::of(0_u32..4), 0..6)).prop_map(|(members, owners)| {
+        let member = |(id, (cap, weight, draining)): (usize, (u32, u32, bool))| Member {
+            id: u32::try_from(id).unwrap(),
+            cap,
+            weight,
+            draining,
+        };
+        let members = members.into_iter().enumerate().map(member).collect();
+        let task = |(id, owner): (usize, Option<u32>)| task(u32::try_from(id).unwrap(), owner);
+        Fleet { members, tasks: owners.into_iter().enumerate().map(task).collect() }
+    })
+}
+
+/// What each may own at most and is to own, found by giving away thousandths of tasks one by one.
+fn quotas(fleet: &Fleet) -> Vec<f64> {
+    let room = |member: &Member<u32>| {
+        if member.draining || member.weight == 0 { 0.0 } else { f64::from(member.cap) }
+    };
+    let total: f64 = fleet.members.iter().map(room).sum();
+    let total = total.min(fleet.tasks.len() as f64);
+    // The level at which all the shares together are the tasks, by halving.
+    let shares = |level: f64| -> Vec<f64> {
+        fleet.members.iter().map(|member| (level * f64::from(member.weight)).min(room(member))).collect()
+    };
+    let (mut low, mut high) = (0.0, 1000.0);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if shares(middle).iter().sum::<f64>() < total { low = middle } else { high = middle }
+    }
+    shares(high)
+}
+
+/// The best of all ways to own these tasks: how many have an owner, and how many moved.
+fn best(fleet: &Fleet) -> (usize, usize) {
+    let quotas = quotas(fleet);
+    let ways = fleet.members.len() + 1;
+    let mut best: Option<(usize, Reverse<usize>)> = None;
+    for way in 0..ways.pow(u32::try_from(fleet.tasks.len()).unwrap()) {
+        let mut counts = vec![0_usize; fleet.members.len()];
+        let (mut rest, mut owned, mut moved) = (way, 0, 0);
+        for task in &fleet.tasks {
+            let to = rest % ways;
+            rest /= ways;
+            if to < fleet.members.len() {
+                counts[to] += 1;
+                owned += 1;
+            }
+            let from = task.owner.filter(|owner| (*owner as usize) < fleet.members.len());
+            moved += usize::from(from.is_some_and(|from| from as usize != to));
+        }
+        let within = counts.iter().zip(&quotas).all(|(count, quota)| (*count as f64 - quota).abs() < 0.9999);
+        let capped = counts.iter().zip(&fleet.members).all(|(count, member)| *count <= member.cap as usize);
+        if within && capped {
+            best = best.max(Some((owned, Reverse(moved))));
+        }
+    }
+    let (owned, Reverse(moved)) = best.expect("there is a way");
+    (owned, moved)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_other_way_owns_more_or_moves_less(fleet in fleets()) {
+        let Fleet { tasks, members } = &fleet;
+        let planned = plan(tasks, members);
+        let after = made(tasks, &planned);
+        let quotas = quotas(&fleet);
+        for ((member, target), quota) in members.iter().zip(&planned.targets).zip(quotas) {
+            let count = count_of(&after, member.id);
+            prop_assert_eq!((member.id, count), *target);
+            prop_assert!(count <= member.cap as usize);
+            prop_assert!((count as f64 - quota).abs() < 0.9999, "{} of {}", count, quota);
+        }
+        let owned = after.iter().filter(|task| members.iter().any(|member| Some(member.id) == task.owner));
+        let moved = planned.moves.iter().filter(|one| one.from.is_some()).count();
+        prop_assert_eq!((owned.count(), moved), best(&fleet));
+        prop_assert_eq!(plan(&after, members).moves, vec![], "nothing changed");
+    }
+
+    #[test]
+    fn the_order_in_which_it_is_told_does_not_matter(
+        fleet in fleets(), swaps in prop::collection::vec((0_usize..8, 0_usize..8), 0..8)
+    ) {
+        let mut mixed = fleet.clone();
+        for (one, other) in swaps {
+            if let (Some(one), Some(other)) = (one.checked_rem(mixed.tasks.len()), other.checked_rem(mixed.tasks.len())) {
+                mixed.tasks.swap(one, other);
+            }
+            let members = mixed.members.len();
+            mixed.members.swap(one % members, other % members);
+        }
+        prop_assert_eq!(plan(&mixed.tasks, &mixed.members), plan(&fleet.tasks, &fleet.members));
+    }
+}

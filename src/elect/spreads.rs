@@ -1,0 +1,207 @@
+//! The spreads this instance takes part in: what it brings to each, and who is told of their news.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    model::{Key, SessionId, Share, SpreadName},
+    store::{LockChange, Sighting},
+};
+
+/// What happened since somebody looked last. Of each task and session the last word only, so that it is
+/// never larger than the spread.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Hints may have been lost.
+    pub(crate) resync: bool,
+    pub(crate) tasks: BTreeMap<Key, Option<LockChange>>,
+    /// Tasks that somebody began to wait for.
+    pub(crate) lines: BTreeSet<Key>,
+    /// Sessions that changed.
+    pub(crate) sessions: BTreeSet<SessionId>,
+    /// Sessions as somebody else of this instance saw them.
+    pub(crate) sightings: BTreeMap<SessionId, Sighting>,
+}
+
+/// Where the news of one spread arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    news: Mutex<News>,
+    wake: Notify,
+}
+
+impl Inbox {
+    fn tell(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> News {
+        mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Until there may be news.
+    pub(crate) async fn news(&self) {
+        self.wake.notified().await;
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Spreads {
+    book: Mutex<Book>,
+    /// The version of the shares that the store has, for certain.
+    published: watch::Sender<u64>,
+    /// The instance closes for a restart: what it holds waits for its next session.
+    reserved: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    inboxes: BTreeMap<SpreadName, Arc<Inbox>>,
+    shares: BTreeMap<SpreadName, Share>,
+    /// Counts the changes of the shares.
+    version: u64,
+}
+
+impl Default for Spreads {
+    fn default() -> Self {
+        Self { book: Mutex::default(), published: watch::Sender::new(0), reserved: AtomicBool::new(false) }
+    }
+}
+
+impl Spreads {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes part in a spread from now on; nothing if it does already.
+    pub(crate) fn join(&self, spread: &SpreadName) -> Option<Arc<Inbox>> {
+        let mut book = self.book();
+        if book.inboxes.contains_key(spread) {
+            return None;
+        }
+        let inbox = Arc::new(Inbox::default());
+        book.inboxes.insert(spread.clone(), inbox.clone());
+        Some(inbox)
+    }
+
+    /// Takes no part in it any more. What is reserved for a restart stays reserved.
+    pub(crate) fn leave(&self, spread: &SpreadName) {
+        let mut book = self.book();
+        book.inboxes.remove(spread);
+        if !self.is_reserved() && book.shares.remove(spread).is_some() {
+            book.version += 1;
+        }
+    }
+
+    /// What it brings. Says whether that is news.
+    pub(crate) fn publish(&self, share: Share) -> bool {
+        let mut book = self.book();
+        let news = book.shares.get(&share.spread) != Some(&share);
+        if news {
+            book.shares.insert(share.spread.clone(), share);
+            book.version += 1;
+        }
+        news
+    }
+
+    /// Says of all shares that their tasks are to wait so long after the session's end. Answers with the
+    /// version to wait for, if there are any.
+    pub(crate) fn reserve(&self, grace: Duration) -> Option<u64> {
+        let mut book = self.book();
+        book.shares.values_mut().for_each(|share| share.reserved = grace);
+        book.version += 1;
+        (!book.shares.is_empty()).then_some(book.version)
+    }
+
+    /// The store knows: tasks are kept when their jobs end.
+    pub(crate) fn keep_tasks(&self) {
+        self.reserved.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// What it brings, and the version of that.
+    pub(crate) fn shares(&self) -> (u64, Vec<Share>) {
+        let book = self.book();
+        (book.version, book.shares.values().cloned().collect())
+    }
+
+    /// The store has that version.
+    pub(crate) fn is_published(&self, version: u64) {
+        self.published.send_if_modified(|known| {
+            let news = *known < version;
+            *known = version.max(*known);
+            news
+        });
+    }
+
+    /// Until the store has that version.
+    pub(crate) async fn published(&self, version: u64) {
+        // The sender is in self.
+        let _ = self.published.subscribe().wait_for(|known| *known >= version).await;
+    }
+
+    // ----- news
+
+    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        self.book().inboxes.values().cloned().collect()
+    }
+
+    fn tell_all(&self, change: impl Fn(&mut News)) {
+        for inbox in self.inboxes() {
+            inbox.tell(&change);
+        }
+    }
+
+    fn tell(&self, spread: &SpreadName, change: impl FnOnce(&mut News)) {
+        let inbox = self.book().inboxes.get(spread).cloned();
+        if let Some(inbox) = inbox {
+            inbox.tell(change);
+        }
+    }
+
+    pub(crate) fn resync(&self) {
+        self.tell_all(|news| news.resync = true);
+    }
+
+    pub(crate) fn task(&self, spread: &SpreadName, key: &Key, change: Option<LockChange>) {
+        self.tell(spread, |news| {
+            news.tasks.insert(key.clone(), change);
+        });
+    }
+
+    pub(crate) fn line(&self, spread: &SpreadName, key: &Key) {
+        self.tell(spread, |news| {
+            news.lines.insert(key.clone());
+        });
+    }
+
+    pub(crate) fn session(&self, session: SessionId) {
+        self.tell_all(|news| {
+            news.sessions.insert(session);
+        });
+    }
+
+    /// Somebody of this instance saw a session.
+    pub(crate) fn saw(&self, session: SessionId, sighting: &Sighting) {
+        self.tell_all(|news| {
+            // The dead stay dead.
+            if !news.sightings.get(&session).is_some_and(Sighting::is_dead) {
+                news.sightings.insert(session, sighting.clone());
+            }
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! N keyed tasks, spread over the instances that take part.
+//!
+//! Each instance brings a share: the tasks it knows, how many it may have at most, and its weight. All come to
+//! the same plan from what the store says, and each does its own part of it: it gives away what it has too much
+//! of, straight to the one that is to have it, and takes what is nobody's and its own. Nobody takes a task
+//! from one that lives.
+//!
+//! ```text
+//!  hints, looks ──▶ picture (core/picture) ──▶ plan (core/plan) ──▶ orders ──▶ shell
+//!                        ▲                                                       │
+//!                        └────────── locks granted, given, lost ◀── workers ◀────┘
+//! ```
+//!
+//! ```
+//! use tenure::{Elect, ElectConfig, store::MemoryStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ElectConfig::new("shop".parse()?, "pod-1".parse()?);
+//! let elect = Elect::start(MemoryStore::default(), config).await?;
+//! let topics = elect.spread("topics").tasks(["orders", "prices", "stock"]).cap(20).run(async |task, lease| {
+//!     // A subscription to `task.key()`, until it is told to stop.
+//!     lease.cancelled().await;
+//!     Ok::<_, String>(())
+//! })?;
+//! topics.until(|picture| picture.share().len() == 3).await;
+//! elect.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod handle;
+mod metrics;
+mod reading;
+mod shell;
+mod source;
+mod view;
+mod worker;
+
+use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::{FutureExt, Stream};
+
+pub use handle::Spread;
+pub use source::{Change, Task};
+pub use view::{Explanation, Member, Picture, TaskState};
+pub use worker::Phase;
+
+use crate::{
+    elect::{Elect, Error, Lease, Wants},
+    model::{Key, LimitError, Share, SpreadName},
+};
+use shell::{Shared, Shell};
+use source::{Book, Source};
+use worker::{Done, Rules, Start};
+
+/// How often a job may fail in a row before another instance tries.
+const TRIES: u32 = 5;
+
+/// A spread to take part in. Made by [`Elect::spread`].
+#[must_use = "it takes no part until it is run"]
+pub struct Spreading<M = ()> {
+    elect: Elect,
+    spread: Result<SpreadName, LimitError>,
+    source: Result<Source<M>, LimitError>,
+    cap: u32,
+    weight: u32,
+    rules: Rules,
+    lock_delay: Duration,
+}
+
+impl<M> fmt::Debug for Spreading<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spreading").field("spread", &self.spread).finish_non_exhaustive()
+    }
+}
+
+impl Spreading {
+    pub(crate) fn new(elect: Elect, spread: impl AsRef<str>) -> Self {
+        Self {
+            elect,
+            spread: SpreadName::new(spread),
+            source: Ok(Source::none()),
+            cap: u32::MAX,
+            weight: 1,
+            rules: Rules { done: Done::Again(None), tries: TRIES },
+            lock_delay: Duration::ZERO,
+        }
+    }
+
+    /// These are the tasks. [`Spread`] can add some and remove some.
+    pub fn tasks<K: AsRef<str>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.tasks_with(keys.into_iter().map(|key| (key, ())))
+    }
+
+    /// These are the tasks, each with what its job is to know of it.
+    pub fn tasks_with<K: AsRef<str>, M>(self, tasks: impl IntoIterator<Item = (K, M)>) -> Spreading<M> {
+        let tasks: Result<BTreeMap<Key, M>, _> =
+            tasks.into_iter().map(|(key, meta)| Ok((Key::new(key)?, meta))).collect();
+        self.with_source(tasks.map(Source::Fixed))
+    }
+
+    /// The tasks are what this stream says: none at first. It may begin with [`Change::Replace`]. When it
+    /// ends they stay as they are.
+    ///
+    /// The spread is joined with the first change.
+    pub fn tasks_from<M>(self, changes: impl Stream<Item = Change<M>> + Send + 'static) -> Spreading<M> {
+        self.with_source(Ok(Source::Stream(Box::pin(changes))))
+    }
+
+    /// The tasks are what this closure answers, asked now and again every so often. When it fails they stay
+    /// as they are, and it is asked again.
+    ///
+    /// The spread is joined with the first answer.
+    pub fn tasks_by<M, E, F>(
+        self,
+        every: Duration,
+        ask: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Spreading<M>
+    where
+        F: Future<Output = Result<Vec<Task<M>>, E>> + Send + 'static,
+        E: fmt::Display,
+        M: Send + 'static,
+    {
+        let ask = move || ask().map(|tasks| tasks.map_err(|error| error.to_string())).boxed();
+        self.with_source(Ok(Source::Asked { every, ask: Arc::new(ask) }))
+    }
+
+    fn with_source<M>(self, source: Result<Source<M>, LimitError>) -> Spreading<M> {
+        let Self { elect, spread, cap, weight, rules, lock_delay, .. } = self;
+        Spreading { elect, spread, source, cap, weight, rules, lock_delay }
+    }
+}
+
+impl<M: Clone + Send + Sync + 'static> Spreading<M> {
+    /// The most tasks this instance may have. Default: no limit.
+    pub const fn cap(mut self, cap: u32) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Its part in proportion to that of the others. Default: 1. With 0 it gets nothing.
+    pub const fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// How long a job that returned `Ok` rests before it is run again, here and under the same term.
+    /// Default: `refresh_interval`.
+    pub const fn again_after(mut self, rest: Duration) -> Self {
+        self.rules.done = Done::Again(Some(rest));
+        self
+    }
+
+    /// A task whose job returned `Ok` is done: nobody runs it again. The store remembers.
+    pub const fn done_for_good(mut self) -> Self {
+        self.rules.done = Done::ForGood;
+        self
+    }
+
+    /// How often a job may fail in a row, with rests from a second up to `refresh_duration`, before another
+    /// instance tries. If it fails there as often, the task is set aside. Default: 5.
+    pub const fn tries(mut self, tries: u32) -> Self {
+        self.rules.tries = tries;
+        self
+    }
+
+    /// If this instance dies, its tasks stay closed for so long after its death was declared: time for work
+    /// already sent to arrive.
+    pub const fn lock_delay(mut self, time: Duration) -> Self {
+        self.lock_delay = time;
+        self
+    }
+
+    /// Takes part: runs the job of each task that falls to this instance, until it goes elsewhere.
+    ///
+    /// The job should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
+    /// dropped at its next `.await`.
+    ///
+    /// # Errors
+    /// A limit is broken, the instance takes part in this spread already, or the engine is closed.
+    pub fn run<E, F>(
+        self,
+        job: impl Fn(Task<M>, Lease) -> F + Send + Sync + 'static,
+    ) -> Result<Spread<M>, Error>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        let Self { elect, spread, source, cap, weight, rules, lock_delay } = self;
+        let (spread, source) = (spread?, source?);
+        if elect.engine().is_closed() {
+            return Err(Error::Closed);
+        }
+        let inbox = elect.engine().spreads.join(&spread).ok_or_else(|| Error::Joined(spread.clone()))?;
+        let share = Share { cap, weight, ..Share::new(spread.clone()) };
+        let shared = Arc::new(Shared::new(spread, share));
+        let book = Arc::new(Book::new(shared.clone()));
+        let tasks = book.clone();
+        let start: Start = Arc::new(move |key, lease| {
+            let future = job(tasks.task(key)?, lease);
+            Some(future.map(|end| end.map_err(|error| error.to_string())).boxed())
+        });
+        let wants = Wants { lock_delay, ..Wants::default() };
+        let shell = Shell::new(elect.clone(), shared.clone(), inbox, start, rules, wants);
+        let runtime = elect.engine().runtime.clone();
+        let task = runtime.spawn(shell.run());
+        if let Some(follow) = source.begin(&book, &elect) {
+            runtime.spawn(follow);
+        }
+        Ok(Spread::new(elect, shared, book, task))
+    }
+}
+
+impl Elect {
+    /// Takes part in a spread: N keyed tasks over the instances that join it. See [`Spreading`].
+    pub fn spread(&self, name: impl AsRef<str>) -> Spreading {
+        Spreading::new(self.clone(), name)
+    }
+}

@@ -1,0 +1,206 @@
+//! What a spread reads from the store.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use crate::{
+    StoreError,
+    clock::Moment,
+    core::watch::Named,
+    elect::{Engine, careful},
+    model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
+    store::{Cursor, LockSeen, Page, Sighting},
+};
+
+/// How many records a listing reads at once.
+const PAGE: usize = 1000;
+/// How many of each sort a look from time to time reads, where hints tell what changes.
+const ROLLING: usize = 100;
+/// How many of those after it on the ring each member watches, of those that beat.
+const WATCHED: usize = 3;
+
+/// What is to be read.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Everything: hints may have been lost, or there are none.
+    pub(super) everything: bool,
+    /// A little of everything, from where the last one ended.
+    pub(super) rolling: Option<Place>,
+    pub(super) sessions: BTreeSet<SessionId>,
+    pub(super) tasks: Vec<Key>,
+    /// The members that come after this one, if it is time to see to them.
+    pub(super) ring: Option<Vec<SessionId>>,
+}
+
+impl Asked {
+    pub(super) fn is_nothing(&self) -> bool {
+        !self.everything
+            && self.rolling.is_none()
+            && self.sessions.is_empty()
+            && self.tasks.is_empty()
+            && self.ring.is_none()
+    }
+}
+
+/// Where a rolling look goes on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    sessions: Option<Cursor>,
+    tasks: Option<(Cursor, Key)>,
+}
+
+/// Some of the tasks' records, as a listing has them.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) asked: Moment,
+    /// Those between these two that are not among the records have none; both are left out.
+    pub(super) after: Option<Key>,
+    pub(super) before: Option<Key>,
+    pub(super) records: Vec<LockRecord>,
+    /// Some could not be read.
+    pub(super) refused: bool,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) asked: Moment,
+    pub(super) sessions: Vec<SessionRecord>,
+    /// These are all the sessions there are.
+    pub(super) all_sessions: bool,
+    pub(super) listed: Vec<Listed>,
+    pub(super) sightings: Vec<(SessionId, Sighting)>,
+    pub(super) tasks: Vec<(Key, LockSeen)>,
+    pub(super) place: Option<Place>,
+    pub(super) everything: bool,
+    /// What went wrong; then nothing was read, or not all.
+    pub(super) error: Option<StoreError>,
+}
+
+/// Reads what is asked for, as far as the store answers.
+pub(super) async fn read(engine: Arc<Engine>, spread: SpreadName, asked: Asked) -> Reading {
+    let mut reading = Reading {
+        asked: engine.clock.now(),
+        sessions: Vec::new(),
+        all_sessions: false,
+        listed: Vec::new(),
+        sightings: Vec::new(),
+        tasks: Vec::new(),
+        place: None,
+        everything: false,
+        error: None,
+    };
+    if let Err(error) = reading.fill(&engine, &spread, asked).await {
+        reading.error = Some(error);
+    }
+    reading
+}
+
+impl Reading {
+    async fn fill(
+        &mut self,
+        engine: &Arc<Engine>,
+        spread: &SpreadName,
+        asked: Asked,
+    ) -> Result<(), StoreError> {
+        if asked.everything {
+            let mut place = Place::default();
+            while self.list_sessions(engine, &mut place, PAGE).await? {}
+            self.all_sessions = true;
+            while self.list_tasks(engine, spread, &mut place, PAGE).await? {}
+            self.everything = true;
+        }
+        if let Some(mut place) = asked.rolling {
+            self.list_sessions(engine, &mut place, ROLLING).await?;
+            self.list_tasks(engine, spread, &mut place, ROLLING).await?;
+            self.place = Some(place);
+        }
+        let sessions: Vec<_> = asked.sessions.into_iter().collect();
+        for some in sessions.chunks(PAGE) {
+            let limit = engine.limit();
+            let seen = careful(limit, engine.store.observe(some.to_vec(), limit)).await?;
+            self.sightings.extend(some.iter().copied().zip(seen));
+        }
+        for some in asked.tasks.chunks(PAGE) {
+            let limit = engine.limit();
+            let locks = some.iter().map(|key| lock(engine, spread, key)).collect();
+            let seen = careful(limit, engine.store.locks(locks, limit)).await?;
+            self.tasks.extend(some.iter().cloned().zip(seen));
+        }
+        if let Some(ring) = asked.ring {
+            attend(engine, &ring).await;
+        }
+        Ok(())
+    }
+
+    /// One page of the sessions; says whether there are more.
+    async fn list_sessions(
+        &mut self,
+        engine: &Arc<Engine>,
+        place: &mut Place,
+        at_most: usize,
+    ) -> Result<bool, StoreError> {
+        let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
+        let page = engine.store.sessions(namespace, place.sessions.take(), at_most, limit);
+        let page = careful(limit, page).await?;
+        self.sessions.extend(page.items);
+        place.sessions = page.next;
+        Ok(place.sessions.is_some())
+    }
+
+    async fn list_tasks(
+        &mut self,
+        engine: &Arc<Engine>,
+        spread: &SpreadName,
+        place: &mut Place,
+        at_most: usize,
+    ) -> Result<bool, StoreError> {
+        let asked = engine.clock.now();
+        let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
+        let kind = Some(Kind::Task(spread.clone()));
+        let (cursor, after) = place.tasks.take().unzip();
+        let page = engine.store.list_locks(namespace, kind, cursor, at_most, limit);
+        let page: Page<LockRecord> = careful(limit, page).await?;
+        let last = page.items.last().map(|record| record.id.key.clone()).or_else(|| after.clone());
+        let before = page.next.is_some().then(|| last.clone()).flatten();
+        let refused = !page.refused.is_empty();
+        // Nothing that can be read on a whole page: where it ends is not known.
+        let is_blind = page.next.is_some() && before.is_none();
+        if !is_blind {
+            self.listed.push(Listed { asked, after, before, records: page.items, refused });
+        }
+        place.tasks = page.next.zip(last);
+        Ok(place.tasks.is_some())
+    }
+}
+
+/// The task's lock.
+pub(super) fn lock(engine: &Engine, spread: &SpreadName, key: &Key) -> LockId {
+    let namespace = engine.config.namespace().clone();
+    LockId { namespace, kind: Kind::Task(spread.clone()), key: key.clone() }
+}
+
+/// Watches those who come next on the ring, until some of them were seen to beat (R3): so each member has some
+/// who watch it, also if those who did have died with it.
+async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
+    let within = engine.times.interval * 2 + Duration::from_millis(500);
+    let (mut beating, mut at) = (0, 0);
+    while beating < WATCHED && at < ring.len() {
+        let more = (WATCHED - beating).max(at);
+        let some = &ring[at..ring.len().min(at + more)];
+        let fresh = engine.watcher.attend(engine, some, within).await;
+        beating += fresh.into_iter().filter(|fresh| *fresh).count();
+        at += some.len();
+    }
+}
+
+/// A record names a holder whose session is missing: it is watched for the ttl that the record carries.
+pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord) {
+    if let Some(held) = &record.holding {
+        let named = Named {
+            namespace: record.id.namespace.clone(),
+            holder: held.by.holder.clone(),
+            ttl: held.by.ttl,
+        };
+        engine.watcher.watch(engine, held.by.session, Some(named), &record.id);
+    }
+}

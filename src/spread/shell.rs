@@ -1,0 +1,700 @@
+//! What performs a spread's plan: it looks, plans, and does its own part.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    reading::{self, Asked, Place as ReadFrom, Reading},
+    worker::{self, Ended, Handle, Phase, Rules, Start, Worker},
+};
+use crate::{
+    Event,
+    clock::Moment,
+    core::{
+        backoff::{fraction, jittered},
+        key::{Manner, Verdict},
+        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen, digest},
+    },
+    elect::{Elect, Engine, Hold, Inbox, Loss, Told, Wants},
+    model::{Key, SessionId, Share, SpreadName},
+    store::{LockChange, LockSeen, Sighting},
+};
+
+/// A plan waits for changes to settle no longer than so many times `settle`.
+const LONGEST_SETTLE: u32 = 5;
+/// The most moves one instance has under way: enough to be quick, few enough that a fleet that changes its
+/// mind has not stopped everything.
+const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
+/// Who took a task that nobody else wanted keeps it at least so long.
+const KEPT: Duration = Duration::from_secs(60);
+/// Who gave a task up lets others try for so long.
+const SHUNNED: Duration = Duration::from_secs(60);
+
+/// What the handle and the shell share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) spread: SpreadName,
+    state: Mutex<State>,
+    /// Counts the changes.
+    pub(super) changed: watch::Sender<u64>,
+    wake: Notify,
+    pub(super) stop: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn new(spread: SpreadName, share: Share) -> Self {
+        Self {
+            state: Mutex::new(State {
+                picture: Picture::new(spread.clone()),
+                share,
+                keys: None,
+                news: true,
+                mine: BTreeMap::new(),
+                shuns: BTreeMap::new(),
+                keeps: BTreeMap::new(),
+                resolved: Resolved::default(),
+                waiting: BTreeMap::new(),
+                complete: false,
+            }),
+            spread,
+            changed: watch::Sender::new(0),
+            wake: Notify::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is wanted, and tells the shell.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let made = {
+            let mut state = self.state();
+            state.news = true;
+            change(&mut state)
+        };
+        self.wake.notify_one();
+        made
+    }
+
+    pub(super) fn tell(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// What is known and wanted of a spread.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) picture: Picture,
+    pub(super) share: Share,
+    /// The tasks there are; nothing until that was told.
+    pub(super) keys: Option<BTreeSet<Key>>,
+    /// The share or the tasks have changed.
+    news: bool,
+    pub(super) mine: BTreeMap<Key, Work>,
+    /// Tasks that others are to try first, and until when.
+    shuns: BTreeMap<Key, Moment>,
+    /// Tasks that are not moved on, and until when.
+    keeps: BTreeMap<Key, Moment>,
+    pub(super) resolved: Resolved,
+    /// Tasks for which nobody has room, and since when.
+    pub(super) waiting: BTreeMap<Key, Moment>,
+    /// Everything was read at least once.
+    pub(super) complete: bool,
+}
+
+/// What this instance does about a task.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// It asks for it; because nobody else did?
+    Asks { forgotten: bool },
+    /// It stands in line.
+    Waits(CancellationToken),
+    /// It has it.
+    Has(Handle),
+}
+
+impl State {
+    /// Tries a task again that was set aside here. Says whether there was one.
+    pub(super) fn put_back(&self, key: &Key) -> bool {
+        match self.mine.get(key) {
+            Some(Work::Has(worker)) if matches!(worker.phase(), Phase::SetAside { .. }) => {
+                worker.orders.send(worker::Order::PutBack).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// How many tasks this instance has.
+    #[cfg(feature = "metrics")]
+    pub(super) fn has(&self) -> usize {
+        self.mine.values().filter(|work| matches!(work, Work::Has(_))).count()
+    }
+
+    fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
+        let what = |key: &Key, work: &Work| match work {
+            Work::Asks { .. } => Mine::Asks,
+            Work::Waits(_) => Mine::Waits,
+            Work::Has(worker) => match worker.phase() {
+                Phase::Leaving => Mine::Gives,
+                Phase::SetAside { .. } => Mine::Keeps,
+                _ if worker.is_leaving() => Mine::Gives,
+                _ if self.keeps.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
+                _ => Mine::Has,
+            },
+        };
+        self.mine.iter().map(|(key, work)| (key.clone(), what(key, work))).collect()
+    }
+}
+
+type Standing = BoxFuture<'static, (Key, Option<Told>)>;
+
+/// The spread's own task.
+pub(super) struct Shell {
+    elect: Elect,
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    start: Start,
+    rules: Rules,
+    wants: Wants,
+    standing: FuturesUnordered<Standing>,
+    reports: mpsc::UnboundedReceiver<(Key, Ended)>,
+    report: mpsc::UnboundedSender<(Key, Ended)>,
+    reading: Option<BoxFuture<'static, Reading>>,
+    ask: Asked,
+    rolling: ReadFrom,
+    /// What to plan for: since when, and when it changed last.
+    changed: Option<(Moment, Moment)>,
+    poll_at: Moment,
+    /// Reads are not repeated before, after one failed.
+    pause: Moment,
+}
+
+impl Shell {
+    pub(super) fn new(
+        elect: Elect,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+        start: Start,
+        rules: Rules,
+        wants: Wants,
+    ) -> Self {
+        let (report, reports) = mpsc::unbounded_channel();
+        let now = elect.engine().clock.now();
+        Self {
+            elect,
+            shared,
+            inbox,
+            start,
+            rules,
+            wants,
+            standing: FuturesUnordered::new(),
+            reports,
+            report,
+            reading: None,
+            ask: Asked { everything: true, ..Asked::default() },
+            rolling: ReadFrom::default(),
+            changed: None,
+            poll_at: now,
+            pause: now,
+        }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.elect.engine()
+    }
+
+    pub(super) async fn run(mut self) {
+        let engine = self.engine().clone();
+        let mut sessions = engine.session.subscribe();
+        let retiring = engine.retiring.clone();
+        loop {
+            self.hear();
+            let now = engine.clock.now();
+            if now >= self.poll_at {
+                self.poll(now);
+            }
+            let is_due = self.is_due(now);
+            if is_due {
+                self.ask_for_the_unknown(now);
+            }
+            self.begin_to_read(now);
+            if is_due && self.reading.is_none() {
+                self.resolve(now);
+            }
+            let wait = self.deadline(now).since(now);
+            let (stop, wake) = (self.shared.stop.clone(), self.shared.clone());
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = retiring.cancelled() => break,
+                reading = read_on(&mut self.reading) => self.has_read(reading),
+                Some((key, told)) = self.standing.next() => self.told(key, told),
+                Some((key, ended)) = self.reports.recv() => self.ended(&key, ended),
+                () = wake.wake.notified() => {}
+                () = self.inbox.news() => {}
+                Ok(()) = sessions.changed() => self.change(),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        self.leave().await;
+    }
+
+    // ----- when
+
+    /// Something has changed that the plan depends on.
+    fn change(&mut self) {
+        let now = self.engine().clock.now();
+        let first = self.changed.map_or(now, |(first, _)| first);
+        self.changed = Some((first, now));
+    }
+
+    fn plan_at(&self) -> Option<Moment> {
+        let settle = self.engine().config.settle();
+        let settled = self.changed.map(|(first, last)| (last + settle).min(first + settle * LONGEST_SETTLE));
+        let state = self.shared.state();
+        let next = state.resolved.next;
+        match (settled, next) {
+            (Some(settled), Some(next)) => Some(settled.min(next)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn is_due(&self, now: Moment) -> bool {
+        let has_set = self.shared.state().keys.is_some();
+        has_set && self.plan_at().is_some_and(|at| now >= at)
+    }
+
+    fn deadline(&self, now: Moment) -> Moment {
+        let mut at = self.poll_at;
+        if self.reading.is_none() {
+            if self.shared.state().keys.is_some()
+                && let Some(plan) = self.plan_at()
+            {
+                at = at.min(plan.max(self.pause));
+            }
+            if !self.ask.is_nothing() {
+                at = at.min(self.pause);
+            }
+        }
+        at.max(now)
+    }
+
+    // ----- what is learned
+
+    fn hear(&mut self) {
+        let engine = self.engine().clone();
+        let (now, store_now) = (engine.clock.now(), engine.store_now());
+        let own = engine.current().map(|session| session.id);
+        let news = self.inbox.take();
+        let mut state = self.shared.state();
+        let mut changed = false;
+        if state.news {
+            state.news = false;
+            changed = true;
+            self.renew(&mut state, now);
+        }
+        for (key, change) in news.tasks {
+            changed |= state.picture.hinted(&key, change, now);
+        }
+        for (session, sighting) in news.sightings {
+            if Some(session) != own && state.picture.session(session).is_some() {
+                changed |= state.picture.saw(session, &sighting, now, store_now);
+            }
+        }
+        for key in news.lines {
+            if let Some(Work::Has(worker)) = state.mine.get(&key) {
+                worker.line.notify_waiters();
+            }
+        }
+        drop(state);
+        self.ask.everything |= news.resync;
+        self.ask.sessions.extend(news.sessions);
+        if changed {
+            self.change();
+        }
+    }
+
+    /// The share or the tasks have changed.
+    fn renew(&self, state: &mut State, now: Moment) {
+        let Some(keys) = state.keys.clone() else { return };
+        state.picture.set(&keys, now);
+        state.waiting.retain(|key, _| keys.contains(key));
+        state.share.digest = digest(keys.iter());
+        if self.engine().spreads.publish(state.share.clone()) {
+            self.engine().hurry();
+        }
+    }
+
+    fn ask_for_the_unknown(&mut self, now: Moment) {
+        let state = self.shared.state();
+        if !state.complete {
+            // It is being read, or will be.
+            let reads = self.reading.is_some();
+            drop(state);
+            self.ask.everything |= !reads;
+            return;
+        }
+        self.ask.tasks = state.picture.unknown(now);
+        let own = self.engine().current().map(|session| session.id);
+        let strangers = state.picture.strangers().into_iter().filter(|session| Some(*session) != own);
+        self.ask.sessions.extend(strangers);
+    }
+
+    fn poll(&mut self, now: Moment) {
+        let engine = self.engine().clone();
+        self.poll_at = now + jittered(engine.poll(), engine.entropy.roll());
+        let hints = engine.store.capabilities().hints;
+        self.ask.everything |= !hints;
+        self.ask.rolling = hints.then(|| self.rolling.clone());
+        let Some(own) = engine.current() else { return };
+        let mut state = self.shared.state();
+        state.picture.forget(now);
+        self.ask.ring = Some(state.picture.after(own.id));
+        self.ask.tasks.extend(state.picture.missing().into_iter().map(|(_, key)| key));
+    }
+
+    fn begin_to_read(&mut self, now: Moment) {
+        if self.reading.is_none() && !self.ask.is_nothing() && now >= self.pause {
+            let asked = std::mem::take(&mut self.ask);
+            let (engine, spread) = (self.engine().clone(), self.shared.spread.clone());
+            self.reading = Some(reading::read(engine, spread, asked).boxed());
+        }
+    }
+
+    fn has_read(&mut self, reading: Reading) {
+        let engine = self.engine().clone();
+        let (now, store_now) = (engine.clock.now(), engine.store_now());
+        let own = engine.current().map(|session| session.id);
+        let mut changed = false;
+        if let Some(error) = &reading.error {
+            tracing::debug!(spread = %self.shared.spread, %error, "could not read how the spread stands");
+            let pause = engine.poll() / 8;
+            self.pause = now + pause + fraction(pause, engine.entropy.roll());
+            // Whatever it was, it is asked for again.
+            self.ask.everything = true;
+        }
+        let mut state = self.shared.state();
+        let before: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
+        let mut listed = BTreeSet::new();
+        for record in reading.sessions {
+            listed.insert(record.id);
+            if Some(record.id) != own {
+                changed |= state.picture.saw(record.id, &Sighting::of(record), now, store_now);
+            }
+        }
+        if reading.all_sessions {
+            // Whoever is not listed came just now, or its record is gone: another look will tell.
+            let gone = before.iter().filter(|session| !listed.contains(session) && Some(**session) != own);
+            self.ask.sessions.extend(gone.copied());
+        }
+        for (session, sighting) in reading.sightings {
+            if Some(session) == own {
+                continue;
+            }
+            if sighting.is_dead() {
+                engine.watcher.saw(&engine, session, reading.asked, &sighting);
+            }
+            changed |= state.picture.saw(session, &sighting, now, store_now);
+        }
+        for page in reading.listed {
+            let mut found = BTreeSet::new();
+            for record in page.records {
+                let key = record.id.key.clone();
+                let seen = LockSeen::Found(record);
+                changed |= state.picture.read(&key, &seen, page.asked, now, store_now);
+                found.insert(key);
+            }
+            for key in state.picture.between(page.after.as_ref(), page.before.as_ref()) {
+                if found.contains(&key) {
+                } else if page.refused {
+                    state.picture.doubt(&key, now);
+                } else {
+                    changed |= state.picture.read(&key, &LockSeen::Absent, page.asked, now, store_now);
+                }
+            }
+        }
+        for (key, seen) in reading.tasks {
+            if let LockSeen::Found(record) = &seen
+                && let Some(held) = &record.holding
+                && state.picture.session(held.by.session) == Some(&Seen::Missing)
+            {
+                reading::watch_missing(&engine, record);
+            }
+            changed |= state.picture.read(&key, &seen, reading.asked, now, store_now);
+        }
+        let complete = reading.everything && !state.complete;
+        state.complete |= reading.everything;
+        let after: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
+        if before != after
+            && let Some(own) = own
+        {
+            self.ask.ring = Some(state.picture.after(own));
+        }
+        drop(state);
+        if let Some(place) = reading.place {
+            self.rolling = place;
+        }
+        if changed || complete {
+            self.change();
+        }
+    }
+
+    // ----- what is done
+
+    fn resolve(&mut self, now: Moment) {
+        let engine = self.engine().clone();
+        let Some(session) = engine.current().filter(|session| !session.is_in_doubt()) else {
+            // There will be one, or this one is past its doubt.
+            self.changed = Some((now, now));
+            return;
+        };
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        if !state.complete {
+            return;
+        }
+        self.changed = None;
+        state.shuns.retain(|_, until| now < *until);
+        state.keeps.retain(|_, until| now < *until);
+        let me =
+            Me { session: session.id, holder: engine.config.holder().clone(), share: state.share.clone() };
+        let mine = state.mine(now);
+        let shuns = |key: &Key| state.shuns.contains_key(key);
+        let mut resolved = state.picture.resolve(&me, &mine, &shuns, BOUNDS, now);
+        let orders = std::mem::take(&mut resolved.orders);
+        let shunned = state.shuns.values().chain(state.keeps.values()).min().copied();
+        resolved.next = [resolved.next, shunned].into_iter().flatten().min();
+        for key in &resolved.waiting {
+            if !state.waiting.contains_key(key) {
+                let lock = reading::lock(&engine, &self.shared.spread, key);
+                tracing::warn!(%lock, "nobody has room for this task");
+                engine.events.tell(Event::Waiting { lock });
+            }
+        }
+        let waiting = resolved.waiting.iter();
+        state.waiting =
+            waiting.map(|key| (key.clone(), state.waiting.get(key).copied().unwrap_or(now))).collect();
+        let moved = !orders.is_empty();
+        state.resolved = resolved;
+        tracing::debug!(
+            spread = %self.shared.spread, orders = orders.len(), waiting = state.waiting.len(), "planned"
+        );
+        super::metrics::planned(&engine, &self.shared.spread, &state, moved);
+        for order in orders {
+            self.perform(&mut state, &session, order);
+        }
+        drop(state);
+        self.shared.tell();
+    }
+
+    fn perform(&mut self, state: &mut State, session: &Arc<crate::elect::Session>, order: Order) {
+        match order {
+            Order::Take { key, dead, forgotten } => {
+                self.stand(session, &key, Manner::once(dead), CancellationToken::new());
+                state.mine.insert(key, Work::Asks { forgotten });
+            }
+            Order::Wait { key } => {
+                let withdraw = CancellationToken::new();
+                self.stand(session, &key, Manner::HEIR, withdraw.clone());
+                state.mine.insert(key, Work::Waits(withdraw));
+            }
+            Order::Withdraw { key } => {
+                if let Some(Work::Waits(withdraw)) = state.mine.get(&key) {
+                    withdraw.cancel();
+                }
+            }
+            Order::Give { key, to } => {
+                if let Some(Work::Has(worker)) = state.mine.get_mut(&key) {
+                    worker.give(to);
+                }
+            }
+        }
+    }
+
+    fn stand(
+        &self,
+        session: &Arc<crate::elect::Session>,
+        key: &Key,
+        manner: Manner,
+        withdraw: CancellationToken,
+    ) {
+        let lock = reading::lock(self.engine(), &self.shared.spread, key);
+        let life = Some(self.elect.life());
+        let mut standing = self.engine().stand(session, life, &lock, &self.wants, manner);
+        let key = key.clone();
+        self.standing.push(
+            async move {
+                tokio::select! {
+                    biased;
+                    told = standing.told() => (key, Some(told)),
+                    () = withdraw.cancelled() => (key, None),
+                }
+            }
+            .boxed(),
+        );
+    }
+
+    /// What came of a wish.
+    fn told(&mut self, key: Key, told: Option<Told>) {
+        let engine = self.engine().clone();
+        let (now, store_now) = (engine.clock.now(), engine.store_now());
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        let asked = state.mine.remove(&key);
+        match told {
+            Some(Told::Granted(hold)) => {
+                let lease = hold.lease();
+                let change = LockChange::Granted {
+                    session: hold.cell().session.id,
+                    wish: hold.cell().wish,
+                    term: lease.term(),
+                    at: lease.acquired_at(),
+                };
+                state.picture.hinted(&key, Some(change), now);
+                if matches!(asked, Some(Work::Asks { forgotten: true })) {
+                    state.keeps.insert(key.clone(), now + KEPT);
+                }
+                if state.picture.knows(&key) {
+                    let worker = self.employ(hold);
+                    state.mine.insert(key, Work::Has(worker));
+                }
+                // Otherwise it is no task any more, and goes back.
+            }
+            Some(Told::Other(verdict)) => match verdict {
+                Verdict::Held(record, _) | Verdict::Closed(record) => {
+                    state.picture.read(&key, &LockSeen::Found(*record), now, now, store_now);
+                }
+                Verdict::Refused(refusal) => {
+                    let lock = reading::lock(&engine, &shared.spread, &key);
+                    tracing::error!(%lock, %refusal, "the task cannot be taken, its record has to be looked at");
+                    state.picture.read(&key, &LockSeen::Refused(refusal), now, now, store_now);
+                }
+                Verdict::Here | Verdict::Failed(_) => state.picture.doubt(&key, now),
+                Verdict::Granted { .. } | Verdict::SessionOver => {}
+            },
+            None => {}
+        }
+        drop(state);
+        self.shared.tell();
+        self.change();
+    }
+
+    /// Somebody to work on the task.
+    fn employ(&self, hold: Hold) -> Handle {
+        let engine = self.engine().clone();
+        let key = hold.lease().key().clone();
+        let (shared, asked) = (Arc::downgrade(&self.shared), engine.clone());
+        let others = move || {
+            let own = asked.current().map(|session| session.id);
+            shared.upgrade().is_some_and(|shared| {
+                let state = shared.state();
+                let could = |(session, peer): (SessionId, &crate::core::picture::Peer)| {
+                    Some(session) != own
+                        && peer.share.digest == state.share.digest
+                        && !peer.share.draining
+                        && !peer.share.paused
+                };
+                state.picture.members().any(could)
+            })
+        };
+        let (worker, handle) =
+            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others));
+        let report = self.report.clone();
+        // Here and not in the task: a runtime that shuts down drops a task before it ran.
+        let inside = hold.work();
+        engine.runtime.spawn(async move {
+            let ended = worker.work(hold, inside).await;
+            // An error says that the spread has stopped.
+            let _ = report.send((key, ended));
+        });
+        handle
+    }
+
+    /// A worker has let go of its task.
+    fn ended(&mut self, key: &Key, ended: Ended) {
+        let engine = self.engine().clone();
+        let now = engine.clock.now();
+        let mut state = self.shared.state();
+        let Some(Work::Has(worker)) = state.mine.remove(key) else { return };
+        state.keeps.remove(key);
+        let held = match state.picture.task(key) {
+            Some(Place::Held { session, term, .. }) => Some((*session, *term)),
+            _ => None,
+        };
+        // What a hint has told since then is newer.
+        let term = worker.lease.term();
+        if held.is_some_and(|(_, known)| known == term) {
+            match ended {
+                Ended::Given(Some(heir)) => {
+                    // The hint will say under which term.
+                    let granted = LockChange::Granted {
+                        session: heir,
+                        wish: crate::model::Wish::new(0),
+                        term,
+                        at: worker.lease.acquired_at(),
+                    };
+                    state.picture.hinted(key, Some(granted), now);
+                }
+                Ended::Given(None) | Ended::GaveUp | Ended::Revoked => {
+                    state.picture.hinted(key, Some(LockChange::Freed), now);
+                }
+                Ended::Done | Ended::Over => state.picture.doubt(key, now),
+            }
+        }
+        match ended {
+            Ended::GaveUp => state.shuns.insert(key.clone(), now + SHUNNED),
+            // An operator does not want it here: others go first.
+            Ended::Revoked => state.shuns.insert(key.clone(), now + engine.config.refresh_duration()),
+            _ => None,
+        };
+        drop(state);
+        self.shared.tell();
+        self.change();
+    }
+
+    // ----- the end
+
+    /// Leaves the spread: the share is taken back, every job is told and waited for.
+    async fn leave(mut self) {
+        let engine = self.engine().clone();
+        // Places in line are left, and what is granted all the same goes back.
+        self.standing.clear();
+        engine.spreads.leave(&self.shared.spread);
+        if !engine.is_closed() {
+            engine.hurry();
+            for work in self.shared.state().mine.values() {
+                if let Work::Has(worker) = work {
+                    worker.lease.give_up(Loss::Resigned);
+                }
+            }
+        }
+        let works = |shared: &Shared| shared.state().mine.values().any(|work| matches!(work, Work::Has(_)));
+        while works(&self.shared) {
+            let Some((key, ended)) = self.reports.recv().await else { break };
+            self.ended(&key, ended);
+        }
+        self.shared.state().mine.clear();
+        self.shared.tell();
+    }
+}
+
+/// The reading that is under way; never, if there is none.
+async fn read_on(reading: &mut Option<BoxFuture<'static, Reading>>) -> Reading {
+    match reading {
+        Some(future) => {
+            let read = future.await;
+            *reading = None;
+            read
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,328 @@
+//! What a spread looks like, for people.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use super::{
+    Phase,
+    shell::{Shared, Work},
+    worker::SET_ASIDE,
+};
+use crate::{
+    clock::Moment,
+    core::picture::{Me, Place, Seen},
+    elect::Engine,
+    model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, Term},
+    store::LockSeen,
+};
+
+/// One who takes part in a spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its session.
+    pub session: SessionId,
+    /// The name people know it by.
+    pub holder: Holder,
+    /// What it brings.
+    pub share: Share,
+    /// How many tasks it has.
+    pub tasks: usize,
+    /// How many the plan wants it to have; nothing if it plans for another set of tasks, or is paused.
+    pub target: Option<usize>,
+}
+
+/// How a task stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskState {
+    /// Not known yet.
+    Unknown,
+    /// Somebody has it.
+    Held {
+        /// Its holder's name, if that is known.
+        holder: Option<Holder>,
+        /// Its holder's session.
+        session: SessionId,
+        /// Under which term.
+        term: Term,
+    },
+    /// Its holder is closed for a restart: it waits for the next instance of that name.
+    Reserved {
+        /// The name.
+        holder: Holder,
+    },
+    /// Nobody has it yet; this one is to have it.
+    Free {
+        /// Who, if that is known.
+        next: Option<Holder>,
+    },
+    /// Nobody has room for it.
+    Waiting {
+        /// For how long.
+        since: Duration,
+    },
+    /// It is done, or kept closed after its last holder.
+    Closed,
+    /// Its record cannot be used.
+    Refused,
+}
+
+/// A spread as one instance knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Picture {
+    /// Which spread.
+    pub spread: SpreadName,
+    /// Those who take part, by their names.
+    pub members: Vec<Member>,
+    /// All tasks of the set this instance knows.
+    pub tasks: BTreeMap<Key, TaskState>,
+    /// What runs here, and how it fares.
+    pub here: BTreeMap<Key, Phase>,
+}
+
+impl Picture {
+    /// The tasks that run here.
+    #[must_use]
+    pub fn share(&self) -> BTreeSet<&Key> {
+        self.here.keys().collect()
+    }
+
+    /// The tasks that nobody has room for.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Key, Duration)> {
+        self.tasks.iter().filter_map(|(key, state)| match state {
+            TaskState::Waiting { since } => Some((key, *since)),
+            _ => None,
+        })
+    }
+
+    /// How many tasks somebody has.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.tasks.values().filter(|state| matches!(state, TaskState::Held { .. })).count()
+    }
+
+    /// Whether every task that can be had is where the plan wants it.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let on_target = |member: &Member| member.target.is_none_or(|target| target == member.tasks);
+        let is_free = |state: &TaskState| matches!(state, TaskState::Free { .. } | TaskState::Unknown);
+        !self.members.is_empty()
+            && self.members.iter().all(on_target)
+            && !self.tasks.values().any(is_free)
+            && !self.here.values().any(|phase| *phase == Phase::Leaving)
+    }
+
+    pub(super) fn of(engine: &Engine, shared: &Shared) -> Self {
+        let now = engine.clock.now();
+        let state = shared.state();
+        let own = engine.current().map(|session| Me {
+            session: session.id,
+            holder: engine.config.holder().clone(),
+            share: state.share.clone(),
+        });
+        let own_member = own.iter().map(|me| (me.session, me.holder.clone(), me.share.clone()));
+        let others = state
+            .picture
+            .members()
+            .filter(|(session, _)| own.as_ref().is_none_or(|me| me.session != *session))
+            .map(|(session, peer)| (session, peer.holder.clone(), peer.share.clone()));
+        let all: BTreeMap<_, _> =
+            own_member.chain(others).map(|(session, holder, share)| (session, (holder, share))).collect();
+        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
+        let name = |session: SessionId| all.get(&session).map(|(holder, _)| holder.clone());
+        let mut tasks = BTreeMap::new();
+        for (key, place) in state.picture.tasks() {
+            let next = || state.resolved.heirs.get(key).copied().flatten().and_then(name);
+            let unowned = || match state.waiting.get(key) {
+                Some(since) => TaskState::Waiting { since: now.since(*since) },
+                None => TaskState::Free { next: next() },
+            };
+            let task = match place {
+                Place::Unknown => TaskState::Unknown,
+                Place::Refused { .. } => TaskState::Refused,
+                Place::Closed { .. } => TaskState::Closed,
+                Place::Free { .. } => unowned(),
+                Place::Held { session, term, .. } => match state.picture.session(*session) {
+                    Some(Seen::Reserved { holder, until }) if now < *until => {
+                        TaskState::Reserved { holder: holder.clone() }
+                    }
+                    Some(Seen::Dead { .. } | Seen::Reserved { .. }) => unowned(),
+                    _ => {
+                        *counts.entry(*session).or_default() += 1;
+                        TaskState::Held { holder: name(*session), session: *session, term: *term }
+                    }
+                },
+            };
+            tasks.insert(key.clone(), task);
+        }
+        let mut members: Vec<_> = all
+            .into_iter()
+            .map(|(session, (holder, share))| Member {
+                session,
+                holder,
+                share,
+                tasks: counts.get(&session).copied().unwrap_or(0),
+                target: state.resolved.targets.get(&session).copied(),
+            })
+            .collect();
+        members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
+        let has = |(key, work): (&Key, &Work)| match work {
+            Work::Has(worker) => Some((key.clone(), worker.phase())),
+            Work::Asks { .. } | Work::Waits(_) => None,
+        };
+        let here = state.mine.iter().filter_map(has).collect();
+        Self { spread: shared.spread.clone(), members, tasks, here }
+    }
+}
+
+impl fmt::Display for Picture {
+    /// A line a member, and one for what nobody has.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for member in &self.members {
+            let Member { holder, share, tasks, .. } = member;
+            write!(f, "{holder}: {tasks} tasks")?;
+            if share.draining {
+                write!(f, ", draining")?;
+            }
+            if share.paused {
+                write!(f, ", paused")?;
+            }
+            writeln!(f)?;
+        }
+        write!(f, "{} of {} tasks held", self.held(), self.tasks.len())?;
+        let waiting = self.waiting().count();
+        if waiting > 0 {
+            write!(f, ", {waiting} wait for room")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a task is where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    key: Key,
+    says: Vec<String>,
+}
+
+impl Explanation {
+    /// One sentence a fact, the most important one first.
+    #[must_use]
+    pub fn sentences(&self) -> &[String] {
+        &self.says
+    }
+
+    pub(super) fn of(engine: &Engine, shared: &Shared, key: Key, seen: &LockSeen) -> Self {
+        let picture = Picture::of(engine, shared);
+        let now = engine.clock.now();
+        let state = shared.state();
+        let mut says = Vec::new();
+        match picture.tasks.get(&key) {
+            None => says.push("it is no task of the set this instance knows".to_owned()),
+            Some(TaskState::Unknown) => says.push("this instance has not read its record yet".to_owned()),
+            Some(TaskState::Held { holder, session, term }) => {
+                let name = holder.as_ref().map_or_else(|| session.to_string(), ToString::to_string);
+                says.push(format!("{name} has it, under term {term}"));
+                let member = picture.members.iter().find(|member| member.session == *session);
+                says.extend(member.map(|member| why_there(member, &state.share, now, &state.picture, &key)));
+                if let Some(to) = state.resolved.heirs.get(&key) {
+                    let heir = to.and_then(|to| picture.members.iter().find(|one| one.session == to));
+                    says.push(match heir {
+                        Some(heir) => format!("it is to go to {}", heir.holder),
+                        None => "it is to be given back, though nobody has room for it".to_owned(),
+                    });
+                }
+            }
+            Some(TaskState::Reserved { holder }) => {
+                says.push(format!("{holder} is closed for a restart, and is to have it again"));
+            }
+            Some(TaskState::Free { next: Some(next) }) => {
+                says.push(format!("nobody has it, {next} is to take it"))
+            }
+            Some(TaskState::Free { next: None }) => {
+                says.push("nobody has it, and nobody is to take it yet".to_owned())
+            }
+            Some(TaskState::Waiting { since }) => says.push(format!(
+                "nobody has room for it for {since:.1?}: the caps of {} members allow {} of {} tasks",
+                picture.members.len(),
+                picture.members.iter().map(room).sum::<u64>(),
+                picture.tasks.len(),
+            )),
+            Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
+            Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
+        }
+        match picture.here.get(&key) {
+            Some(Phase::Failed { times, error }) => {
+                says.push(format!("its job failed {times} times in a row: {error}"))
+            }
+            Some(Phase::SetAside { error }) => says.push(format!("it is set aside here: {error}")),
+            Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),
+            Some(Phase::Leaving) => says.push("its job is told to stop".to_owned()),
+            Some(Phase::Running) | None => {}
+        }
+        match seen {
+            LockSeen::Found(record) => says.extend(recorded(record)),
+            LockSeen::Absent => says.push("nobody ever took it".to_owned()),
+            LockSeen::Refused(refusal) => says.push(refusal.to_string()),
+        }
+        Self { key, says }
+    }
+}
+
+fn room(member: &Member) -> u64 {
+    if member.share.draining { 0 } else { u64::from(member.share.cap) }
+}
+
+fn why_there(
+    member: &Member,
+    own: &Share,
+    now: Moment,
+    picture: &crate::core::picture::Picture,
+    key: &Key,
+) -> String {
+    let Member { holder, tasks, .. } = member;
+    match member.target {
+        _ if member.share.paused => format!("{holder} is paused, and keeps what it has"),
+        _ if member.share.digest != own.digest => {
+            format!("{holder} knows another set of tasks, and what it has is left to it")
+        }
+        Some(target) if *tasks > target => match picture.task(key) {
+            Some(Place::Held { settles, .. }) if now < *settles => {
+                format!(
+                    "{holder} has {tasks} tasks and is to have {target}; this one came just now, and stays for a moment"
+                )
+            }
+            _ => format!("{holder} has {tasks} tasks and is to have {target}"),
+        },
+        Some(target) => format!("{holder} has {tasks} tasks, and is to have {target}"),
+        None => format!("{holder} has {tasks} tasks, and is in no plan yet"),
+    }
+}
+
+fn recorded(record: &LockRecord) -> Vec<String> {
+    let mut says = Vec::new();
+    let value = record.holding.as_ref().and_then(|held| held.by.value.as_ref());
+    let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    says.extend(text.filter(|text| text.starts_with(SET_ASIDE)));
+    if let Some(last) = record.past.first() {
+        let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+        says.push(format!(
+            "before, {} had it under term {}, {}{note}",
+            last.holder,
+            last.term,
+            last.how.as_str()
+        ));
+    }
+    says
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.key, self.says.join("; "))
+    }
+}

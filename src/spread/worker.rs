@@ -1,0 +1,399 @@
+//! One task of a share: its lock is held, its job runs, and runs again, until it is given away.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Fuse, FusedFuture},
+};
+use tokio::sync::{Notify, mpsc};
+use tracing::Instrument;
+
+use crate::{
+    Event,
+    core::{
+        backoff::Backoff,
+        key::{LINE_READ, Parting},
+    },
+    elect::{Engine, Hold, JobEnd, Lease, Loss, Worker as Inside, careful, job},
+    model::{Candidate, Key, SessionId, Value, Why},
+    store::LockSeen,
+};
+
+/// A job that fails again and again is tried no more often than this at first.
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// How long a task runs on for an heir that does not stand in line yet. Then it is just released.
+const HEIR_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a task stays closed that is done for good: as good as for ever, and no clock overflows.
+const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// What the record of a task says that an instance gave up; another one looks for it.
+const GAVE_UP: &str = "gave up: ";
+/// What a record says of a task that is done.
+const DONE: &str = "done";
+/// What the value of a task says that is set aside.
+pub(super) const SET_ASIDE: &str = "set aside: ";
+
+pub(super) type Start =
+    Arc<dyn Fn(&Key, Lease) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
+
+/// What becomes of a task whose job has returned `Ok`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    /// It is run again here after a rest.
+    Again(Option<Duration>),
+    /// It is never run again, by anybody.
+    ForGood,
+}
+
+/// By what rules jobs are run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) done: Done,
+    /// How often a job may fail in a row before another instance tries.
+    pub(super) tries: u32,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Give the task away, to that session if it stands in line.
+    Give(Option<SessionId>),
+    /// Try again, with a clean record.
+    PutBack,
+}
+
+/// What a task of a share is about at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Its job runs.
+    Running,
+    /// Its job returned, and is run again after a rest.
+    Resting,
+    /// Its job failed, and is tried again.
+    Failed {
+        /// How often in a row.
+        times: u32,
+        /// What it said last.
+        error: String,
+    },
+    /// Its job failed here and elsewhere. It is not run until it is put back.
+    SetAside {
+        /// What it said last.
+        error: String,
+    },
+    /// It goes to another instance.
+    Leaving,
+}
+
+/// How a worker's time with a task came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was given away, to that session if any.
+    Given(Option<SessionId>),
+    /// It failed too often here: somebody else is to try.
+    GaveUp,
+    /// It is done.
+    Done,
+    /// An operator wanted it back.
+    Revoked,
+    /// It was lost, or the program stops.
+    Over,
+}
+
+/// The worker as its spread sees it.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) lease: Lease,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
+    leaving: bool,
+    /// Somebody began to wait for the task.
+    pub(super) line: Arc<Notify>,
+    pub(super) phase: Arc<Mutex<Phase>>,
+}
+
+impl Handle {
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has it given away.
+    pub(super) fn give(&mut self, to: Option<SessionId>) {
+        self.leaving = true;
+        // An error says that it has ended by itself.
+        let _ = self.orders.send(Order::Give(to));
+    }
+
+    pub(super) const fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+}
+
+pub(super) struct Worker {
+    engine: Arc<Engine>,
+    key: Key,
+    lease: Lease,
+    start: Start,
+    rules: Rules,
+    /// Whether somebody else could try a task that fails here.
+    others: Arc<dyn Fn() -> bool + Send + Sync>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    line: Arc<Notify>,
+    phase: Arc<Mutex<Phase>>,
+    seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
+    /// It was said that it is to go.
+    leaving: bool,
+    heir: Option<Box<Candidate>>,
+}
+
+/// What comes after a job.
+enum Next {
+    Again(Duration),
+    End(Ended, Parting),
+}
+
+impl Worker {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        hold: &Hold,
+        start: Start,
+        rules: Rules,
+        others: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) -> (Self, Handle) {
+        let (order, orders) = mpsc::unbounded_channel();
+        let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
+        let lease = hold.lease();
+        let handle = Handle {
+            lease: lease.clone(),
+            orders: order,
+            leaving: false,
+            line: line.clone(),
+            phase: phase.clone(),
+        };
+        let worker = Self {
+            engine,
+            key: lease.key().clone(),
+            lease,
+            start,
+            rules,
+            others,
+            orders,
+            line,
+            phase,
+            seeking: Fuse::terminated(),
+            leaving: false,
+            heir: None,
+        };
+        (worker, handle)
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    /// Works on the task until its time is over, and lets go of its lock.
+    ///
+    /// It is inside for the whole time: between two runs nobody else leaves last.
+    pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) -> Ended {
+        let (ended, mut parting) = self.run(&hold).await;
+        // A restart: the record waits for the next session of this holder.
+        parting.keep = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
+        hold.part_with(parting);
+        drop(inside);
+        drop(hold);
+        ended
+    }
+
+    async fn run(&mut self, hold: &Hold) -> (Ended, Parting) {
+        let longest = self.engine.config.refresh_duration().max(FIRST_REST * 2);
+        let mut rests = Backoff::new(FIRST_REST * 2, longest);
+        let mut failures = 0;
+        loop {
+            self.set_phase(Phase::Running);
+            let Some(future) = (self.start)(&self.key, self.lease.clone()) else {
+                // It is no task any more.
+                return (Ended::Given(None), Parting::default());
+            };
+            let begun = self.engine.clock.now();
+            let cell = hold.cell().clone();
+            let run = async move { job::drive(&cell, future).instrument(job::span(&cell)).await };
+            let end = self.attend(run).await;
+            if self.engine.clock.now().since(begun) > longest {
+                // It worked for a while: this failure is another one.
+                failures = 0;
+                rests.reset();
+            }
+            let rest = match self.after(end, &mut failures, &mut rests).await {
+                Next::Again(rest) => rest,
+                Next::End(ended, parting) => return (ended, parting),
+            };
+            let lease = self.lease.clone();
+            self.attend(async move {
+                tokio::select! {
+                    biased;
+                    () = lease.cancelled() => {}
+                    () = tokio::time::sleep(rest) => {}
+                }
+            })
+            .await;
+            if self.lease.is_cancelled() {
+                return self.told_to_go();
+            }
+        }
+    }
+
+    /// What comes after a job that ended so.
+    async fn after(&mut self, end: JobEnd<(), String>, failures: &mut u32, rests: &mut Backoff) -> Next {
+        if self.lease.is_cancelled() {
+            let (ended, parting) = self.told_to_go();
+            return Next::End(ended, parting);
+        }
+        let error = match end {
+            JobEnd::Finished(()) => {
+                *failures = 0;
+                rests.reset();
+                return match self.rules.done {
+                    Done::Again(rest) => {
+                        self.set_phase(Phase::Resting);
+                        Next::Again(rest.unwrap_or(self.engine.times.interval))
+                    }
+                    Done::ForGood => {
+                        let note = Some(Why::shortened(DONE));
+                        Next::End(Ended::Done, Parting { note, closed_for: FOR_GOOD, ..Parting::default() })
+                    }
+                };
+            }
+            JobEnd::Failed(error) | JobEnd::Panicked(error) => error,
+            JobEnd::Cancelled(_) | JobEnd::Overran { .. } => {
+                let (ended, parting) = self.told_to_go();
+                return Next::End(ended, parting);
+            }
+        };
+        *failures += 1;
+        tracing::warn!(lock = %self.lease.lock(), term = %self.lease.term(), error, failures, "a task failed");
+        if *failures < self.rules.tries {
+            self.set_phase(Phase::Failed { times: *failures, error });
+            return Next::Again(rests.next(self.engine.entropy.roll()));
+        }
+        if (self.others)() && !self.was_tried_elsewhere().await {
+            let note = Some(Why::shortened(&format!("{GAVE_UP}{error}")));
+            return Next::End(Ended::GaveUp, Parting { note, ..Parting::default() });
+        }
+        self.set_aside(error).await;
+        *failures = 0;
+        rests.reset();
+        if self.lease.is_cancelled() {
+            let (ended, parting) = self.told_to_go();
+            return Next::End(ended, parting);
+        }
+        Next::Again(Duration::ZERO)
+    }
+
+    /// Keeps the task from everybody, until it is put back or the lease ends.
+    async fn set_aside(&mut self, error: String) {
+        let (lock, term) = (self.lease.lock().clone(), self.lease.term());
+        tracing::error!(%lock, %term, error, "a task failed here and elsewhere, it is set aside");
+        self.set_phase(Phase::SetAside { error: error.clone() });
+        // For others to read; it is told here all the same.
+        let said = Why::shortened(&format!("{SET_ASIDE}{error}"));
+        if let Ok(value) = Value::new(said.as_str()) {
+            let _ = self.lease.set_value(Some(value)).await;
+        }
+        self.engine.events.tell(Event::SetAside { lock, term, error });
+        let lease = self.lease.clone();
+        if self.attend_orders(async move { lease.cancelled().await }).await.is_none() {
+            let _ = self.lease.set_value(None).await;
+        }
+    }
+
+    /// Whether the record says that another instance gave this task up.
+    async fn was_tried_elsewhere(&mut self) -> bool {
+        let engine = &self.engine;
+        let limit = engine.limit();
+        let read = careful(limit, engine.store.locks(vec![self.lease.lock().clone()], limit)).await;
+        let own = engine.config.holder();
+        match read.map(|mut seen| seen.pop()) {
+            Ok(Some(LockSeen::Found(record))) => record.past.iter().any(|past| {
+                past.holder != *own
+                    && past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP))
+            }),
+            // Another try elsewhere does no harm.
+            _ => false,
+        }
+    }
+
+    /// The lease was cancelled: by whom it was given away, or lost.
+    fn told_to_go(&mut self) -> (Ended, Parting) {
+        let heir = self.heir.take();
+        let ended = match self.lease.loss() {
+            Some(Loss::Moved) => Ended::Given(heir.as_ref().map(|heir| heir.session)),
+            Some(Loss::Revoked { .. }) => Ended::Revoked,
+            _ => Ended::Over,
+        };
+        (ended, Parting { heir, ..Parting::default() })
+    }
+
+    /// Awaits this, and does what is ordered meanwhile.
+    async fn attend<T>(&mut self, activity: impl Future<Output = T>) -> T {
+        let mut activity = pin!(activity);
+        loop {
+            if let Some(done) = self.attend_orders(&mut activity).await {
+                return done;
+            }
+        }
+    }
+
+    /// Awaits this; nothing if the task was put back meanwhile.
+    async fn attend_orders<T>(&mut self, activity: impl Future<Output = T>) -> Option<T> {
+        let mut activity = pin!(activity);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut activity => return Some(done),
+                heir = &mut self.seeking, if !self.seeking.is_terminated() => self.go(heir),
+                Some(order) = self.orders.recv() => match order {
+                    Order::Give(to) if !self.leaving => {
+                        self.leaving = true;
+                        match to {
+                            Some(to) => self.seeking = self.seek(to).boxed().fuse(),
+                            None => self.go(None),
+                        }
+                    }
+                    Order::Give(_) => {}
+                    Order::PutBack => return None,
+                },
+            }
+        }
+    }
+
+    /// The job is to stop: the heir waits, or nobody does.
+    fn go(&mut self, heir: Option<Box<Candidate>>) {
+        self.heir = heir;
+        self.set_phase(Phase::Leaving);
+        self.lease.give_up(Loss::Moved);
+    }
+
+    /// The wish of that session in the line of this task, as soon as it is there.
+    fn seek(&self, to: SessionId) -> impl Future<Output = Option<Box<Candidate>>> + use<> {
+        let (engine, lock, line) = (self.engine.clone(), self.lease.lock().clone(), self.line.clone());
+        let look = async move {
+            loop {
+                let mut more = pin!(line.notified());
+                more.as_mut().enable();
+                let limit = engine.limit();
+                let waiters = careful(limit, engine.store.waiters(lock.clone(), LINE_READ, limit)).await;
+                let wish = waiters.ok().and_then(|line| line.into_iter().find(|one| one.by.session == to));
+                if let Some(wish) = wish {
+                    return Box::new(wish.by);
+                }
+                more.await;
+            }
+        };
+        async move { tokio::time::timeout(HEIR_PATIENCE, look).await.ok() }
+    }
+}

@@ -1,0 +1,191 @@
+//! Who has how many, and what it costs to get there.
+
+use std::collections::BTreeMap;
+
+use tenure::{model::Key, spread::TaskState};
+use tokio::time::Instant;
+
+use crate::team::{SECOND, Team, counts};
+
+#[tokio::test(start_paused = true)]
+async fn all_tasks_run_once_and_evenly() {
+    let team = Team::new(100);
+    let players = team.of(5).await;
+    assert_eq!(counts(&players), [20; 5]);
+    assert_eq!(team.book.running(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_moves_as_few_as_can_be_within_a_second() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let (before, starts) = (team.terms().await, team.book.starts());
+    let begun = Instant::now();
+    players.push(team.join("pod-10").await);
+    team.settled(&players).await;
+    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+    tokio::time::sleep(SECOND * 30).await;
+    assert_eq!(team.moves(&before).await, 9);
+    assert_eq!(team.book.starts() - starts, 9, "tasks that stay are not interrupted");
+    assert_eq!(counts(&players), [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_join_together_make_one_plan() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let before = team.terms().await;
+    for player in 10..15 {
+        players.push(team.join(&format!("pod-{player}")).await);
+    }
+    team.settled(&players).await;
+    assert_eq!(team.moves(&before).await, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_leaves_is_replaced_within_a_second_and_moves_only_what_it_had() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let before = team.terms().await;
+    let leaves = players.remove(3);
+    let begun = Instant::now();
+    leaves.elect.close().await;
+    team.settled(&players).await;
+    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+    assert_eq!(team.moves(&before).await, 10);
+    assert_eq!(team.book.running(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_crashes_is_replaced_a_second_after_its_ttl() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let before = team.terms().await;
+    players.remove(3).kill().await;
+    let begun = Instant::now();
+    assert_eq!(team.book.running(), 90);
+    let ttl = players[0].elect.config().ttl();
+    while team.book.running() < 100 {
+        assert!(begun.elapsed() <= ttl + SECOND, "{:?}", begun.elapsed());
+        tokio::time::sleep(SECOND / 100).await;
+    }
+    assert_eq!(team.moves(&before).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_watch_each_other_and_die_together_are_found() {
+    let team = Team::new(60);
+    let mut players = team.of(12).await;
+    tokio::time::sleep(SECOND * 20).await;
+    // All but one: each of them was watched by the dead only, or by the one that is left.
+    let left = vec![players.remove(5)];
+    for player in players {
+        player.kill().await;
+    }
+    let begun = Instant::now();
+    team.settled(&left).await;
+    assert_eq!(counts(&left), [60]);
+    let config = left[0].elect.config();
+    assert!(begun.elapsed() <= config.ttl() + config.refresh_interval() * 2, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
+    let team = Team::new(25);
+    let mut players = Vec::new();
+    for name in ["a", "b"] {
+        players.push(team.join_as(name, |spread| spread.cap(10)).await);
+    }
+    let mut events = players[0].spread.events();
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [10, 10]);
+    tokio::time::sleep(SECOND * 60).await;
+    let picture = players[0].spread.picture();
+    let waiting: BTreeMap<&Key, _> = picture.waiting().collect();
+    assert_eq!(waiting.len(), 5);
+    assert!(waiting.values().all(|since| *since >= SECOND * 59), "{waiting:?}");
+    let first = (*waiting.keys().next().unwrap()).clone();
+    let why = players[0].spread.explain(&first).await.unwrap().to_string();
+    assert!(why.contains("nobody has room") && why.contains("allow 20 of 25 tasks"), "{why}");
+    let mut told = 0;
+    while let Ok(Some(event)) = tokio::time::timeout(SECOND, events.next()).await {
+        told += usize::from(matches!(event, tenure::Event::Waiting { .. }));
+    }
+    assert_eq!(told, 5, "each once");
+
+    // More room where it is needed; nothing else moves.
+    let before = team.terms().await;
+    players[1].spread.set_cap(20);
+    players[0].spread.until(|picture| picture.waiting().count() == 0 && picture.is_settled()).await;
+    players[1].spread.until(|picture| picture.is_settled()).await;
+    assert_eq!((team.moves(&before).await, counts(&players)), (5, vec![10, 15]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn weights_share_out_in_proportion_and_may_change() {
+    let team = Team::new(90);
+    let mut players = Vec::new();
+    for (name, weight) in [("a", 1), ("b", 2)] {
+        players.push(team.join_as(name, |spread| spread.weight(weight)).await);
+    }
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [30, 60]);
+    tokio::time::sleep(SECOND * 5).await;
+    players[0].spread.set_weight(2);
+    players[1].spread.until(|picture| picture.share().len() == 45).await;
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [45, 45]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
+    let team = Team::new(30);
+    let players = team.of(3).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let (before, starts) = (team.terms().await, team.book.starts());
+    players[0].spread.drain();
+    let begun = Instant::now();
+    players[0].spread.until(|picture| picture.share().is_empty()).await;
+    team.settled(&players).await;
+    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+    assert_eq!(counts(&players), [0, 15, 15]);
+    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (10, 10));
+    tokio::time::sleep(SECOND * 5).await;
+    players[0].spread.undrain();
+    players[0].spread.until(|picture| picture.share().len() == 10).await;
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [10; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_paused_keeps_what_it_has() {
+    let team = Team::new(30);
+    let mut players = team.of(2).await;
+    tokio::time::sleep(SECOND * 5).await;
+    players[0].spread.pause();
+    tokio::time::sleep(SECOND).await;
+    let before = team.terms().await;
+    players.push(team.join("pod-02").await);
+    tokio::time::sleep(SECOND * 30).await;
+    assert_eq!(counts(&players), [7, 8, 15]);
+    assert_eq!(team.moves(&before).await, 7);
+    players[0].spread.resume();
+    tokio::time::sleep(SECOND * 5).await;
+    assert_eq!(counts(&players), [10, 10, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_changes_while_nobody_comes_or_goes() {
+    let team = Team::new(100);
+    let players = team.of(7).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let (before, starts) = (team.terms().await, team.book.starts());
+    tokio::time::sleep(SECOND * 3600).await;
+    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (0, 0));
+    let held = |state: &TaskState| matches!(state, TaskState::Held { .. });
+    assert!(players[0].spread.picture().tasks.values().all(held));
+}

@@ -1,0 +1,8 @@
+//! Spreads on the memory store, in paused time.
+
+#![allow(clippy::disallowed_methods, reason = "how long things take is what these tests look at")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod balance;
+mod restarts;
+mod team;

@@ -1,0 +1,65 @@
+//! Instances that come back.
+
+use tokio::time::Instant;
+
+use crate::team::{SECOND, Team, counts};
+
+#[tokio::test(start_paused = true)]
+async fn a_rolling_restart_with_grace_moves_nothing() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let homes = team.terms().await;
+    for player in 0..10 {
+        let leaves = players.remove(0);
+        let begun = Instant::now();
+        let closed = leaves.spread.close_for_restart(SECOND * 60).await;
+        assert!(closed.overran.is_empty());
+        assert!(begun.elapsed() <= SECOND / 10, "it returns at once: {:?}", begun.elapsed());
+        drop(leaves.elect);
+        tokio::time::sleep(SECOND * 5).await;
+        assert_eq!(team.book.running(), 90, "nobody takes what is reserved");
+        players.push(team.join(&format!("pod-{player:02}")).await);
+        team.settled(&players).await;
+        assert_eq!(team.book.running(), 100);
+    }
+    let after = team.terms().await;
+    for (key, (term, holder)) in &homes {
+        assert_eq!(&after[key].1, holder, "{key} is where it was");
+        assert!(after[key].0 > *term);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_reserved_for_one_that_does_not_come_back_goes_to_the_others() {
+    let team = Team::new(30);
+    let mut players = team.of(3).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let leaves = players.remove(0);
+    leaves.spread.close_for_restart(SECOND * 20).await;
+    tokio::time::sleep(SECOND * 19).await;
+    assert_eq!(counts(&players), [10, 10]);
+    let why = players[0].spread.explain("task-000").await.unwrap().to_string();
+    assert!(!why.is_empty());
+    tokio::time::sleep(SECOND * 2).await;
+    assert_eq!(counts(&players), [15, 15]);
+    assert_eq!(team.book.running(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rolling_restart_without_grace_moves_each_task_twice_at_most() {
+    let team = Team::new(100);
+    let mut players = team.of(10).await;
+    tokio::time::sleep(SECOND * 10).await;
+    let starts = team.book.starts();
+    for player in 0..10 {
+        players.remove(0).elect.close().await;
+        team.settled(&players).await;
+        tokio::time::sleep(SECOND * 5).await;
+        players.push(team.join(&format!("pod-{player:02}")).await);
+        team.settled(&players).await;
+        tokio::time::sleep(SECOND * 5).await;
+    }
+    let moved = team.book.starts() - starts;
+    assert!(moved <= 200, "{moved} moves of 100 tasks");
+}
