@@ -607,7 +607,7 @@ impl Shell {
             })
         };
         let (worker, handle) =
-            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others));
+            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others), self.shared.changed.clone());
         let report = self.report.clone();
         // Here and not in the task: a runtime that shuts down drops a task before it ran.
         let inside = hold.work();

@@ -242,10 +242,10 @@ impl Explanation {
                 says.push(format!("{holder} is closed for a restart, and is to have it again"));
             }
             Some(TaskState::Free { next: Some(next) }) => {
-                says.push(format!("nobody has it, {next} is to take it"))
+                says.push(format!("nobody has it, {next} is to take it"));
             }
             Some(TaskState::Free { next: None }) => {
-                says.push("nobody has it, and nobody is to take it yet".to_owned())
+                says.push("nobody has it, and nobody is to take it yet".to_owned());
             }
             Some(TaskState::Waiting { since }) => says.push(format!(
                 "nobody has room for it for {since:.1?}: the caps of {} members allow {} of {} tasks",
@@ -258,7 +258,7 @@ impl Explanation {
         }
         match picture.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
-                says.push(format!("its job failed {times} times in a row: {error}"))
+                says.push(format!("its job failed {times} times in a row: {error}"));
             }
             Some(Phase::SetAside { error }) => says.push(format!("it is set aside here: {error}")),
             Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),

@@ -11,7 +11,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Fuse, FusedFuture},
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
 use crate::{
@@ -145,6 +145,8 @@ pub(super) struct Worker {
     orders: mpsc::UnboundedReceiver<Order>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
+    /// Counts the changes of the spread.
+    changed: watch::Sender<u64>,
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
     /// It was said that it is to go.
     leaving: bool,
@@ -164,6 +166,7 @@ impl Worker {
         start: Start,
         rules: Rules,
         others: Arc<dyn Fn() -> bool + Send + Sync>,
+        changed: watch::Sender<u64>,
     ) -> (Self, Handle) {
         let (order, orders) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
@@ -185,6 +188,7 @@ impl Worker {
             orders,
             line,
             phase,
+            changed,
             seeking: Fuse::terminated(),
             leaving: false,
             heir: None,
@@ -194,6 +198,7 @@ impl Worker {
 
     fn set_phase(&self, phase: Phase) {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.changed.send_modify(|changes| *changes += 1);
     }
 
     /// Works on the task until its time is over, and lets go of its lock.

@@ -5,4 +5,6 @@
 
 mod balance;
 mod restarts;
+mod sources;
 mod team;
+mod trouble;

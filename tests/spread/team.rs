@@ -27,7 +27,7 @@ pub(crate) struct Team {
     pub(crate) memory: MemoryStore,
     pub(crate) book: Arc<Book>,
     tasks: usize,
-    seed: AtomicU64,
+    seed: Arc<AtomicU64>,
 }
 
 /// Which tasks run, and where: none twice.
@@ -39,10 +39,10 @@ pub(crate) struct Book {
 }
 
 /// A task that runs.
-struct Running(Arc<Book>, Key);
+pub(crate) struct Running(Arc<Book>, Key);
 
 impl Book {
-    fn begin(self: &Arc<Self>, key: &Key, holder: &str) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>, key: &Key, holder: &str) -> Running {
         let before = self.running.lock().unwrap().insert(key.clone(), holder.to_owned());
         assert_eq!(before, None, "{key} runs at {holder}, too");
         *self.starts.lock().unwrap().entry(key.clone()).or_default() += 1;
@@ -93,7 +93,13 @@ impl Team {
     pub(crate) fn new(tasks: usize) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
-        Self { clock, memory, book: Arc::default(), tasks, seed: AtomicU64::new(1) }
+        Self { clock, memory, book: Arc::default(), tasks, seed: Arc::new(AtomicU64::new(1)) }
+    }
+
+    /// Another one on the same store, with the same book and other tasks.
+    pub(crate) fn beside(other: &Self, tasks: usize) -> Self {
+        let (clock, memory) = (other.clock.clone(), other.memory.clone());
+        Self { clock, memory, book: other.book.clone(), tasks, seed: other.seed.clone() }
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
