@@ -12,7 +12,7 @@ use std::{
 use super::plan::{self, Member, Plan, Task};
 use crate::{
     clock::Moment,
-    model::{Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term},
+    model::{Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term},
     store::{LockChange, LockSeen, Sighting},
 };
 
@@ -20,6 +20,8 @@ use crate::{
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// Nobody took a task for so long: whoever has room takes it, whatever is planned.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(2);
+/// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
+const MOST_FORGOTTEN: usize = 32;
 /// So long the dead are remembered.
 const DEAD_KEPT: Duration = Duration::from_secs(600);
 /// A record that cannot be used is looked at again after this.
@@ -75,6 +77,8 @@ struct Known {
 pub(crate) struct Picture {
     spread: SpreadName,
     sessions: BTreeMap<SessionId, Seen>,
+    /// The latest beat that was seen of each: what was seen before is older.
+    beats: BTreeMap<SessionId, Beat>,
     tasks: BTreeMap<Key, Known>,
 }
 
@@ -83,6 +87,8 @@ pub(crate) struct Picture {
 pub(crate) struct Me {
     pub(crate) session: SessionId,
     pub(crate) holder: Holder,
+    /// When its session was opened, by the store's clock, as far as that is known.
+    pub(crate) started: StoreTime,
     pub(crate) share: Share,
 }
 
@@ -110,8 +116,8 @@ pub(crate) enum Order {
     Wait { key: Key },
     /// Leave the line.
     Withdraw { key: Key },
-    /// Give it away, to that session if it stands in line.
-    Give { key: Key, to: Option<SessionId> },
+    /// Give it away, to that session once it stands in line; if it must go, in any case.
+    Give { key: Key, to: Option<SessionId>, must: bool },
 }
 
 /// What comes of planning.
@@ -139,16 +145,18 @@ pub(crate) struct Bounds {
 
 impl Picture {
     pub(crate) const fn new(spread: SpreadName) -> Self {
-        Self { spread, sessions: BTreeMap::new(), tasks: BTreeMap::new() }
+        Self { spread, sessions: BTreeMap::new(), beats: BTreeMap::new(), tasks: BTreeMap::new() }
     }
 
     // ----- what is learned
 
     /// The tasks there are.
-    pub(crate) fn set(&mut self, keys: &BTreeSet<Key>, now: Moment) {
+    pub(crate) fn set(&mut self, keys: &BTreeSet<Key>) {
         self.tasks.retain(|key, _| keys.contains(key));
         for key in keys {
-            self.tasks.entry(key.clone()).or_insert(Known { place: Place::Unknown, at: now });
+            // Whatever is read of it is news.
+            let at = Moment::after_start(Duration::ZERO);
+            self.tasks.entry(key.clone()).or_insert(Known { place: Place::Unknown, at });
         }
     }
 
@@ -160,7 +168,11 @@ impl Picture {
     fn place(&mut self, key: &Key, now: Moment, place: Place) -> bool {
         let Some(known) = self.tasks.get_mut(key) else { return false };
         let changed = match (&known.place, &place) {
-            (Place::Free { .. }, Place::Free { .. }) => return false,
+            // Free for as long as before; but what was read before this is older.
+            (Place::Free { .. }, Place::Free { .. }) => {
+                known.at = now;
+                return false;
+            }
             (Place::Held { session, term, .. }, Place::Held { session: other, term: later, .. }) => {
                 if later < term {
                     return false;
@@ -196,7 +208,7 @@ impl Picture {
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
-        if self.tasks.get(key).is_none_or(|known| known.at > asked && known.place != Place::Unknown) {
+        if self.tasks.get(key).is_none_or(|known| known.at > asked) {
             return false;
         }
         let place = match seen {
@@ -220,6 +232,13 @@ impl Picture {
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
+        if let Sighting::Alive(record) = sighting {
+            let latest = self.beats.entry(session).or_insert(record.beat);
+            if record.beat < *latest {
+                return false;
+            }
+            *latest = record.beat;
+        }
         let was = self.sessions.get(&session);
         let seen = match sighting {
             Sighting::Alive(record) => match self.share(record) {
@@ -252,7 +271,9 @@ impl Picture {
     }
 
     fn died(&self, record: &SessionRecord, now: Moment, store_now: Option<StoreTime>) -> Seen {
-        let reserved = self.share(record).map_or(Duration::ZERO, |share| share.reserved);
+        // One that crashed on its way down is not known to come back.
+        let closed = record.death.as_ref().is_some_and(Death::is_own);
+        let reserved = self.share(record).filter(|_| closed).map_or(Duration::ZERO, |share| share.reserved);
         // A wait written by the store's clock is never believed beyond its length (R1).
         let gone = match (&record.death, store_now) {
             (Some(death), Some(store_now)) => store_now.since(death.at),
@@ -275,6 +296,7 @@ impl Picture {
             Seen::Dead { since } => now.since(*since) < DEAD_KEPT || owners.contains(session),
             Seen::Bystander | Seen::Missing => owners.contains(session),
         });
+        self.beats.retain(|session, _| self.sessions.contains_key(session));
     }
 
     fn owners(&self) -> impl Iterator<Item = SessionId> {
@@ -314,6 +336,14 @@ impl Picture {
         self.tasks.range::<Key, _>(bounds).map(|(key, _)| key.clone()).collect()
     }
 
+    /// Tasks that this session holds.
+    pub(crate) fn held_by(&self, session: SessionId) -> impl Iterator<Item = &Key> {
+        self.tasks.iter().filter_map(move |(key, known)| match known.place {
+            Place::Held { session: holder, .. } if holder == session => Some(key),
+            _ => None,
+        })
+    }
+
     /// Holders of tasks whose session is missing, with one of the tasks each.
     pub(crate) fn missing(&self) -> Vec<(SessionId, Key)> {
         let missing = |session: &SessionId| self.sessions.get(session) == Some(&Seen::Missing);
@@ -348,9 +378,12 @@ impl Picture {
         self.tasks.iter().map(|(key, known)| (key, &known.place))
     }
 
-    /// The members on the ring of their ids that come after this one, nearest first.
+    /// Those on the ring of their ids that come after this one, nearest first: members, and who else may
+    /// hold a task.
     pub(crate) fn after(&self, me: SessionId) -> Vec<SessionId> {
-        let ids: Vec<_> = self.members().map(|(session, _)| session).filter(|id| *id != me).collect();
+        let may_hold = |seen: &Seen| matches!(seen, Seen::Member(_) | Seen::Bystander);
+        let ids = self.sessions.iter().filter(|(session, seen)| **session != me && may_hold(seen));
+        let ids: Vec<_> = ids.map(|(session, _)| *session).collect();
         let first = ids.partition_point(|id| *id < me);
         ids[first..].iter().chain(&ids[..first]).copied().collect()
     }
@@ -358,7 +391,14 @@ impl Picture {
     // ----- what is to be done
 
     /// Whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
-    fn owner(&self, me: &Me, now: Moment, place: &Place) -> Option<Owner> {
+    fn owner(&self, me: &Me, mine: Option<&Mine>, now: Moment, place: &Place) -> Option<Owner> {
+        // What this instance has it has, whatever was read of it.
+        if matches!(mine, Some(Mine::Has | Mine::Keeps | Mine::Gives))
+            && !matches!(place, Place::Held { session, .. } if *session == me.session)
+        {
+            let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now) };
+            return Some(owner);
+        }
         match *place {
             Place::Unknown | Place::Refused { .. } => None,
             Place::Closed { until } => (now >= until).then_some(Owner::nobody(until)),
@@ -383,20 +423,21 @@ impl Picture {
                     }
                     Seen::Reserved { holder, .. } => {
                         let heir = self.heir_of(me, holder)?;
-                        Some(Owner { dead: Some(session), settled: false, ..owned(heir) })
+                        Some(Owner { dead: Some(session), settled: true, ..owned(heir) })
                     }
                 }
             }
         }
     }
 
-    /// The session that takes over what was reserved for its holder's name.
+    /// The session that takes over what was reserved for its holder's name: the latest of that name.
     fn heir_of(&self, me: &Me, holder: &Holder) -> Option<SessionId> {
-        let same = |(session, peer): (SessionId, &Peer)| {
-            (peer.holder == *holder && plans_with(me, peer)).then_some(session)
-        };
-        let own = (me.holder == *holder).then_some(me.session);
-        self.members().filter(|(session, _)| *session != me.session).filter_map(same).chain(own).min()
+        let same = self.members().filter(|(session, peer)| {
+            *session != me.session && peer.holder == *holder && plans_with(me, peer)
+        });
+        let same = same.map(|(session, peer)| (peer.started, session));
+        let own = (me.holder == *holder).then_some((me.started, me.session));
+        same.chain(own).max().map(|(_, session)| session)
     }
 
     /// Plans, and says what this instance does about it.
@@ -411,9 +452,10 @@ impl Picture {
         let owners: Vec<(&Key, Owner)> = self
             .tasks
             .iter()
-            .filter_map(|(key, known)| Some((key, self.owner(me, now, &known.place)?)))
+            .filter_map(|(key, known)| Some((key, self.owner(me, mine.get(key), now, &known.place)?)))
             .collect();
-        let mut resolved = Resolved { next: self.next_change(now, &owners), ..Resolved::default() };
+        let next = self.next_change(me, mine, shuns, now, &owners);
+        let mut resolved = Resolved { next, ..Resolved::default() };
         if me.share.paused {
             resolved.withdraw_all(mine);
             return resolved;
@@ -429,7 +471,7 @@ impl Picture {
             if !self.tasks.contains_key(key) {
                 match what {
                     Mine::Has | Mine::Keeps => {
-                        resolved.orders.push(Order::Give { key: key.clone(), to: None });
+                        resolved.orders.push(Order::Give { key: key.clone(), to: None, must: true });
                     }
                     Mine::Waits => resolved.orders.push(Order::Withdraw { key: key.clone() }),
                     Mine::Asks | Mine::Gives => {}
@@ -461,7 +503,14 @@ impl Picture {
         plan::plan(&tasks, &members)
     }
 
-    fn next_change(&self, now: Moment, owners: &[(&Key, Owner)]) -> Option<Moment> {
+    fn next_change(
+        &self,
+        me: &Me,
+        mine: &BTreeMap<Key, Mine>,
+        shuns: &dyn Fn(&Key) -> bool,
+        now: Moment,
+        owners: &[(&Key, Owner)],
+    ) -> Option<Moment> {
         let settles = self.tasks.values().filter_map(|known| match known.place {
             Place::Held { settles: at, .. } | Place::Closed { until: at } | Place::Refused { until: at } => {
                 Some(at)
@@ -472,15 +521,18 @@ impl Picture {
             Seen::Reserved { until, .. } => Some(*until),
             _ => None,
         });
-        let forgotten = owners.iter().filter(|(_, owner)| owner.is_nobody());
-        let forgotten = forgotten.map(|(_, owner)| owner.since + FORGOTTEN * 2);
+        let forgotten = owners
+            .iter()
+            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key) && !shuns(key))
+            .map(|(key, owner)| forgotten_at(me, key, owner));
         settles.chain(reserved).chain(forgotten).filter(|at| *at > now).min()
     }
 }
 
 /// Whether that one's plan is about the same tasks as mine: then both come to the same.
 fn plans_with(me: &Me, peer: &Peer) -> bool {
-    peer.share.digest == me.share.digest && !peer.share.paused
+    // One that closes for a restart keeps what it has, too, and gets nothing.
+    peer.share.digest == me.share.digest && !peer.share.paused && peer.share.reserved.is_zero()
 }
 
 fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Place {
@@ -541,14 +593,16 @@ impl Resolved {
         let mut waits = bounds.waits.saturating_sub(count(Mine::Waits));
         let owner =
             |key: &Key| owners.binary_search_by(|(other, _)| (*other).cmp(key)).map(|at| &owners[at].1);
+        let has = count(Mine::Has) + count(Mine::Keeps) + count(Mine::Gives);
+        let must = me.share.draining || me.share.weight == 0 || has > me.share.cap as usize;
         let mut awaited = BTreeSet::new();
         for one in &plan.moves {
             let Ok(owner) = owner(one.task) else { continue };
             let key = one.task.clone();
-            match (one.from, one.to, mine.get(one.task)) {
+            match (one.from.filter(|_| owner.dead.is_none()), one.to, mine.get(one.task)) {
                 (Some(from), to, Some(Mine::Has | Mine::Keeps)) if from == me.session && gives > 0 => {
                     gives -= 1;
-                    self.orders.push(Order::Give { key, to });
+                    self.orders.push(Order::Give { key, to, must });
                 }
                 (None, Some(to), what) if to == me.session && !shuns(one.task) => match what {
                     None => self.orders.push(Order::Take { key, dead: owner.dead, forgotten: false }),
@@ -573,9 +627,10 @@ impl Resolved {
         }
         let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !awaited.contains(key));
         self.orders.extend(stale.map(|(key, _)| Order::Withdraw { key: key.clone() }));
-        // What was reserved for this instance is its own already.
+        // What was reserved for this instance is its own already, unless the plan has given it to another.
         for (key, owner) in owners {
-            if owner.session == Some(me.session) && owner.dead.is_some() && !mine.contains_key(*key) {
+            let is_own = owner.session == Some(me.session) && owner.dead.is_some();
+            if is_own && !mine.contains_key(*key) && !self.heirs.contains_key(*key) {
                 self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead, forgotten: false });
             }
         }
@@ -583,7 +638,7 @@ impl Resolved {
 
     /// How many more tasks this instance may have.
     fn room(&self, me: &Me, mine: &BTreeMap<Key, Mine>) -> usize {
-        if me.share.draining {
+        if me.share.draining || me.share.weight == 0 {
             return 0;
         }
         let takes = self.orders.iter().filter(|order| matches!(order, Order::Take { .. })).count();
@@ -601,12 +656,12 @@ impl Resolved {
         now: Moment,
         owners: &[(&Key, Owner)],
     ) {
-        let mut room = self.room(me, mine);
+        let mut room = self.room(me, mine).min(MOST_FORGOTTEN);
         for (key, owner) in owners {
             if !owner.is_nobody() || mine.contains_key(*key) || shuns(key) {
                 continue;
             }
-            let is_due = now >= owner.since + FORGOTTEN + stagger(me.session, key);
+            let is_due = now >= forgotten_at(me, key, owner);
             let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
@@ -614,6 +669,11 @@ impl Resolved {
             }
         }
     }
+}
+
+/// When this instance may take a task whatever is planned.
+fn forgotten_at(me: &Me, key: &Key, owner: &Owner) -> Moment {
+    owner.since + FORGOTTEN + stagger(me.session, key)
 }
 
 /// A part of [`FORGOTTEN`] that is another for each instance and task.

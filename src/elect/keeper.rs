@@ -20,7 +20,7 @@ use crate::{
         flaw::Flaw,
         session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
     },
-    model::{About, LockId, Nonce, Request, SessionId, Term, Why},
+    model::{About, Death, LockId, Nonce, Request, SessionId, Term},
     store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
 };
 
@@ -240,6 +240,7 @@ impl OneSession {
                 if let Some(record) = sighting.record() {
                     // Written between sending and now; later is what makes fewer looks too early.
                     self.session.saw_store_time(self.engine.clock.now(), record.beat_at);
+                    self.session.opened(record.started);
                     self.heard.retain(|(lock, term)| {
                         record.requests.iter().any(|request| request.is_about(lock, *term))
                     });
@@ -336,7 +337,7 @@ async fn close(
                 session,
                 ground: Ground::Unbeaten { nonce: record.nonce },
                 by: engine.config.holder().clone(),
-                why: Why::shortened("closed by its own instance"),
+                why: Death::own(),
             };
             careful(LONGEST_ATTEMPT, store.declare(declaration, LONGEST_ATTEMPT)).await.map(Some)
         }

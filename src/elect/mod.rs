@@ -393,18 +393,20 @@ impl Elect {
     /// name: for `grace` nobody else takes them, so that a rolling restart moves nothing. Jobs are told and
     /// waited for as ever; nothing is handed over. Locks that are no tasks are released.
     ///
-    /// If the store does not answer, it closes without keeping anything.
+    /// If the store does not answer, or a job overruns, nothing is kept: the others take over as after a
+    /// crash.
     ///
     /// # Cancel safety
-    /// As [`close`](Self::close).
+    /// Dropped half-way it either goes on as [`close`](Self::close) does, or nothing has happened.
     pub async fn close_for_restart(&self, grace: Duration) -> Closed {
         let engine = self.engine();
-        if let Some(version) = engine.spreads.reserve(grace) {
+        if let Some(reserving) = engine.spreads.reserve(grace) {
             engine.hurry();
-            let published = engine.spreads.published(version);
+            let published = engine.spreads.published(reserving.version());
             if tokio::time::timeout(LONGEST_ATTEMPT, published).await.is_ok() {
-                engine.spreads.keep_tasks();
+                reserving.keep();
             } else {
+                drop(reserving);
                 tracing::warn!("the store did not answer: the tasks are not kept for the restart");
             }
         }

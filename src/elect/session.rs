@@ -43,6 +43,8 @@ pub(crate) struct Session {
     inside: watch::Sender<usize>,
     /// What the store's clock showed, and when that was here.
     store_time: Mutex<Option<(Moment, StoreTime)>>,
+    /// When it was opened, by the store's clock.
+    started: OnceLock<StoreTime>,
 }
 
 impl Session {
@@ -60,6 +62,7 @@ impl Session {
             leases: Mutex::default(),
             inside: watch::Sender::new(0),
             store_time: Mutex::default(),
+            started: OnceLock::new(),
         }
     }
 
@@ -190,6 +193,17 @@ impl Session {
     }
 
     // ----- the store's time
+
+    /// Its record says when it was opened.
+    pub(crate) fn opened(&self, at: StoreTime) {
+        // It says the same each time.
+        let _ = self.started.set(at);
+    }
+
+    /// When it was opened, by the store's clock; its beginning, until that is known.
+    pub(crate) fn started(&self) -> StoreTime {
+        self.started.get().copied().unwrap_or(StoreTime::from_millis(0))
+    }
 
     pub(crate) fn saw_store_time(&self, here: Moment, there: StoreTime) {
         *self.store_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, there));

@@ -55,6 +55,32 @@ impl Inbox {
     }
 }
 
+/// Tasks are to be kept for a restart. Dropped, they are not.
+pub(crate) struct Reserving<'a> {
+    spreads: &'a Spreads,
+    version: u64,
+}
+
+impl Reserving<'_> {
+    /// Once the store has this version, it knows.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The store knows: tasks are kept when their jobs end.
+    pub(crate) fn keep(self) {
+        self.spreads.reserved.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Reserving<'_> {
+    fn drop(&mut self) {
+        if !self.spreads.is_reserved() {
+            self.spreads.set_reserved(Duration::ZERO);
+        }
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Spreads {
@@ -107,6 +133,9 @@ impl Spreads {
     /// What it brings. Says whether that is news.
     pub(crate) fn publish(&self, share: Share) -> bool {
         let mut book = self.book();
+        // What is reserved for a restart stays so.
+        let reserved = book.shares.get(&share.spread).map_or(Duration::ZERO, |known| known.reserved);
+        let share = Share { reserved, ..share };
         let news = book.shares.get(&share.spread) != Some(&share);
         if news {
             book.shares.insert(share.spread.clone(), share);
@@ -115,18 +144,17 @@ impl Spreads {
         news
     }
 
-    /// Says of all shares that their tasks are to wait so long after the session's end. Answers with the
-    /// version to wait for, if there are any.
-    pub(crate) fn reserve(&self, grace: Duration) -> Option<u64> {
+    /// Says of all shares, if there are any, that their tasks are to wait so long after the session's end.
+    pub(crate) fn reserve(&self, grace: Duration) -> Option<Reserving<'_>> {
+        let version = self.set_reserved(grace);
+        (!self.book().shares.is_empty()).then_some(Reserving { spreads: self, version })
+    }
+
+    fn set_reserved(&self, grace: Duration) -> u64 {
         let mut book = self.book();
         book.shares.values_mut().for_each(|share| share.reserved = grace);
         book.version += 1;
-        (!book.shares.is_empty()).then_some(book.version)
-    }
-
-    /// The store knows: tasks are kept when their jobs end.
-    pub(crate) fn keep_tasks(&self) {
-        self.reserved.store(true, Ordering::Release);
+        book.version
     }
 
     pub(crate) fn is_reserved(&self) -> bool {

@@ -75,6 +75,23 @@ pub struct Death {
     pub why: Why,
 }
 
+/// Why a session is dead that its own instance has closed.
+const CLOSED: &str = "closed by its own instance";
+
+impl Death {
+    /// What the record says of a session that its own instance closes.
+    #[must_use]
+    pub fn own() -> Why {
+        Why::shortened(CLOSED)
+    }
+
+    /// Whether its own instance has closed it, with nothing left running.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.why.as_str() == CLOSED
+    }
+}
+
 /// What one instance brings to one spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {

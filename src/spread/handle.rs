@@ -60,7 +60,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         Picture::of(self.elect.engine(), &self.shared)
     }
 
-    /// Until the picture is so; looks at it whenever it changes.
+    /// Until the picture is so, or the spread has stopped; looks at it whenever it changes.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -69,11 +69,13 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         loop {
             changes.borrow_and_update();
             let picture = self.picture();
-            if is_so(&picture) {
+            if is_so(&picture) || self.shared.over.is_cancelled() {
                 return picture;
             }
-            // The sender is in self.
-            let _ = changes.changed().await;
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = self.shared.over.cancelled() => {}
+            }
         }
     }
 

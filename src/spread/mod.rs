@@ -153,6 +153,9 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     }
 
     /// A task whose job returned `Ok` is done: nobody runs it again. The store remembers.
+    ///
+    /// So a job that was told to stop before it was through returns an error: it is run again elsewhere, and
+    /// the error does not count.
     pub const fn done_for_good(mut self) -> Self {
         self.rules.done = Done::ForGood;
         self
@@ -196,10 +199,11 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         let share = Share { cap, weight, ..Share::new(spread.clone()) };
         let shared = Arc::new(Shared::new(spread, share));
         let book = Arc::new(Book::new(shared.clone()));
-        let tasks = book.clone();
+        let (tasks, job) = (book.clone(), Arc::new(job));
         let start: Start = Arc::new(move |key, lease| {
-            let future = job(tasks.task(key)?, lease);
-            Some(future.map(|end| end.map_err(|error| error.to_string())).boxed())
+            let (task, job) = (tasks.task(key)?, job.clone());
+            // All of the program's code is called within the guarded poll.
+            Some(async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed())
         });
         let wants = Wants { lock_delay, ..Wants::default() };
         let shell = Shell::new(elect.clone(), shared.clone(), inbox, start, rules, wants);

@@ -19,7 +19,7 @@ const ROLLING: usize = 100;
 const WATCHED: usize = 3;
 
 /// What is to be read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     /// Everything: hints may have been lost, or there are none.
     pub(super) everything: bool,
@@ -32,6 +32,17 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// That, too.
+    pub(super) fn and(&mut self, other: Self) {
+        self.everything |= other.everything;
+        self.rolling = self.rolling.take().or(other.rolling);
+        self.sessions.extend(other.sessions);
+        self.tasks.extend(other.tasks);
+        self.tasks.sort_unstable();
+        self.tasks.dedup();
+        self.ring = self.ring.take().or(other.ring);
+    }
+
     pub(super) fn is_nothing(&self) -> bool {
         !self.everything
             && self.rolling.is_none()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     reading::{self, Asked, Place as ReadFrom, Reading},
-    worker::{self, Ended, Handle, Phase, Rules, Start, Worker},
+    worker::{self, Ended, Handle, Phase, Report, Rules, Start, Worker},
 };
 use crate::{
     Event,
     clock::Moment,
     core::{
-        backoff::{fraction, jittered},
+        backoff::{Backoff, jittered},
         key::{Manner, Verdict},
         picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen, digest},
     },
-    elect::{Elect, Engine, Hold, Inbox, Loss, Told, Wants},
+    elect::{Elect, Engine, Hold, Inbox, Loss, Session, Told, Wants},
     model::{Key, SessionId, Share, SpreadName},
     store::{LockChange, LockSeen, Sighting},
 };
@@ -34,6 +35,10 @@ const LONGEST_SETTLE: u32 = 5;
 const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
 /// Who took a task that nobody else wanted keeps it at least so long.
 const KEPT: Duration = Duration::from_secs(60);
+/// A task whose heir did not come is not given again for so long.
+const STAYS: Duration = Duration::from_secs(5);
+/// How long to wait after a first read that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Who gave a task up lets others try for so long.
 const SHUNNED: Duration = Duration::from_secs(60);
 
@@ -46,6 +51,8 @@ pub(super) struct Shared {
     pub(super) changed: watch::Sender<u64>,
     wake: Notify,
     pub(super) stop: CancellationToken,
+    /// Fires when it has stopped.
+    pub(super) over: CancellationToken,
 }
 
 impl Shared {
@@ -67,6 +74,7 @@ impl Shared {
             changed: watch::Sender::new(0),
             wake: Notify::new(),
             stop: CancellationToken::new(),
+            over: CancellationToken::new(),
         }
     }
 
@@ -115,7 +123,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) enum Work {
     /// It asks for it; because nobody else did?
-    Asks { forgotten: bool },
+    Asks { forgotten: bool, since: Moment },
     /// It stands in line.
     Waits(CancellationToken),
     /// It has it.
@@ -157,6 +165,19 @@ impl State {
 
 type Standing = BoxFuture<'static, (Key, Option<Told>)>;
 
+/// As long as there is one, this instance takes part.
+struct Joined {
+    engine: Arc<Engine>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.engine.spreads.leave(&self.shared.spread);
+        self.shared.over.cancel();
+    }
+}
+
 /// The spread's own task.
 pub(super) struct Shell {
     elect: Elect,
@@ -166,16 +187,24 @@ pub(super) struct Shell {
     rules: Rules,
     wants: Wants,
     standing: FuturesUnordered<Standing>,
-    reports: mpsc::UnboundedReceiver<(Key, Ended)>,
-    report: mpsc::UnboundedSender<(Key, Ended)>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    report: mpsc::UnboundedSender<Report>,
     reading: Option<BoxFuture<'static, Reading>>,
+    /// What is to be read next.
     ask: Asked,
+    /// What is being read.
+    asked: Asked,
+    /// What is unknown was read for the plan that is due, as far as that went.
+    prepared: bool,
+    failures: Backoff,
     rolling: ReadFrom,
     /// What to plan for: since when, and when it changed last.
     changed: Option<(Moment, Moment)>,
     poll_at: Moment,
     /// Reads are not repeated before, after one failed.
     pause: Moment,
+    /// Nor is a plan that could not be made.
+    retry_at: Moment,
 }
 
 impl Shell {
@@ -188,7 +217,7 @@ impl Shell {
         wants: Wants,
     ) -> Self {
         let (report, reports) = mpsc::unbounded_channel();
-        let now = elect.engine().clock.now();
+        let (now, elect_poll) = (elect.engine().clock.now(), elect.engine().poll());
         Self {
             elect,
             shared,
@@ -201,10 +230,14 @@ impl Shell {
             report,
             reading: None,
             ask: Asked { everything: true, ..Asked::default() },
+            asked: Asked::default(),
+            prepared: false,
+            failures: Backoff::new(FIRST_PAUSE, elect_poll.max(FIRST_PAUSE)),
             rolling: ReadFrom::default(),
             changed: None,
             poll_at: now,
             pause: now,
+            retry_at: now,
         }
     }
 
@@ -214,6 +247,8 @@ impl Shell {
 
     pub(super) async fn run(mut self) {
         let engine = self.engine().clone();
+        // Whatever ends this task: nobody is to plan with one that does nothing.
+        let _joined = Joined { engine: engine.clone(), shared: self.shared.clone() };
         let mut sessions = engine.session.subscribe();
         let retiring = engine.retiring.clone();
         loop {
@@ -223,12 +258,12 @@ impl Shell {
                 self.poll(now);
             }
             let is_due = self.is_due(now);
-            if is_due {
+            if is_due && !self.prepared {
                 self.ask_for_the_unknown(now);
             }
             self.begin_to_read(now);
             if is_due && self.reading.is_none() {
-                self.resolve(now);
+                self.plan(now);
             }
             let wait = self.deadline(now).since(now);
             let (stop, wake) = (self.shared.stop.clone(), self.shared.clone());
@@ -238,7 +273,7 @@ impl Shell {
                 () = retiring.cancelled() => break,
                 reading = read_on(&mut self.reading) => self.has_read(reading),
                 Some((key, told)) = self.standing.next() => self.told(key, told),
-                Some((key, ended)) = self.reports.recv() => self.ended(&key, ended),
+                Some(report) = self.reports.recv() => self.reported(report),
                 () = wake.wake.notified() => {}
                 () = self.inbox.news() => {}
                 Ok(()) = sessions.changed() => self.change(),
@@ -269,8 +304,8 @@ impl Shell {
     }
 
     fn is_due(&self, now: Moment) -> bool {
-        let has_set = self.shared.state().keys.is_some();
-        has_set && self.plan_at().is_some_and(|at| now >= at)
+        let is_known = self.shared.state().keys.is_some();
+        is_known && self.plan_at().is_some_and(|at| now >= at) && now >= self.retry_at
     }
 
     fn deadline(&self, now: Moment) -> Moment {
@@ -279,7 +314,7 @@ impl Shell {
             if self.shared.state().keys.is_some()
                 && let Some(plan) = self.plan_at()
             {
-                at = at.min(plan.max(self.pause));
+                at = at.min(plan.max(self.retry_at));
             }
             if !self.ask.is_nothing() {
                 at = at.min(self.pause);
@@ -300,7 +335,7 @@ impl Shell {
         if state.news {
             state.news = false;
             changed = true;
-            self.renew(&mut state, now);
+            self.renew(&mut state);
         }
         for (key, change) in news.tasks {
             changed |= state.picture.hinted(&key, change, now);
@@ -324,9 +359,9 @@ impl Shell {
     }
 
     /// The share or the tasks have changed.
-    fn renew(&self, state: &mut State, now: Moment) {
+    fn renew(&self, state: &mut State) {
         let Some(keys) = state.keys.clone() else { return };
-        state.picture.set(&keys, now);
+        state.picture.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
         state.share.digest = digest(keys.iter());
         if self.engine().spreads.publish(state.share.clone()) {
@@ -343,7 +378,7 @@ impl Shell {
             self.ask.everything |= !reads;
             return;
         }
-        self.ask.tasks = state.picture.unknown(now);
+        self.ask.tasks.extend(state.picture.unknown(now));
         let own = self.engine().current().map(|session| session.id);
         let strangers = state.picture.strangers().into_iter().filter(|session| Some(*session) != own);
         self.ask.sessions.extend(strangers);
@@ -360,11 +395,23 @@ impl Shell {
         state.picture.forget(now);
         self.ask.ring = Some(state.picture.after(own.id));
         self.ask.tasks.extend(state.picture.missing().into_iter().map(|(_, key)| key));
+        // What is said to be held here, and is not: what was read was old, or it is on its way back.
+        let stray = state.picture.held_by(own.id).filter(|key| !state.mine.contains_key(key));
+        let stray: Vec<_> = stray.cloned().collect();
+        let strays = !stray.is_empty();
+        for key in stray {
+            state.picture.doubt(&key, now);
+        }
+        drop(state);
+        if strays {
+            self.change();
+        }
     }
 
     fn begin_to_read(&mut self, now: Moment) {
         if self.reading.is_none() && !self.ask.is_nothing() && now >= self.pause {
             let asked = std::mem::take(&mut self.ask);
+            self.asked = asked.clone();
             let (engine, spread) = (self.engine().clone(), self.shared.spread.clone());
             self.reading = Some(reading::read(engine, spread, asked).boxed());
         }
@@ -377,11 +424,13 @@ impl Shell {
         let mut changed = false;
         if let Some(error) = &reading.error {
             tracing::debug!(spread = %self.shared.spread, %error, "could not read how the spread stands");
-            let pause = engine.poll() / 8;
-            self.pause = now + pause + fraction(pause, engine.entropy.roll());
-            // Whatever it was, it is asked for again.
-            self.ask.everything = true;
+            self.pause = now + self.failures.next(engine.entropy.roll());
+            // What was read counts all the same; all of it is asked for again.
+            self.ask.and(std::mem::take(&mut self.asked));
+        } else {
+            self.failures.reset();
         }
+        self.prepared = true;
         let mut state = self.shared.state();
         let before: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
         let mut listed = BTreeSet::new();
@@ -417,6 +466,7 @@ impl Shell {
                 if found.contains(&key) {
                 } else if page.refused {
                     state.picture.doubt(&key, now);
+                    changed = true;
                 } else {
                     changed |= state.picture.read(&key, &LockSeen::Absent, page.asked, now, store_now);
                 }
@@ -450,23 +500,41 @@ impl Shell {
 
     // ----- what is done
 
-    fn resolve(&mut self, now: Moment) {
-        let engine = self.engine().clone();
-        let Some(session) = engine.current().filter(|session| !session.is_in_doubt()) else {
-            // There will be one, or this one is past its doubt.
+    /// Plans, and does what is to be done. R13: a plan that cannot be made ends nothing.
+    fn plan(&mut self, now: Moment) {
+        self.prepared = false;
+        let planned = catch_unwind(AssertUnwindSafe(|| self.resolve(now)));
+        if !matches!(planned, Ok(true)) {
+            // Later; meanwhile what runs runs on.
+            let engine = self.engine();
+            let pause = if planned.is_ok() { engine.config.settle() } else { engine.poll() };
+            self.retry_at = now + pause;
             self.changed = Some((now, now));
-            return;
-        };
+        }
+        if planned.is_err() {
+            tracing::error!(spread = %self.shared.spread, "the spread could not be planned, it stays as it is");
+        }
+    }
+
+    /// Says whether it could.
+    fn resolve(&mut self, now: Moment) -> bool {
+        let engine = self.engine().clone();
+        // There will be one, or this one will be past its doubt.
+        let Some(session) = engine.current().filter(|session| !session.is_in_doubt()) else { return false };
         let shared = self.shared.clone();
         let mut state = shared.state();
         if !state.complete {
-            return;
+            return false;
         }
         self.changed = None;
         state.shuns.retain(|_, until| now < *until);
         state.keeps.retain(|_, until| now < *until);
-        let me =
-            Me { session: session.id, holder: engine.config.holder().clone(), share: state.share.clone() };
+        let me = Me {
+            session: session.id,
+            holder: engine.config.holder().clone(),
+            started: session.started(),
+            share: state.share.clone(),
+        };
         let mine = state.mine(now);
         let shuns = |key: &Key| state.shuns.contains_key(key);
         let mut resolved = state.picture.resolve(&me, &mine, &shuns, BOUNDS, now);
@@ -490,17 +558,18 @@ impl Shell {
         );
         super::metrics::planned(&engine, &self.shared.spread, &state, moved);
         for order in orders {
-            self.perform(&mut state, &session, order);
+            self.perform(&mut state, &session, order, now);
         }
         drop(state);
         self.shared.tell();
+        true
     }
 
-    fn perform(&mut self, state: &mut State, session: &Arc<crate::elect::Session>, order: Order) {
+    fn perform(&mut self, state: &mut State, session: &Arc<Session>, order: Order, now: Moment) {
         match order {
             Order::Take { key, dead, forgotten } => {
                 self.stand(session, &key, Manner::once(dead), CancellationToken::new());
-                state.mine.insert(key, Work::Asks { forgotten });
+                state.mine.insert(key, Work::Asks { forgotten, since: now });
             }
             Order::Wait { key } => {
                 let withdraw = CancellationToken::new();
@@ -512,9 +581,9 @@ impl Shell {
                     withdraw.cancel();
                 }
             }
-            Order::Give { key, to } => {
-                if let Some(Work::Has(worker)) = state.mine.get_mut(&key) {
-                    worker.give(to);
+            Order::Give { key, to, must } => {
+                if let Some(Work::Has(worker)) = state.mine.get(&key) {
+                    worker.give(to, must);
                 }
             }
         }
@@ -522,7 +591,7 @@ impl Shell {
 
     fn stand(
         &self,
-        session: &Arc<crate::elect::Session>,
+        session: &Arc<Session>,
         key: &Key,
         manner: Manner,
         withdraw: CancellationToken,
@@ -549,7 +618,8 @@ impl Shell {
         let (now, store_now) = (engine.clock.now(), engine.store_now());
         let shared = self.shared.clone();
         let mut state = shared.state();
-        let asked = state.mine.remove(&key);
+        let work = state.mine.remove(&key);
+        let asked = if let Some(Work::Asks { since, .. }) = work { since } else { now };
         match told {
             Some(Told::Granted(hold)) => {
                 let lease = hold.lease();
@@ -560,23 +630,25 @@ impl Shell {
                     at: lease.acquired_at(),
                 };
                 state.picture.hinted(&key, Some(change), now);
-                if matches!(asked, Some(Work::Asks { forgotten: true })) {
+                if matches!(work, Some(Work::Asks { forgotten: true, .. })) {
                     state.keeps.insert(key.clone(), now + KEPT);
                 }
-                if state.picture.knows(&key) {
+                let has = state.mine.values().filter(|work| matches!(work, Work::Has(_))).count();
+                let room = has < state.share.cap as usize;
+                if state.picture.knows(&key) && room {
                     let worker = self.employ(hold);
                     state.mine.insert(key, Work::Has(worker));
                 }
-                // Otherwise it is no task any more, and goes back.
+                // Otherwise it is no task any more, or the cap was lowered meanwhile: it goes back.
             }
             Some(Told::Other(verdict)) => match verdict {
                 Verdict::Held(record, _) | Verdict::Closed(record) => {
-                    state.picture.read(&key, &LockSeen::Found(*record), now, now, store_now);
+                    state.picture.read(&key, &LockSeen::Found(*record), asked, now, store_now);
                 }
                 Verdict::Refused(refusal) => {
                     let lock = reading::lock(&engine, &shared.spread, &key);
                     tracing::error!(%lock, %refusal, "the task cannot be taken, its record has to be looked at");
-                    state.picture.read(&key, &LockSeen::Refused(refusal), now, now, store_now);
+                    state.picture.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
                 }
                 Verdict::Here | Verdict::Failed(_) => state.picture.doubt(&key, now),
                 Verdict::Granted { .. } | Verdict::SessionOver => {}
@@ -591,7 +663,6 @@ impl Shell {
     /// Somebody to work on the task.
     fn employ(&self, hold: Hold) -> Handle {
         let engine = self.engine().clone();
-        let key = hold.lease().key().clone();
         let (shared, asked) = (Arc::downgrade(&self.shared), engine.clone());
         let others = move || {
             let own = asked.current().map(|session| session.id);
@@ -607,16 +678,23 @@ impl Shell {
             })
         };
         let (worker, handle) =
-            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others), self.shared.changed.clone());
-        let report = self.report.clone();
+            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others), self.shared.changed.clone(), self.report.clone());
         // Here and not in the task: a runtime that shuts down drops a task before it ran.
         let inside = hold.work();
-        engine.runtime.spawn(async move {
-            let ended = worker.work(hold, inside).await;
-            // An error says that the spread has stopped.
-            let _ = report.send((key, ended));
-        });
+        engine.runtime.spawn(worker.work(hold, inside));
         handle
+    }
+
+    fn reported(&mut self, report: Report) {
+        match report {
+            Report::Ended(key, ended) => self.ended(&key, ended),
+            Report::Stays(key) => {
+                let now = self.engine().clock.now();
+                tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, the task stays");
+                self.shared.state().keeps.insert(key, now + STAYS);
+                self.change();
+            }
+        }
     }
 
     /// A worker has let go of its task.
@@ -679,8 +757,8 @@ impl Shell {
         }
         let works = |shared: &Shared| shared.state().mine.values().any(|work| matches!(work, Work::Has(_)));
         while works(&self.shared) {
-            let Some((key, ended)) = self.reports.recv().await else { break };
-            self.ended(&key, ended);
+            let Some(report) = self.reports.recv().await else { break };
+            self.reported(report);
         }
         self.shared.state().mine.clear();
         self.shared.tell();

@@ -100,12 +100,15 @@ impl<M: Clone> Book<M> {
 
     pub(super) fn apply(&self, change: Change<M>) {
         match change {
+            // Under one lock, so that the two never differ for long.
             Change::Add(task) => {
-                self.tasks().insert(task.key.clone(), task.meta);
+                let mut tasks = self.tasks();
+                tasks.insert(task.key.clone(), task.meta);
                 self.shared.change(|state| state.keys.get_or_insert_default().insert(task.key));
             }
             Change::Remove(key) => {
-                self.tasks().remove(&key);
+                let mut tasks = self.tasks();
+                tasks.remove(&key);
                 self.shared.change(|state| state.keys.get_or_insert_default().remove(&key));
             }
             Change::Replace(tasks) => {
@@ -116,7 +119,8 @@ impl<M: Clone> Book<M> {
 
     fn replace(&self, tasks: BTreeMap<Key, M>) {
         let keys = tasks.keys().cloned().collect();
-        *self.tasks() = tasks;
+        let mut known = self.tasks();
+        *known = tasks;
         self.shared.change(|state| {
             if state.keys.as_ref() != Some(&keys) {
                 state.keys = Some(keys);

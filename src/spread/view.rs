@@ -123,6 +123,7 @@ impl Picture {
         let own = engine.current().map(|session| Me {
             session: session.id,
             holder: engine.config.holder().clone(),
+            started: session.started(),
             share: state.share.clone(),
         });
         let own_member = own.iter().map(|me| (me.session, me.holder.clone(), me.share.clone()));

@@ -3,7 +3,10 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,13 +24,14 @@ use crate::{
         key::{LINE_READ, Parting},
     },
     elect::{Engine, Hold, JobEnd, Lease, Loss, Worker as Inside, careful, job},
-    model::{Candidate, Key, SessionId, Value, Why},
+    model::{Candidate, Key, Past, SessionId, Value, Why},
     store::LockSeen,
 };
 
 /// A job that fails again and again is tried no more often than this at first.
 const FIRST_REST: Duration = Duration::from_secs(1);
-/// How long a task runs on for an heir that does not stand in line yet. Then it is just released.
+/// How long an heir is waited for that does not stand in line yet. Then the task stays, for the heir may have
+/// died; or is just released, if it must go.
 const HEIR_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a task stays closed that is done for good: as good as for ever, and no clock overflows.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -61,8 +65,8 @@ pub(super) struct Rules {
 /// What a worker is told.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Give the task away, to that session if it stands in line.
-    Give(Option<SessionId>),
+    /// Give the task away, to that session once it stands in line; if it must go, in any case.
+    Give { to: Option<SessionId>, must: bool },
     /// Try again, with a clean record.
     PutBack,
 }
@@ -106,12 +110,35 @@ pub(super) enum Ended {
     Over,
 }
 
+/// What a worker tells its spread.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// It has let go of its task.
+    Ended(Key, Ended),
+    /// It was to give its task away, and the heir does not come: it keeps it.
+    Stays(Key),
+}
+
+/// Tells how it ended, whatever ends it.
+struct Telling {
+    report: mpsc::UnboundedSender<Report>,
+    key: Key,
+    ended: Ended,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // An error says that the spread has stopped.
+        let _ = self.report.send(Report::Ended(self.key.clone(), self.ended));
+    }
+}
+
 /// The worker as its spread sees it.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) lease: Lease,
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    leaving: bool,
+    leaving: Arc<AtomicBool>,
     /// Somebody began to wait for the task.
     pub(super) line: Arc<Notify>,
     pub(super) phase: Arc<Mutex<Phase>>,
@@ -123,14 +150,14 @@ impl Handle {
     }
 
     /// Has it given away.
-    pub(super) fn give(&mut self, to: Option<SessionId>) {
-        self.leaving = true;
+    pub(super) fn give(&self, to: Option<SessionId>, must: bool) {
+        self.leaving.store(true, Ordering::Release);
         // An error says that it has ended by itself.
-        let _ = self.orders.send(Order::Give(to));
+        let _ = self.orders.send(Order::Give { to, must });
     }
 
-    pub(super) const fn is_leaving(&self) -> bool {
-        self.leaving
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 }
 
@@ -149,7 +176,10 @@ pub(super) struct Worker {
     changed: watch::Sender<u64>,
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
     /// It was said that it is to go.
-    leaving: bool,
+    leaving: Arc<AtomicBool>,
+    /// It goes in any case.
+    must: bool,
+    report: mpsc::UnboundedSender<Report>,
     heir: Option<Box<Candidate>>,
 }
 
@@ -167,14 +197,16 @@ impl Worker {
         rules: Rules,
         others: Arc<dyn Fn() -> bool + Send + Sync>,
         changed: watch::Sender<u64>,
+        report: mpsc::UnboundedSender<Report>,
     ) -> (Self, Handle) {
+        let leaving = Arc::new(AtomicBool::new(false));
         let (order, orders) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
         let lease = hold.lease();
         let handle = Handle {
             lease: lease.clone(),
             orders: order,
-            leaving: false,
+            leaving: leaving.clone(),
             line: line.clone(),
             phase: phase.clone(),
         };
@@ -190,7 +222,9 @@ impl Worker {
             phase,
             changed,
             seeking: Fuse::terminated(),
-            leaving: false,
+            leaving,
+            must: false,
+            report,
             heir: None,
         };
         (worker, handle)
@@ -204,14 +238,16 @@ impl Worker {
     /// Works on the task until its time is over, and lets go of its lock.
     ///
     /// It is inside for the whole time: between two runs nobody else leaves last.
-    pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) -> Ended {
+    pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) {
+        let mut telling = Telling { report: self.report.clone(), key: self.key.clone(), ended: Ended::Over };
         let (ended, mut parting) = self.run(&hold).await;
         // A restart: the record waits for the next session of this holder.
-        parting.keep = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
+        let is_restart = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
+        parting.keep = is_restart && ended != Ended::Done;
+        telling.ended = ended;
         hold.part_with(parting);
         drop(inside);
         drop(hold);
-        ended
     }
 
     async fn run(&mut self, hold: &Hold) -> (Ended, Parting) {
@@ -254,7 +290,8 @@ impl Worker {
 
     /// What comes after a job that ended so.
     async fn after(&mut self, end: JobEnd<(), String>, failures: &mut u32, rests: &mut Backoff) -> Next {
-        if self.lease.is_cancelled() {
+        let done = self.rules.done == Done::ForGood && end == JobEnd::Finished(());
+        if self.lease.is_cancelled() && !done {
             let (ended, parting) = self.told_to_go();
             return Next::End(ended, parting);
         }
@@ -323,10 +360,14 @@ impl Worker {
         let read = careful(limit, engine.store.locks(vec![self.lease.lock().clone()], limit)).await;
         let own = engine.config.holder();
         match read.map(|mut seen| seen.pop()) {
-            Ok(Some(LockSeen::Found(record))) => record.past.iter().any(|past| {
-                past.holder != *own
-                    && past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP))
-            }),
+            Ok(Some(LockSeen::Found(record))) => {
+                let gave_up = |past: &&Past| {
+                    past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP))
+                };
+                let gave_up: Vec<_> = record.past.iter().filter(gave_up).collect();
+                // Two instances may carry one name.
+                gave_up.len() > 1 || gave_up.iter().any(|past| past.holder != *own)
+            }
             // Another try elsewhere does no harm.
             _ => false,
         }
@@ -360,16 +401,20 @@ impl Worker {
             tokio::select! {
                 biased;
                 done = &mut activity => return Some(done),
-                heir = &mut self.seeking, if !self.seeking.is_terminated() => self.go(heir),
-                Some(order) = self.orders.recv() => match order {
-                    Order::Give(to) if !self.leaving => {
-                        self.leaving = true;
-                        match to {
-                            Some(to) => self.seeking = self.seek(to).boxed().fuse(),
-                            None => self.go(None),
-                        }
+                heir = &mut self.seeking, if !self.seeking.is_terminated() => {
+                    if heir.is_some() || self.must {
+                        self.go(heir);
+                    } else {
+                        self.leaving.store(false, Ordering::Release);
+                        let _ = self.report.send(Report::Stays(self.key.clone()));
                     }
-                    Order::Give(_) => {}
+                }
+                Some(order) = self.orders.recv() => match order {
+                    Order::Give { to: Some(to), must } => {
+                        self.must = must;
+                        self.seeking = self.seek(to).boxed().fuse();
+                    }
+                    Order::Give { to: None, .. } => self.go(None),
                     Order::PutBack => return None,
                 },
             }
@@ -392,8 +437,9 @@ impl Worker {
                 more.as_mut().enable();
                 let limit = engine.limit();
                 let waiters = careful(limit, engine.store.waiters(lock.clone(), LINE_READ, limit)).await;
-                let wish = waiters.ok().and_then(|line| line.into_iter().find(|one| one.by.session == to));
-                if let Some(wish) = wish {
+                let line = waiters.into_iter().flatten().filter(|one| one.by.session == to);
+                // The latest: it may have left the line with an earlier one.
+                if let Some(wish) = line.max_by_key(|one| one.by.wish) {
                     return Box::new(wish.by);
                 }
                 more.await;
