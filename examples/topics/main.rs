@@ -219,6 +219,8 @@ async fn tell(
     let sixth = Instance::start(store, "pod-6", book).await?;
     first.settled(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let one = sixth.topics.share().into_keys().next().ok_or("pod-6 has nothing")?;
+    teller.say(format!("why is it where it is? {}", first.topics.explain(&one).await?));
 
     teller.say("all leave");
     Ok(vec![fourth, fifth, sixth])
