@@ -71,9 +71,14 @@ impl Instance {
         Ok(Self { me, elect, topics })
     }
 
-    /// Until the fleet has so many members, and each what it is to have.
+    /// Until the fleet has so many members, and each what the plan wants it to have.
     async fn settled(&self, members: usize) {
-        self.topics.until(|picture| picture.members.len() == members && picture.is_settled()).await;
+        let is_so = |picture: &Picture| {
+            picture.members.len() == members
+                && picture.held() == TOPICS
+                && picture.members.iter().all(|member| member.target == Some(member.tasks))
+        };
+        self.topics.until(is_so).await;
     }
 }
 
