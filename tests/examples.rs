@@ -101,6 +101,12 @@ fn term(line: &str) -> u64 {
     term.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
+/// The seconds a line tells of, behind that word.
+fn seconds(line: &str, word: &str) -> f64 {
+    let (_, rest) = line.split_once(word).unwrap_or_else(|| panic!("no {word:?} in {line:?}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// Checks that an example says these things in this order, and ends well. Answers with the lines.
 async fn runs(example: &'static str, store: Option<&str>, says: &[&str]) -> Vec<String> {
     let mut running = Running::start(example, store);
@@ -127,8 +133,16 @@ fn every_example_is_run_here() {
     let names: BTreeSet<_> =
         files.map(|name| name.to_str().unwrap().trim_end_matches(".rs").to_owned()).collect();
     // `simulate` is run in tests/fleet, and `support` is what the others share.
-    let run =
-        ["fenced_transaction", "guard", "leader_callbacks", "lock_job", "service", "simulate", "support"];
+    let run = [
+        "fenced_transaction",
+        "guard",
+        "leader_callbacks",
+        "lock_job",
+        "service",
+        "simulate",
+        "support",
+        "topics",
+    ];
     assert_eq!(names, run.map(str::to_owned).into());
 }
 
@@ -277,4 +291,57 @@ async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     assert_eq!(seen.past.first().map(|last| (last.term.get(), last.how)), Some((led, Ended::Released)));
     guard.release().await.unwrap();
     observer.close().await;
+}
+
+#[tokio::test]
+async fn subscriptions_run_once_each_whoever_crashes_leaves_or_joins() {
+    let all_have = "pod-1 20  pod-2 20  pod-3 20  pod-4 20  pod-5 20 | 100 run";
+    let lines = runs(
+        "topics",
+        None,
+        &[
+            all_have,
+            "the cable of pod-3 is pulled out",
+            "pod-3 has stopped all 20 by itself",
+            "the others have taken over",
+            "pod-2 is drained",
+            "pod-2 has given all away, and leaves",
+            "pod-6 joins",
+            "pod-6 25 | 100 run",
+            "all leave",
+            "of 100 subscriptions: none ever ran twice at once",
+        ],
+    )
+    .await;
+    assert!(lines[2].contains("(expired: no beat was answered for"), "{lines:#?}");
+    // It stopped before anybody else could begin.
+    assert!(lines[2].ends_with("; 80 run on"), "{lines:#?}");
+    let [stopped, taken] = [2, 3].map(|line: usize| seconds(&lines[line], "after "));
+    assert!(stopped < taken, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn subscriptions_are_halved_among_two_processes_and_all_go_to_the_one_that_stays() {
+    let uri = database("topics").await;
+    let mut first = Running::start("topics", Some(&uri));
+    first.says("| 100 run here").await;
+    let mut second = Running::start("topics", Some(&uri));
+    let mut halves = [&first, &second].map(|one| format!("pod-{} 50", one.pid()));
+    halves.sort();
+    for one in [&mut first, &mut second] {
+        one.says(&format!("{} | 50 run here", halves.join("  "))).await;
+    }
+
+    first.terminate().await;
+    let (status, said) = first.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
+    let left = said.last().is_some_and(|line| line.ends_with("has left: its 50 subscriptions are free"));
+    assert!(left, "{said:#?}");
+    let has_all = format!("  pod-{} 100 | 100 run here", second.pid());
+    second.says(&has_all).await;
+
+    second.terminate().await;
+    second.says("has left: its 100 subscriptions are free").await;
+    let (status, said) = second.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
 }

@@ -1,0 +1,78 @@
+//! Who runs what in this process: what the example is judged by.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tenure::model::Key;
+
+/// Which subscriptions run, and where.
+#[derive(Debug, Default)]
+pub(crate) struct Book(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    running: BTreeMap<Key, Arc<str>>,
+    /// Where each ran last.
+    last: BTreeMap<Key, Arc<str>>,
+    starts: usize,
+    /// How many were begun elsewhere than before, since somebody asked.
+    moved: usize,
+    /// What ran while it ran already.
+    twice: Vec<String>,
+}
+
+/// What it comes to.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    pub(crate) starts: usize,
+    pub(crate) running: usize,
+    pub(crate) twice: Vec<String>,
+}
+
+/// A subscription that runs, until this is dropped: also if its job is dropped half-way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    book: Arc<Book>,
+    key: Key,
+}
+
+impl Book {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>, key: &Key, at: &Arc<str>) -> Running {
+        let mut entries = self.entries();
+        entries.starts += 1;
+        if let Some(other) = entries.running.insert(key.clone(), at.clone()) {
+            entries.twice.push(format!("{key} ran at {at} while it ran at {other}"));
+        }
+        if entries.last.insert(key.clone(), at.clone()).is_some_and(|last| last != *at) {
+            entries.moved += 1;
+        }
+        Running { book: self.clone(), key: key.clone() }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.entries().running.len()
+    }
+
+    /// How many have moved since this was asked last.
+    pub(crate) fn take_moved(&self) -> usize {
+        mem::take(&mut self.entries().moved)
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let entries = self.entries();
+        Summary { starts: entries.starts, running: entries.running.len(), twice: entries.twice.clone() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.book.entries().running.remove(&self.key);
+    }
+}

@@ -1,0 +1,238 @@
+//! 100 subscriptions over a fleet: each runs in one instance at a time, and all have about as many.
+//!
+//! ```sh
+//! cargo run --release --example topics
+//! ```
+//!
+//! runs five instances in one process. One is cut off from the store, one is drained, one joins; a line is
+//! printed whenever the picture changes. At the end it says whether a subscription ever ran twice at once.
+//!
+//! ```sh
+//! TENURE_STORE=mongodb://localhost/shop cargo run --release --example topics
+//! ```
+//!
+//! runs one instance until SIGTERM or Ctrl-C. Start as many as you like.
+
+#![allow(clippy::disallowed_methods, reason = "when something happened is what this example tells")]
+
+mod book;
+mod cable;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use book::{Book, Running};
+use cable::Cabled;
+use futures::future::join_all;
+use tenure::{
+    Elect, Event, Lease,
+    spread::{Member, Picture, Spread},
+    store::Store,
+};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+const TOPICS: usize = 100;
+/// How often it is looked whether there is something to print.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a subscription does: it gets messages until it is told to stop.
+async fn subscribe(lease: Lease, _running: Running) -> Result<(), Infallible> {
+    while !lease.is_cancelled() {
+        tokio::select! {
+            () = lease.cancelled() => {}
+            // A message. What is written for it carries `lease.term()`.
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
+    }
+    // The last message is brought to its end: nobody else subscribes before.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Ok(())
+}
+
+/// One of the fleet.
+struct Instance {
+    me: Arc<str>,
+    elect: Elect,
+    topics: Spread,
+}
+
+impl Instance {
+    async fn start(store: Arc<dyn Store>, name: &str, book: &Arc<Book>) -> Result<Self, support::Failure> {
+        let me: Arc<str> = name.into();
+        let elect = Elect::builder(store, support::config(name)?).program("topics 1.0").start().await?;
+        let keys = (0..TOPICS).map(|topic| format!("topic-{topic:02}"));
+        let (book, at) = (book.clone(), me.clone());
+        let topics = elect
+            .spread("topics")
+            .tasks(keys)
+            .run(move |task, lease| subscribe(lease, book.begin(task.key(), &at)))?;
+        Ok(Self { me, elect, topics })
+    }
+
+    /// Until the fleet has so many members, and each what the plan wants it to have.
+    async fn settled(&self, members: usize) {
+        let is_so = |picture: &Picture| {
+            picture.members.len() == members
+                && picture.held() == TOPICS
+                && picture.members.iter().all(|member| member.target == Some(member.tasks))
+        };
+        self.topics.until(is_so).await;
+    }
+}
+
+/// What there is to tell, each with its time.
+#[derive(Clone, Copy)]
+struct Teller {
+    begun: Instant,
+    /// What is said of those that run in this process.
+    run: &'static str,
+}
+
+impl Teller {
+    fn new(run: &'static str) -> Self {
+        Self { begun: Instant::now(), run }
+    }
+
+    fn say(self, text: impl AsRef<str>) {
+        println!("{:4.1} s  {}", self.begun.elapsed().as_secs_f64(), text.as_ref());
+    }
+
+    /// A line for every change of the picture, for as long as it is polled.
+    async fn show(self, topics: &Spread, book: &Book) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = String::new();
+        loop {
+            looks.tick().await;
+            let line = format!("{} | {} {}", in_short(&topics.picture()), book.running(), self.run);
+            if line != before {
+                let moved = match book.take_moved() {
+                    0 => String::new(),
+                    moved => format!(", {moved} moved"),
+                };
+                self.say(format!("{line}{moved}"));
+                before = line;
+            }
+        }
+    }
+}
+
+/// How many subscriptions each member has.
+fn in_short(picture: &Picture) -> String {
+    let count = |member: &Member| {
+        let drains = if member.share.draining { " (drains)" } else { "" };
+        format!("{} {:2}{drains}", member.holder, member.tasks)
+    };
+    let counts: Vec<_> = picture.members.iter().map(count).collect();
+    counts.join("  ")
+}
+
+/// One of a fleet of processes.
+async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
+    let teller = Teller::new("run here");
+    // Before anything is held, so that no signal is missed.
+    let stop = support::told_to_stop()?;
+    let book = Arc::new(Book::default());
+    let Instance { me, elect, topics } = Instance::start(store, &support::process_name(), &book).await?;
+    teller.say(format!("{me} takes part"));
+    tokio::select! {
+        () = stop => {}
+        () = teller.show(&topics, &book) => {}
+    }
+    let had = topics.share().len();
+    let closed = elect.close().await;
+    if closed.overran.is_empty() {
+        teller.say(format!("{me} has left: its {had} subscriptions are free"));
+    } else {
+        teller.say(format!("{me} has left, but these go on: {:?}", closed.overran));
+    }
+    Ok(())
+}
+
+/// A fleet in one process.
+async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
+    let (teller, book) = (Teller::new("run"), Arc::new(Book::default()));
+    let first = Instance::start(store.clone(), "pod-1", &book).await?;
+    let others = tokio::select! {
+        told = tell(teller, store, &first, &book) => told?,
+        () = teller.show(&first.topics, &book) => Vec::new(),
+    };
+    join_all(others.iter().chain([&first]).map(|one| one.elect.close())).await;
+
+    let ran = book.summary();
+    if !ran.twice.is_empty() {
+        return Err(ran.twice.join("\n").into());
+    }
+    if ran.running > 0 {
+        return Err(format!("{} subscriptions run on", ran.running).into());
+    }
+    teller.say(format!("{} starts of {TOPICS} subscriptions: none ever ran twice at once", ran.starts));
+    Ok(())
+}
+
+/// What happens to the fleet. Answers with those that are left, beside the first one.
+async fn tell(
+    teller: Teller,
+    store: Arc<dyn Store>,
+    first: &Instance,
+    book: &Arc<Book>,
+) -> Result<Vec<Instance>, support::Failure> {
+    let second = Instance::start(store.clone(), "pod-2", book).await?;
+    let pulled = CancellationToken::new();
+    let cabled = Cabled { store: store.clone(), pulled: pulled.clone() };
+    let third = Instance::start(Arc::new(cabled), "pod-3", book).await?;
+    let fourth = Instance::start(store.clone(), "pod-4", book).await?;
+    let fifth = Instance::start(store.clone(), "pod-5", book).await?;
+    first.settled(5).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    // What the store sees of it is what it sees of a crash: nothing more.
+    teller.say("the cable of pod-3 is pulled out");
+    let (cut, mut events) = (Instant::now(), third.topics.events());
+    let had = third.topics.share().len();
+    pulled.cancel();
+    let loss = loop {
+        match events.next().await {
+            Some(Event::Lost { loss, .. }) => break loss,
+            Some(_) => {}
+            None => return Err("pod-3 was not told".into()),
+        }
+    };
+    third.topics.until(|picture| picture.here.is_empty()).await;
+    let after = cut.elapsed().as_secs_f64();
+    let run = book.running();
+    teller.say(format!("pod-3 has stopped all {had} by itself after {after:.1} s ({loss}); {run} run on"));
+    // It is not closed: nothing would get through.
+    drop(third);
+    first.settled(4).await;
+    let after = cut.elapsed().as_secs_f64();
+    teller.say(format!("the others have taken over after {after:.1} s"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    teller.say("pod-2 is drained");
+    second.topics.drain();
+    second.topics.until(|picture| picture.here.is_empty()).await;
+    first.settled(4).await;
+    second.elect.close().await;
+    teller.say("pod-2 has given all away, and leaves");
+    first.settled(3).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    teller.say("pod-6 joins");
+    let sixth = Instance::start(store, "pod-6", book).await?;
+    first.settled(4).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let one = sixth.topics.share().into_keys().next().ok_or("pod-6 has nothing")?;
+    teller.say(format!("why is it where it is? {}", first.topics.explain(&one).await?));
+
+    teller.say("all leave");
+    Ok(vec![fourth, fifth, sixth])
+}
+
+#[tokio::main]
+async fn main() -> Result<(), support::Failure> {
+    let store = support::store().await?;
+    if support::uri().is_some() { alone(store).await } else { together(store).await }
+}
