@@ -12,7 +12,9 @@ use std::{
 use super::plan::{self, Member, Plan, Task};
 use crate::{
     clock::Moment,
-    model::{Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term},
+    model::{
+        Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
+    },
     store::{LockChange, LockSeen, Sighting},
 };
 

@@ -234,6 +234,9 @@ impl OneSession {
         match answer {
             Ok(sighting) => {
                 if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
+                    if self.opened {
+                        self.engine.spreads.has_changed(self.engine.clock.now());
+                    }
                     self.shares = self.shares.max(version);
                     self.engine.spreads.is_published(version);
                 }

@@ -13,6 +13,7 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use crate::{
+    clock::Moment,
     model::{Key, SessionId, Share, SpreadName},
     store::{LockChange, Sighting},
 };
@@ -89,7 +90,12 @@ pub(crate) struct Spreads {
     published: watch::Sender<u64>,
     /// The instance closes for a restart: what it holds waits for its next session.
     reserved: AtomicBool,
+    /// A beat brought a change of its own shares then: the next hint that says so tells nothing new.
+    echo: Mutex<Option<Moment>>,
 }
+
+/// A hint of a change of one's own is seldom later.
+const ECHO: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Book {
@@ -101,7 +107,12 @@ struct Book {
 
 impl Default for Spreads {
     fn default() -> Self {
-        Self { book: Mutex::default(), published: watch::Sender::new(0), reserved: AtomicBool::new(false) }
+        Self {
+            book: Mutex::default(),
+            published: watch::Sender::new(0),
+            reserved: AtomicBool::new(false),
+            echo: Mutex::default(),
+        }
     }
 }
 
@@ -174,6 +185,17 @@ impl Spreads {
             *known = version.max(*known);
             news
         });
+    }
+
+    /// A beat has changed the shares.
+    pub(crate) fn has_changed(&self, now: Moment) {
+        *self.echo.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Whether a hint of a change of this instance's session tells what it did itself.
+    pub(crate) fn is_echo(&self, now: Moment) -> bool {
+        let changed = self.echo.lock().unwrap_or_else(PoisonError::into_inner).take();
+        changed.is_some_and(|changed| now.since(changed) < ECHO)
     }
 
     /// Until the store has that version.

@@ -161,7 +161,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// The key breaks a limit, or the store did not answer.
     pub async fn put_back(&self, key: impl AsRef<str>) -> Result<bool, Error> {
         let key = Key::new(key)?;
-        if self.shared.state().put_back(&key) {
+        if self.shared.change(|state| state.put_back(&key)) {
             return Ok(true);
         }
         let engine = self.elect.engine();

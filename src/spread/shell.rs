@@ -64,6 +64,7 @@ impl Shared {
                 keys: None,
                 news: true,
                 mine: BTreeMap::new(),
+                planned: false,
                 shuns: BTreeMap::new(),
                 keeps: BTreeMap::new(),
                 resolved: Resolved::default(),
@@ -108,8 +109,10 @@ pub(super) struct State {
     /// The share or the tasks have changed.
     news: bool,
     pub(super) mine: BTreeMap<Key, Work>,
+    /// The plan is of what is known.
+    planned: bool,
     /// Tasks that others are to try first, and until when.
-    shuns: BTreeMap<Key, Moment>,
+    pub(super) shuns: BTreeMap<Key, Moment>,
     /// Tasks that are not moved on, and until when.
     keeps: BTreeMap<Key, Moment>,
     pub(super) resolved: Resolved,
@@ -131,8 +134,15 @@ pub(super) enum Work {
 }
 
 impl State {
+    /// Whether the plan is of what is known, and wanted.
+    pub(super) const fn is_planned(&self) -> bool {
+        self.planned && !self.news
+    }
+
     /// Tries a task again that was set aside here. Says whether there was one.
-    pub(super) fn put_back(&self, key: &Key) -> bool {
+    pub(super) fn put_back(&mut self, key: &Key) -> bool {
+        // It may be tried here, too.
+        self.shuns.remove(key);
         match self.mine.get(key) {
             Some(Work::Has(worker)) if matches!(worker.phase(), Phase::SetAside { .. }) => {
                 worker.orders.send(worker::Order::PutBack).is_ok()
@@ -290,6 +300,7 @@ impl Shell {
         let now = self.engine().clock.now();
         let first = self.changed.map_or(now, |(first, _)| first);
         self.changed = Some((first, now));
+        self.shared.state().planned = false;
     }
 
     fn plan_at(&self) -> Option<Moment> {
@@ -527,6 +538,7 @@ impl Shell {
             return false;
         }
         self.changed = None;
+        state.planned = true;
         state.shuns.retain(|_, until| now < *until);
         state.keeps.retain(|_, until| now < *until);
         let me = Me {
@@ -589,13 +601,7 @@ impl Shell {
         }
     }
 
-    fn stand(
-        &self,
-        session: &Arc<Session>,
-        key: &Key,
-        manner: Manner,
-        withdraw: CancellationToken,
-    ) {
+    fn stand(&self, session: &Arc<Session>, key: &Key, manner: Manner, withdraw: CancellationToken) {
         let lock = reading::lock(self.engine(), &self.shared.spread, key);
         let life = Some(self.elect.life());
         let mut standing = self.engine().stand(session, life, &lock, &self.wants, manner);
@@ -677,8 +683,15 @@ impl Shell {
                 state.picture.members().any(could)
             })
         };
-        let (worker, handle) =
-            Worker::new(engine.clone(), &hold, self.start.clone(), self.rules, Arc::new(others), self.shared.changed.clone(), self.report.clone());
+        let (worker, handle) = Worker::new(
+            engine.clone(),
+            &hold,
+            self.start.clone(),
+            self.rules,
+            Arc::new(others),
+            self.shared.changed.clone(),
+            self.report.clone(),
+        );
         // Here and not in the task: a runtime that shuts down drops a task before it ran.
         let inside = hold.work();
         engine.runtime.spawn(worker.work(hold, inside));

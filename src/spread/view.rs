@@ -83,6 +83,8 @@ pub struct Picture {
     pub tasks: BTreeMap<Key, TaskState>,
     /// What runs here, and how it fares.
     pub here: BTreeMap<Key, Phase>,
+    /// Whether the plan is of what is known now: nothing has changed since, and everything was read.
+    pub planned: bool,
 }
 
 impl Picture {
@@ -110,8 +112,9 @@ impl Picture {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let on_target = |member: &Member| member.target.is_none_or(|target| target == member.tasks);
+        // A sentence of it that is not known yet, or not any more, says nothing.
         let is_free = |state: &TaskState| matches!(state, TaskState::Free { .. } | TaskState::Unknown);
-        !self.members.is_empty()
+        self.planned
             && self.members.iter().all(on_target)
             && !self.tasks.values().any(is_free)
             && !self.here.values().any(|phase| *phase == Phase::Leaving)
@@ -177,7 +180,8 @@ impl Picture {
             Work::Asks { .. } | Work::Waits(_) => None,
         };
         let here = state.mine.iter().filter_map(has).collect();
-        Self { spread: shared.spread.clone(), members, tasks, here }
+        let planned = own.is_some() && state.is_planned();
+        Self { spread: shared.spread.clone(), members, tasks, here, planned }
     }
 }
 
@@ -185,8 +189,8 @@ impl fmt::Display for Picture {
     /// A line a member, and one for what nobody has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for member in &self.members {
-            let Member { holder, share, tasks, .. } = member;
-            write!(f, "{holder}: {tasks} tasks")?;
+            let Member { holder, share, .. } = member;
+            write!(f, "{holder}: {}", tasks(member.tasks))?;
             if share.draining {
                 write!(f, ", draining")?;
             }
@@ -195,13 +199,25 @@ impl fmt::Display for Picture {
             }
             writeln!(f)?;
         }
-        write!(f, "{} of {} tasks held", self.held(), self.tasks.len())?;
-        let waiting = self.waiting().count();
-        if waiting > 0 {
-            write!(f, ", {waiting} wait for room")?;
+        write!(f, "{} of {} held", self.held(), tasks(self.tasks.len()))?;
+        let count = |is_so: fn(&TaskState) -> bool| self.tasks.values().filter(|state| is_so(state)).count();
+        for (count, are) in [
+            (count(|state| matches!(state, TaskState::Waiting { .. })), "wait for room"),
+            (count(|state| matches!(state, TaskState::Reserved { .. })), "wait for a restart"),
+            (count(|state| matches!(state, TaskState::Closed)), "are done or closed"),
+            (count(|state| matches!(state, TaskState::Refused)), "cannot be used"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {are}")?;
+            }
         }
         Ok(())
     }
+}
+
+/// So many tasks.
+fn tasks(count: usize) -> String {
+    if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
 /// Why a task is where it is.
@@ -231,7 +247,7 @@ impl Explanation {
                 says.push(format!("{name} has it, under term {term}"));
                 let member = picture.members.iter().find(|member| member.session == *session);
                 says.extend(member.map(|member| why_there(member, &state.share, now, &state.picture, &key)));
-                if let Some(to) = state.resolved.heirs.get(&key) {
+                if let Some(to) = state.resolved.heirs.get(&key).filter(|to| **to != Some(*session)) {
                     let heir = to.and_then(|to| picture.members.iter().find(|one| one.session == to));
                     says.push(match heir {
                         Some(heir) => format!("it is to go to {}", heir.holder),
@@ -248,15 +264,20 @@ impl Explanation {
             Some(TaskState::Free { next: None }) => {
                 says.push("nobody has it, and nobody is to take it yet".to_owned());
             }
-            Some(TaskState::Waiting { since }) => says.push(format!(
-                "nobody has room for it for {since:.1?}: the caps of {} members allow {} of {} tasks",
-                picture.members.len(),
-                picture.members.iter().map(room).sum::<u64>(),
-                picture.tasks.len(),
-            )),
+            Some(TaskState::Waiting { since }) => {
+                says.push(format!("nobody has room for it for {since:.1?}"));
+                says.extend(picture.members.iter().map(|member| why_not(member, &state.share)));
+            }
             Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
+        if let Some(until) = state.shuns.get(&key).filter(|until| now < **until) {
+            says.push(format!(
+                "this instance gave it up, and leaves it to others for {:.1?}",
+                until.since(now)
+            ));
+        }
+        let is_aside_here = matches!(picture.here.get(&key), Some(Phase::SetAside { .. }));
         match picture.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
@@ -267,7 +288,7 @@ impl Explanation {
             Some(Phase::Running) | None => {}
         }
         match seen {
-            LockSeen::Found(record) => says.extend(recorded(record)),
+            LockSeen::Found(record) => says.extend(recorded(record, is_aside_here)),
             LockSeen::Absent => says.push("nobody ever took it".to_owned()),
             LockSeen::Refused(refusal) => says.push(refusal.to_string()),
         }
@@ -275,8 +296,17 @@ impl Explanation {
     }
 }
 
-fn room(member: &Member) -> u64 {
-    if member.share.draining { 0 } else { u64::from(member.share.cap) }
+/// Why a member does not take a task that nobody has room for.
+fn why_not(member: &Member, own: &Share) -> String {
+    let Member { holder, share, .. } = member;
+    match share {
+        Share { draining: true, .. } => format!("{holder} drains"),
+        Share { paused: true, .. } => format!("{holder} is paused"),
+        Share { weight: 0, .. } => format!("{holder} has a weight of 0"),
+        Share { reserved, .. } if !reserved.is_zero() => format!("{holder} closes for a restart"),
+        Share { digest, .. } if *digest != own.digest => format!("{holder} knows another set of tasks"),
+        Share { cap, .. } => format!("{holder} has {} and a cap of {cap}", tasks(member.tasks)),
+    }
 }
 
 fn why_there(
@@ -286,30 +316,30 @@ fn why_there(
     picture: &crate::core::picture::Picture,
     key: &Key,
 ) -> String {
-    let Member { holder, tasks, .. } = member;
+    let Member { holder, .. } = member;
+    let has = format!("{holder} has {}", tasks(member.tasks));
     match member.target {
         _ if member.share.paused => format!("{holder} is paused, and keeps what it has"),
         _ if member.share.digest != own.digest => {
             format!("{holder} knows another set of tasks, and what it has is left to it")
         }
-        Some(target) if *tasks > target => match picture.task(key) {
+        Some(target) if member.tasks > target => match picture.task(key) {
             Some(Place::Held { settles, .. }) if now < *settles => {
-                format!(
-                    "{holder} has {tasks} tasks and is to have {target}; this one came just now, and stays for a moment"
-                )
+                format!("{has} and is to have {target}; this one came just now, and stays for a moment")
             }
-            _ => format!("{holder} has {tasks} tasks and is to have {target}"),
+            _ => format!("{has} and is to have {target}"),
         },
-        Some(target) => format!("{holder} has {tasks} tasks, and is to have {target}"),
-        None => format!("{holder} has {tasks} tasks, and is in no plan yet"),
+        Some(target) => format!("{has}, and is to have {target}"),
+        None => format!("{has}, and is in no plan yet"),
     }
 }
 
-fn recorded(record: &LockRecord) -> Vec<String> {
+/// What the record says, besides what is known here.
+fn recorded(record: &LockRecord, is_aside_here: bool) -> Vec<String> {
     let mut says = Vec::new();
     let value = record.holding.as_ref().and_then(|held| held.by.value.as_ref());
     let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    says.extend(text.filter(|text| text.starts_with(SET_ASIDE)));
+    says.extend(text.filter(|text| text.starts_with(SET_ASIDE) && !is_aside_here));
     if let Some(last) = record.past.first() {
         let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
         says.push(format!(

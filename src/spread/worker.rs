@@ -361,9 +361,8 @@ impl Worker {
         let own = engine.config.holder();
         match read.map(|mut seen| seen.pop()) {
             Ok(Some(LockSeen::Found(record))) => {
-                let gave_up = |past: &&Past| {
-                    past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP))
-                };
+                let gave_up =
+                    |past: &&Past| past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP));
                 let gave_up: Vec<_> = record.past.iter().filter(gave_up).collect();
                 // Two instances may carry one name.
                 gave_up.len() > 1 || gave_up.iter().any(|past| past.holder != *own)

@@ -110,7 +110,7 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     assert!(waiting.values().all(|since| *since >= SECOND * 59), "{waiting:?}");
     let first = (*waiting.keys().next().unwrap()).clone();
     let why = players[0].spread.explain(&first).await.unwrap().to_string();
-    assert!(why.contains("nobody has room") && why.contains("allow 20 of 25 tasks"), "{why}");
+    assert!(why.contains("nobody has room") && why.contains("b has 10 tasks and a cap of 10"), "{why}");
     let mut told = 0;
     while let Ok(Some(event)) = tokio::time::timeout(SECOND, events.next()).await {
         told += usize::from(matches!(event, tenure::Event::Waiting { .. }));
@@ -121,7 +121,7 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     let before = team.terms().await;
     players[1].spread.set_cap(20);
     players[0].spread.until(|picture| picture.waiting().count() == 0 && picture.is_settled()).await;
-    players[1].spread.until(|picture| picture.is_settled()).await;
+    players[1].spread.until(tenure::spread::Picture::is_settled).await;
     assert_eq!((team.moves(&before).await, counts(&players)), (5, vec![10, 15]));
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod balance;
+mod faults;
 mod restarts;
 mod sources;
 mod team;

@@ -63,3 +63,62 @@ async fn a_rolling_restart_without_grace_moves_each_task_twice_at_most() {
     let moved = team.book.starts() - starts;
     assert!(moved <= 200, "{moved} moves of 100 tasks");
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
+    let team = Team::new(10);
+    let other = team.join("other").await;
+    let (elect, gate, _) = team.elect("restarts").await;
+    let book = team.book.clone();
+    let job = move |task: tenure::spread::Task, lease: tenure::Lease| {
+        let running = book.begin(task.key(), "restarts");
+        async move {
+            lease.cancelled().await;
+            tokio::time::sleep(SECOND * 4).await;
+            drop(running);
+            Ok::<_, String>(())
+        }
+    };
+    let spread = elect.spread(crate::team::SPREAD).tasks(team.keys()).run(job).unwrap();
+    spread.until(|picture| picture.share().len() == 5).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let closing = elect.clone();
+    let close = tokio::spawn(async move { closing.close_for_restart(SECOND * 600).await });
+    tokio::time::sleep(SECOND).await;
+    gate.kill();
+    close.abort();
+    let begun = Instant::now();
+    // The beat that reserved was out of turn: it is seen by the look for the next one.
+    let ttl = elect.config().ttl() + elect.config().refresh_interval();
+    while other.count() < 10 {
+        assert!(begun.elapsed() <= ttl + SECOND, "{:?}", begun.elapsed());
+        tokio::time::sleep(SECOND / 10).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_with_a_smaller_cap_takes_no_more() {
+    let team = Team::new(20);
+    let mut players = team.of(2).await;
+    tokio::time::sleep(SECOND * 5).await;
+    players.remove(0).spread.close_for_restart(SECOND * 60).await;
+    players.push(team.join_as("pod-00", |spread| spread.cap(4)).await);
+    team.settled(&players).await;
+    tokio::time::sleep(SECOND * 10).await;
+    assert_eq!((counts(&players), team.book.running()), (vec![4, 16], 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_restart_together_find_what_they_had() {
+    let team = Team::new(40);
+    let players = team.of(4).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let homes = team.terms().await;
+    for player in players {
+        player.spread.close_for_restart(SECOND * 60).await;
+    }
+    let back = team.of(4).await;
+    assert_eq!(counts(&back), [10; 4]);
+    let after = team.terms().await;
+    assert!(homes.iter().all(|(key, (_, holder))| after[key].1 == *holder));
+}

@@ -22,7 +22,9 @@ fn task(key: &str) -> Task {
 /// What each task was told of itself.
 type Told = Arc<Mutex<BTreeMap<Key, u32>>>;
 
-fn telling(told: &Told) -> impl Fn(Task<u32>, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + use<> {
+fn telling(
+    told: &Told,
+) -> impl Fn(Task<u32>, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + use<> {
     let told = told.clone();
     move |task, lease| {
         told.lock().unwrap().insert(task.key().clone(), *task.meta());
@@ -49,7 +51,8 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
     let (tell, changes) = mpsc::unbounded_channel();
-    let changes = futures::stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) });
+    let changes =
+        futures::stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) });
     let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
     let names = |picture: &Picture| picture.share().iter().map(ToString::to_string).collect::<Vec<_>>();
     tell.send(Change::Add(task("b"))).unwrap();

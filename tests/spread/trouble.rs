@@ -86,7 +86,7 @@ async fn a_task_that_fails_is_tried_here_then_elsewhere_then_set_aside_until_it_
     assert_eq!(world.tried().len(), 6);
     for spread in [&one, &other] {
         let why = spread.explain(BROKEN).await.unwrap().to_string();
-        assert!(why.contains("set aside: no route to host"), "{why}");
+        assert!(why.contains("set aside") && why.contains("no route to host"), "{why}");
     }
     let mut told = 0;
     for events in [&mut events.0, &mut events.1] {
@@ -117,7 +117,9 @@ async fn a_task_that_was_set_aside_elsewhere_is_put_back_by_asking_its_holder() 
     tokio::time::sleep(SECOND * 5).await;
     world.broken.store(false, Ordering::Relaxed);
     assert!(other.put_back(BROKEN).await.unwrap());
-    let runs = |picture: &tenure::spread::Picture| picture.here.get(&BROKEN.parse().unwrap()) == Some(&Phase::Running);
+    let runs = |picture: &tenure::spread::Picture| {
+        picture.here.get(&BROKEN.parse().unwrap()) == Some(&Phase::Running)
+    };
     tokio::time::timeout(SECOND * 10, other.until(runs)).await.unwrap();
 }
 
@@ -148,7 +150,9 @@ async fn a_panic_is_a_failure() {
 }
 
 /// A job that returns at once, and how often it ran.
-fn counted(runs: &Arc<AtomicUsize>) -> impl Fn(tenure::spread::Task, tenure::Lease) -> std::future::Ready<Result<(), String>> + use<> {
+fn counted(
+    runs: &Arc<AtomicUsize>,
+) -> impl Fn(tenure::spread::Task, tenure::Lease) -> std::future::Ready<Result<(), String>> + use<> {
     let runs = runs.clone();
     move |_, _| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -176,8 +180,7 @@ async fn what_is_done_for_good_is_never_run_again_by_anybody() {
     let runs = Arc::new(AtomicUsize::new(0));
     for holder in ["a", "b"] {
         let (elect, _, _) = team.elect(holder).await;
-        let spread =
-            elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(counted(&runs)).unwrap();
+        let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(counted(&runs)).unwrap();
         let closed = |state: &TaskState| *state == TaskState::Closed;
         let is_done = |picture: &tenure::spread::Picture| picture.tasks.values().all(closed);
         tokio::time::timeout(SECOND * 30, spread.until(is_done)).await.unwrap();

@@ -1,0 +1,247 @@
+//! Crashes in the middle of things, a store that fails, and programs that misbehave.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use tenure::{
+    Elect, Lease,
+    spread::{Phase, Picture, Task},
+    store::{Hint, Store},
+    testing::{Call, Course, Faulty, Intercept, Rates, fleet::Gate},
+};
+use tokio::time::Instant;
+
+use crate::team::{Player, SECOND, SPREAD, Team, counts};
+
+/// Until all tasks run; how long that took.
+async fn all_run(team: &Team, within: Duration) -> Duration {
+    let begun = Instant::now();
+    while team.book.running() < team.keys().len() {
+        assert!(begun.elapsed() <= within, "{} run after {within:?}", team.book.running());
+        tokio::time::sleep(SECOND / 100).await;
+    }
+    begun.elapsed()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Dies {
+    Giver,
+    Heir,
+    Both,
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than_a_ttl_and_two_seconds() {
+    for dies in [Dies::Giver, Dies::Heir, Dies::Both] {
+        // The plan is made after 200 ms; everything happens around then.
+        for step in (0..40).map(|step| Duration::from_millis(180 + 2 * step)) {
+            let team = Team::new(6);
+            let mut players = team.of(3).await;
+            let ttl = players[0].elect.config().ttl();
+            tokio::time::sleep(SECOND * 5).await;
+            let heir = team.join("heir").await;
+            tokio::time::sleep(step).await;
+            let giver = players.remove(0);
+            match dies {
+                Dies::Giver => {
+                    giver.kill().await;
+                    players.push(heir);
+                }
+                Dies::Heir => {
+                    heir.kill().await;
+                    players.push(giver);
+                }
+                Dies::Both => {
+                    giver.gate.kill();
+                    heir.kill().await;
+                }
+            }
+            all_run(&team, ttl + SECOND * 2).await;
+            team.settled(&players).await;
+            // Not only for a moment.
+            tokio::time::sleep(SECOND * 10).await;
+            assert_eq!(team.book.running(), 6, "{dies:?} at {step:?}");
+        }
+    }
+}
+
+/// Joins, and is gone before it can do anything: as a pod does that crashes in a loop.
+#[tokio::test(start_paused = true)]
+async fn one_that_came_only_to_die_stops_no_task() {
+    let team = Team::new(40);
+    let mut players = team.of(4).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let (before, starts) = (team.terms().await, team.book.starts());
+    for ghost in 0..5 {
+        team.join(&format!("ghost-{ghost}")).await.kill().await;
+        tokio::time::sleep(SECOND * 10).await;
+    }
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (0, 0));
+    players.push(team.join("pod-04").await);
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [8; 5]);
+}
+
+/// Their records say that they take no part, and what they hold is theirs until they are dead.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
+    let team = Team::new(10);
+    let slow = |book: &Arc<crate::team::Book>| {
+        let book = book.clone();
+        move |task: Task, lease: Lease| {
+            let running = book.begin(task.key(), "old");
+            async move {
+                lease.cancelled().await;
+                tokio::time::sleep(SECOND * 4).await;
+                drop(running);
+                Ok::<_, String>(())
+            }
+        }
+    };
+    let mut gates = Vec::new();
+    let mut kept = Vec::new();
+    for holder in ["a", "b"] {
+        let (elect, gate, _) = team.elect(holder).await;
+        let spread = elect.spread(SPREAD).tasks(team.keys()).run(slow(&team.book)).unwrap();
+        gates.push(gate);
+        kept.push((elect, spread));
+    }
+    kept[1].1.until(|picture| picture.share().len() == 5).await;
+    tokio::time::sleep(SECOND * 5).await;
+    // Both are told to stop, and killed while their jobs drain.
+    for (_, spread) in kept {
+        drop(spread);
+    }
+    tokio::time::sleep(SECOND * 2).await;
+    for gate in gates {
+        gate.kill();
+    }
+    tokio::time::sleep(SECOND / 1000).await;
+    assert_eq!(team.book.running(), 0);
+    let players = [team.join("c").await, team.join("d").await];
+    let config = players[0].elect.config();
+    all_run(&team, config.ttl() + config.refresh_interval() + SECOND * 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_that_panics_is_a_job_that_fails() {
+    let team = Team::new(1);
+    let (elect, _, _) = team.elect("a").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let job = move |_: Task, lease: Lease| {
+        // Before there is a future.
+        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "not yet");
+        async move {
+            lease.cancelled().await;
+            Ok::<_, String>(())
+        }
+    };
+    let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
+    let runs = |picture: &Picture| picture.here.values().any(|phase| *phase == Phase::Running);
+    tokio::time::sleep(SECOND * 10).await;
+    assert!(runs(&spread.picture()), "{:?}", spread.picture());
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    spread.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_weight_nothing_is_taken_also_when_nobody_else_has_room() {
+    let team = Team::new(10);
+    let full = team.join_as("full", |spread| spread.cap(6)).await;
+    let none = team.join_as("none", |spread| spread.weight(0)).await;
+    full.spread.until(|picture| picture.share().len() == 6).await;
+    tokio::time::sleep(SECOND * 300).await;
+    assert_eq!((none.count(), team.book.starts()), (0, 6));
+    let why = full.spread.explain("task-009").await.unwrap().to_string();
+    let other = full.spread.explain("task-000").await.unwrap().to_string();
+    assert!([&why, &other].iter().any(|why| why.contains("none has a weight of 0")), "{why} {other}");
+}
+
+#[derive(Debug)]
+struct Deaf;
+
+impl Intercept for Deaf {
+    fn decide(&self, _: &Call) -> Course {
+        Course::PLAIN
+    }
+
+    fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
+        hints.filter(|hint| std::future::ready(*hint == Hint::Resync)).boxed()
+    }
+}
+
+async fn on(team: &Team, store: Arc<dyn Store>, holder: &str, seed: u64) -> Player {
+    let gate = Gate::default();
+    let builder = Elect::builder(store, Team::config(holder)).clock(team.clock.clone());
+    let elect = builder.gate(gate.clone()).seed(seed).start().await.unwrap();
+    let spread = elect.spread(SPREAD).tasks(team.keys()).run(team.job(holder)).unwrap();
+    Player {
+        elect,
+        spread,
+        gate,
+        counts: tenure::testing::Counting::default().around(Arc::new(team.memory.clone())),
+    }
+}
+
+/// R12: hints decide nothing.
+#[tokio::test(start_paused = true)]
+async fn without_any_hint_everything_works_at_the_pace_of_the_poll() {
+    let team = Team::new(30);
+    let mut players = Vec::new();
+    for seed in 0..3 {
+        let deaf = Deaf.around(Arc::new(team.memory.clone()));
+        players.push(on(&team, deaf, &format!("pod-{seed}"), 100 + seed).await);
+    }
+    team.settled(&players).await;
+    assert_eq!(counts(&players), [10; 3]);
+    tokio::time::sleep(SECOND * 10).await;
+    let ttl = players[0].elect.config().ttl();
+    let poll = players[0].elect.config().poll_interval();
+    players.remove(0).kill().await;
+    all_run(&team, ttl + poll * 2 + SECOND * 2).await;
+    players.remove(0).elect.close().await;
+    all_run(&team, poll * 2 + SECOND * 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_in_the_end() {
+    for seed in 0..20 {
+        let team = Team::new(20);
+        let mut stores = Vec::new();
+        let mut players = Vec::new();
+        for player in 0..4 {
+            let rates = Rates::of_each(10);
+            let faulty = Faulty::seeded(seed * 10 + player, rates).around(Arc::new(team.memory.clone()));
+            stores.push(faulty.clone());
+            let store: Arc<dyn Store> = faulty;
+            players.push(on(&team, store, &format!("pod-{player}"), 1000 + seed * 10 + player).await);
+        }
+        for _ in 0..10 {
+            tokio::time::sleep(SECOND * 30).await;
+            players.remove(0).kill().await;
+            let player = 4 + seed;
+            let faulty = Faulty::seeded(player, Rates::of_each(10)).around(Arc::new(team.memory.clone()));
+            let store: Arc<dyn Store> = faulty;
+            let name = format!("pod-{}", team.book.starts());
+            players.push(on(&team, store, &name, 7 + team.book.starts() as u64 * 100 + seed).await);
+        }
+        // Calm: those that fail are replaced by those that do not.
+        for player in players {
+            player.elect.close().await;
+        }
+        let calm = vec![team.join("calm-a").await, team.join("calm-b").await];
+        team.settled(&calm).await;
+        let ttl = calm[0].elect.config().ttl();
+        all_run(&team, ttl + SECOND * 10).await;
+        team.settled(&calm).await;
+        assert_eq!(counts(&calm), [10, 10], "seed {seed}");
+    }
+}
