@@ -69,6 +69,8 @@ struct World {
     store: MemoryStore,
     instances: Vec<Instance>,
     late: Vec<Late>,
+    /// Wishes that stood in line once.
+    seen_in_line: Vec<Candidate>,
     hints: futures::stream::BoxStream<'static, Hint>,
     /// Hints on their way to each instance.
     arriving: Vec<VecDeque<Hint>>,
@@ -101,6 +103,7 @@ impl World {
             store,
             instances: Vec::new(),
             late: Vec::new(),
+            seen_in_line: Vec::new(),
             arriving: vec![VecDeque::new(); instances],
             dead: BTreeSet::new(),
             sessions: 0,
@@ -202,6 +205,13 @@ impl World {
 
     fn stand(&mut self, place: usize, patience: Patience) {
         let session = self.instances[place].session;
+        // What is expected may be wrong; of the dead it is only said who is dead.
+        let (guess, one) = (self.dice.below(4), self.dice.below(self.dead.len().max(1)));
+        let expect = match (guess, self.dead.iter().nth(one)) {
+            (0, _) => Expect::Held,
+            (1, Some(dead)) => Expect::Dead(*dead),
+            _ => Expect::Nothing,
+        };
         self.with(place, |instance, around| {
             let wish = Wish::new(instance.next_wish);
             instance.next_wish += 1;
@@ -209,7 +219,7 @@ impl World {
             instance.machine.stand(
                 around,
                 Self::candidate(session, wish),
-                Manner { patience, expect: Expect::Nothing },
+                Manner { patience, expect },
             );
         });
     }
@@ -217,7 +227,13 @@ impl World {
     fn end_job(&mut self, place: usize) {
         if let Some((wish, ..)) = self.instances[place].running.take() {
             self.trace.push(format!("{place}: wish {wish} ends"));
-            self.with(place, |instance, around| instance.machine.ended(around, wish, Parting::default()));
+            // To whoever is or was seen in line; or as the machine finds.
+            let line = ready(self.store.waiters(lock(), 10, LIMIT));
+            self.seen_in_line.extend(line.into_iter().map(|waiter| waiter.by));
+            let one = self.dice.below(self.seen_in_line.len() * 3 + 1);
+            let heir = self.seen_in_line.get(one).cloned().map(Box::new);
+            let parting = Parting { heir, ..Parting::default() };
+            self.with(place, |instance, around| instance.machine.ended(around, wish, parting));
         }
     }
 
