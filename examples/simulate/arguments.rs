@@ -13,6 +13,7 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
   --paces P         short, default or mixed durations (by the seed: mostly default)
   --instances N     instances of a fleet (5)
   --keys N          keys they contend for (8)
+  --tasks N         tasks they share out (12)
   --programs N      programs of each instance at a time (1)
   --round SECONDS   how long things go wrong before all must settle (1800)
   --every SECONDS   the longest time between two troubles (60)
@@ -52,6 +53,7 @@ impl Arguments {
                 "--paces" => paces = Some(paces_of(&value)?),
                 "--instances" => plan.instances = at_least_one(&name, &value)?,
                 "--keys" => plan.keys = at_least_one(&name, &value)?,
+                "--tasks" => plan.tasks = at_least_one(&name, &value)?,
                 "--programs" => plan.programs = number(&name, &value)?,
                 "--round" => round = number(&name, &value)?,
                 "--every" => plan.trouble_every = seconds(&name, &value)?,
@@ -88,8 +90,8 @@ impl fmt::Display for Arguments {
             names(&self.plan.troubles)
         };
         let Range { start, end } = self.seeds;
-        let Plan { instances, keys, .. } = self.plan;
-        write!(f, "{start}..{end} | {instances} instances, {keys} keys, {faults}")
+        let Plan { instances, keys, tasks, .. } = self.plan;
+        write!(f, "{start}..{end} | {instances} instances, {keys} keys, {tasks} tasks, {faults}")
     }
 }
 
@@ -103,12 +105,13 @@ pub(crate) fn replay(seed: u64, plan: &Plan) -> String {
     let faults = names(&plan.troubles);
     let hours = plan.chaos.as_secs_f64() * f64::from(plan.rounds) / 3600.0;
     format!(
-        "--seeds {seed} --paces {} --hours {hours} --round {} --instances {} --keys {} --programs {} \
+        "--seeds {seed} --paces {} --hours {hours} --round {} --instances {} --keys {} --tasks {} --programs {} \
          --every {} --slower {} --rest {} --faults {faults}",
         plan.paces.name(),
         plan.chaos.as_secs_f64(),
         plan.instances,
         plan.keys,
+            plan.tasks,
         plan.programs,
         plan.trouble_every.as_secs_f64(),
         plan.slower,

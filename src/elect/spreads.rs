@@ -132,10 +132,15 @@ impl Spreads {
         Some(inbox)
     }
 
-    /// Takes no part in it any more. What is reserved for a restart stays reserved.
+    /// Takes no part in it any more, and may join it again.
     pub(crate) fn leave(&self, spread: &SpreadName) {
+        self.retract(spread);
+        self.book().inboxes.remove(spread);
+    }
+
+    /// Takes no part in it any more. What is reserved for a restart stays reserved.
+    pub(crate) fn retract(&self, spread: &SpreadName) {
         let mut book = self.book();
-        book.inboxes.remove(spread);
         if !self.is_reserved() && book.shares.remove(spread).is_some() {
             book.version += 1;
         }

@@ -759,7 +759,7 @@ impl Shell {
         let engine = self.engine().clone();
         // Places in line are left, and what is granted all the same goes back.
         self.standing.clear();
-        engine.spreads.leave(&self.shared.spread);
+        engine.spreads.retract(&self.shared.spread);
         if !engine.is_closed() {
             engine.hurry();
             for work in self.shared.state().mine.values() {

@@ -187,6 +187,18 @@ impl Book {
         self.session(self.grant(key, term)?.session)?.end
     }
 
+    /// How many instances there are.
+    #[must_use]
+    pub const fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The longest time for which one of them may have stopped beating unnoticed.
+    #[must_use]
+    pub fn longest_ttl(&self) -> Duration {
+        self.members.iter().map(|member| member.durations.ttl).max().unwrap_or_default()
+    }
+
     /// Since when nothing is done to anybody.
     #[must_use]
     pub const fn calm(&self) -> Option<Duration> {

@@ -106,6 +106,8 @@ pub enum What {
     Read { key: usize, term: Term, version: u64 },
     /// It wrote the resource, over this version.
     Wrote { key: usize, term: Term, over: u64 },
+    /// It may have so many tasks of the spread from now on.
+    Capped { cap: usize },
     /// An event of the engine.
     Told(Told),
     // ----- what happens to the instance

@@ -300,10 +300,15 @@ impl Fleet {
 
     /// Closes an instance.
     pub async fn close(&self, member: usize) {
+        self.close_for_restart(member, Duration::ZERO).await;
+    }
+
+    /// Closes an instance, and keeps its tasks for so long.
+    pub async fn close_for_restart(&self, member: usize, grace: Duration) {
         let running = self.slot(member).running.clone();
         let Some(instance) = running else { return };
         instance.record(What::Closes);
-        let closed = instance.elect().close().await;
+        let closed = instance.elect().close_for_restart(grace).await;
         let (overran, life, gate) = (closed.overran.len(), instance.life(), instance.gate().clone());
         instance.record(What::Closed { overran });
         let mut slot = self.slot(member);
@@ -352,10 +357,15 @@ impl Fleet {
                 campaigns.extend(programs::stand(&instance, key));
             }
         }
+        let spreads = CancellationToken::new();
+        for instance in self.instances().iter().filter(|_| self.0.plan.tasks > 0) {
+            instance.gate().spawn(programs::share(instance.clone(), spreads.clone()));
+        }
         let ttl = self.longest_ttl();
         tokio::time::sleep(ttl * 2 + 15 * SECOND).await;
         let census = self.census(true).await;
         self.0.history.judge(&Stage::Settled(census));
+        spreads.cancel();
         for campaign in campaigns {
             campaign.stop().await;
         }
@@ -390,7 +400,7 @@ impl Fleet {
         let alive = common.sessions(&namespace).await;
         let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
         let mut waiters = Vec::new();
-        for key in 0..self.0.plan.keys {
+        for key in self.0.plan.locks() {
             let line =
                 common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
             waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
@@ -399,7 +409,7 @@ impl Fleet {
         for member in 0..self.0.plan.instances {
             lives.extend(self.slot(member).closed.iter().map(|(life, gate)| (*life, gate.inside())));
         }
-        let wanted = if all_stand { (0..self.0.plan.keys).collect() } else { Vec::new() };
+        let wanted = if all_stand { self.0.plan.locks().collect() } else { Vec::new() };
         Census { wanted, held, alive, waiters, lives }
     }
 
@@ -472,11 +482,27 @@ const NAMESPACE: &str = "fleet";
 #[must_use]
 pub fn lock_id(key: usize) -> LockId {
     let namespace = NAMESPACE.parse().expect("it is a name");
-    LockId { namespace, kind: Kind::Lock, key: format!("k{key}").parse().expect("it is a name") }
+    let (kind, name) = match key.checked_sub(FIRST_TASK) {
+        Some(task) => (Kind::Task(SPREAD.parse().expect("it is a name")), task_name(task)),
+        None => (Kind::Lock, format!("k{key}")),
+    };
+    LockId { namespace, kind, key: name.parse().expect("it is a name") }
+}
+
+/// What the tasks of the fleet's spread are counted from, among all locks.
+pub const FIRST_TASK: usize = 1000;
+/// The spread they are tasks of.
+const SPREAD: &str = "work";
+
+fn task_name(task: usize) -> String {
+    format!("t{task}")
 }
 
 fn key_of(key: &Key) -> Option<usize> {
-    key.as_str().strip_prefix('k')?.parse().ok()
+    match key.as_str().strip_prefix('t') {
+        Some(task) => task.parse::<usize>().ok()?.checked_add(FIRST_TASK),
+        None => key.as_str().strip_prefix('k')?.parse().ok(),
+    }
 }
 
 fn config(plan: &Plan, member: usize) -> ElectConfig {

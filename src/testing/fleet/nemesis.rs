@@ -119,10 +119,14 @@ impl Nemesis {
     async fn close(&mut self, instance: &Instance) {
         let time = self.dice.up_to(2 * SECOND);
         let member = instance.life().member;
-        self.fleet.trouble(format!("{} is closed, and starts again after {time:?}", instance.life()));
+        let grace = if self.dice.percent(40) { self.dice.up_to(20 * SECOND) } else { Duration::ZERO };
+        self.fleet.trouble(format!(
+            "{} is closed, its tasks are kept for {grace:?}, and starts again after {time:?}",
+            instance.life()
+        ));
         // The program closes it, behind its gate like all the rest.
         let fleet = self.fleet.clone();
-        let closes = instance.gate().spawn(async move { fleet.close(member).await });
+        let closes = instance.gate().spawn(async move { fleet.close_for_restart(member, grace).await });
         let _ = closes.await;
         sleep(time).await;
         self.start(member);
@@ -252,14 +256,19 @@ impl Nemesis {
         self.fleet.0.common.delete_session(session);
     }
 
+    fn some_lock(&mut self) -> usize {
+        let locks: Vec<_> = self.fleet.plan().locks().collect();
+        locks[self.dice.place(locks.len())]
+    }
+
     async fn delete_lock(&mut self) {
-        let key = self.dice.place(self.fleet.plan().keys);
+        let key = self.some_lock();
         self.fleet.trouble(format!("somebody deletes the lock of key {key}"));
         self.fleet.0.common.delete_lock(&lock_id(key), self.fleet.store_now()).await;
     }
 
     async fn revoke(&mut self) {
-        let lock = lock_id(self.dice.place(self.fleet.plan().keys));
+        let lock = lock_id(self.some_lock());
         let Some(record) = self.fleet.0.common.record(&lock).await else { return };
         let Some(held) = &record.holding else { return };
         let Ok(by) = "operator".parse() else { return };

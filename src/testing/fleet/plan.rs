@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
 
-use super::Deviation;
+use super::{Deviation, FIRST_TASK};
 use crate::testing::{Flaw, Rates};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -14,6 +14,8 @@ pub struct Plan {
     pub instances: usize,
     /// How many keys they contend for.
     pub keys: usize,
+    /// How many tasks they share out.
+    pub tasks: usize,
     /// By what durations they run.
     pub paces: Paces,
     /// What may happen.
@@ -49,6 +51,7 @@ impl Default for Plan {
         Self {
             instances: 5,
             keys: 8,
+            tasks: 12,
             paces: Paces::Mixed,
             troubles: Trouble::ALL.into(),
             drift: 10_000,
@@ -89,6 +92,11 @@ impl Plan {
         let rounds = (seconds / round).round().max(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
         Self { chaos: Duration::from_secs_f64(seconds / rounds), rounds: rounds as u32, ..self }
+    }
+
+    /// All locks, by their numbers: keys, and tasks.
+    pub(super) fn locks(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
     }
 
     /// Whether that may happen.

@@ -11,12 +11,14 @@ use std::{
 };
 
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen};
 use crate::{
     Guard, Lease,
     elect::{Acquired, Ask, Campaign, Locked, Unlocked},
     model::{Term, Value},
+    spread::{Spread, Task},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -333,6 +335,10 @@ impl Program {
     }
 
     async fn turn(&mut self) {
+        // In one that lasts, somebody takes part in the spread most of the time.
+        if self.instance.fleet().plan().tasks > 0 && self.dice.percent(25) {
+            return self.share().await;
+        }
         match self.dice.below(20) {
             0..5 => self.lock().await,
             5..8 => self.acquire().await,
@@ -344,6 +350,42 @@ impl Program {
             17 => self.lock_blocking().await,
             18 => self.several().await,
             _ => self.release_all().await,
+        }
+    }
+
+    /// Takes its part in the spread for a while.
+    async fn share(&mut self) {
+        let cap = 1 + self.dice.below(8);
+        let conducts: Vec<_> = (0..3).map(|_| Conduct::any(&self.instance, &mut self.dice)).collect();
+        let Some(spread) = join(&self.instance, cap, conducts, &mut self.dice) else { return };
+        for _ in 0..self.dice.below(6) {
+            let pause = self.dice.up_to(30 * SECOND);
+            sleep(pause).await;
+            let tasks = self.instance.fleet().plan().tasks;
+            let task = super::task_name(self.dice.place(tasks));
+            match self.dice.below(10) {
+                0 => spread.drain(),
+                1 => spread.undrain(),
+                2 => spread.pause(),
+                3 => spread.resume(),
+                4 => {
+                    let cap = self.dice.below(10);
+                    spread.set_cap(u32::try_from(cap).unwrap_or(0));
+                    self.instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(0) });
+                }
+                5 => spread.set_weight(u32::try_from(self.dice.below(4)).unwrap_or(0)),
+                6 => spread.remove(&task.parse().expect("it is a name")),
+                7 => spread.add(Task::new(task, ()).expect("it is a name")),
+                8 => {
+                    let _ = spread.put_back(task).await;
+                }
+                _ => {
+                    let _ = spread.explain(task).await;
+                }
+            }
+        }
+        if self.dice.percent(50) {
+            spread.stop().await;
         }
     }
 
@@ -556,6 +598,39 @@ impl Program {
         if self.dice.percent(30) {
             self.instance.elect().release_all().await;
         }
+    }
+}
+
+/// Takes part in the fleet's spread, with jobs of one of these conducts; unless it does already.
+fn join(instance: &Instance, cap: u64, conducts: Vec<Conduct>, dice: &mut Dice) -> Option<Spread> {
+    let tasks = (0..instance.fleet().plan().tasks).map(super::task_name);
+    let (worker, dice) = (instance.clone(), dice.split(8));
+    let run = move |_: Task, lease: Lease| {
+        let mut dice = dice.clone().split(lease.term().get());
+        let conduct = conducts[dice.place(conducts.len())];
+        job(&worker, lease, "", conduct, dice)
+    };
+    let most = u32::try_from(cap).unwrap_or(u32::MAX);
+    let spread = instance.elect().spread(super::SPREAD).tasks(tasks).cap(most).tries(2).again_after(SECOND);
+    let spread = spread.run(run).ok()?;
+    instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(usize::MAX) });
+    Some(spread)
+}
+
+/// Takes part in the fleet's spread with jobs that obey, as soon as it takes part no more in another way, until
+/// then.
+pub(super) async fn share(instance: Instance, until: CancellationToken) {
+    let mut dice = instance.fleet().dice();
+    let kept = loop {
+        let joined = join(&instance, u64::MAX, vec![Conduct::Obeys(u32::MAX)], &mut dice);
+        if joined.is_some() || until.is_cancelled() {
+            break joined;
+        }
+        sleep(SECOND / 10).await;
+    };
+    until.cancelled().await;
+    if let Some(spread) = kept {
+        spread.stop().await;
     }
 }
 

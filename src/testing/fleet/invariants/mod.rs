@@ -12,6 +12,7 @@ mod grant;
 mod leak;
 mod liveness;
 mod release;
+mod spreading;
 mod terms;
 mod theft;
 
@@ -88,6 +89,7 @@ pub(super) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(events::EventOrder::default()),
         Box::new(release::Released),
         Box::new(liveness::Liveness),
+        Box::new(spreading::Spreading::default()),
         Box::new(leak::NoLeak::default()),
     ]
 }

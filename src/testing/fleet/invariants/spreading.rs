@@ -1,0 +1,97 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Invariant, Stage};
+use crate::{
+    model::Term,
+    testing::fleet::{Book, Entry, FIRST_TASK, Life, What},
+};
+
+/// A cap that was changed lately: what began just then was right by the one before.
+const CHANGED_LATELY: Duration = Duration::from_secs(1);
+/// So long after the last trouble, and two ttls, nothing moves any more.
+const AT_REST: Duration = Duration::from_secs(10);
+
+/// The tasks of a spread: no instance has more than its cap; and with nothing wrong all of them run before
+/// long, evenly, and stay where they are.
+#[derive(Default)]
+pub(super) struct Spreading {
+    /// The cap of each, the one before, and since when.
+    caps: BTreeMap<Life, (usize, usize, Duration)>,
+    /// What has begun already may begin again: it is the same share.
+    begun: BTreeSet<(Life, usize, Term)>,
+    judged: bool,
+}
+
+impl Invariant for Spreading {
+    fn name(&self) -> &'static str {
+        "spreading"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        match (&entry.what, entry.life) {
+            (What::Capped { cap }, Some(life)) => {
+                let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
+                self.caps.insert(life, (*cap, before, entry.at));
+            }
+            (What::Began { key, term, .. }, Some(life)) if *key >= FIRST_TASK => {
+                if self.begun.insert((life, *key, *term)) {
+                    self.is_capped(book, entry, life)?;
+                }
+            }
+            (What::Calm, _) => self.judged = false,
+            (What::Granted { key, term, .. }, _) if *key >= FIRST_TASK && !self.judged => {
+                let rest = book.longest_ttl() * 2 + AT_REST;
+                if book.calm().is_some_and(|calm| entry.at > calm + rest) {
+                    let task = key - FIRST_TASK;
+                    return Err(format!("task {task} goes to somebody under term {term}, though nothing has changed"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let Stage::Settled(census) = stage else { return Ok(()) };
+        self.judged = true;
+        let mut counts: BTreeMap<Life, usize> = BTreeMap::new();
+        let tasks: Vec<_> = census.wanted.iter().filter(|key| **key >= FIRST_TASK).collect();
+        for (key, _, session) in &census.held {
+            if let (true, Some(life)) =
+                (tasks.contains(&key), book.session(*session).and_then(|session| session.life))
+            {
+                *counts.entry(life).or_default() += 1;
+            }
+        }
+        let (fewest, most) = (tasks.len() / book.members(), tasks.len().div_ceil(book.members()));
+        let uneven = counts.iter().find(|(_, count)| !(fewest..=most).contains(*count));
+        match uneven {
+            Some((life, count)) => Err((
+                format!("instance {life} has {count} of {} tasks, which is not its part: {counts:?}", tasks.len()),
+                None,
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Spreading {
+    fn is_capped(&self, book: &Book, entry: &Entry, life: Life) -> Result<(), String> {
+        let Some((cap, before, since)) = self.caps.get(&life) else { return Ok(()) };
+        let lately = entry.at.saturating_sub(*since) < CHANGED_LATELY;
+        let most = if lately { *cap.max(before) } else { *cap };
+        let runs: BTreeSet<_> = book
+            .leases_of(life)
+            .filter(|(key, _, lease)| *key >= FIRST_TASK && lease.running > 0)
+            .map(|(key, ..)| key)
+            .collect();
+        // The one that begins is not in the book yet.
+        if runs.len() >= most {
+            return Err(format!("one more task begins where {} run, and the cap is {most}", runs.len()));
+        }
+        Ok(())
+    }
+}
