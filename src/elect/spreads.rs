@@ -162,8 +162,11 @@ impl Spreads {
 
     /// Says of all shares, if there are any, that their tasks are to wait so long after the session's end.
     pub(crate) fn reserve(&self, grace: Duration) -> Option<Reserving<'_>> {
+        if self.book().shares.is_empty() {
+            return None;
+        }
         let version = self.set_reserved(grace);
-        (!self.book().shares.is_empty()).then_some(Reserving { spreads: self, version })
+        Some(Reserving { spreads: self, version })
     }
 
     fn set_reserved(&self, grace: Duration) -> u64 {

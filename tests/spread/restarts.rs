@@ -122,3 +122,11 @@ async fn all_that_restart_together_find_what_they_had() {
     let after = team.terms().await;
     assert!(homes.iter().all(|(key, (_, holder))| after[key].1 == *holder));
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_part_in_nothing_is_just_closed() {
+    let team = Team::new(1);
+    let (elect, _, _) = team.elect("a").await;
+    let closed = tokio::time::timeout(SECOND, elect.close_for_restart(SECOND * 60)).await.unwrap();
+    assert!(closed.overran.is_empty());
+}

@@ -36,10 +36,10 @@ impl Invariant for Spreading {
                 let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
                 self.caps.insert(life, (*cap, before, entry.at));
             }
-            (What::Began { key, term, .. }, Some(life)) if *key >= FIRST_TASK => {
-                if self.begun.insert((life, *key, *term)) {
-                    self.is_capped(book, entry, life)?;
-                }
+            (What::Began { key, term, .. }, Some(life))
+                if *key >= FIRST_TASK && self.begun.insert((life, *key, *term)) =>
+            {
+                self.is_capped(book, entry, life)?;
             }
             (What::Calm, _) => self.judged = false,
             (What::Granted { key, term, .. }, _) if *key >= FIRST_TASK && !self.judged => {
