@@ -585,7 +585,7 @@ impl Common {
     /// All locks there are.
     pub(super) async fn locks(&self, namespace: &Namespace) -> Vec<LockRecord> {
         let locks = self.replicas.majority();
-        let page = locks.list_locks(namespace.clone(), Some(Kind::Lock), None, 10_000, AT_ONCE).await;
+        let page = locks.list_locks(namespace.clone(), None, None, 10_000, AT_ONCE).await;
         page.map(|page| page.items).unwrap_or_default()
     }
 
