@@ -52,6 +52,7 @@
 //! | hold the key by a value, or several | [`Elect::acquire`], [`Elect::acquire_all`] |
 //! | lead for as long as the program lives | [`Elect::campaign`] |
 //! | say who asks, and what for | [`Elect::key`] |
+//! | run N tasks, spread over the fleet | [`Elect::spread`] |
 //! | see who holds what | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
 //! | end | [`Elect::close`] |
 //!
@@ -77,6 +78,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
+//! | [`spread`] | N keyed tasks over the instances that take part |
 //! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it |
 //! | [`clock`] | the clock leases are counted by |

@@ -32,11 +32,14 @@ fn table(section: &str) -> Vec<Vec<&'static str>> {
 
 #[test]
 fn the_metrics_that_are_documented_are_those_of_the_code() {
-    let code = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/elect/metrics.rs")).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["src/elect/metrics.rs", "src/spread/metrics.rs"];
+    let code: String = files.map(|file| fs::read_to_string(folder.join(file)).unwrap()).concat();
     let mut counted = BTreeSet::new();
     for (sort, call) in [("counter", "counter!("), ("gauge", "gauge!("), ("histogram", "histogram!(")] {
         for use_of in code.split(call).skip(1) {
-            let arguments = use_of.split(')').next().unwrap();
+            let ends = [").", ");", ")\n"].iter().filter_map(|end| use_of.find(end));
+            let arguments = &use_of[..ends.min().unwrap()];
             // The name, and before each `=>` a label.
             let mut texts = arguments.split('"').skip(1).step_by(2);
             let name = texts.next().unwrap();

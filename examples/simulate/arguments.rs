@@ -111,7 +111,7 @@ pub(crate) fn replay(seed: u64, plan: &Plan) -> String {
         plan.chaos.as_secs_f64(),
         plan.instances,
         plan.keys,
-            plan.tasks,
+        plan.tasks,
         plan.programs,
         plan.trouble_every.as_secs_f64(),
         plan.slower,

@@ -712,3 +712,6 @@ impl Digest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

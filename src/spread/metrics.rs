@@ -6,16 +6,34 @@ use crate::{elect::Engine, model::SpreadName};
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
 
-/// A plan was made, and something is to be done about it.
+/// A plan was made, after which so much is to be done here.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, moved: bool) {
+pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, orders: usize) {
     #[cfg(feature = "metrics")]
     {
-        let labels = [("namespace", engine.config.namespace().to_string()), ("spread", spread.to_string())];
-        counter!("tenure_spread_plans_total", &labels).increment(1);
-        counter!("tenure_spread_rebalances_total", &labels).increment(u64::from(moved));
-        gauge!("tenure_spread_share", &labels).set(state.has() as f64);
-        gauge!("tenure_spread_waiting", &labels).set(state.waiting.len() as f64);
-        gauge!("tenure_spread_members", &labels).set(state.resolved.targets.len() as f64);
+        let namespace = engine.config.namespace().to_string();
+        let spread = spread.to_string();
+        let (tasks, waiting) = (state.has() as f64, state.waiting.len() as f64);
+        let members = state.resolved.targets.len() as f64;
+        gauge!("tenure_spread_tasks", "namespace" => namespace.clone(), "spread" => spread.clone())
+            .set(tasks);
+        gauge!("tenure_spread_waiting", "namespace" => namespace.clone(), "spread" => spread.clone())
+            .set(waiting);
+        gauge!("tenure_spread_members", "namespace" => namespace.clone(), "spread" => spread.clone())
+            .set(members);
+        counter!("tenure_spread_orders_total", "namespace" => namespace, "spread" => spread)
+            .increment(orders as u64);
+    }
+}
+
+/// A task was set aside here, or was put back.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn set_aside(engine: &Engine, spread: &SpreadName, more: bool) {
+    #[cfg(feature = "metrics")]
+    {
+        let namespace = engine.config.namespace().to_string();
+        let spread = spread.to_string();
+        let aside = gauge!("tenure_spread_set_aside", "namespace" => namespace, "spread" => spread);
+        if more { aside.increment(1) } else { aside.decrement(1) }
     }
 }

@@ -563,12 +563,11 @@ impl Shell {
         let waiting = resolved.waiting.iter();
         state.waiting =
             waiting.map(|key| (key.clone(), state.waiting.get(key).copied().unwrap_or(now))).collect();
-        let moved = !orders.is_empty();
         state.resolved = resolved;
         tracing::debug!(
             spread = %self.shared.spread, orders = orders.len(), waiting = state.waiting.len(), "planned"
         );
-        super::metrics::planned(&engine, &self.shared.spread, &state, moved);
+        super::metrics::planned(&engine, &self.shared.spread, &state, orders.len());
         for order in orders {
             self.perform(&mut state, &session, order, now);
         }

@@ -17,6 +17,7 @@ use futures::{
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
+use super::metrics;
 use crate::{
     Event,
     core::{
@@ -24,7 +25,7 @@ use crate::{
         key::{LINE_READ, Parting},
     },
     elect::{Engine, Hold, JobEnd, Lease, Loss, Worker as Inside, careful, job},
-    model::{Candidate, Key, Past, SessionId, Value, Why},
+    model::{Candidate, Key, Kind, Past, SessionId, Value, Why},
     store::LockSeen,
 };
 
@@ -348,7 +349,12 @@ impl Worker {
         }
         self.engine.events.tell(Event::SetAside { lock, term, error });
         let lease = self.lease.clone();
-        if self.attend_orders(async move { lease.cancelled().await }).await.is_none() {
+        let spread =
+            if let Kind::Task(spread) = &self.lease.lock().kind { Some(spread.clone()) } else { None };
+        let spread = spread.as_ref().inspect(|spread| metrics::set_aside(&self.engine, spread, true));
+        let put_back = self.attend_orders(async move { lease.cancelled().await }).await.is_none();
+        spread.inspect(|spread| metrics::set_aside(&self.engine, spread, false));
+        if put_back {
             let _ = self.lease.set_value(None).await;
         }
     }

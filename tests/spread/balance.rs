@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tenure::{model::Key, spread::TaskState};
+use tenure::{
+    model::Key,
+    spread::TaskState,
+    testing::{Counts, Intercept, Operation},
+};
 use tokio::time::Instant;
 
 use crate::team::{SECOND, Team, counts};
@@ -176,6 +180,31 @@ async fn one_that_is_paused_keeps_what_it_has() {
     players[0].spread.resume();
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(counts(&players), [10, 10, 10]);
+}
+
+/// Ten times the tasks cost not one write more, and no more than ten times the records that are looked at.
+#[tokio::test(start_paused = true)]
+async fn in_quiet_instances_beat_and_write_nothing_else() {
+    let quiet = async |tasks: usize| {
+        let team = Team::new(tasks);
+        let players = team.of(10).await;
+        tokio::time::sleep(SECOND * 60).await;
+        let counts = || players.iter().map(|player| player.counts.intercept().counts()).collect::<Vec<_>>();
+        let before = counts();
+        // Less than the shortest time to a purge.
+        tokio::time::sleep(SECOND * 600).await;
+        let spent: Vec<_> = counts().into_iter().zip(before).map(|(now, before)| now - before).collect();
+        for one in &spent {
+            assert_eq!(one.writes(), one.calls(Operation::Beat));
+            let beats = one.writes();
+            assert!((119..=124).contains(&beats), "{beats} in 120 intervals");
+            // A page of sessions, one of tasks, the audit; and a look at each of three.
+            assert!(one.total() - beats <= 8 * beats, "{one:?}");
+        }
+        spent.iter().map(Counts::writes).sum::<u64>()
+    };
+    let (few, many) = (quiet(100).await, quiet(1000).await);
+    assert!(few.abs_diff(many) <= 10, "{few} {many}");
 }
 
 #[tokio::test(start_paused = true)]

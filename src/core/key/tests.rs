@@ -216,11 +216,7 @@ impl World {
             let wish = Wish::new(instance.next_wish);
             instance.next_wish += 1;
             instance.standing.insert(wish, patience);
-            instance.machine.stand(
-                around,
-                Self::candidate(session, wish),
-                Manner { patience, expect },
-            );
+            instance.machine.stand(around, Self::candidate(session, wish), Manner { patience, expect });
         });
     }
 

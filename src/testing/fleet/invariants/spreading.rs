@@ -46,7 +46,9 @@ impl Invariant for Spreading {
                 let rest = book.longest_ttl() * 2 + AT_REST;
                 if book.calm().is_some_and(|calm| entry.at > calm + rest) {
                     let task = key - FIRST_TASK;
-                    return Err(format!("task {task} goes to somebody under term {term}, though nothing has changed"));
+                    return Err(format!(
+                        "task {task} goes to somebody under term {term}, though nothing has changed"
+                    ));
                 }
             }
             _ => {}
@@ -70,7 +72,10 @@ impl Invariant for Spreading {
         let uneven = counts.iter().find(|(_, count)| !(fewest..=most).contains(*count));
         match uneven {
             Some((life, count)) => Err((
-                format!("instance {life} has {count} of {} tasks, which is not its part: {counts:?}", tasks.len()),
+                format!(
+                    "instance {life} has {count} of {} tasks, which is not its part: {counts:?}",
+                    tasks.len()
+                ),
                 None,
             )),
             None => Ok(()),

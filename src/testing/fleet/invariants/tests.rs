@@ -8,7 +8,7 @@ use super::{Census, SLACK, Stage};
 use crate::{
     clock::Moment,
     model::{SessionId, Term, Wish},
-    testing::fleet::{Book, Durations, History, Life, Reference, Sort, Told, What},
+    testing::fleet::{Book, Durations, FIRST_TASK, History, Life, Reference, Sort, Told, What},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -242,6 +242,83 @@ async fn a_key_that_nobody_holds_although_all_want_it_is_noticed() {
     let idle = Census { wanted: vec![KEY], held: held(), alive: vec![SESSION], ..Census::default() };
     story.runs().first(What::Ended { key: KEY, term: TERM }).0.judge(&Stage::Settled(idle));
     assert_eq!(story.violates(), Some("liveness"), "nothing runs");
+}
+
+/// The first instance's session is open, and these tasks run in it.
+fn shares(story: &Story, tasks: std::ops::Range<usize>) {
+    for task in tasks {
+        let (key, term) = (FIRST_TASK + task, TERM);
+        let (session, wish, tag) = (SESSION, Wish::new(1), String::new());
+        story.store(What::Granted { key, term, session, wish, tag: tag.clone() });
+        story.first(What::Noticed { key, term, session, wish });
+        story.first(What::Began { key, term, tag, sort: Sort::Job });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_tasks_than_the_cap_are_noticed_but_not_right_after_it_was_lowered() {
+    for (cap, lowered_to, after, noticed) in [
+        (3, None, Duration::ZERO, false),
+        (2, None, Duration::ZERO, true),
+        (3, Some(2), SECOND / 2, false),
+        (3, Some(2), SECOND * 2, true),
+    ] {
+        let story = Story::new();
+        story.open(FIRST, SESSION).first(What::Capped { cap });
+        shares(&story, 0..2);
+        if let Some(cap) = lowered_to {
+            story.first(What::Capped { cap });
+        }
+        sleep(after).await;
+        shares(&story, 2..3);
+        let expected = noticed.then_some("spreading");
+        assert_eq!(story.violates(), expected, "{cap} {lowered_to:?} {after:?}");
+        // What has begun may begin again.
+        let story = Story::new();
+        story.open(FIRST, SESSION).first(What::Capped { cap: 1 });
+        shares(&story, 0..1);
+        story.first(What::Ended { key: FIRST_TASK, term: TERM });
+        story.first(What::Began { key: FIRST_TASK, term: TERM, tag: String::new(), sort: Sort::Job });
+        assert_eq!(story.violates(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_are_shared_out_unevenly_are_noticed() {
+    for (here, there, noticed) in [(2, 2, false), (3, 2, false), (3, 1, true), (4, 0, true)] {
+        let story = Story::new();
+        story.open(FIRST, SESSION).open(SECOND_ONE, OTHER);
+        let held: Vec<_> = (0..here + there)
+            .map(|task| (FIRST_TASK + task, TERM, if task < here { SESSION } else { OTHER }))
+            .collect();
+        for (key, term, session) in &held {
+            let (wish, tag) = (Wish::new(1), String::new());
+            story.store(What::Granted { key: *key, term: *term, session: *session, wish, tag: tag.clone() });
+            let life = if *session == SESSION { FIRST } else { SECOND_ONE };
+            story.of(life, What::Noticed { key: *key, term: *term, session: *session, wish });
+            story.of(life, What::Began { key: *key, term: *term, tag, sort: Sort::Job });
+        }
+        let wanted = held.iter().map(|(key, ..)| *key).collect();
+        story.0.judge(&Stage::Settled(Census {
+            wanted,
+            held,
+            alive: vec![SESSION, OTHER],
+            ..Census::default()
+        }));
+        assert_eq!(story.violates(), noticed.then_some("spreading"), "{here} and {there}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_moves_while_nothing_changes_is_noticed() {
+    for (rest, noticed) in [(SECOND * 60, false), (SECOND * 80, true)] {
+        let story = Story::new();
+        story.store(What::Calm);
+        sleep(rest).await;
+        story.open(FIRST, SESSION);
+        shares(&story, 0..1);
+        assert_eq!(story.violates(), noticed.then_some("spreading"), "after {rest:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
