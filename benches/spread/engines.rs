@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,7 +15,10 @@ use tenure::{
     model::{Kind, SpreadName},
     spread::{Spread, Task},
     store::{Hint, LockChange, MemoryStore, Store},
-    testing::{Counting, Counts, Intercept, Intercepted, Operation, TestClock, fleet::Gate},
+    testing::{
+        Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock,
+        fleet::{Dice, Gate},
+    },
 };
 use tokio::time::sleep;
 use tracing_subscriber::{Layer, layer::SubscriberExt};
@@ -27,7 +30,9 @@ use crate::{
     member::{NAMESPACE, SPREAD, config, keys},
 };
 
-const SIZES: [(usize, usize); 3] = [(10, 1_000), (30, 3_000), (100, 10_000)];
+const SIZES: [(usize, usize); 4] = [(10, 1_000), (30, 3_000), (100, 10_000), (300, 30_000)];
+/// How long a call, and its answer, are on their way at the most: not at all, and as on a busy network.
+const WAYS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
 /// What belongs to an event has happened by then, also where a death has to be noticed first.
 const WINDOW: Duration = Duration::from_secs(60);
 /// How many records a listing reads at once: of a little, and of everything.
@@ -52,22 +57,47 @@ impl<S: tracing::Subscriber> Layer<S> for Plans {
     }
 }
 
+/// Counts calls, each of which takes its time by chance.
+#[derive(Debug)]
+struct Way {
+    counting: Counting,
+    longest: Duration,
+    dice: Mutex<Dice>,
+}
+
+impl Intercept for Way {
+    fn decide(&self, call: &Call) -> Course {
+        let _ = self.counting.decide(call);
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut some = || dice.between(Duration::ZERO, self.longest + Duration::from_nanos(1));
+        Course::PLAIN.late_by(some()).answered_after(some())
+    }
+}
+
 struct Player {
     elect: Elect,
     spread: Option<Spread>,
     gate: Gate,
-    counts: Arc<Intercepted<Counting>>,
+    way: Arc<Intercepted<Way>>,
+}
+
+impl Player {
+    fn counts(&self) -> Counts {
+        self.way.intercept().counting.counts()
+    }
 }
 
 struct Team {
     clock: Arc<TestClock>,
     memory: MemoryStore,
     tasks: usize,
+    longest: Duration,
+    seed: u64,
     players: BTreeMap<String, Player>,
     plans: Arc<AtomicU64>,
     starts: Arc<AtomicU64>,
     grants: Arc<AtomicU64>,
-    last_grant: Arc<std::sync::Mutex<Option<tokio::time::Instant>>>,
+    last_grant: Arc<Mutex<Option<tokio::time::Instant>>>,
     /// What those who are gone have asked.
     gone: Vec<Counts>,
 }
@@ -118,7 +148,7 @@ fn paused() -> tokio::time::Instant {
 }
 
 impl Team {
-    fn new(tasks: usize, plans: Arc<AtomicU64>) -> Self {
+    fn new(tasks: usize, longest: Duration, plans: Arc<AtomicU64>) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
         let (grants, last_grant) = (Arc::new(AtomicU64::new(0)), Arc::default());
@@ -126,6 +156,8 @@ impl Team {
             clock,
             memory,
             tasks,
+            longest,
+            seed: 0,
             players: BTreeMap::new(),
             plans,
             starts: Arc::default(),
@@ -150,12 +182,14 @@ impl Team {
     }
 
     async fn start(&mut self, holder: &str) {
-        let counts = Counting::default().around(Arc::new(self.memory.clone()));
-        let store: Arc<dyn Store> = counts.clone();
-        let (gate, seed) = (Gate::default(), self.players.len() as u64 + 1);
+        self.seed += 1;
+        let (gate, seed, longest) = (Gate::default(), self.seed, self.longest);
+        let way = Way { counting: Counting::default(), longest, dice: Mutex::new(Dice::new(seed)) };
+        let way = way.around(Arc::new(self.memory.clone()));
+        let store: Arc<dyn Store> = way.clone();
         let builder = Elect::builder(store, config(holder, false)).clock(self.clock.clone());
         let elect = builder.gate(gate.clone()).seed(seed).start().await.expect("the store answers");
-        self.players.insert(holder.to_owned(), Player { elect, spread: None, gate, counts });
+        self.players.insert(holder.to_owned(), Player { elect, spread: None, gate, way });
     }
 
     fn join(&mut self, holder: &str) {
@@ -175,17 +209,17 @@ impl Team {
     async fn leave(&mut self, holder: &str) {
         let player = self.players.remove(holder).expect("it was started");
         player.elect.close().await;
-        self.gone.push(player.counts.intercept().counts());
+        self.gone.push(player.counts());
     }
 
     fn kill(&mut self, holder: &str) {
         let player = self.players.remove(holder).expect("it was started");
         player.gate.kill();
-        self.gone.push(player.counts.intercept().counts());
+        self.gone.push(player.counts());
     }
 
     fn counted(&self) -> Counted {
-        let of = self.players.values().map(|player| player.counts.intercept().counts());
+        let of = self.players.values().map(|player| player.counts());
         Counted {
             of: of.chain(self.gone.iter().copied()).collect(),
             plans: self.plans.load(Ordering::Relaxed),
@@ -223,26 +257,30 @@ impl Team {
 
 pub(crate) fn of_all_sizes() {
     println!(
-        "| instances | tasks | event | moves | least | settled, ms | plans each | reads each | records each | writes each | of one that joined: reads | records | took, s |"
+        "| way, ms | instances | tasks | event | moves | least | settled, ms | plans each | reads each | records each | writes each | of one that joined: reads | records | took, s |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let mut needless = 0;
-    for (members, tasks) in SIZES {
+    let all = WAYS.into_iter().flat_map(|way| SIZES.map(|size| (way, size)));
+    // Where calls take their time everybody plans often: that of the largest would take an hour.
+    for (longest, (members, tasks)) in all.filter(|(way, (members, _))| way.is_zero() || *members <= 100) {
         // Time can be paused on a runtime of one thread only, and none runs within another.
         let one = std::thread::spawn(move || {
             let plans = Arc::new(AtomicU64::new(0));
             let counting = tracing_subscriber::registry().with(Plans(plans.clone()));
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().start_paused(true).build().expect("it can be started");
-            tracing::subscriber::with_default(counting, || runtime.block_on(of_size(members, tasks, plans)))
+            tracing::subscriber::with_default(counting, || {
+                runtime.block_on(of_size(members, tasks, longest, plans))
+            })
         });
         needless = needless.max(one.join().expect("it does not panic"));
     }
     figure("engines_needless_moves", needless as f64);
 }
 
-async fn of_size(members: usize, tasks: usize, plans: Arc<AtomicU64>) -> u64 {
-    let mut team = Team::new(tasks, plans);
+async fn of_size(members: usize, tasks: usize, longest: Duration, plans: Arc<AtomicU64>) -> u64 {
+    let mut team = Team::new(tasks, longest, plans);
     for number in 0..members {
         team.start(&name(number)).await;
     }
@@ -292,7 +330,7 @@ async fn of_size(members: usize, tasks: usize, plans: Arc<AtomicU64>) -> u64 {
             .lock()
             .expect("nobody panics")
             .map_or(Duration::ZERO, |last| last.checked_duration_since(at).unwrap_or_default());
-        // What an hour of peace costs is no part of it.
+        // What an instance asks in as much time when nothing happens is no part of it.
         let each = |of: &dyn Fn(&Counted) -> u64| {
             let beyond = (of(&end) - of(&start)) as f64 - (of(&quiet) - of(&before_it)) as f64;
             if event == "nothing" {
@@ -301,10 +339,8 @@ async fn of_size(members: usize, tasks: usize, plans: Arc<AtomicU64>) -> u64 {
                 beyond / size as f64
             }
         };
-        let first = joined.first().map(|holder| Counted {
-            of: vec![team.players[holder].counts.intercept().counts()],
-            ..end.clone()
-        });
+        let first =
+            joined.first().map(|holder| Counted { of: vec![team.players[holder].counts()], ..end.clone() });
         let of_first = |of: &dyn Fn(&Counted) -> u64| {
             first.as_ref().map_or_else(|| "-".to_owned(), |one| of(one).to_string())
         };
@@ -312,7 +348,8 @@ async fn of_size(members: usize, tasks: usize, plans: Arc<AtomicU64>) -> u64 {
         assert_eq!(moves, end.starts - start.starts);
         needless = needless.max(moves.abs_diff(least));
         println!(
-            "| {size} | {tasks} | {event} | {moves} | {least} | {:.0} | {:.2} | {:.2} | {:.1} | {:.2} | {} | {} | {:.1} |",
+            "| {} | {size} | {tasks} | {event} | {moves} | {least} | {:.0} | {:.2} | {:.2} | {:.1} | {:.2} | {} | {} | {:.1} |",
+            longest.as_millis(),
             settled.as_secs_f64() * 1e3,
             each(&|one| one.plans),
             each(&Counted::reads),

@@ -36,15 +36,18 @@ pub(crate) fn events() {
     let mut needless = 0;
     for (members, tasks) in SIZES {
         let mut fleet = Fleet::new(members, tasks);
-        let some = (members / 100).max(1);
-        let events: [(&str, fn(&mut Fleet, usize), usize); 5] = [
+        let events: [(&str, fn(&mut Fleet, usize), usize); 6] = [
             ("one joins", Fleet::join, 1),
             ("one leaves", Fleet::leave, 1),
             ("one crashes", Fleet::crash, 1),
-            ("1 % join", Fleet::join, some),
-            ("1 % crash", Fleet::crash, some),
+            ("1 % join", Fleet::join, members / 100),
+            ("1 % crash", Fleet::crash, members / 100),
+            ("10 % join", Fleet::join, members / 10),
         ];
         for (name, event, how_many) in events {
+            if how_many == 0 || name.starts_with("1 %") && how_many == 1 {
+                continue;
+            }
             let before = fleet.members();
             event(&mut fleet, how_many);
             let least = fleet.least();

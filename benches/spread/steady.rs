@@ -21,8 +21,8 @@ const READS: [&str; 2] = ["find", "aggregate"];
 
 pub(crate) async fn a_thousand_tasks(world: &World) {
     let mut fleet = Fleet::of(world, "steady", MEMBERS, TASKS, false).await;
-    // Until the looks that follow a join are over.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // Until nobody watches those any more whom it watched when the fleet came together.
+    tokio::time::sleep(config("any", false).ttl() * 3).await;
     let primary = world.deployment.primary().await.expect("the set is healthy");
     let pids: Vec<_> = world.deployment.nodes().iter().map(Node::pid).collect();
     let before = fleet.view.places().await;
