@@ -67,8 +67,11 @@ async fn run() {
     if wants("scale") {
         scale::events();
     }
-    if wants("engines") {
-        engines::of_all_sizes();
+    if wants("engines_near") {
+        engines::near();
+    }
+    if wants("engines_far") {
+        engines::far();
     }
     println!("measured load_at_end {} of_1_minute", measure::load());
 }

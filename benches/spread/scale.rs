@@ -9,6 +9,8 @@ use crate::{
 
 const SIZES: [(usize, usize); 4] = [(10, 1_000), (30, 3_000), (100, 10_000), (1_000, 100_000)];
 
+type Event = fn(&mut Fleet, usize);
+
 fn timed(mut activity: impl FnMut(usize), times: usize) -> f64 {
     let once = |time| {
         let begun = now();
@@ -36,7 +38,7 @@ pub(crate) fn events() {
     let mut needless = 0;
     for (members, tasks) in SIZES {
         let mut fleet = Fleet::new(members, tasks);
-        let events: [(&str, fn(&mut Fleet, usize), usize); 6] = [
+        let events: [(&str, Event, usize); 6] = [
             ("one joins", Fleet::join, 1),
             ("one leaves", Fleet::leave, 1),
             ("one crashes", Fleet::crash, 1),

@@ -62,7 +62,8 @@ const GOALS: &[(&str, Goal)] = &[
     ("steady_writes_per_beat", AtMost(1.1)),
     ("plan_100000x1000_ms", AtMost(100.0)),
     ("scale_needless_moves", AtMost(0.0)),
-    ("engines_needless_moves", AtMost(0.0)),
+    ("engines_near_needless_moves", AtMost(0.0)),
+    ("engines_far_needless_moves", AtMost(0.0)),
 ];
 
 /// A figure that has a goal.
