@@ -15,6 +15,8 @@ mod clock;
 pub mod conformance;
 pub mod fleet;
 mod intercept;
+#[doc(hidden)]
+pub mod scale;
 
 #[doc(hidden)]
 pub use crate::config::read_variables;

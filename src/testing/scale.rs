@@ -1,0 +1,335 @@
+//! A spread of any size without a store: what is planned, and moved, when instances come and go.
+//!
+//! All instances look at one picture here, that knows at once what any of them did: a fleet of 1,000 whose
+//! members have one each does not fit into a machine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::{
+    clock::Moment,
+    core::{
+        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, digest},
+        plan::{Member, Task, plan},
+    },
+    elect::splitmix,
+    model::{
+        About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
+        StoreTime, Term, Why, Wish,
+    },
+    store::{LockChange, Sighting},
+};
+
+/// As the engine bounds them.
+const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
+/// So long nothing happens between two events: what came is settled, and what is dead known.
+const CALM: Duration = Duration::from_secs(10);
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// How many tasks changed hands, each time counted.
+    pub moves: usize,
+    /// How many of them were taken, from nobody or from the dead.
+    pub taken: usize,
+    /// How many of them were handed over.
+    pub handed: usize,
+    /// How many instances had something to do.
+    pub acting: usize,
+    /// How often each of them planned until nothing was left to do.
+    pub rounds: usize,
+}
+
+/// The input of the plan alone.
+#[derive(Debug)]
+pub struct Input<'a> {
+    tasks: Vec<Task<&'a Key, SessionId>>,
+    members: Vec<Member<SessionId>>,
+}
+
+impl Input<'_> {
+    /// Plans, and says how many tasks are to move.
+    #[must_use]
+    pub fn plan(&self) -> usize {
+        plan(&self.tasks, &self.members).moves.len()
+    }
+}
+
+/// Instances, and who has which task.
+#[derive(Debug)]
+pub struct Fleet {
+    picture: Picture,
+    share: Share,
+    keys: usize,
+    /// What each of the living is about.
+    members: BTreeMap<SessionId, BTreeMap<Key, Mine>>,
+    dice: u64,
+    term: u64,
+    now: Moment,
+}
+
+impl Fleet {
+    /// So many tasks, shared out evenly.
+    ///
+    /// # Panics
+    /// There are no members.
+    #[must_use]
+    pub fn new(members: usize, tasks: usize) -> Self {
+        let keys: BTreeSet<Key> =
+            (0..tasks).map(|task| Key::new(format!("task-{task:07}")).expect("within the limits")).collect();
+        let spread = SpreadName::new("scale").expect("within the limits");
+        let share = Share { digest: digest(keys.iter()), ..Share::new(spread.clone()) };
+        let now = Moment::after_start(CALM);
+        let mut picture = Picture::new(spread);
+        picture.set(&keys, now);
+        let mut fleet = Self { picture, share, keys: tasks, members: BTreeMap::new(), dice: 1, term: 0, now };
+        fleet.join(members);
+        let ids: Vec<_> = fleet.members.keys().copied().collect();
+        for (key, id) in keys.iter().zip(ids.iter().cycle()) {
+            fleet.grant(key, *id);
+        }
+        fleet.now = fleet.now + CALM;
+        fleet
+    }
+
+    /// How many live.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    // ----- what happens
+
+    /// So many come.
+    pub fn join(&mut self, how_many: usize) {
+        for _ in 0..how_many {
+            // Anywhere among the others.
+            let id = SessionId::from_u128(u128::from(splitmix(&mut self.dice)) << 64);
+            self.picture.saw(id, &Sighting::Alive(self.record(id)), self.now, None);
+            self.members.insert(id, BTreeMap::new());
+        }
+    }
+
+    /// So many close: they let go of their tasks, and end.
+    pub fn leave(&mut self, how_many: usize) {
+        self.end(how_many, true);
+    }
+
+    /// So many die: their tasks still name them.
+    pub fn crash(&mut self, how_many: usize) {
+        self.end(how_many, false);
+    }
+
+    fn end(&mut self, how_many: usize, cleanly: bool) {
+        for _ in 0..how_many {
+            let at = usize::try_from(splitmix(&mut self.dice) >> 32).unwrap_or(0) % self.members.len();
+            let id = *self.members.keys().nth(at).expect("it is below their number");
+            let tasks = self.members.remove(&id).unwrap_or_default();
+            if cleanly {
+                for key in tasks.keys() {
+                    self.picture.hinted(key, Some(LockChange::Freed), self.now);
+                }
+            }
+            let at = StoreTime::from_millis(0);
+            let death = Some(Death { at, by: holder(), why: Why::shortened("the end") });
+            let record = SessionRecord { death, ..self.record(id) };
+            self.picture.saw(id, &Sighting::Dead(record), self.now, None);
+        }
+    }
+
+    fn record(&self, id: SessionId) -> SessionRecord {
+        let about = About {
+            namespace: Namespace::new("scale").expect("within the limits"),
+            holder: holder(),
+            host: String::new(),
+            pid: 0,
+            program: String::new(),
+            plan_version: 1,
+        };
+        let at = StoreTime::from_millis(0);
+        SessionRecord {
+            id,
+            about,
+            started: at,
+            beat: Beat::new(0),
+            nonce: Nonce::new(0),
+            beat_at: at,
+            ttl: CALM,
+            death: None,
+            store_clock: None,
+            shares: vec![self.share.clone()],
+            requests: Vec::new(),
+        }
+    }
+
+    fn grant(&mut self, key: &Key, to: SessionId) {
+        self.term += 1;
+        let granted = LockChange::Granted {
+            session: to,
+            wish: Wish::new(0),
+            term: Term::new(self.term),
+            at: StoreTime::from_millis(0),
+        };
+        self.picture.hinted(key, Some(granted), self.now);
+        self.members.entry(to).or_default().insert(key.clone(), Mine::Has);
+    }
+
+    // ----- what comes of it
+
+    /// How few tasks can move: those that nobody living has, and what any has beyond its part, if the larger
+    /// parts are for those who have most.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        let mut counts: Vec<_> = self.members.values().map(BTreeMap::len).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let (part, larger) = (self.keys / counts.len(), self.keys % counts.len());
+        let excess = |(at, count): (usize, &usize)| count.saturating_sub(part + usize::from(at < larger));
+        let orphans = self.keys - counts.iter().sum::<usize>();
+        orphans + counts.iter().enumerate().map(excess).sum::<usize>()
+    }
+
+    /// How many tasks the one with the most has more than the one with the fewest.
+    #[must_use]
+    pub fn gap(&self) -> usize {
+        let counts = || self.members.values().map(BTreeMap::len);
+        counts().max().unwrap_or(0) - counts().min().unwrap_or(0)
+    }
+
+    /// What the plan alone is made of, as things stand.
+    #[must_use]
+    pub fn input(&self) -> Input<'_> {
+        let task = |(id, place): (_, &Place)| {
+            let (owner, since) = match place {
+                Place::Held { session, term, .. } => (Some(*session), term.get()),
+                _ => (None, 0),
+            };
+            Task { id, owner, since, settled: true }
+        };
+        let member = |id: &SessionId| Member { id: *id, cap: u32::MAX, weight: 1, draining: false };
+        Input {
+            tasks: self.picture.tasks().map(task).collect(),
+            members: self.members.keys().map(member).collect(),
+        }
+    }
+
+    /// All that one instance works out when something has changed. Says how many orders come of it.
+    #[must_use]
+    pub fn resolve(&self, member: usize) -> usize {
+        let id = self.members.keys().nth(member % self.members.len()).expect("it is below their number");
+        self.resolve_for(*id).orders.len()
+    }
+
+    fn resolve_for(&self, session: SessionId) -> Resolved {
+        let me = Me { session, holder: holder(), share: self.share.clone() };
+        self.picture.resolve(&me, &self.members[&session], &|_| false, BOUNDS, self.now)
+    }
+
+    /// Lets all of them act until nothing is left to do. Those whom the plan does not name are asked by
+    /// sample: `sample` of them in each round, who must have nothing to do.
+    ///
+    /// # Panics
+    /// Somebody acts whom the plan does not name, or it comes to no end.
+    pub fn settle(&mut self, sample: usize) -> Settled {
+        let mut settled = Settled::default();
+        let mut acted = BTreeSet::new();
+        loop {
+            let named = self.named();
+            let others = self.members.keys().filter(|id| !named.contains(id));
+            let every = (self.members.len() / sample.max(1)).max(1);
+            for id in others.step_by(every).take(sample) {
+                assert_eq!(self.resolve_for(*id).orders, [], "nothing is planned for {id}");
+            }
+            let orders: Vec<_> = named.iter().map(|id| (*id, self.resolve_for(*id).orders)).collect();
+            if orders.iter().all(|(_, orders)| orders.is_empty()) {
+                break;
+            }
+            acted.extend(orders.iter().filter(|(_, orders)| !orders.is_empty()).map(|(id, _)| *id));
+            settled.rounds += 1;
+            assert!(settled.rounds < 100, "it goes on and on");
+            self.perform(&orders, &mut settled);
+        }
+        settled.moves = settled.taken + settled.handed;
+        settled.acting = acted.len();
+        self.now = self.now + CALM;
+        settled
+    }
+
+    /// Those who give, take or wait, by the plan that all have.
+    fn named(&self) -> BTreeSet<SessionId> {
+        let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
+        let heirs = self.resolve_for(*any).heirs;
+        let owner = |key: &Key| match self.picture.task(key) {
+            Some(Place::Held { session, .. }) => Some(*session),
+            _ => None,
+        };
+        let both = heirs.iter().flat_map(|(key, to)| [owner(key), *to]).flatten();
+        both.filter(|id| self.members.contains_key(id)).collect()
+    }
+
+    fn perform(&mut self, orders: &[(SessionId, Vec<Order>)], settled: &mut Settled) {
+        let all = || orders.iter().flat_map(|(id, orders)| orders.iter().map(|order| (*id, order)));
+        // Those who wait are in line before anything is given.
+        for (id, order) in all() {
+            let mine = self.members.entry(id).or_default();
+            match order {
+                Order::Wait { key } => {
+                    mine.insert(key.clone(), Mine::Waits);
+                }
+                Order::Withdraw { key } => {
+                    mine.remove(key);
+                }
+                Order::Take { .. } | Order::Give { .. } => {}
+            }
+        }
+        for (id, order) in all() {
+            match order {
+                Order::Take { key, .. } => {
+                    settled.taken += 1;
+                    self.grant(key, id);
+                }
+                Order::Give { key, to } => {
+                    self.members.entry(id).or_default().remove(key);
+                    let waits = |to: &SessionId| {
+                        self.members.get(to).is_some_and(|mine| mine.get(key) == Some(&Mine::Waits))
+                    };
+                    match to.filter(waits) {
+                        Some(to) => {
+                            settled.handed += 1;
+                            self.grant(key, to);
+                        }
+                        None => {
+                            self.picture.hinted(key, Some(LockChange::Freed), self.now);
+                        }
+                    }
+                }
+                Order::Wait { .. } | Order::Withdraw { .. } => {}
+            }
+        }
+    }
+}
+
+fn holder() -> Holder {
+    Holder::new("pod").expect("within the limits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_moves_as_few_as_can_be() {
+        let mut fleet = Fleet::new(10, 1000);
+        let events: [fn(&mut Fleet); 4] =
+            [|one| one.join(1), |one| one.leave(1), |one| one.crash(2), |one| one.join(3)];
+        for event in events {
+            event(&mut fleet);
+            let least = fleet.least();
+            let settled = fleet.settle(3);
+            assert!(least > 0);
+            assert_eq!((settled.moves, fleet.least()), (least, 0));
+            assert!(fleet.gap() <= 1);
+        }
+    }
+}
