@@ -456,14 +456,14 @@ impl Picture {
             .iter()
             .filter_map(|(key, known)| Some((key, self.owner(me, mine.get(key), now, &known.place)?)))
             .collect();
-        let next = self.next_change(me, mine, shuns, now, &owners);
-        let mut resolved = Resolved { next, ..Resolved::default() };
+        let mut resolved = Resolved::default();
         if me.share.paused {
             resolved.withdraw_all(mine);
             return resolved;
         }
         let plan = self.plan(me, mine, &owners);
         resolved.targets = plan.targets.iter().copied().collect();
+        resolved.next = self.next_change(me, mine, shuns, now, &owners, &resolved.targets);
         resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
         resolved.act(me, mine, shuns, bounds, &plan, &owners);
@@ -512,11 +512,17 @@ impl Picture {
         shuns: &dyn Fn(&Key) -> bool,
         now: Moment,
         owners: &[(&Key, Owner)],
+        targets: &BTreeMap<SessionId, usize>,
     ) -> Option<Moment> {
+        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
+        for session in owners.iter().filter_map(|(_, owner)| owner.session) {
+            *counts.entry(session).or_default() += 1;
+        }
+        // Only of what somebody has too much something may move once it has settled.
+        let has_too_much = |session: &SessionId| counts.get(session) > targets.get(session);
         let settles = self.tasks.values().filter_map(|known| match known.place {
-            Place::Held { settles: at, .. } | Place::Closed { until: at } | Place::Refused { until: at } => {
-                Some(at)
-            }
+            Place::Held { session, settles, .. } => Some(settles).filter(|_| has_too_much(&session)),
+            Place::Closed { until } | Place::Refused { until } => Some(until),
             Place::Unknown | Place::Free { .. } => None,
         });
         let reserved = self.sessions.values().filter_map(|seen| match seen {

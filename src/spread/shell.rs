@@ -303,6 +303,14 @@ impl Shell {
         self.shared.state().planned = false;
     }
 
+    /// A task has changed hands. That delays no plan: others may be about to act on the same one already.
+    fn touch(&mut self) {
+        if self.changed.is_none() {
+            self.change();
+        }
+        self.shared.state().planned = false;
+    }
+
     fn plan_at(&self) -> Option<Moment> {
         let settle = self.engine().config.settle();
         let settled = self.changed.map(|(first, last)| (last + settle).min(first + settle * LONGEST_SETTLE));
@@ -342,14 +350,14 @@ impl Shell {
         let own = engine.current().map(|session| session.id);
         let news = self.inbox.take();
         let mut state = self.shared.state();
-        let mut changed = false;
+        let (mut changed, mut touched) = (false, false);
         if state.news {
             state.news = false;
             changed = true;
             self.renew(&mut state);
         }
         for (key, change) in news.tasks {
-            changed |= state.picture.hinted(&key, change, now);
+            touched |= state.picture.hinted(&key, change, now);
         }
         for (session, sighting) in news.sightings {
             if Some(session) != own && state.picture.session(session).is_some() {
@@ -366,6 +374,8 @@ impl Shell {
         self.ask.sessions.extend(news.sessions);
         if changed {
             self.change();
+        } else if touched {
+            self.touch();
         }
     }
 
@@ -375,6 +385,10 @@ impl Shell {
         state.picture.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
         state.share.digest = digest(keys.iter());
+        // Nobody is to plan with one that does not know yet what it would do.
+        if !state.complete {
+            return;
+        }
         if self.engine().spreads.publish(state.share.clone()) {
             self.engine().hurry();
         }
@@ -494,6 +508,7 @@ impl Shell {
         }
         let complete = reading.everything && !state.complete;
         state.complete |= reading.everything;
+        state.news |= complete;
         let after: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
         if before != after
             && let Some(own) = own
@@ -662,7 +677,7 @@ impl Shell {
         }
         drop(state);
         self.shared.tell();
-        self.change();
+        self.touch();
     }
 
     /// Somebody to work on the task.
@@ -748,7 +763,7 @@ impl Shell {
         };
         drop(state);
         self.shared.tell();
-        self.change();
+        self.touch();
     }
 
     // ----- the end

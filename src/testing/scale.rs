@@ -83,7 +83,7 @@ impl Fleet {
         let share = Share { digest: digest(keys.iter()), ..Share::new(spread.clone()) };
         let now = Moment::after_start(CALM);
         let mut picture = Picture::new(spread);
-        picture.set(&keys, now);
+        picture.set(&keys);
         let mut fleet = Self { picture, share, keys: tasks, members: BTreeMap::new(), dice: 1, term: 0, now };
         fleet.join(members);
         let ids: Vec<_> = fleet.members.keys().copied().collect();
@@ -222,7 +222,8 @@ impl Fleet {
     }
 
     fn resolve_for(&self, session: SessionId) -> Resolved {
-        let me = Me { session, holder: holder(), share: self.share.clone() };
+        let started = StoreTime::from_millis(0);
+        let me = Me { session, holder: holder(), started, share: self.share.clone() };
         self.picture.resolve(&me, &self.members[&session], &|_| false, BOUNDS, self.now)
     }
 
@@ -289,7 +290,7 @@ impl Fleet {
                     settled.taken += 1;
                     self.grant(key, id);
                 }
-                Order::Give { key, to } => {
+                Order::Give { key, to, .. } => {
                     self.members.entry(id).or_default().remove(key);
                     let waits = |to: &SessionId| {
                         self.members.get(to).is_some_and(|mine| mine.get(key) == Some(&Mine::Waits))

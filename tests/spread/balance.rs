@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure::{
     model::Key,
     spread::TaskState,
-    testing::{Counts, Intercept, Operation},
+    testing::{Counts, Operation},
 };
 use tokio::time::Instant;
 

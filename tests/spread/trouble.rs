@@ -21,7 +21,7 @@ use crate::team::{SECOND, SPREAD, Team, counts};
 /// A spread of three tasks, of which one fails for as long as it is broken.
 struct Broken {
     team: Team,
-    is_broken: Arc<AtomicBool>,
+    fails: Arc<AtomicBool>,
     /// Where it was tried, and when.
     tried: Arc<Mutex<Vec<(String, Instant)>>>,
 }
@@ -30,12 +30,12 @@ const BROKEN: &str = "task-001";
 
 impl Broken {
     fn new() -> Self {
-        Self { team: Team::new(3), is_broken: Arc::new(AtomicBool::new(true)), tried: Arc::default() }
+        Self { team: Team::new(3), fails: Arc::new(AtomicBool::new(true)), tried: Arc::default() }
     }
 
     async fn join(&self, holder: &str) -> (tenure::Elect, Spread) {
         let (elect, _, _) = self.team.elect(holder).await;
-        let (broken, tried, name) = (self.is_broken.clone(), self.tried.clone(), holder.to_owned());
+        let (broken, tried, name) = (self.fails.clone(), self.tried.clone(), holder.to_owned());
         let job = move |task: tenure::spread::Task, lease: tenure::Lease| {
             let (broken, tried, name) = (broken.clone(), tried.clone(), name.clone());
             async move {
@@ -100,7 +100,7 @@ async fn a_task_that_fails_is_tried_here_then_elsewhere_then_set_aside_until_it_
     assert_eq!(told, 1);
 
     // Mended, and put back where it is.
-    world.is_broken.store(false, Ordering::Relaxed);
+    world.fails.store(false, Ordering::Relaxed);
     assert!(aside.put_back(BROKEN).await.unwrap());
     aside.until(|picture| picture.here.values().all(|phase| *phase == Phase::Running)).await;
     assert!(!aside.put_back(BROKEN).await.unwrap(), "it is not set aside any more");
@@ -115,7 +115,7 @@ async fn a_task_that_was_set_aside_elsewhere_is_put_back_by_asking_its_holder() 
     assert_eq!(world.tried().len(), 3, "there is nobody else to try it");
     let (_second, other) = world.join("b").await;
     tokio::time::sleep(SECOND * 5).await;
-    world.is_broken.store(false, Ordering::Relaxed);
+    world.fails.store(false, Ordering::Relaxed);
     assert!(other.put_back(BROKEN).await.unwrap());
     let runs = |picture: &tenure::spread::Picture| {
         picture.here.get(&BROKEN.parse().unwrap()) == Some(&Phase::Running)

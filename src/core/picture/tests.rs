@@ -67,6 +67,7 @@ fn dead(number: u128, why: crate::model::Why, reserved: Duration, died: i64) -> 
     Sighting::Dead(SessionRecord { death: Some(death), ..record(number, 9, shares) })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a hint need not have the change")]
 fn granted(session: u128, term: u64) -> Option<LockChange> {
     let (session, wish, term) = (id(session), Wish::new(1), Term::new(term));
     Some(LockChange::Granted { session, wish, term, at: StoreTime::from_millis(0) })
