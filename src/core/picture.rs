@@ -103,7 +103,7 @@ pub(crate) enum Mine {
     Waits,
     /// It holds it and works on it.
     Has,
-    /// It holds it, and would rather not move it on.
+    /// It holds it, and does not give it away now unless it must.
     Keeps,
     /// It is giving it away.
     Gives,
@@ -113,7 +113,7 @@ pub(crate) enum Mine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Take it: nobody holds it, or the dead.
-    Take { key: Key, dead: Option<SessionId>, forgotten: bool },
+    Take { key: Key, dead: Option<SessionId> },
     /// Stand in line for it: its holder is to hand it over.
     Wait { key: Key },
     /// Leave the line.
@@ -135,6 +135,10 @@ pub(crate) struct Resolved {
     /// When time alone may change the plan.
     pub(crate) next: Option<Moment>,
 }
+
+/// Whether this instance leaves a task to others for a while; one that somebody has for longer than one that is
+/// free.
+pub(crate) type Shuns<'a> = &'a dyn Fn(&Key, bool) -> bool;
 
 /// The most moves one instance has under way.
 #[derive(Clone, Copy, Debug)]
@@ -447,7 +451,7 @@ impl Picture {
         &self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: &dyn Fn(&Key) -> bool,
+        shuns: Shuns<'_>,
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
@@ -461,7 +465,7 @@ impl Picture {
             resolved.withdraw_all(mine);
             return resolved;
         }
-        let plan = self.plan(me, mine, &owners);
+        let plan = self.plan(me, &owners);
         resolved.targets = plan.targets.iter().copied().collect();
         resolved.next = self.next_change(me, mine, shuns, now, &owners, &resolved.targets);
         resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
@@ -483,18 +487,12 @@ impl Picture {
         resolved
     }
 
-    fn plan<'a>(
-        &self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
-        owners: &[(&'a Key, Owner)],
-    ) -> Plan<&'a Key, SessionId> {
-        let task = |(key, owner): &(&'a Key, Owner)| {
-            let keeps = owner.session == Some(me.session) && mine.get(*key) == Some(&Mine::Keeps);
-            // Whoever drains keeps nothing.
-            let keeps = keeps && !me.share.draining;
-            let settled = owner.settled && !keeps;
-            Task { id: *key, owner: owner.session, since: owner.term.get(), settled }
+    fn plan<'a>(&self, me: &Me, owners: &[(&'a Key, Owner)]) -> Plan<&'a Key, SessionId> {
+        let task = |(key, owner): &(&'a Key, Owner)| Task {
+            id: *key,
+            owner: owner.session,
+            since: owner.term.get(),
+            settled: owner.settled,
         };
         let tasks: Vec<_> = owners.iter().map(task).collect();
         let member =
@@ -509,7 +507,7 @@ impl Picture {
         &self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: &dyn Fn(&Key) -> bool,
+        shuns: Shuns<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
         targets: &BTreeMap<SessionId, usize>,
@@ -531,7 +529,7 @@ impl Picture {
         });
         let forgotten = owners
             .iter()
-            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key) && !shuns(key))
+            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key) && !shuns(key, false))
             .map(|(key, owner)| forgotten_at(me, key, owner));
         settles.chain(reserved).chain(forgotten).filter(|at| *at > now).min()
     }
@@ -591,7 +589,7 @@ impl Resolved {
         &mut self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: &dyn Fn(&Key) -> bool,
+        shuns: Shuns<'_>,
         bounds: Bounds,
         plan: &Plan<&Key, SessionId>,
         owners: &[(&Key, Owner)],
@@ -608,19 +606,23 @@ impl Resolved {
             let Ok(owner) = owner(one.task) else { continue };
             let key = one.task.clone();
             match (one.from.filter(|_| owner.dead.is_none()), one.to, mine.get(one.task)) {
-                (Some(from), to, Some(Mine::Has | Mine::Keeps)) if from == me.session && gives > 0 => {
+                (Some(from), to, Some(what)) if from == me.session && gives > 0 => {
+                    // Others plan with it as with any: so all look for the same moves.
+                    if !(*what == Mine::Has || must && *what == Mine::Keeps) {
+                        continue;
+                    }
                     gives -= 1;
                     self.orders.push(Order::Give { key, to, must });
                 }
-                (None, Some(to), what) if to == me.session && !shuns(one.task) => match what {
-                    None => self.orders.push(Order::Take { key, dead: owner.dead, forgotten: false }),
+                (None, Some(to), what) if to == me.session && !shuns(one.task, false) => match what {
+                    None => self.orders.push(Order::Take { key, dead: owner.dead }),
                     // It became free while we stood in line: the wish that stands takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }
                     Some(_) => {}
                 },
-                (Some(_), Some(to), what) if to == me.session && !shuns(one.task) => {
+                (Some(_), Some(to), what) if to == me.session && !shuns(one.task, true) => {
                     match what {
                         None if waits > 0 => {
                             waits -= 1;
@@ -639,7 +641,7 @@ impl Resolved {
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();
             if is_own && !mine.contains_key(*key) && !self.heirs.contains_key(*key) {
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead, forgotten: false });
+                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
             }
         }
     }
@@ -660,20 +662,20 @@ impl Resolved {
         &mut self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: &dyn Fn(&Key) -> bool,
+        shuns: Shuns<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
     ) {
         let mut room = self.room(me, mine).min(MOST_FORGOTTEN);
         for (key, owner) in owners {
-            if !owner.is_nobody() || mine.contains_key(*key) || shuns(key) {
+            if !owner.is_nobody() || mine.contains_key(*key) || shuns(key, false) {
                 continue;
             }
             let is_due = now >= forgotten_at(me, key, owner);
             let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead, forgotten: true });
+                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
             }
         }
     }

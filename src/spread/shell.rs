@@ -33,14 +33,14 @@ const LONGEST_SETTLE: u32 = 5;
 /// The most moves one instance has under way: enough to be quick, few enough that a fleet that changes its
 /// mind has not stopped everything.
 const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
-/// Who took a task that nobody else wanted keeps it at least so long.
-const KEPT: Duration = Duration::from_secs(60);
 /// A task whose heir did not come is not given again for so long.
 const STAYS: Duration = Duration::from_secs(5);
 /// How long to wait after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Who gave a task up lets others try for so long.
 const SHUNNED: Duration = Duration::from_secs(60);
+/// And does not want it back from whoever has it for so long: where it runs it is better off.
+const SHUNNED_ELSEWHERE: Duration = Duration::from_secs(600);
 
 /// What the handle and the shell share.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Shared {
                 mine: BTreeMap::new(),
                 planned: false,
                 shuns: BTreeMap::new(),
-                keeps: BTreeMap::new(),
+                stays: BTreeMap::new(),
                 resolved: Resolved::default(),
                 waiting: BTreeMap::new(),
                 complete: false,
@@ -111,10 +111,10 @@ pub(super) struct State {
     pub(super) mine: BTreeMap<Key, Work>,
     /// The plan is of what is known.
     planned: bool,
-    /// Tasks that others are to try first, and until when.
-    pub(super) shuns: BTreeMap<Key, Moment>,
-    /// Tasks that are not moved on, and until when.
-    keeps: BTreeMap<Key, Moment>,
+    /// Tasks that others are to try first: until when if nobody has them, and if somebody has.
+    pub(super) shuns: BTreeMap<Key, (Moment, Moment)>,
+    /// Tasks whose heirs did not come, and until when they are not given.
+    stays: BTreeMap<Key, Moment>,
     pub(super) resolved: Resolved,
     /// Tasks for which nobody has room, and since when.
     pub(super) waiting: BTreeMap<Key, Moment>,
@@ -125,8 +125,8 @@ pub(super) struct State {
 /// What this instance does about a task.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// It asks for it; because nobody else did?
-    Asks { forgotten: bool, since: Moment },
+    /// It asks for it, since then.
+    Asks { since: Moment },
     /// It stands in line.
     Waits(CancellationToken),
     /// It has it.
@@ -165,7 +165,7 @@ impl State {
                 Phase::Leaving => Mine::Gives,
                 Phase::SetAside { .. } => Mine::Keeps,
                 _ if worker.is_leaving() => Mine::Gives,
-                _ if self.keeps.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
+                _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
                 _ => Mine::Has,
             },
         };
@@ -554,8 +554,8 @@ impl Shell {
         }
         self.changed = None;
         state.planned = true;
-        state.shuns.retain(|_, until| now < *until);
-        state.keeps.retain(|_, until| now < *until);
+        state.shuns.retain(|_, (_, held)| now < *held);
+        state.stays.retain(|_, until| now < *until);
         let me = Me {
             session: session.id,
             holder: engine.config.holder().clone(),
@@ -563,11 +563,14 @@ impl Shell {
             share: state.share.clone(),
         };
         let mine = state.mine(now);
-        let shuns = |key: &Key| state.shuns.contains_key(key);
+        let shuns = |key: &Key, is_held: bool| {
+            state.shuns.get(key).is_some_and(|(free, held)| is_held && now < *held || now < *free)
+        };
         let mut resolved = state.picture.resolve(&me, &mine, &shuns, BOUNDS, now);
         let orders = std::mem::take(&mut resolved.orders);
-        let shunned = state.shuns.values().chain(state.keeps.values()).min().copied();
-        resolved.next = [resolved.next, shunned].into_iter().flatten().min();
+        let shunned = state.shuns.values().flat_map(|(free, held)| [free, held]);
+        let later = shunned.chain(state.stays.values()).filter(|at| **at > now).min().copied();
+        resolved.next = [resolved.next, later].into_iter().flatten().min();
         for key in &resolved.waiting {
             if !state.waiting.contains_key(key) {
                 let lock = reading::lock(&engine, &self.shared.spread, key);
@@ -593,9 +596,9 @@ impl Shell {
 
     fn perform(&mut self, state: &mut State, session: &Arc<Session>, order: Order, now: Moment) {
         match order {
-            Order::Take { key, dead, forgotten } => {
+            Order::Take { key, dead } => {
                 self.stand(session, &key, Manner::once(dead), CancellationToken::new());
-                state.mine.insert(key, Work::Asks { forgotten, since: now });
+                state.mine.insert(key, Work::Asks { since: now });
             }
             Order::Wait { key } => {
                 let withdraw = CancellationToken::new();
@@ -639,7 +642,7 @@ impl Shell {
         let shared = self.shared.clone();
         let mut state = shared.state();
         let work = state.mine.remove(&key);
-        let asked = if let Some(Work::Asks { since, .. }) = work { since } else { now };
+        let asked = if let Some(Work::Asks { since }) = work { since } else { now };
         match told {
             Some(Told::Granted(hold)) => {
                 let lease = hold.lease();
@@ -650,9 +653,6 @@ impl Shell {
                     at: lease.acquired_at(),
                 };
                 state.picture.hinted(&key, Some(change), now);
-                if matches!(work, Some(Work::Asks { forgotten: true, .. })) {
-                    state.keeps.insert(key.clone(), now + KEPT);
-                }
                 let has = state.mine.values().filter(|work| matches!(work, Work::Has(_))).count();
                 let room = has < state.share.cap as usize;
                 if state.picture.knows(&key) && room {
@@ -718,7 +718,7 @@ impl Shell {
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
                 tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, the task stays");
-                self.shared.state().keeps.insert(key, now + STAYS);
+                self.shared.state().stays.insert(key, now + STAYS);
                 self.change();
             }
         }
@@ -730,7 +730,7 @@ impl Shell {
         let now = engine.clock.now();
         let mut state = self.shared.state();
         let Some(Work::Has(worker)) = state.mine.remove(key) else { return };
-        state.keeps.remove(key);
+        state.stays.remove(key);
         let held = match state.picture.task(key) {
             Some(Place::Held { session, term, .. }) => Some((*session, *term)),
             _ => None,
@@ -756,9 +756,12 @@ impl Shell {
             }
         }
         match ended {
-            Ended::GaveUp => state.shuns.insert(key.clone(), now + SHUNNED),
+            Ended::GaveUp => state.shuns.insert(key.clone(), (now + SHUNNED, now + SHUNNED_ELSEWHERE)),
             // An operator does not want it here: others go first.
-            Ended::Revoked => state.shuns.insert(key.clone(), now + engine.config.refresh_duration()),
+            Ended::Revoked => {
+                let rest = now + engine.config.refresh_duration();
+                state.shuns.insert(key.clone(), (rest, rest))
+            }
             _ => None,
         };
         drop(state);

@@ -271,7 +271,7 @@ impl Explanation {
             Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
-        if let Some(until) = state.shuns.get(&key).filter(|until| now < **until) {
+        if let Some((until, _)) = state.shuns.get(&key).filter(|(until, _)| now < *until) {
             says.push(format!(
                 "this instance gave it up, and leaves it to others for {:.1?}",
                 until.since(now)

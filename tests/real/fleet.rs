@@ -20,7 +20,7 @@ use tenure::{
     Clock, SystemClock,
     clock::Moment,
     model::{SessionId, Term},
-    testing::fleet::{Life, What},
+    testing::fleet::{FIRST_TASK, Life, What, number_of},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -73,7 +73,15 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) members: usize,
     pub(crate) keys: usize,
+    pub(crate) tasks: usize,
     pub(crate) database: String,
+}
+
+impl Plan {
+    /// All locks, by their numbers.
+    fn locks(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
+    }
 }
 
 /// Where one member of the fleet runs, and how it gets to the set.
@@ -136,6 +144,9 @@ impl Process {
             member: life.member,
             number: life.number,
             keys: plan.keys,
+            tasks: plan.tasks,
+            // Room for all when one is gone.
+            cap: plan.tasks.div_ceil(plan.members - 1),
             seed: plan.seed,
         };
         let itself = std::env::current_exe().expect("a process has a program");
@@ -222,7 +233,7 @@ impl Fleet {
     /// Starts all its processes. `client` is the harness's own, which nothing is done to.
     pub(crate) async fn start(plan: Plan, client: Client, ways: Vec<Way>) -> Self {
         assert_eq!(ways.len(), plan.members);
-        Resource::create(&client, &plan.database, plan.keys).await;
+        Resource::create(&client, &plan.database, plan.locks()).await;
         let (send, commits) = mpsc::unbounded_channel();
         let follower = ledger::follow(&client, &plan.database, send).await;
         let mut fleet = Self {
@@ -335,7 +346,7 @@ impl Fleet {
         let found = locks.find(doc! {}).read_concern(ReadConcern::majority()).await?;
         let found: Vec<_> = found.try_collect().await?;
         let read = |lock: &Document| {
-            let key = lock.get_document("_id").ok()?.get_str("key").ok()?.strip_prefix('k')?.parse().ok()?;
+            let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
             let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
             Some((key, (term, lock.get_str("session").ok().and_then(|session| session.parse().ok()))))
         };
@@ -351,7 +362,7 @@ impl Fleet {
     /// Whether every key is held, and worked under since then, by the very term that the store has.
     async fn is_held(&self, since: Moment) -> bool {
         let Ok(Ok(locks)) = timeout(QUESTION, self.locks()).await else { return false };
-        (0..self.plan.keys).all(|key| {
+        self.plan.locks().all(|key| {
             let Some((term, Some(_))) = locks.get(&key) else { return false };
             self.last_poll(key).is_some_and(|(at, _, polled)| at > since && polled == *term)
         })

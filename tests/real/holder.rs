@@ -17,9 +17,11 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tenure::{
     Clock, Elect, ElectConfig, Lease, SystemClock,
+    elect::Campaign,
     model::Term,
+    spread::{Spread, Task},
     store::mongo::{MongoOptions, MongoStore},
-    testing::fleet::{Dice, Life, Scribe, Sort, Told, What, Wire, lock_id},
+    testing::fleet::{Dice, Life, SPREAD, Scribe, Sort, Told, What, Wire, lock_id, number_of, task_name},
 };
 use tokio::{sync::mpsc, time::sleep};
 
@@ -41,6 +43,8 @@ pub(crate) struct Order {
     pub(crate) member: usize,
     pub(crate) number: u32,
     pub(crate) keys: usize,
+    pub(crate) tasks: usize,
+    pub(crate) cap: usize,
     pub(crate) seed: u64,
 }
 
@@ -109,14 +113,14 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
             }
         }
     }
-    let Some((elect, campaigns)) = running else { return };
+    let Some((elect, kept)) = running else { return };
     Pen.write(What::Closes);
     let closed = elect.close().await;
     Pen.write(What::Closed { overran: closed.overran.len() });
-    drop(campaigns);
+    drop(kept);
 }
 
-async fn start(order: Arc<Order>) -> (Elect, Vec<tenure::elect::Campaign>) {
+async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread)) {
     let store = loop {
         let options = MongoOptions::new().database(&order.database);
         match MongoStore::connect(&order.uri, options).await {
@@ -158,7 +162,22 @@ async fn start(order: Arc<Order>) -> (Elect, Vec<tenure::elect::Campaign>) {
         };
         campaigns.push(campaign.run(run).start().unwrap());
     }
-    (elect, campaigns)
+    let share = share(&elect, &order, &Hands { store, resource, key: 0 }, dice.split(99));
+    (elect, (campaigns, share))
+}
+
+/// Takes part in the spread. Its wishes have no names.
+fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
+    Pen.write(What::Capped { cap: order.cap });
+    let spread = elect.spread(SPREAD).tasks((0..order.tasks).map(task_name));
+    let spread = spread.cap(u32::try_from(order.cap).unwrap()).again_after(Duration::from_millis(100));
+    let hands = hands.clone();
+    let run = move |task: Task, lease: Lease| {
+        let key = number_of(task.key().as_str()).unwrap();
+        let dice = dice.clone().split(lease.term().get());
+        job(lease, key, "", Hands { key, ..hands.clone() }, dice)
+    };
+    spread.run(run).unwrap()
 }
 
 /// What a job works with.

@@ -12,7 +12,7 @@ use tenure::{
     Clock, SystemClock,
     clock::Moment,
     model::{SessionId, Term, Wish},
-    testing::fleet::What,
+    testing::fleet::{What, number_of},
 };
 use tokio::{
     sync::mpsc,
@@ -79,7 +79,7 @@ impl Documents {
     }
 
     fn lock(&mut self, event: &ChangeStreamEvent<Document>) -> Option<Applied> {
-        let key = id(event)?.as_document()?.get_str("key").ok()?.strip_prefix('k')?.parse().ok()?;
+        let key = number_of(id(event)?.as_document()?.get_str("key").ok()?)?;
         if event.operation_type == OperationType::Delete {
             self.locks.remove(&key)?;
             return Some(Applied::Seen(What::LockDeleted { key }));

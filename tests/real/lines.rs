@@ -55,6 +55,7 @@ fn seen(what: &What) -> String {
         What::Told(Told::Released { key, term }) => format!("released {key} {term}"),
         What::Told(Told::Overran { key, term }) => format!("overran {key} {term}"),
         What::Told(Told::Missed { events }) => format!("missed {events}"),
+        What::Capped { cap } => format!("capped {cap}"),
         What::Started => "started".to_owned(),
         What::Closes => "closes".to_owned(),
         What::Closed { overran } => format!("closed {overran}"),
@@ -97,6 +98,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
         "released" => told(Told::Released { key: number(&mut words)?, term: term(&mut words)? }),
         "overran" => told(Told::Overran { key: number(&mut words)?, term: term(&mut words)? }),
         "missed" => told(Told::Missed { events: number(&mut words)? }),
+        "capped" => Line::Seen(What::Capped { cap: number(&mut words)? }),
         "started" => Line::Seen(What::Started),
         "closes" => Line::Seen(What::Closes),
         "closed" => Line::Seen(What::Closed { overran: number(&mut words)? }),
@@ -133,7 +135,8 @@ fn session(words: &mut std::str::Split<'_, char>) -> Option<SessionId> {
 
 /// The reasons that the engine has, as it writes them.
 fn reason(word: &str) -> &'static str {
-    const REASONS: [&str; 7] = ["expired", "revoked", "buried", "vanished", "resigned", "closed", "probe"];
+    const REASONS: [&str; 8] =
+        ["expired", "revoked", "buried", "vanished", "resigned", "moved", "closed", "probe"];
     REASONS.into_iter().find(|reason| *reason == word).unwrap_or("another reason")
 }
 
@@ -157,6 +160,8 @@ fn lines_are_read_as_they_were_written() {
         What::Told(Told::Released { key, term }),
         What::Told(Told::Overran { key, term }),
         What::Told(Told::Missed { events: 4 }),
+        What::Capped { cap: 12 },
+        What::Told(Told::Lost { key, term, why: "moved" }),
         What::Started,
         What::Closes,
         What::Closed { overran: 2 },

@@ -31,9 +31,9 @@ impl Resource {
         Self { client, database: database.to_owned() }
     }
 
-    /// Makes the documents of so many keys.
-    pub(crate) async fn create(client: &Client, database: &str, keys: usize) {
-        let documents = (0..keys).map(|key| doc! { "_id": key as i64, "version": 0_i64, "term": 0_i64 });
+    /// Makes the documents of these keys.
+    pub(crate) async fn create(client: &Client, database: &str, keys: impl Iterator<Item = usize>) {
+        let documents = keys.map(|key| doc! { "_id": key as i64, "version": 0_i64, "term": 0_i64 });
         let collection = client.database(database).collection::<Document>(COLLECTION);
         collection.insert_many(documents).await.expect("the server is up");
     }

@@ -162,8 +162,8 @@ fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
             one.hinted(&key(task), granted(2, 5), at(0));
         }
         one.hinted(&key(3), Some(LockChange::Freed), at(0));
-        let resolved = one.resolve(&me(1), &BTreeMap::new(), &|_| false, BOUNDS, at(10_000));
-        assert_eq!(resolved.orders, [Order::Take { key: key(3), dead: None, forgotten: false }]);
+        let resolved = one.resolve(&me(1), &BTreeMap::new(), &|_, _| false, BOUNDS, at(10_000));
+        assert_eq!(resolved.orders, [Order::Take { key: key(3), dead: None }]);
         assert_eq!(resolved.targets, BTreeMap::from([(id(1), 1)]));
     }
 }
@@ -278,7 +278,7 @@ impl Fleet {
     /// One member plans, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
-        let resolved = one.picture.resolve(&one.me, &one.mine, &|_| false, BOUNDS, at(self.now));
+        let resolved = one.picture.resolve(&one.me, &one.mine, &|_, _| false, BOUNDS, at(self.now));
         let orders = resolved.orders.len();
         for order in resolved.orders {
             match order {

@@ -492,17 +492,25 @@ pub fn lock_id(key: usize) -> LockId {
 /// What the tasks of the fleet's spread are counted from, among all locks.
 pub const FIRST_TASK: usize = 1000;
 /// The spread they are tasks of.
-const SPREAD: &str = "work";
+pub const SPREAD: &str = "work";
 
-fn task_name(task: usize) -> String {
+/// What a task of it is called.
+#[must_use]
+pub fn task_name(task: usize) -> String {
     format!("t{task}")
 }
 
-fn key_of(key: &Key) -> Option<usize> {
-    match key.as_str().strip_prefix('t') {
+/// The number of a lock, by its key.
+#[must_use]
+pub fn number_of(key: &str) -> Option<usize> {
+    match key.strip_prefix('t') {
         Some(task) => task.parse::<usize>().ok()?.checked_add(FIRST_TASK),
-        None => key.as_str().strip_prefix('k')?.parse().ok(),
+        None => key.strip_prefix('k')?.parse().ok(),
     }
+}
+
+fn key_of(key: &Key) -> Option<usize> {
+    number_of(key.as_str())
 }
 
 fn config(plan: &Plan, member: usize) -> ElectConfig {

@@ -25,6 +25,8 @@ use crate::fleet::{Fleet, Plan, Way, now};
 pub(crate) const SITES: usize = 2;
 const HOLDERS: usize = 4;
 const KEYS: usize = 6;
+/// How many tasks they share out.
+const TASKS: usize = 12;
 const DATABASE: &str = "tenure";
 /// A minute ahead, an hour behind, and one that is right: every failover is to another time.
 const OFFSETS: [i64; MEMBERS] = [60_000, -3_600_000, 0];
@@ -83,7 +85,8 @@ async fn soak(options: &Options) -> bool {
     let Options { folder, mongod, faketime, election, seed, .. } = options;
     let set = Set::start(folder, mongod, faketime, *election, OFFSETS, DATABASE).await;
     let client = Client::with_uri_str(set.root_uri()).await.unwrap();
-    let plan = Plan { seed: *seed, members: HOLDERS, keys: KEYS, database: DATABASE.to_owned() };
+    let plan =
+        Plan { seed: *seed, members: HOLDERS, keys: KEYS, tasks: TASKS, database: DATABASE.to_owned() };
     let site = |member| Way { uri: set.uri(DATABASE), namespace: Some(Place::Site(member % SITES).name()) };
     let ways = (0..HOLDERS).map(site).collect();
     let fleet = Fleet::start(plan, client, ways).await;
