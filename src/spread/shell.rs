@@ -35,6 +35,8 @@ const LONGEST_SETTLE: u32 = 5;
 const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
 /// A task whose heir did not come is not given again for so long.
 const STAYS: Duration = Duration::from_secs(5);
+/// A task's record, its holder's session, and once more.
+const MOST_PREPARATIONS: u32 = 3;
 /// How long to wait after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Who gave a task up lets others try for so long.
@@ -204,8 +206,8 @@ pub(super) struct Shell {
     ask: Asked,
     /// What is being read.
     asked: Asked,
-    /// What is unknown was read for the plan that is due, as far as that went.
-    prepared: bool,
+    /// How often what is unknown was asked for, for the plan that is due.
+    preparations: u32,
     failures: Backoff,
     rolling: ReadFrom,
     /// What to plan for: since when, and when it changed last.
@@ -241,7 +243,7 @@ impl Shell {
             reading: None,
             ask: Asked { everything: true, ..Asked::default() },
             asked: Asked::default(),
-            prepared: false,
+            preparations: 0,
             failures: Backoff::new(FIRST_PAUSE, elect_poll.max(FIRST_PAUSE)),
             rolling: ReadFrom::default(),
             changed: None,
@@ -268,7 +270,10 @@ impl Shell {
                 self.poll(now);
             }
             let is_due = self.is_due(now);
-            if is_due && !self.prepared {
+            // What is read may name others that are not known. Not for ever: what turns up later is for the
+            // next plan.
+            if is_due && self.preparations < MOST_PREPARATIONS && self.reading.is_none() {
+                self.preparations += 1;
                 self.ask_for_the_unknown(now);
             }
             self.begin_to_read(now);
@@ -455,7 +460,6 @@ impl Shell {
         } else {
             self.failures.reset();
         }
-        self.prepared = true;
         let mut state = self.shared.state();
         let before: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
         let mut listed = BTreeSet::new();
@@ -528,7 +532,7 @@ impl Shell {
 
     /// Plans, and does what is to be done. R13: a plan that cannot be made ends nothing.
     fn plan(&mut self, now: Moment) {
-        self.prepared = false;
+        self.preparations = 0;
         let planned = catch_unwind(AssertUnwindSafe(|| self.resolve(now)));
         if !matches!(planned, Ok(true)) {
             // Later; meanwhile what runs runs on.

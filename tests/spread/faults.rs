@@ -245,3 +245,18 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
         assert_eq!(counts(&calm), [10, 10], "seed {seed}");
     }
 }
+
+/// Somebody deletes a session by hand: what it held is named by nobody, and free after the ttl that its locks carry.
+#[tokio::test(start_paused = true)]
+async fn what_was_held_by_a_session_that_is_deleted_is_found() {
+    for others in [0, 2] {
+        let team = Team::new(6);
+        let players = team.of(1 + others).await;
+        tokio::time::sleep(SECOND * 10).await;
+        let session = players[0].elect.health().session.unwrap();
+        team.memory.delete_session(session);
+        tokio::time::sleep(SECOND).await;
+        let config = players[0].elect.config();
+        all_run(&team, config.ttl() + config.refresh_interval() * 2 + SECOND * 2).await;
+    }
+}

@@ -79,6 +79,7 @@ impl Plan {
             programs: 1,
             rest: 180 * SECOND,
             slower: 24,
+            tasks: 6,
             trouble_every: 60 * SECOND,
             ..Self::default()
         }

@@ -335,8 +335,8 @@ impl Program {
     }
 
     async fn turn(&mut self) {
-        // In one that lasts, somebody takes part in the spread most of the time.
-        if self.instance.fleet().plan().tasks > 0 && self.dice.percent(25) {
+        // As often as every other way to hold something, or more.
+        if self.instance.fleet().plan().tasks > 0 && self.dice.percent(12) {
             return self.share().await;
         }
         match self.dice.below(20) {
