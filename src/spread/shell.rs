@@ -402,10 +402,7 @@ impl Shell {
     fn ask_for_the_unknown(&mut self, now: Moment) {
         let state = self.shared.state();
         if !state.complete {
-            // It is being read, or will be.
-            let reads = self.reading.is_some();
-            drop(state);
-            self.ask.everything |= !reads;
+            self.ask.everything = true;
             return;
         }
         self.ask.tasks.extend(state.picture.unknown(now));

@@ -240,6 +240,30 @@ proptest! {
         prop_assert_eq!(plan(&after, members).moves, vec![], "nothing changed");
     }
 
+    /// Orphans, and what anybody has beyond its part, if those who have most get the larger parts.
+    #[test]
+    fn large_fleets_move_as_few_as_arithmetic_says(
+        counts in prop::collection::vec(0_u32..40, 1..40), newcomers in 0_u32..10, orphans in 0_u32..60
+    ) {
+        let mut tasks = Vec::new();
+        for (owner, count) in (0_u32..).zip(&counts) {
+            for _ in 0..*count {
+                tasks.push(task(u32::try_from(tasks.len()).unwrap(), Some(owner)));
+            }
+        }
+        for _ in 0..orphans {
+            tasks.push(task(u32::try_from(tasks.len()).unwrap(), None));
+        }
+        let members: Vec<_> = (0..u32::try_from(counts.len()).unwrap() + newcomers).map(member).collect();
+        let mut held: Vec<_> = counts.iter().map(|count| *count as usize).collect();
+        held.resize(members.len(), 0);
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        let (floor, larger) = (tasks.len() / members.len(), tasks.len() % members.len());
+        let beyond = |(place, count): (usize, &usize)| count.saturating_sub(floor + usize::from(place < larger));
+        let least = orphans as usize + held.iter().enumerate().map(beyond).sum::<usize>();
+        prop_assert_eq!(plan(&tasks, &members).moves.len(), least);
+    }
+
     #[test]
     fn the_order_in_which_it_is_told_does_not_matter(
         fleet in fleets(), swaps in prop::collection::vec((0_usize..8, 0_usize..8), 0..8)
