@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A job that fails again and again is tried no more often than this at first.
+const FIRST_REST: Duration = Duration::from_secs(1);
+
 /// Doubles from a shortest to a longest wait. Each wait is drawn between half of it and the whole, so
 /// that those who failed together do not come back together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,15 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) const fn new(shortest: Duration, longest: Duration) -> Self {
         Self { failures: 0, shortest, longest }
+    }
+
+    /// For a job that fails again and again: from a second up to so long, and a second at least.
+    pub(crate) fn of_a_job(longest: Duration) -> Self {
+        Self::new(FIRST_REST * 2, longest.max(FIRST_REST * 2))
+    }
+
+    pub(crate) const fn longest(&self) -> Duration {
+        self.longest
     }
 
     pub(crate) const fn reset(&mut self) {

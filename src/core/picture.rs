@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// A task that came less than this ago is not moved on.
-pub(crate) const FRESH: Duration = Duration::from_secs(2);
+const FRESH: Duration = Duration::from_secs(2);
 /// Nobody took a task for so long: whoever has room takes it, whatever is planned.
-pub(crate) const FORGOTTEN: Duration = Duration::from_secs(2);
+const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 /// So long the dead are remembered.
@@ -170,7 +170,7 @@ impl Picture {
         self.tasks.contains_key(key)
     }
 
-    /// Whether the two say the same of a task.
+    /// Who has a task, as was learned now. Says whether that is news.
     fn place(&mut self, key: &Key, now: Moment, place: Place) -> bool {
         let Some(known) = self.tasks.get_mut(key) else { return false };
         let changed = match (&known.place, &place) {
@@ -196,13 +196,16 @@ impl Picture {
     /// A hint. Says whether something changed.
     pub(crate) fn hinted(&mut self, key: &Key, change: Option<LockChange>, now: Moment) -> bool {
         let place = match change {
-            Some(LockChange::Granted { session, term, .. }) => {
-                Place::Held { session, term, settles: now + FRESH }
-            }
+            Some(LockChange::Granted { session, term, .. }) => return self.granted(key, session, term, now),
             Some(LockChange::Freed) => Place::Free { since: now },
             Some(LockChange::Closed) | None => Place::Unknown,
         };
         self.place(key, now, place)
+    }
+
+    /// It was granted to that session just now.
+    pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
+        self.place(key, now, Place::Held { session, term, settles: now + FRESH })
     }
 
     /// Its record was read, sent for at `asked`.
@@ -350,8 +353,8 @@ impl Picture {
         })
     }
 
-    /// Holders of tasks whose session is missing, with one of the tasks each.
-    pub(crate) fn missing(&self) -> Vec<(SessionId, Key)> {
+    /// A task of each holder whose session is missing.
+    pub(crate) fn of_the_missing(&self) -> Vec<Key> {
         let missing = |session: &SessionId| self.sessions.get(session) == Some(&Seen::Missing);
         let mut found: BTreeMap<SessionId, Key> = BTreeMap::new();
         for (key, known) in &self.tasks {
@@ -361,7 +364,7 @@ impl Picture {
                 found.entry(session).or_insert_with(|| key.clone());
             }
         }
-        found.into_iter().collect()
+        found.into_values().collect()
     }
 
     /// Those who take part, by their sessions.
@@ -462,7 +465,7 @@ impl Picture {
             .collect();
         let mut resolved = Resolved::default();
         if me.share.paused {
-            resolved.withdraw_all(mine);
+            resolved.withdraw(mine, &BTreeSet::new());
             return resolved;
         }
         let plan = self.plan(me, &owners);
@@ -474,14 +477,8 @@ impl Picture {
         resolved.take_what_is_forgotten(me, mine, shuns, now, &owners);
         // What is no task any more goes.
         for (key, what) in mine {
-            if !self.tasks.contains_key(key) {
-                match what {
-                    Mine::Has | Mine::Keeps => {
-                        resolved.orders.push(Order::Give { key: key.clone(), to: None, must: true });
-                    }
-                    Mine::Waits => resolved.orders.push(Order::Withdraw { key: key.clone() }),
-                    Mine::Asks | Mine::Gives => {}
-                }
+            if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
+                resolved.orders.push(Order::Give { key: key.clone(), to: None, must: true });
             }
         }
         resolved
@@ -579,9 +576,10 @@ impl Owner {
 }
 
 impl Resolved {
-    fn withdraw_all(&mut self, mine: &BTreeMap<Key, Mine>) {
-        let waits = mine.iter().filter(|(_, what)| **what == Mine::Waits);
-        self.orders.extend(waits.map(|(key, _)| Order::Withdraw { key: key.clone() }));
+    /// Leaves every line but those.
+    fn withdraw(&mut self, mine: &BTreeMap<Key, Mine>, but: &BTreeSet<&Key>) {
+        let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !but.contains(key));
+        self.orders.extend(stale.map(|(key, _)| Order::Withdraw { key: key.clone() }));
     }
 
     /// What of the plan is for this instance to do.
@@ -635,8 +633,7 @@ impl Resolved {
                 _ => {}
             }
         }
-        let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !awaited.contains(key));
-        self.orders.extend(stale.map(|(key, _)| Order::Withdraw { key: key.clone() }));
+        self.withdraw(mine, &awaited);
         // What was reserved for this instance is its own already, unless the plan has given it to another.
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();

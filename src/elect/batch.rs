@@ -16,6 +16,7 @@ const LARGEST: usize = 1000;
 
 type SendAll<I, A> = fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>;
 type Told<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
+type Hearing<A> = oneshot::Receiver<Result<A, Arc<StoreError>>>;
 
 /// Sends items of one sort to the store, many at once where there are many. There is no timer: one
 /// that comes alone leaves at once, by itself; those that come while it is under way are the next
@@ -52,8 +53,8 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         of: fn(&Engine) -> &Self,
         item: I,
     ) -> Result<A, Arc<StoreError>> {
-        let mut answers = self.submit_all(engine, of, vec![item]).await?;
-        Ok(answers.pop().expect("an answer for each item"))
+        let mut told = self.gather(engine, of, [item]);
+        heard(told.pop().expect("one for each item")).await
     }
 
     /// Sends these together, and with others.
@@ -63,15 +64,22 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         of: fn(&Engine) -> &Self,
         items: Vec<I>,
     ) -> Result<Vec<A>, Arc<StoreError>> {
-        let mut answers = Vec::with_capacity(items.len());
+        futures::future::try_join_all(self.gather(engine, of, items).into_iter().map(heard)).await
+    }
+
+    fn gather(
+        &self,
+        engine: &Arc<Engine>,
+        of: fn(&Engine) -> &Self,
+        items: impl IntoIterator<Item = I>,
+    ) -> Vec<Hearing<A>> {
+        let mut hearings = Vec::new();
         let lead = {
             let mut gathering = self.gathering();
             for item in items {
                 let (tell, told) = oneshot::channel();
                 gathering.items.push((item, tell));
-                answers.push(async move {
-                    told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
-                });
+                hearings.push(told);
             }
             !mem::replace(&mut gathering.under_way, true)
         };
@@ -81,7 +89,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
             let runtime = engine.runtime.clone();
             runtime.spawn(async move { while of(&engine).send_gathered(&engine).await {} });
         }
-        futures::future::try_join_all(answers).await
+        hearings
     }
 
     /// Sends what has gathered. Says whether there may be more.
@@ -111,4 +119,8 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         }
         true
     }
+}
+
+async fn heard<A>(told: Hearing<A>) -> Result<A, Arc<StoreError>> {
+    told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
 }

@@ -27,9 +27,6 @@ use crate::{
     model::{Holder, LockId},
 };
 
-/// A job that fails again and again is tried no more often than this at first.
-const FIRST_REST: Duration = Duration::from_secs(1);
-
 type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;
 type Job = Arc<dyn Fn(Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
@@ -127,10 +124,7 @@ impl Campaigning {
             on_lost,
             job,
             rest,
-            failures: Backoff::new(
-                FIRST_REST * 2,
-                elect.engine().config.refresh_duration().max(FIRST_REST * 2),
-            ),
+            failures: Backoff::of_a_job(elect.engine().config.refresh_duration()),
             stop: stop.clone(),
             lead,
             resigned,

@@ -107,6 +107,15 @@ impl Watcher {
         }
     }
 
+    /// Somebody wants to know of these now.
+    fn want(&self, engine: &Engine, sessions: &[SessionId]) {
+        let now = engine.clock.now();
+        let mut book = self.book();
+        for session in sessions {
+            book.entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
+        }
+    }
+
     /// Looks at those of these sessions that were never seen.
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
         let own = engine.current().map(|session| session.id);
@@ -116,10 +125,7 @@ impl Watcher {
         if sessions.is_empty() {
             return;
         }
-        let now = engine.clock.now();
-        for session in &sessions {
-            self.book().entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
-        }
+        self.want(engine, &sessions);
         // What is not answered stays unknown.
         let _ = self.look(engine, sessions).await;
         self.run(engine);
@@ -133,14 +139,11 @@ impl Watcher {
         sessions: &[SessionId],
         within: Duration,
     ) -> Vec<bool> {
-        let now = engine.clock.now();
         let fresh = |session: &SessionId| {
             let silent = self.silent_for(*session, engine.clock.now());
             self.known(*session) == Some(Standing::Alive) && silent.is_some_and(|silent| silent <= within)
         };
-        for session in sessions {
-            self.book().entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
-        }
+        self.want(engine, sessions);
         let stale: Vec<_> = sessions
             .iter()
             .copied()

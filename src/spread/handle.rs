@@ -5,16 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::{
-    Change, Explanation, Picture, Task,
-    shell::{Shared, Work},
-    source::Book,
-};
+use super::{Change, Explanation, Picture, Task, shell::Shared, source::Book, worker::SET_ASIDE};
 use crate::{
     core::session::LONGEST_ATTEMPT,
-    elect::{Closed, Elect, Error, EventStream, Lease, Only, careful},
-    model::{Key, Kind, Request, Share, SpreadName, Why},
-    store::{LockSeen, Revocation, RevokeAnswer},
+    elect::{Closed, Elect, Error, EventStream, HeldBy, Lease, Only},
+    model::{Key, Kind, Share, SpreadName, Why},
+    store::LockSeen,
 };
 
 /// A spread that this instance takes part in, until this is stopped or dropped.
@@ -46,12 +42,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// The tasks that this instance has, with their leases.
     #[must_use]
     pub fn share(&self) -> BTreeMap<Key, Lease> {
-        let state = self.shared.state();
-        let has = |(key, work): (&Key, &Work)| match work {
-            Work::Has(worker) => Some((key.clone(), worker.lease.clone())),
-            Work::Asks { .. } | Work::Waits(_) => None,
-        };
-        state.mine.iter().filter_map(has).collect()
+        self.shared.state().has().map(|(key, worker)| (key.clone(), worker.lease.clone())).collect()
     }
 
     /// The whole spread, as this instance knows it. It asks nobody.
@@ -93,11 +84,14 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// The key breaks a limit, or the store did not answer.
     pub async fn explain(&self, key: impl AsRef<str>) -> Result<Explanation, Error> {
         let key = Key::new(key)?;
+        let seen = self.look(&key).await?;
+        Ok(Explanation::of(self.elect.engine(), &self.shared, key, &seen))
+    }
+
+    /// The record of a task.
+    async fn look(&self, key: &Key) -> Result<LockSeen, Error> {
         let engine = self.elect.engine();
-        let limit = engine.limit();
-        let lock = super::reading::lock(engine, &self.shared.spread, &key);
-        let mut seen = careful(limit, engine.store.locks(vec![lock], limit)).await.map_err(Error::store)?;
-        Ok(Explanation::of(engine, &self.shared, key, &seen.pop().unwrap_or(LockSeen::Absent)))
+        engine.look(super::reading::lock(engine, &self.shared.spread, key)).await.map_err(Error::Store)
     }
 
     // ----- what is wanted
@@ -164,26 +158,14 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         if self.shared.change(|state| state.put_back(&key)) {
             return Ok(true);
         }
-        let engine = self.elect.engine();
-        let limit = engine.limit();
-        let lock = super::reading::lock(engine, &self.shared.spread, &key);
-        let seen =
-            careful(limit, engine.store.locks(vec![lock.clone()], limit)).await.map_err(Error::store)?;
-        let Some(LockSeen::Found(record)) = seen.first() else { return Ok(false) };
-        let is_aside = |held: &&crate::model::Holding| {
-            let value = held.by.value.as_ref();
-            value.is_some_and(|value| value.as_bytes().starts_with(super::worker::SET_ASIDE.as_bytes()))
+        let LockSeen::Found(record) = self.look(&key).await? else { return Ok(false) };
+        let is_aside = |held: &HeldBy| {
+            let value = held.value.as_ref();
+            value.is_some_and(|value| value.as_bytes().starts_with(SET_ASIDE.as_bytes()))
         };
-        let Some(held) = record.holding.as_ref().filter(is_aside) else { return Ok(false) };
+        let Some(held) = HeldBy::of(record, None).filter(is_aside) else { return Ok(false) };
         // Its holder gives it back, and another one tries it.
-        let by = engine.config.holder().clone();
-        let request = Request { lock: lock.clone(), term: record.term, by, why: Why::shortened("put back") };
-        let ask = Revocation::Ask { session: held.by.session, request };
-        match careful(limit, engine.store.revoke(ask, limit)).await.map_err(Error::store)? {
-            RevokeAnswer::Asked | RevokeAnswer::Freed(_) => Ok(true),
-            RevokeAnswer::NotHeld => Ok(false),
-            RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock, refusal }),
-        }
+        self.elect.revoke(&held, Why::shortened("put back")).await
     }
 
     // ----- its end

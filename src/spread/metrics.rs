@@ -1,8 +1,13 @@
 //! What a spread counts (feature `metrics`). Without the feature, nothing.
 
 use super::shell::State;
-use crate::{elect::Engine, model::SpreadName};
+use crate::{
+    elect::{Engine, Lease},
+    model::SpreadName,
+};
 
+#[cfg(feature = "metrics")]
+use crate::model::Kind;
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
 
@@ -13,7 +18,7 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, order
     {
         let namespace = engine.config.namespace().to_string();
         let spread = spread.to_string();
-        let (tasks, waiting) = (state.has() as f64, state.waiting.len() as f64);
+        let (tasks, waiting) = (state.has().count() as f64, state.waiting.len() as f64);
         let members = state.resolved.targets.len() as f64;
         gauge!("tenure_spread_tasks", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(tasks);
@@ -28,9 +33,9 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, order
 
 /// A task was set aside here, or was put back.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(super) fn set_aside(engine: &Engine, spread: &SpreadName, more: bool) {
+pub(super) fn set_aside(engine: &Engine, lease: &Lease, more: bool) {
     #[cfg(feature = "metrics")]
-    {
+    if let Kind::Task(spread) = &lease.lock().kind {
         let namespace = engine.config.namespace().to_string();
         let spread = spread.to_string();
         let aside = gauge!("tenure_spread_set_aside", "namespace" => namespace, "spread" => spread);

@@ -153,10 +153,22 @@ impl State {
         }
     }
 
-    /// How many tasks this instance has.
-    #[cfg(feature = "metrics")]
-    pub(super) fn has(&self) -> usize {
-        self.mine.values().filter(|work| matches!(work, Work::Has(_))).count()
+    /// The tasks that this instance has, and who works on each.
+    pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &Handle)> {
+        self.mine.iter().filter_map(|(key, work)| match work {
+            Work::Has(worker) => Some((key, worker)),
+            Work::Asks { .. } | Work::Waits(_) => None,
+        })
+    }
+
+    /// Whose picture it is, under that session.
+    pub(super) fn me(&self, engine: &Engine, session: &Session) -> Me {
+        Me {
+            session: session.id,
+            holder: engine.config.holder().clone(),
+            started: session.started(),
+            share: self.share.clone(),
+        }
     }
 
     fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
@@ -421,7 +433,7 @@ impl Shell {
         let mut state = self.shared.state();
         state.picture.forget(now);
         self.ask.ring = Some(state.picture.after(own.id));
-        self.ask.tasks.extend(state.picture.missing().into_iter().map(|(_, key)| key));
+        self.ask.tasks.extend(state.picture.of_the_missing());
         // What is said to be held here, and is not: what was read was old, or it is on its way back.
         let stray = state.picture.held_by(own.id).filter(|key| !state.mine.contains_key(key));
         let stray: Vec<_> = stray.cloned().collect();
@@ -557,12 +569,7 @@ impl Shell {
         state.planned = true;
         state.shuns.retain(|_, (_, held)| now < *held);
         state.stays.retain(|_, until| now < *until);
-        let me = Me {
-            session: session.id,
-            holder: engine.config.holder().clone(),
-            started: session.started(),
-            share: state.share.clone(),
-        };
+        let me = state.me(&engine, &session);
         let mine = state.mine(now);
         let shuns = |key: &Key, is_held: bool| {
             state.shuns.get(key).is_some_and(|(free, held)| is_held && now < *held || now < *free)
@@ -647,15 +654,8 @@ impl Shell {
         match told {
             Some(Told::Granted(hold)) => {
                 let lease = hold.lease();
-                let change = LockChange::Granted {
-                    session: hold.cell().session.id,
-                    wish: hold.cell().wish,
-                    term: lease.term(),
-                    at: lease.acquired_at(),
-                };
-                state.picture.hinted(&key, Some(change), now);
-                let has = state.mine.values().filter(|work| matches!(work, Work::Has(_))).count();
-                let room = has < state.share.cap as usize;
+                state.picture.granted(&key, hold.cell().session.id, lease.term(), now);
+                let room = state.has().count() < state.share.cap as usize;
                 if state.picture.knows(&key) && room {
                     let worker = self.employ(hold);
                     state.mine.insert(key, Work::Has(worker));
@@ -740,15 +740,9 @@ impl Shell {
         let term = worker.lease.term();
         if held.is_some_and(|(_, known)| known == term) {
             match ended {
+                // The hint will say under which term.
                 Ended::Given(Some(heir)) => {
-                    // The hint will say under which term.
-                    let granted = LockChange::Granted {
-                        session: heir,
-                        wish: crate::model::Wish::new(0),
-                        term,
-                        at: worker.lease.acquired_at(),
-                    };
-                    state.picture.hinted(key, Some(granted), now);
+                    state.picture.granted(key, heir, term, now);
                 }
                 Ended::Given(None) | Ended::GaveUp | Ended::Revoked => {
                     state.picture.hinted(key, Some(LockChange::Freed), now);
@@ -780,13 +774,11 @@ impl Shell {
         engine.spreads.retract(&self.shared.spread);
         if !engine.is_closed() {
             engine.hurry();
-            for work in self.shared.state().mine.values() {
-                if let Work::Has(worker) = work {
-                    worker.lease.give_up(Loss::Resigned);
-                }
+            for (_, worker) in self.shared.state().has() {
+                worker.lease.give_up(Loss::Resigned);
             }
         }
-        let works = |shared: &Shared| shared.state().mine.values().any(|work| matches!(work, Work::Has(_)));
+        let works = |shared: &Shared| shared.state().has().next().is_some();
         while works(&self.shared) {
             let Some(report) = self.reports.recv().await else { break };
             self.reported(report);

@@ -6,14 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Phase,
-    shell::{Shared, Work},
-    worker::SET_ASIDE,
-};
+use super::{Phase, shell::Shared, worker::SET_ASIDE};
 use crate::{
     clock::Moment,
-    core::picture::{Me, Place, Seen},
+    core::picture::{Place, Seen},
     elect::Engine,
     model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, Term},
     store::LockSeen,
@@ -112,7 +108,7 @@ impl Picture {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let on_target = |member: &Member| member.target.is_none_or(|target| target == member.tasks);
-        // A sentence of it that is not known yet, or not any more, says nothing.
+        // What nobody has yet, and what is not known: it may be anywhere.
         let is_free = |state: &TaskState| matches!(state, TaskState::Free { .. } | TaskState::Unknown);
         self.planned
             && self.members.iter().all(on_target)
@@ -123,12 +119,7 @@ impl Picture {
     pub(super) fn of(engine: &Engine, shared: &Shared) -> Self {
         let now = engine.clock.now();
         let state = shared.state();
-        let own = engine.current().map(|session| Me {
-            session: session.id,
-            holder: engine.config.holder().clone(),
-            started: session.started(),
-            share: state.share.clone(),
-        });
+        let own = engine.current().map(|session| state.me(engine, &session));
         let own_member = own.iter().map(|me| (me.session, me.holder.clone(), me.share.clone()));
         let others = state
             .picture
@@ -175,11 +166,7 @@ impl Picture {
             })
             .collect();
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
-        let has = |(key, work): (&Key, &Work)| match work {
-            Work::Has(worker) => Some((key.clone(), worker.phase())),
-            Work::Asks { .. } | Work::Waits(_) => None,
-        };
-        let here = state.mine.iter().filter_map(has).collect();
+        let here = state.has().map(|(key, worker)| (key.clone(), worker.phase())).collect();
         let planned = own.is_some() && state.is_planned();
         Self { spread: shared.spread.clone(), members, tasks, here, planned }
     }

@@ -25,12 +25,10 @@ use crate::{
         key::{LINE_READ, Parting},
     },
     elect::{Engine, Hold, JobEnd, Lease, Loss, Worker as Inside, careful, job},
-    model::{Candidate, Key, Kind, Past, SessionId, Value, Why},
+    model::{Candidate, Key, Past, SessionId, Value, Why},
     store::LockSeen,
 };
 
-/// A job that fails again and again is tried no more often than this at first.
-const FIRST_REST: Duration = Duration::from_secs(1);
 /// How long an heir is waited for that does not stand in line yet. Then the task stays, for the heir may have
 /// died; or is just released, if it must go.
 const HEIR_PATIENCE: Duration = Duration::from_secs(1);
@@ -184,10 +182,13 @@ pub(super) struct Worker {
     heir: Option<Box<Candidate>>,
 }
 
+/// How a worker lets go, and of what sort the parting is.
+type Exit = (Ended, Parting);
+
 /// What comes after a job.
 enum Next {
     Again(Duration),
-    End(Ended, Parting),
+    End(Exit),
 }
 
 impl Worker {
@@ -251,9 +252,8 @@ impl Worker {
         drop(hold);
     }
 
-    async fn run(&mut self, hold: &Hold) -> (Ended, Parting) {
-        let longest = self.engine.config.refresh_duration().max(FIRST_REST * 2);
-        let mut rests = Backoff::new(FIRST_REST * 2, longest);
+    async fn run(&mut self, hold: &Hold) -> Exit {
+        let mut rests = Backoff::of_a_job(self.engine.config.refresh_duration());
         let mut failures = 0;
         loop {
             self.set_phase(Phase::Running);
@@ -265,14 +265,14 @@ impl Worker {
             let cell = hold.cell().clone();
             let run = async move { job::drive(&cell, future).instrument(job::span(&cell)).await };
             let end = self.attend(run).await;
-            if self.engine.clock.now().since(begun) > longest {
+            if self.engine.clock.now().since(begun) > rests.longest() {
                 // It worked for a while: this failure is another one.
                 failures = 0;
                 rests.reset();
             }
             let rest = match self.after(end, &mut failures, &mut rests).await {
                 Next::Again(rest) => rest,
-                Next::End(ended, parting) => return (ended, parting),
+                Next::End(exit) => return exit,
             };
             let lease = self.lease.clone();
             self.attend(async move {
@@ -293,8 +293,7 @@ impl Worker {
     async fn after(&mut self, end: JobEnd<(), String>, failures: &mut u32, rests: &mut Backoff) -> Next {
         let done = self.rules.done == Done::ForGood && end == JobEnd::Finished(());
         if self.lease.is_cancelled() && !done {
-            let (ended, parting) = self.told_to_go();
-            return Next::End(ended, parting);
+            return Next::End(self.told_to_go());
         }
         let error = match end {
             JobEnd::Finished(()) => {
@@ -307,15 +306,13 @@ impl Worker {
                     }
                     Done::ForGood => {
                         let note = Some(Why::shortened(DONE));
-                        Next::End(Ended::Done, Parting { note, closed_for: FOR_GOOD, ..Parting::default() })
+                        let parting = Parting { note, closed_for: FOR_GOOD, ..Parting::default() };
+                        Next::End((Ended::Done, parting))
                     }
                 };
             }
             JobEnd::Failed(error) | JobEnd::Panicked(error) => error,
-            JobEnd::Cancelled(_) | JobEnd::Overran { .. } => {
-                let (ended, parting) = self.told_to_go();
-                return Next::End(ended, parting);
-            }
+            JobEnd::Cancelled(_) | JobEnd::Overran { .. } => return Next::End(self.told_to_go()),
         };
         *failures += 1;
         tracing::warn!(lock = %self.lease.lock(), term = %self.lease.term(), error, failures, "a task failed");
@@ -325,14 +322,13 @@ impl Worker {
         }
         if (self.others)() && !self.was_tried_elsewhere().await {
             let note = Some(Why::shortened(&format!("{GAVE_UP}{error}")));
-            return Next::End(Ended::GaveUp, Parting { note, ..Parting::default() });
+            return Next::End((Ended::GaveUp, Parting { note, ..Parting::default() }));
         }
         self.set_aside(error).await;
         *failures = 0;
         rests.reset();
         if self.lease.is_cancelled() {
-            let (ended, parting) = self.told_to_go();
-            return Next::End(ended, parting);
+            return Next::End(self.told_to_go());
         }
         Next::Again(Duration::ZERO)
     }
@@ -349,11 +345,9 @@ impl Worker {
         }
         self.engine.events.tell(Event::SetAside { lock, term, error });
         let lease = self.lease.clone();
-        let spread =
-            if let Kind::Task(spread) = &self.lease.lock().kind { Some(spread.clone()) } else { None };
-        let spread = spread.as_ref().inspect(|spread| metrics::set_aside(&self.engine, spread, true));
+        metrics::set_aside(&self.engine, &self.lease, true);
         let put_back = self.attend_orders(async move { lease.cancelled().await }).await.is_none();
-        spread.inspect(|spread| metrics::set_aside(&self.engine, spread, false));
+        metrics::set_aside(&self.engine, &self.lease, false);
         if put_back {
             let _ = self.lease.set_value(None).await;
         }
@@ -361,12 +355,9 @@ impl Worker {
 
     /// Whether the record says that another instance gave this task up.
     async fn was_tried_elsewhere(&mut self) -> bool {
-        let engine = &self.engine;
-        let limit = engine.limit();
-        let read = careful(limit, engine.store.locks(vec![self.lease.lock().clone()], limit)).await;
-        let own = engine.config.holder();
-        match read.map(|mut seen| seen.pop()) {
-            Ok(Some(LockSeen::Found(record))) => {
+        let own = self.engine.config.holder();
+        match self.engine.look(self.lease.lock().clone()).await {
+            Ok(LockSeen::Found(record)) => {
                 let gave_up =
                     |past: &&Past| past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP));
                 let gave_up: Vec<_> = record.past.iter().filter(gave_up).collect();
@@ -379,7 +370,7 @@ impl Worker {
     }
 
     /// The lease was cancelled: by whom it was given away, or lost.
-    fn told_to_go(&mut self) -> (Ended, Parting) {
+    fn told_to_go(&mut self) -> Exit {
         let heir = self.heir.take();
         let ended = match self.lease.loss() {
             Some(Loss::Moved) => Ended::Given(heir.as_ref().map(|heir| heir.session)),

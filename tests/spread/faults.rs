@@ -10,14 +10,14 @@ use std::{
 
 use futures::{StreamExt, stream::BoxStream};
 use tenure::{
-    Elect, Lease,
+    Lease,
     spread::{Phase, Picture, Task},
-    store::{Hint, Store},
-    testing::{Call, Course, Faulty, Intercept, Rates, fleet::Gate},
+    store::Hint,
+    testing::{Call, Course, Faulty, Intercept, Rates},
 };
 use tokio::time::Instant;
 
-use crate::team::{Player, SECOND, SPREAD, Team, counts};
+use crate::team::{SECOND, SPREAD, Team, counts};
 
 /// Until all tasks run; how long that took.
 async fn all_run(team: &Team, within: Duration) -> Duration {
@@ -178,19 +178,6 @@ impl Intercept for Deaf {
     }
 }
 
-async fn on(team: &Team, store: Arc<dyn Store>, holder: &str, seed: u64) -> Player {
-    let gate = Gate::default();
-    let builder = Elect::builder(store, Team::config(holder)).clock(team.clock.clone());
-    let elect = builder.gate(gate.clone()).seed(seed).start().await.unwrap();
-    let spread = elect.spread(SPREAD).tasks(team.keys()).run(team.job(holder)).unwrap();
-    Player {
-        elect,
-        spread,
-        gate,
-        counts: tenure::testing::Counting::default().around(Arc::new(team.memory.clone())),
-    }
-}
-
 /// R12: hints decide nothing.
 #[tokio::test(start_paused = true)]
 async fn without_any_hint_everything_works_at_the_pace_of_the_poll() {
@@ -198,7 +185,7 @@ async fn without_any_hint_everything_works_at_the_pace_of_the_poll() {
     let mut players = Vec::new();
     for seed in 0..3 {
         let deaf = Deaf.around(Arc::new(team.memory.clone()));
-        players.push(on(&team, deaf, &format!("pod-{seed}"), 100 + seed).await);
+        players.push(team.join_on(deaf, &format!("pod-{seed}"), 100 + seed).await);
     }
     team.settled(&players).await;
     assert_eq!(counts(&players), [10; 3]);
@@ -215,23 +202,18 @@ async fn without_any_hint_everything_works_at_the_pace_of_the_poll() {
 async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_in_the_end() {
     for seed in 0..20 {
         let team = Team::new(20);
-        let mut stores = Vec::new();
+        let faulty = |seed| Faulty::seeded(seed, Rates::of_each(10)).around(Arc::new(team.memory.clone()));
         let mut players = Vec::new();
         for player in 0..4 {
-            let rates = Rates::of_each(10);
-            let faulty = Faulty::seeded(seed * 10 + player, rates).around(Arc::new(team.memory.clone()));
-            stores.push(faulty.clone());
-            let store: Arc<dyn Store> = faulty;
-            players.push(on(&team, store, &format!("pod-{player}"), 1000 + seed * 10 + player).await);
+            let (name, chance) = (format!("pod-{player}"), seed * 10 + player);
+            players.push(team.join_on(faulty(chance), &name, 1000 + chance).await);
         }
         for _ in 0..10 {
             tokio::time::sleep(SECOND * 30).await;
             players.remove(0).kill().await;
-            let player = 4 + seed;
-            let faulty = Faulty::seeded(player, Rates::of_each(10)).around(Arc::new(team.memory.clone()));
-            let store: Arc<dyn Store> = faulty;
-            let name = format!("pod-{}", team.book.starts());
-            players.push(on(&team, store, &name, 7 + team.book.starts() as u64 * 100 + seed).await);
+            let starts = team.book.starts();
+            let name = format!("pod-{starts}");
+            players.push(team.join_on(faulty(4 + seed), &name, 7 + starts as u64 * 100 + seed).await);
         }
         // Calm: those that fail are replaced by those that do not.
         for player in players {

@@ -111,9 +111,17 @@ impl Team {
     }
 
     pub(crate) async fn elect(&self, holder: &str) -> (Elect, Gate, Arc<Intercepted<Counting>>) {
-        let counts = Counting::default().around(Arc::new(self.memory.clone()));
-        let store: Arc<dyn Store> = counts.clone();
-        let (gate, seed) = (Gate::default(), self.seed.fetch_add(1, Ordering::Relaxed));
+        self.elect_on(Arc::new(self.memory.clone()), holder, self.seed.fetch_add(1, Ordering::Relaxed)).await
+    }
+
+    async fn elect_on(
+        &self,
+        store: Arc<dyn Store>,
+        holder: &str,
+        seed: u64,
+    ) -> (Elect, Gate, Arc<Intercepted<Counting>>) {
+        let counts = Counting::default().around(store);
+        let (store, gate): (Arc<dyn Store>, _) = (counts.clone(), Gate::default());
         let builder = Elect::builder(store, Self::config(holder)).clock(self.clock.clone());
         (builder.gate(gate.clone()).seed(seed).start().await.unwrap(), gate, counts)
     }
@@ -127,6 +135,13 @@ impl Team {
         let (elect, gate, counts) = self.elect(holder).await;
         let spreading = set(elect.spread(SPREAD).tasks(self.keys()));
         let spread = spreading.run(self.job(holder)).unwrap();
+        Player { elect, spread, gate, counts }
+    }
+
+    /// An instance with a way of its own to the store.
+    pub(crate) async fn join_on(&self, store: Arc<dyn Store>, holder: &str, seed: u64) -> Player {
+        let (elect, gate, counts) = self.elect_on(store, holder, seed).await;
+        let spread = elect.spread(SPREAD).tasks(self.keys()).run(self.job(holder)).unwrap();
         Player { elect, spread, gate, counts }
     }
 

@@ -308,7 +308,8 @@ impl Fleet {
         let running = self.slot(member).running.clone();
         let Some(instance) = running else { return };
         instance.record(What::Closes);
-        let closed = instance.elect().close_for_restart(grace).await;
+        let elect = instance.elect();
+        let closed = if grace.is_zero() { elect.close().await } else { elect.close_for_restart(grace).await };
         let (overran, life, gate) = (closed.overran.len(), instance.life(), instance.gate().clone());
         instance.record(What::Closed { overran });
         let mut slot = self.slot(member);

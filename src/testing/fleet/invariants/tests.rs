@@ -244,14 +244,13 @@ async fn a_key_that_nobody_holds_although_all_want_it_is_noticed() {
     assert_eq!(story.violates(), Some("liveness"), "nothing runs");
 }
 
-/// The first instance's session is open, and these tasks run in it.
-fn shares(story: &Story, tasks: std::ops::Range<usize>) {
+/// A session is open, and these tasks run in its instance.
+fn shares(story: &Story, life: Life, session: SessionId, tasks: std::ops::Range<usize>) {
     for task in tasks {
-        let (key, term) = (FIRST_TASK + task, TERM);
-        let (session, wish, tag) = (SESSION, Wish::new(1), String::new());
+        let (key, term, wish, tag) = (FIRST_TASK + task, TERM, Wish::new(1), String::new());
         story.store(What::Granted { key, term, session, wish, tag: tag.clone() });
-        story.first(What::Noticed { key, term, session, wish });
-        story.first(What::Began { key, term, tag, sort: Sort::Job });
+        story.of(life, What::Noticed { key, term, session, wish });
+        story.of(life, What::Began { key, term, tag, sort: Sort::Job });
     }
 }
 
@@ -265,18 +264,18 @@ async fn more_tasks_than_the_cap_are_noticed_but_not_right_after_it_was_lowered(
     ] {
         let story = Story::new();
         story.open(FIRST, SESSION).first(What::Capped { cap });
-        shares(&story, 0..2);
+        shares(&story, FIRST, SESSION, 0..2);
         if let Some(cap) = lowered_to {
             story.first(What::Capped { cap });
         }
         sleep(after).await;
-        shares(&story, 2..3);
+        shares(&story, FIRST, SESSION, 2..3);
         let expected = noticed.then_some("spreading");
         assert_eq!(story.violates(), expected, "{cap} {lowered_to:?} {after:?}");
         // What has begun may begin again.
         let story = Story::new();
         story.open(FIRST, SESSION).first(What::Capped { cap: 1 });
-        shares(&story, 0..1);
+        shares(&story, FIRST, SESSION, 0..1);
         story.first(What::Ended { key: FIRST_TASK, term: TERM });
         story.first(What::Began { key: FIRST_TASK, term: TERM, tag: String::new(), sort: Sort::Job });
         assert_eq!(story.violates(), None);
@@ -291,13 +290,8 @@ async fn tasks_that_are_shared_out_unevenly_are_noticed() {
         let held: Vec<_> = (0..here + there)
             .map(|task| (FIRST_TASK + task, TERM, if task < here { SESSION } else { OTHER }))
             .collect();
-        for (key, term, session) in &held {
-            let (wish, tag) = (Wish::new(1), String::new());
-            story.store(What::Granted { key: *key, term: *term, session: *session, wish, tag: tag.clone() });
-            let life = if *session == SESSION { FIRST } else { SECOND_ONE };
-            story.of(life, What::Noticed { key: *key, term: *term, session: *session, wish });
-            story.of(life, What::Began { key: *key, term: *term, tag, sort: Sort::Job });
-        }
+        shares(&story, FIRST, SESSION, 0..here);
+        shares(&story, SECOND_ONE, OTHER, here..here + there);
         let wanted = held.iter().map(|(key, ..)| *key).collect();
         story.0.judge(&Stage::Settled(Census {
             wanted,
@@ -316,7 +310,7 @@ async fn a_task_that_moves_while_nothing_changes_is_noticed() {
         story.store(What::Calm);
         sleep(rest).await;
         story.open(FIRST, SESSION);
-        shares(&story, 0..1);
+        shares(&story, FIRST, SESSION, 0..1);
         assert_eq!(story.violates(), noticed.then_some("spreading"), "after {rest:?}");
     }
 }
