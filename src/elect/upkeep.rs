@@ -56,6 +56,7 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
                 engine.spreads.line(spread, &lock.key);
             }
         }
+        Hint::Schedule { .. } => {}
         Hint::Session { session, news } => {
             let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
             if !own {

@@ -11,6 +11,8 @@ mod session;
 
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
-pub use names::{Holder, Key, LimitError, Namespace, ScheduleName, SpreadName, Value, Who, Why};
-pub use run::{Finish, Outcome, RunId, RunRecord, ScheduleId};
+pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
+pub use run::{
+    Definition, Entry, Finish, Order, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord, Skipped,
+};
 pub use session::{About, Death, Request, SessionRecord, Share};

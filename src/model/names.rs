@@ -154,6 +154,10 @@ text! {
     /// The name of a schedule.
     ScheduleName, "schedule", 128
 }
+text! {
+    /// What a schedule goes by, in one line.
+    Rules, "rules", 1024
+}
 
 /// Why something was done, for whoever reads the record at night: up to 1 KiB of any text.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
-//! The ledger of a schedule: which ticks were claimed, and what came of them.
+//! The ledger of a schedule: what it goes by, which ticks were claimed, and what came of them.
 
 use std::{fmt, time::Duration};
 
-use super::{Holder, Namespace, ScheduleName, SessionId, StoreTime, Term, Why};
+use super::{Holder, Namespace, Rules, ScheduleName, SessionId, StoreTime, Term, Why};
 
 /// Names one schedule in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,13 +19,58 @@ impl fmt::Display for ScheduleId {
     }
 }
 
-/// Names one tick: a schedule and a nominal instant of it. The unit of exclusion.
+/// What an entry of the ledger is of. Entries of different sorts never meet, also at the same instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Entry {
+    /// A tick: an instant of the schedule.
+    Tick,
+    /// An [`Order`]: somebody wanted it run now.
+    Order,
+    /// Ticks that were not run, told in one entry. It excludes nothing.
+    Skipped,
+}
+
+impl Entry {
+    /// The word in the record.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tick => "tick",
+            Self::Order => "order",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// Names one entry of the ledger, such as a tick: a schedule and a nominal instant of it. The unit of
+/// exclusion. In the order of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
     /// Which schedule.
     pub schedule: ScheduleId,
-    /// The instant the tick is named after, whenever it runs.
+    /// The instant the tick is named after, whenever it runs; of skipped ticks that of the last one.
     pub instant: StoreTime,
+    /// What it is of.
+    pub entry: Entry,
+}
+
+impl RunId {
+    /// A tick.
+    #[must_use]
+    pub const fn tick(schedule: ScheduleId, instant: StoreTime) -> Self {
+        Self { schedule, instant, entry: Entry::Tick }
+    }
+}
+
+/// Ticks that were not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The first of them; the last one is the entry's instant.
+    pub from: StoreTime,
+    /// How many there are.
+    pub count: u64,
+    /// Why they were not run.
+    pub why: Why,
 }
 
 /// A claimed tick.
@@ -45,6 +90,8 @@ pub struct RunRecord {
     pub started: StoreTime,
     /// What came of it; nothing while it runs, or if its runner died.
     pub finish: Option<Finish>,
+    /// It is an entry of ticks that were not run.
+    pub skipped: Option<Skipped>,
 }
 
 impl RunRecord {
@@ -86,13 +133,30 @@ pub enum Outcome {
     Succeeded,
     /// The job returned an error, or panicked.
     Failed,
-    /// The job was told to stop.
+    /// The job was told to stop: its schedule moved, or the program ended.
     Cancelled,
+    /// The job was told to stop, for it took too long.
+    TimedOut,
+    /// The job was told to stop, for the next tick was due.
+    Displaced,
     /// Its runner died, and nobody runs it again.
     Abandoned,
+    /// It was not run.
+    Skipped,
 }
 
 impl Outcome {
+    /// All there are.
+    pub const ALL: [Self; 7] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Displaced,
+        Self::Abandoned,
+        Self::Skipped,
+    ];
+
     /// The word in the record.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -100,7 +164,84 @@ impl Outcome {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::Displaced => "displaced",
             Self::Abandoned => "abandoned",
+            Self::Skipped => "skipped",
         }
     }
+}
+
+/// A schedule as it stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRecord {
+    /// Which schedule.
+    pub id: ScheduleId,
+    /// What it goes by; nothing until an owner has written it.
+    pub definition: Option<Definition>,
+    /// The last time somebody held it back.
+    pub pause: Option<Pause>,
+    /// Runs that are wanted now, earliest first.
+    pub orders: Vec<Order>,
+    /// Runs up to this instant may have been purged.
+    pub mark: Option<StoreTime>,
+}
+
+impl ScheduleRecord {
+    /// One that nobody has said anything of.
+    #[must_use]
+    pub const fn new(id: ScheduleId) -> Self {
+        Self { id, definition: None, pause: None, orders: Vec::new(), mark: None }
+    }
+}
+
+/// What a schedule goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Which instants it has: expression, zone, and whatever else they depend on.
+    pub timing: Rules,
+    /// What is done about ticks that are late, overlap, or fail.
+    pub policies: Rules,
+    /// Since when it has this timing. It has no tick before.
+    pub since: StoreTime,
+    /// The term of the owner that wrote it.
+    pub term: Term,
+}
+
+/// A time in which a schedule's ticks are not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Since when.
+    pub since: StoreTime,
+    /// Until when, once it is over.
+    pub until: Option<StoreTime>,
+    /// Who wanted it.
+    pub by: Holder,
+    /// Why.
+    pub why: Why,
+}
+
+impl Pause {
+    /// Whether it goes on.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.until.is_none()
+    }
+
+    /// Whether a tick of that instant falls into it.
+    #[must_use]
+    pub fn covers(&self, instant: StoreTime) -> bool {
+        self.since <= instant && self.until.is_none_or(|until| instant < until)
+    }
+}
+
+/// Somebody wants a schedule run now, besides its ticks. Known by its instant: two of the same one are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// When it was given, by the store's clock as whoever gave it knew it.
+    pub at: StoreTime,
+    /// Who wants it.
+    pub by: Holder,
+    /// Why.
+    pub why: Why,
 }

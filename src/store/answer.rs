@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::model::{LockId, LockRecord, Nonce, RunRecord, SessionId, SessionRecord, StoreTime, Term, Wish};
+use crate::model::{
+    LockId, LockRecord, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
+    Term, Wish,
+};
 
 /// What a store can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +227,17 @@ impl ClaimAnswer {
     }
 }
 
+/// A schedule as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScheduleSeen {
+    /// Its record.
+    Found(ScheduleRecord),
+    /// It has none.
+    Absent,
+    /// Its record cannot be used.
+    Refused(Refusal),
+}
+
 /// A lock that a session holds, as the audit lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -310,6 +324,11 @@ pub enum Hint {
         session: SessionId,
         /// What news.
         news: SessionNews,
+    },
+    /// A schedule was defined anew, or something is wanted of it.
+    Schedule {
+        /// Which schedule.
+        schedule: ScheduleId,
     },
 }
 

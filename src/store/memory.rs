@@ -11,18 +11,18 @@ use futures::{FutureExt, stream::BoxStream};
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held, Hint,
-    LockChange, LockSeen, MAX_REQUESTS, Open, Page, Purged, Reach, Refusal, Release, ReleaseAnswer,
-    Retention, Revocation, RevokeAnswer, RunPage, SessionNews, SetAnswer, SetValue, Sighting, Store,
-    TERM_KEPT, Take, TakeAnswer, Then, Wait,
+    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
+    Held, Hint, Instruction, LockChange, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Reach,
+    Refusal, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews,
+    SetAnswer, SetValue, Sighting, Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
     rules::{Verdict, verdict},
 };
 use crate::{
     clock::{Clock, SystemClock},
     model::{
-        About, Beat, Candidate, Closed, Death, Ended, Finish, Holder, Holding, Kind, LockId, LockRecord,
-        Namespace, Nonce, RunId, RunRecord, ScheduleId, SessionId, SessionRecord, StoreTime, Term, Waiter,
-        Wish,
+        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Kind,
+        LockId, LockRecord, Namespace, Nonce, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord,
+        SessionId, SessionRecord, StoreTime, Term, Waiter, Wish,
     },
 };
 
@@ -53,7 +53,7 @@ struct Records {
     locks: BTreeMap<LockId, LockRecord>,
     waiters: BTreeMap<(LockId, SessionId, Wish), Waiter>,
     runs: BTreeMap<RunId, RunRecord>,
-    marks: BTreeMap<ScheduleId, StoreTime>,
+    schedules: BTreeMap<ScheduleId, ScheduleRecord>,
 }
 
 impl MemoryStore {
@@ -325,10 +325,83 @@ impl MemoryStore {
         }
     }
 
+    /// Changes a schedule's record, which there is from then on; says so if that is a change.
+    fn change_schedule(
+        &self,
+        schedule: &ScheduleId,
+        change: impl FnOnce(&mut ScheduleRecord) -> Result<(), Refusal>,
+    ) -> ScheduleSeen {
+        let mut records = self.records();
+        let known = records.schedules.get(schedule).cloned();
+        let mut record = known.clone().unwrap_or_else(|| ScheduleRecord::new(schedule.clone()));
+        if let Err(refusal) = change(&mut record) {
+            return ScheduleSeen::Refused(refusal);
+        }
+        records.schedules.insert(schedule.clone(), record.clone());
+        drop(records);
+        if known.as_ref() != Some(&record) {
+            self.hint(Hint::Schedule { schedule: schedule.clone() });
+        }
+        ScheduleSeen::Found(record)
+    }
+
+    fn define_now(&self, define: Define) -> ScheduleSeen {
+        let now = self.clock.wall();
+        let Define { schedule, term, timing, policies } = define;
+        self.change_schedule(&schedule, |record| {
+            let known = record.definition.as_ref();
+            let is_later = known.is_some_and(|known| known.term > term);
+            let is_known = known.is_some_and(|known| known.timing == timing && known.policies == policies);
+            if !is_later && !is_known {
+                let same = known.filter(|known| known.timing == timing);
+                let since = same.map_or(now, |known| known.since);
+                record.definition = Some(Definition { timing, policies, since, term });
+            }
+            Ok(())
+        })
+    }
+
+    fn instruct_now(&self, schedule: &ScheduleId, instruction: Instruction) -> ScheduleSeen {
+        let now = self.clock.wall();
+        self.change_schedule(schedule, |record| {
+            match instruction {
+                Instruction::Pause { by, why } => {
+                    if !record.pause.as_ref().is_some_and(Pause::is_on) {
+                        record.pause = Some(Pause { since: now, until: None, by, why });
+                    }
+                }
+                Instruction::Resume => {
+                    if let Some(pause) = record.pause.as_mut().filter(|pause| pause.is_on()) {
+                        pause.until = Some(now);
+                    }
+                }
+                Instruction::Run(order) => {
+                    let place = record.orders.binary_search_by_key(&order.at, |order| order.at);
+                    if let Err(place) = place {
+                        if record.orders.len() == MAX_ORDERS {
+                            return Err(Refusal::Full { what: "orders", most: MAX_ORDERS });
+                        }
+                        record.orders.insert(place, order);
+                    }
+                }
+                Instruction::Ran { at } => record.orders.retain(|order| order.at != at),
+            }
+            Ok(())
+        })
+    }
+
+    fn schedules_now(&self, schedules: &[ScheduleId]) -> Vec<ScheduleSeen> {
+        let records = self.records();
+        let seen = |schedule| {
+            records.schedules.get(schedule).cloned().map_or(ScheduleSeen::Absent, ScheduleSeen::Found)
+        };
+        schedules.iter().map(seen).collect()
+    }
+
     fn claim_now(&self, claim: Claim) -> ClaimAnswer {
         let started = self.clock.wall();
         let mut records = self.records();
-        let Claim { run, session, holder, term, attempt, instead_of } = claim;
+        let Claim { run, session, holder, term, attempt, instead_of, skipped } = claim;
         let known = records.runs.get(&run);
         let free = match (known, instead_of) {
             (None, _) => true,
@@ -339,7 +412,10 @@ impl MemoryStore {
         };
         let ours = known.is_some_and(|known| known.is_claimed_by(session, term, attempt));
         if free && !ours {
-            let record = RunRecord { id: run.clone(), session, holder, term, attempt, started, finish: None };
+            let finish =
+                skipped.is_some().then_some(Finish { at: started, outcome: Outcome::Skipped, error: None });
+            let record =
+                RunRecord { id: run.clone(), session, holder, term, attempt, started, finish, skipped };
             records.runs.insert(run.clone(), record);
         }
         ClaimAnswer::of(records.runs[&run].clone(), session, term, attempt)
@@ -358,8 +434,8 @@ impl MemoryStore {
 
     fn history_now(&self, schedule: &ScheduleId, after: Option<&Cursor>, at_most: usize) -> RunPage {
         let records = self.records();
-        let runs = records.runs_of(schedule).into_iter().rev().map(|run| (latest_first(run.id.instant), run));
-        RunPage { page: page(runs, after, at_most), mark: records.marks.get(schedule).copied() }
+        let runs = records.runs_of(schedule).into_iter().rev().map(|run| (last_first(&run.id), run));
+        RunPage { page: page(runs, after, at_most), mark: records.mark(schedule) }
     }
 
     fn purge_runs_now(&self, schedule: &ScheduleId, older_than: Duration, keep: usize) -> RunPage {
@@ -369,14 +445,15 @@ impl MemoryStore {
         old.truncate(old.len().saturating_sub(keep));
         old.retain(|run| run.started < cutoff);
         if let Some(last) = old.last() {
-            let mark = records.marks.entry(schedule.clone()).or_insert(last.id.instant);
-            *mark = (*mark).max(last.id.instant);
+            let record = records.schedules.entry(schedule.clone());
+            let record = record.or_insert_with(|| ScheduleRecord::new(schedule.clone()));
+            record.mark = record.mark.max(Some(last.id.instant));
         }
         for run in &old {
             records.runs.remove(&run.id);
         }
         let page = Page { items: old, refused: Vec::new(), next: None };
-        RunPage { page, mark: records.marks.get(schedule).copied() }
+        RunPage { page, mark: records.mark(schedule) }
     }
 
     fn purge_now(&self, namespace: &Namespace, retention: Retention) -> Purged {
@@ -435,9 +512,19 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Records {
+    fn mark(&self, schedule: &ScheduleId) -> Option<StoreTime> {
+        self.schedules.get(schedule)?.mark
+    }
+
     /// Earliest instant first.
     fn runs_of(&self, schedule: &ScheduleId) -> Vec<RunRecord> {
-        self.runs.values().filter(|run| run.id.schedule == *schedule).cloned().collect()
+        let at = |millis, entry| RunId {
+            schedule: schedule.clone(),
+            instant: StoreTime::from_millis(millis),
+            entry,
+        };
+        let all = at(i64::MIN, Entry::Tick)..=at(i64::MAX, Entry::Skipped);
+        self.runs.range(all).map(|(_, run)| run.clone()).collect()
     }
 
     fn counts(&self) -> (u64, u64, u64) {
@@ -487,10 +574,12 @@ fn audit_place(lock: &LockRecord) -> Vec<u8> {
     place
 }
 
-/// Where a run stands in its history: latest instant first, also before 1970.
-fn latest_first(instant: StoreTime) -> Vec<u8> {
-    let ascending = instant.as_millis().cast_unsigned() ^ (1 << 63);
-    (!ascending).to_be_bytes().to_vec()
+/// Where an entry stands in its history: latest instant first, also before 1970.
+fn last_first(id: &RunId) -> Vec<u8> {
+    let ascending = id.instant.as_millis().cast_unsigned() ^ (1 << 63);
+    let mut place = (!ascending).to_be_bytes().to_vec();
+    place.push(!(id.entry as u8));
+    place
 }
 
 /// Cuts a page out of records in the order of their places.
@@ -619,6 +708,23 @@ impl Store for MemoryStore {
 
     fn revoke(&self, revocation: Revocation, _: Duration) -> Answer<'_, RevokeAnswer> {
         self.step(|store| store.revoke_now(revocation))
+    }
+
+    fn define(&self, define: Define, _: Duration) -> Answer<'_, ScheduleSeen> {
+        self.step(|store| store.define_now(define))
+    }
+
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        _: Duration,
+    ) -> Answer<'_, ScheduleSeen> {
+        self.step(move |store| store.instruct_now(&schedule, instruction))
+    }
+
+    fn schedules(&self, schedules: Vec<ScheduleId>, _: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
+        self.step(move |store| store.schedules_now(&schedules))
     }
 
     fn claim(&self, claim: Claim, _: Duration) -> Answer<'_, ClaimAnswer> {

@@ -21,15 +21,15 @@ use tokio::sync::broadcast;
 
 pub use answer::{
     Capabilities, ClaimAnswer, Cursor, Held, Hint, LockChange, LockSeen, Page, Purged, Reach, Refusal,
-    ReleaseAnswer, RevokeAnswer, RunPage, SessionNews, SetAnswer, Sighting, TakeAnswer,
+    ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, Sighting, TakeAnswer,
 };
 pub use memory::MemoryStore;
 
 use crate::{
     error::StoreError,
     model::{
-        About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Outcome, Request, RunId, ScheduleId,
-        SessionId, Share, Term, Value, Waiter, Why, Wish,
+        About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Order, Outcome, Request, Rules,
+        RunId, ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Waiter, Why, Wish,
     },
 };
 
@@ -187,10 +187,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// force.
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
 
-    // ----- runs
+    // ----- schedules
+
+    /// Says what a schedule goes by, in its owner's name: unless an owner under a larger term has said
+    /// something. A new timing counts from now on. If it is known already, nothing is changed. Answers with
+    /// the schedule as it stands afterwards.
+    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
+
+    /// Holds a schedule back, lets it go on, wants it run now: whoever says so. Answers with the schedule
+    /// as it stands afterwards; one that nobody has defined has a record from then on.
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen>;
+
+    /// Reads schedules, in the order they were asked for.
+    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>>;
 
     /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
     /// one succeeded. Answers with the run as it stands afterwards.
+    ///
+    /// An entry of ticks that were not run is written in the same way, and finished at once.
     ///
     /// A claim does not look at the schedule's mark (see [`history`](Self::history)): its owner
     /// reads the mark when it becomes the owner, and claims nothing at or below it.
@@ -200,7 +219,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the run as it stands afterwards: a late finish finds another attempt, or an end.
     fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
 
-    /// Runs of a schedule, latest instant first, with its mark: every run up to that instant may
+    /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that instant may
     /// have been purged. The mark never goes back and is never purged.
     fn history(
         &self,
@@ -417,7 +436,47 @@ pub struct Claim {
     /// The attempt it replaces, by term and number: one that failed, or whose runner died. Nothing
     /// for the first.
     pub instead_of: Option<(Term, u32)>,
+    /// The ticks that are not run, if this is an entry of such.
+    pub skipped: Option<Skipped>,
 }
+
+/// What a schedule is to go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Define {
+    /// Which schedule.
+    pub schedule: ScheduleId,
+    /// The term its owner has it under.
+    pub term: Term,
+    /// Which instants it has.
+    pub timing: Rules,
+    /// What is done about ticks that are late, overlap, or fail.
+    pub policies: Rules,
+}
+
+/// What is wanted of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Instruction {
+    /// Its ticks are not to be run, from now on. One that is held back already stays as it is.
+    Pause {
+        /// Who wants it.
+        by: Holder,
+        /// Why.
+        why: Why,
+    },
+    /// Its ticks are run again.
+    Resume,
+    /// It is to be run now. At most [`MAX_ORDERS`] may wait.
+    Run(Order),
+    /// The order of that instant is in the ledger.
+    Ran {
+        /// Which.
+        at: StoreTime,
+    },
+}
+
+/// The most orders that wait for a schedule. More are refused until some are run.
+pub const MAX_ORDERS: usize = 100;
 
 /// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use crate::{
     error::{Applied, StoreError},
     model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
-        LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage,
-        SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
     },
 };
 
@@ -302,6 +302,9 @@ operations! {
     ) -> Page<LockRecord>, 1;
     HeldBy held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>, 1;
     Revoke revoke(revocation: Revocation) -> RevokeAnswer, 1;
+    Define define(define: Define) -> ScheduleSeen, 1;
+    Instruct instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen, 1;
+    Schedules schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>, schedules.len();
     Claim claim(claim: Claim) -> ClaimAnswer, 1;
     Finish finish(finish: FinishRun) -> ClaimAnswer, 1;
     History history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage, 1;

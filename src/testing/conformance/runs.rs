@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(super) fn run(schedule: &ScheduleId, instant: i64) -> RunId {
-    RunId { schedule: schedule.clone(), instant: StoreTime::from_millis(instant) }
+    RunId::tick(schedule.clone(), StoreTime::from_millis(instant))
 }
 
 pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
@@ -20,6 +20,7 @@ pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
         term: Term::new(7),
         attempt,
         instead_of: None,
+        skipped: None,
     }
 }
 
@@ -63,6 +64,7 @@ pub async fn a_tick_nobody_claimed_is_granted(fixture: &Fixture) {
             attempt: 1,
             started: record.started,
             finish: None,
+            skipped: None,
         };
         assert_eq!(record, expected, "the run must say what the claim said");
         assert!(all_runs(fixture, &schedule, 10).await.contains(&record));

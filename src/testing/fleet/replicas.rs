@@ -27,9 +27,10 @@ use crate::{
         Waiter, Wish,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
-        LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
+        TakeAnswer, Wait,
     },
     testing::TestClock,
 };
@@ -494,6 +495,8 @@ impl Store for Way {
         Primary wait(waits: Vec<Wait>) -> ();
         Majority set_value(set: SetValue) -> SetAnswer;
         Majority revoke(revocation: Revocation) -> RevokeAnswer;
+        Majority define(define: Define) -> ScheduleSeen;
+        Majority instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
         Majority claim(claim: Claim) -> ClaimAnswer;
         Majority finish(finish: FinishRun) -> ClaimAnswer;
         Majority purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
@@ -509,6 +512,7 @@ impl Store for Way {
         list_locks(
             namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
         ) -> Page<LockRecord>;
+        schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
         history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
     }
 }

@@ -26,9 +26,10 @@ use crate::{
         Term, Waiter, Why, Wish,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held,
-        Hint, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
+        Held, Hint, Instruction, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
+        TakeAnswer, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
@@ -55,6 +56,9 @@ macro_rules! pass_on_what_nobody_judges {
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
             ) -> Page<LockRecord>;
+            define(define: Define) -> ScheduleSeen;
+            instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+            schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
             claim(claim: Claim) -> ClaimAnswer;
             finish(finish: FinishRun) -> ClaimAnswer;
             history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;

@@ -65,6 +65,12 @@ operations! {
     HeldBy, read, "list what a session holds";
     /// [`Store::revoke`](crate::store::Store::revoke).
     Revoke, write, "revoke a lock";
+    /// [`Store::define`](crate::store::Store::define).
+    Define, write, "define a schedule";
+    /// [`Store::instruct`](crate::store::Store::instruct).
+    Instruct, write, "instruct a schedule";
+    /// [`Store::schedules`](crate::store::Store::schedules).
+    Schedules, read, "read schedules";
     /// [`Store::claim`](crate::store::Store::claim).
     Claim, write, "claim a tick";
     /// [`Store::finish`](crate::store::Store::finish).

@@ -15,9 +15,10 @@ use crate::{
         Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, Term, Waiter, Wish,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
-        LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
+        TakeAnswer, Wait,
     },
     testing::fleet::{What, key_of},
 };
