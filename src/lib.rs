@@ -79,6 +79,7 @@
 //! |---|---|
 //! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
 //! | [`spread`] | N keyed tasks over the instances that take part |
+//! | [`schedule`] | when a schedule is due |
 //! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it |
 //! | [`clock`] | the clock leases are counted by |
@@ -103,6 +104,7 @@ mod core;
 pub mod elect;
 mod error;
 pub mod model;
+pub mod schedule;
 pub mod spread;
 pub mod store;
 #[cfg(feature = "testing")]

@@ -1,6 +1,7 @@
 //! What the engine decides: pure functions and machines, without I/O, clock or chance of their own.
 
 pub(crate) mod backoff;
+pub(crate) mod calendar;
 pub(crate) mod flaw;
 pub(crate) mod key;
 pub(crate) mod picture;

@@ -179,6 +179,18 @@ impl StoreTime {
     }
 }
 
+/// RFC 3339 in UTC, with milliseconds if there are any: `2026-11-21T03:00:00Z`. The few instants outside of the
+/// years -9999 to 9999 have no such form, and are shown in milliseconds.
+impl fmt::Display for StoreTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(at) if self.0 % 1000 == 0 => write!(f, "{at:.0}"),
+            Ok(at) => write!(f, "{at:.3}"),
+            Err(_) => write!(f, "{self:?}"),
+        }
+    }
+}
+
 impl fmt::Debug for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.0)
@@ -207,6 +219,16 @@ mod tests {
         assert_eq!(Term::after(Some(Term::new(1000)), at(1000)), Term::new(1001));
         assert_eq!(Term::after(Some(Term::new(5000)), at(1000)), Term::new(5001));
         assert_eq!(Term::after(None, at(-5)), Term::new(1));
+    }
+
+    #[test]
+    fn an_instant_is_shown_in_utc_with_milliseconds_if_there_are_any() {
+        let shown = |millis| StoreTime::from_millis(millis).to_string();
+        assert_eq!(shown(1_795_230_000_000), "2026-11-21T03:00:00Z");
+        assert_eq!(shown(1_795_230_000_050), "2026-11-21T03:00:00.050Z");
+        assert_eq!(shown(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(shown(i64::MAX), "9223372036854775807 ms");
+        assert_eq!(shown(i64::MIN), "-9223372036854775808 ms");
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! Against the tables of `scripts/dst_tables`, which were made second by second by somebody else's zones and
+//! another matcher.
+
+use super::*;
+
+struct Window {
+    begin: i64,
+    end: i64,
+}
+
+/// Every pattern of a table under every rule, with its window and its instants.
+fn cases(table: &str) -> Vec<(Window, String, Dst, Vec<i64>)> {
+    let second = |text: &str| at(text).as_millis() / 1000;
+    let mut cases = Vec::new();
+    let (mut begin, mut end, mut pattern, mut rules) = (0, 0, "", vec![]);
+    let lines = table.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).skip(1);
+    for line in lines {
+        if let Some(window) = line.strip_prefix("window ") {
+            let (first, last) = window.split_once(' ').unwrap();
+            (begin, end) = (second(first), second(last));
+        } else if let Some(text) = line.strip_prefix("pattern ") {
+            pattern = text;
+        } else if let Some(instant) = line.strip_prefix("  ") {
+            let words: Vec<_> = instant.split([' ', ',']).collect();
+            let every = words.iter().position(|word| *word == "every");
+            let (step, count) = every.map_or((0, 1), |at| {
+                (words[at + 1].trim_end_matches('s').parse().unwrap(), words[at + 3].parse().unwrap())
+            });
+            let found = (0..count).map(|nth| second(words[0]) + nth * step);
+            let from = cases.len() - rules.len();
+            cases[from..].iter_mut().for_each(|case: &mut (_, _, _, Vec<i64>)| case.3.extend(found.clone()));
+        } else {
+            rules = line.split_whitespace().map(rule).collect();
+            cases.extend(rules.iter().map(|dst| (Window { begin, end }, pattern.to_owned(), *dst, vec![])));
+        }
+    }
+    cases
+}
+
+fn rule(word: &str) -> Dst {
+    [Dst::Vixie, Dst::Skip, Dst::Shift].into_iter().find(|dst| dst.as_str() == word).unwrap()
+}
+
+fn holds(table: &str) {
+    let zone = table.lines().find_map(|line| line.strip_prefix("zone ")).unwrap();
+    let cases = cases(table);
+    assert_eq!(cases.len(), 2 * 21 * 3, "every pattern under every rule");
+    let differ = cases.chunks(3).filter(|rules| rules[1..].iter().any(|rule| rule.3 != rules[0].3)).count();
+    assert!(differ >= 3, "rules that all say the same prove little: {differ}");
+    for (window, pattern, dst, instants) in cases {
+        let calendar =
+            Calendar::new(&pattern, Some(zone), dst, Duration::ZERO, &"report".parse().unwrap()).unwrap();
+        let next = |after| calendar.next(seconds(after), seconds(0)).unwrap().as_millis() / 1000;
+        let told = format!("{pattern} in {zone}, {}", dst.as_str());
+
+        // From before to after.
+        let mut found = vec![];
+        let mut at = next(window.begin - 1);
+        while at < window.end {
+            found.push(at);
+            at = next(at);
+        }
+        assert_eq!(found, instants, "{told}");
+
+        // From every instant, as after a restart: round each tick and the change, and all over the window.
+        let change = i64::midpoint(window.begin, window.end);
+        let round = instants.iter().flat_map(|at| [at - 1, *at, at + 1]);
+        let starts = (window.begin..window.end).step_by(61).chain(change - 150..change + 150).chain(round);
+        for start in starts.filter(|start| *start >= window.begin) {
+            let due = instants.iter().find(|at| **at > start);
+            let found = Some(next(start)).filter(|at| *at < window.end);
+            assert_eq!(found.as_ref(), due, "{told}, after {start}");
+        }
+
+        // And back from everywhere.
+        for (nth, to) in (window.begin..window.end).step_by(1831).enumerate() {
+            let most = nth % 12 + 1;
+            let before: Vec<_> = instants.iter().filter(|at| **at <= to).map(|at| seconds(*at)).collect();
+            let latest = calendar.latest(seconds(window.begin - 1), seconds(to), seconds(0), most);
+            assert_eq!(latest, before[before.len().saturating_sub(most)..], "{told}, {most} up to {to}");
+        }
+    }
+}
+
+#[test]
+fn new_york_is_as_the_table_says() {
+    holds(include_str!("../tables/new_york.txt"));
+}
+
+#[test]
+fn london_is_as_the_table_says() {
+    holds(include_str!("../tables/london.txt"));
+}
+
+#[test]
+fn lord_howe_is_as_the_table_says() {
+    holds(include_str!("../tables/lord_howe.txt"));
+}
+
+#[test]
+fn sao_paulo_is_as_the_table_says() {
+    holds(include_str!("../tables/sao_paulo.txt"));
+}
+
+#[test]
+fn cairo_is_as_the_table_says() {
+    holds(include_str!("../tables/cairo.txt"));
+}

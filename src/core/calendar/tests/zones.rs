@@ -1,0 +1,96 @@
+//! Every change of every zone there is, against the definition: each instant has one civil time, a fixed
+//! pattern's time runs where it is first shown, and what is never shown goes by the rule.
+
+use super::{zone::Change, *};
+
+/// Minutes round a change that are looked at: more than any gap or fold.
+const AROUND: i64 = 27 * 60;
+
+/// What the definition makes of it, minute by minute.
+fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, dst: Option<Dst>, change: i64) -> Vec<i64> {
+    let begin = change - 2 * AROUND * 60;
+    let end = change + AROUND * 60;
+    let (mut found, mut shown) = (std::collections::BTreeSet::new(), std::collections::HashSet::new());
+    let mut last: Option<i64> = None;
+    for at in (begin..end).step_by(60) {
+        let civil = at + of.offset(at);
+        if let Some(dst) = dst {
+            for (nth, missing) in (last.map_or(civil, |last| last + 60)..civil).step_by(60).enumerate() {
+                match dst {
+                    _ if !matches(missing) => {}
+                    Dst::Vixie => drop(found.insert(at)),
+                    Dst::Shift => drop(found.insert(at + nth as i64 * 60)),
+                    Dst::Skip => {}
+                }
+            }
+            if shown.insert(civil) && matches(civil) {
+                found.insert(at);
+            }
+        } else if matches(civil) {
+            found.insert(at);
+        }
+        last = Some(civil);
+    }
+    found.into_iter().filter(|at| (change - AROUND * 60..end).contains(at)).collect()
+}
+
+fn changes(zone: &Zone) -> Vec<Change> {
+    let until = zone::days_since_1970(2045, 1, 1) * DAY;
+    let next = |at: i64| zone.change_after(at, zone.offset(at)).filter(|change| change.at < until);
+    std::iter::successors(next(0), |change| next(change.at)).collect()
+}
+
+fn all_zones() -> Vec<(String, Zone)> {
+    let names = jiff::tz::TimeZoneDatabase::bundled();
+    let names: Vec<_> = names.available().map(|name| name.to_string()).collect();
+    names.into_iter().filter_map(|name| Zone::named(&name).ok().map(|zone| (name, zone))).collect()
+}
+
+#[test]
+fn no_offset_and_no_change_is_larger_than_what_counts_as_near() {
+    let zones = all_zones();
+    assert!(zones.len() > 400, "{}", zones.len());
+    for (name, zone) in &zones {
+        for change in changes(zone) {
+            assert!((change.to - change.from).abs() <= DAY, "{name} {change:?}");
+            assert_ne!(change.to, change.from, "{name} {change:?}");
+        }
+    }
+}
+
+#[test]
+fn every_change_of_every_zone_is_as_defined() {
+    let civil = |civil: i64| (civil.rem_euclid(DAY) / 3600, civil.rem_euclid(3600) / 60);
+    let quarters = |at: i64| matches!(civil(at), (_, 0 | 15 | 30 | 45));
+    let midnight = |at: i64| civil(at) == (0, 0);
+    let nights = |at: i64| matches!(civil(at), (0..=3 | 23, 20 | 50));
+    let cases: [(&str, &dyn Fn(i64) -> bool, bool); 4] = [
+        ("0,15,30,45 0-23 * * *", &quarters, true),
+        ("*/15 * * * *", &quarters, false),
+        ("0 0 * * *", &midnight, true),
+        ("20,50 0-3,23 * * *", &nights, true),
+    ];
+    let name = "report".parse().unwrap();
+    let mut seen = std::collections::HashSet::new();
+    let mut nth = 0;
+    for (zone_name, zone) in all_zones() {
+        for change in changes(&zone) {
+            // Many zones share their changes; and Monrovia's is not of whole minutes.
+            let known = !seen.insert((change.at, change.from, change.to));
+            if known || [change.at, change.from, change.to].iter().any(|time| time % 60 != 0) {
+                continue;
+            }
+            nth += 1;
+            let (text, matches, fixed) = cases[nth % cases.len()];
+            for dst in [Dst::Vixie, Dst::Skip, Dst::Shift] {
+                let calendar = Calendar::new(text, Some(&zone_name), dst, Duration::ZERO, &name).unwrap();
+                let [after, to] = [change.at - AROUND * 60 - 1, change.at + AROUND * 60 - 1].map(seconds);
+                let found: Vec<_> =
+                    calendar.instants(after, to, after).map(|at| at.as_millis() / 1000).collect();
+                let defined = defined(&zone, matches, fixed.then_some(dst), change.at);
+                assert_eq!(found, defined, "{text} in {zone_name}, {dst:?}, {change:?}");
+            }
+        }
+    }
+    assert!(nth > 1000, "{nth}");
+}

@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use super::{CalendarError, Dst};
+use crate::{
+    core::calendar::Calendar,
+    model::{ScheduleName, StoreTime},
+};
+
+/// When a schedule would be due: its expression, and what its instants depend on besides.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `30 2 * * *` | minute, hour, day of month, month, weekday; `*/5`, `1-5`, `1,3`, `MON-FRI`, `JAN` as in any cron |
+/// | `0 30 2 * * *` | the same with seconds first |
+/// | `0 0 L * *`, `0 0 LW * *`, `0 0 15W * *` | the last day of the month, its last day from Monday to Friday, the one nearest to the 15th |
+/// | `0 0 * * 5#3`, `0 0 * * FRIL` | the third Friday, the last one |
+/// | `0 0 13 * FRI`, `0 0 13 * +FRI` | every 13th and every Friday; Fridays that are a 13th |
+/// | `H H(0-5) * * *`, `H/15 * * * *` | any minute, at night; four times an hour: whichever the schedule's name says |
+/// | `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at its first minute |
+/// | `@every 90s` | since 1970, shifted by the schedule's name; up to 366 days |
+/// | `@at 2026-11-21T03:00:00Z` | once; without the `Z`, by the clocks of the zone |
+/// | `@after 10m` | once, so long after the schedule was first stored with this expression |
+///
+/// ```
+/// use tenure::{model::StoreTime, schedule::{Dst, Timing}};
+///
+/// let nightly = Timing::new("30 2 * * *").zone("Europe/Berlin").dst(Dst::Shift);
+/// let before_the_change = StoreTime::from_millis(1_774_483_200_000);
+/// let next = nightly.next(4, before_the_change)?;
+/// assert_eq!(
+///     next.iter().map(ToString::to_string).collect::<Vec<_>>(),
+///     [
+///         "2026-03-26T01:30:00Z",
+///         "2026-03-27T01:30:00Z",
+///         "2026-03-28T01:30:00Z",
+///         "2026-03-29T01:30:00Z", // 03:30 by the clocks, which skip 02:30 on that day
+///     ]
+/// );
+///
+/// let error = Timing::new("0 0 31 2 *").check().unwrap_err();
+/// assert_eq!(error.to_string(), "the expression \"0 0 31 2 *\" names no day there is");
+/// # Ok::<_, tenure::schedule::CalendarError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it says nothing until it is asked"]
+pub struct Timing {
+    expression: String,
+    zone: Option<String>,
+    dst: Dst,
+    spread: Duration,
+    name: Option<ScheduleName>,
+}
+
+impl Timing {
+    /// An expression, read in UTC.
+    pub fn new(expression: impl Into<String>) -> Self {
+        let expression = expression.into();
+        Self { expression, zone: None, dst: Dst::default(), spread: Duration::ZERO, name: None }
+    }
+
+    /// Read in this zone of the IANA database, such as `Europe/London`. What is known of zones comes with the
+    /// crate, whatever a machine has installed. Default: UTC.
+    pub fn zone(self, zone: impl Into<String>) -> Self {
+        Self { zone: Some(zone.into()), ..self }
+    }
+
+    /// What becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
+    pub fn dst(self, dst: Dst) -> Self {
+        Self { dst, ..self }
+    }
+
+    /// Everything is later by a part of this, which the schedule's name decides: so that not all that is due at
+    /// midnight starts at once. Whole seconds, up to 366 days. Default: none.
+    pub fn spread_over(self, spread: Duration) -> Self {
+        Self { spread, ..self }
+    }
+
+    /// The schedule's name, by which `H`, `@every` and [`spread_over`](Self::spread_over) take their numbers.
+    /// Default: that of nobody, so that they are not those of any schedule.
+    pub fn named(self, name: ScheduleName) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// The first `n` instants after `after`; fewer if there are no more. `@after` counts from `after`.
+    ///
+    /// # Errors
+    /// [`CalendarError`] if no schedule can have this expression, zone or spread.
+    pub fn next(&self, n: usize, after: StoreTime) -> Result<Vec<StoreTime>, CalendarError> {
+        let calendar = self.calendar()?;
+        let first = calendar.next(after, after);
+        Ok(std::iter::successors(first, |last| calendar.next(*last, after)).take(n).collect())
+    }
+
+    /// Whether a schedule can have it.
+    ///
+    /// # Errors
+    /// [`CalendarError`] if not: what was given, and the rule it broke.
+    pub fn check(&self) -> Result<(), CalendarError> {
+        self.calendar().map(drop)
+    }
+
+    fn calendar(&self) -> Result<Calendar, CalendarError> {
+        let nobody = || ScheduleName::new("nobody").expect("it is short and has no control character");
+        let name = self.name.clone().unwrap_or_else(nobody);
+        Calendar::new(&self.expression, self.zone.as_deref(), self.dst, self.spread, &name)
+    }
+}
