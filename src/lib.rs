@@ -53,6 +53,7 @@
 //! | lead for as long as the program lives | [`Elect::campaign`] |
 //! | say who asks, and what for | [`Elect::key`] |
 //! | run N tasks, spread over the fleet | [`Elect::spread`] |
+//! | run a job at certain times, once per fleet | [`Elect::schedule`], [`Elect::schedules`] |
 //! | see who holds what | [`Elect::locked_keys`], [`Elect::watch`], [`Elect::events`], [`Elect::health`] |
 //! | end | [`Elect::close`] |
 //!
@@ -79,7 +80,7 @@
 //! |---|---|
 //! | [`elect`] | the engine: instances, jobs, guards, campaigns, events, health |
 //! | [`spread`] | N keyed tasks over the instances that take part |
-//! | [`schedule`] | when a schedule is due |
+//! | [`schedule`] | cron-style jobs, every tick once per fleet |
 //! | [`model`] | sessions, locks, waiters, terms, runs: plain data |
 //! | [`store`] | the contract, and the stores that keep it |
 //! | [`clock`] | the clock leases are counted by |

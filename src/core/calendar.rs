@@ -75,7 +75,6 @@ pub(crate) struct Calendar {
     timing: String,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "asked by schedules, which come next"))]
 impl Calendar {
     /// Reads an expression. Without a `zone` it is read in UTC. `spread`: start times are delayed by a
     /// stable part of it, by the schedule's name.

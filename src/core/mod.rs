@@ -7,4 +7,6 @@ pub(crate) mod key;
 pub(crate) mod picture;
 pub(crate) mod plan;
 pub(crate) mod session;
+pub(crate) mod store_time;
+pub(crate) mod tick;
 pub(crate) mod watch;

@@ -23,6 +23,7 @@ use super::{
     leader::Leaders,
     lease::LeaseCell,
     metrics,
+    notices::{Notices, StoreTimes},
     runtime::Runtime,
     session::Session,
     spreads::Spreads,
@@ -67,6 +68,8 @@ pub(crate) struct Engine {
     pub(crate) events: Events,
     pub(crate) leaders: Leaders,
     pub(crate) spreads: Spreads,
+    pub(crate) notices: Notices,
+    pub(crate) store_times: StoreTimes,
     takes: Batch<(Take, Vec<SessionId>), TakeAnswer>,
     releases: Batch<Release, ReleaseAnswer>,
     waits: Batch<Wait, ()>,
@@ -145,6 +148,8 @@ impl Engine {
             events: Events::default(),
             leaders: Leaders::default(),
             spreads: Spreads::default(),
+            notices: Notices::default(),
+            store_times: StoreTimes::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
             releases: Batch::new(|engine, items| {
                 async move {

@@ -6,7 +6,7 @@ use super::Loss;
 use crate::{
     StoreError,
     error::Applied,
-    model::{LimitError, LockId, SpreadName},
+    model::{LimitError, LockId, ScheduleName, SpreadName},
     store::Refusal,
 };
 
@@ -40,6 +40,17 @@ pub enum Error {
     },
     /// This instance takes part in that spread already.
     Joined(SpreadName),
+    /// The name of a spread is kept for the schedules.
+    Reserved(SpreadName),
+    /// This instance has a schedule of that name already.
+    Scheduled(ScheduleName),
+    /// A schedule cannot be what it is to be.
+    Schedule {
+        /// Which.
+        schedule: ScheduleName,
+        /// Why not.
+        problem: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// The engine is closed.
     Closed,
 }
@@ -73,7 +84,11 @@ impl Error {
     #[must_use]
     pub fn is_config(&self) -> bool {
         match self {
-            Self::Limit(_) | Self::Joined(_) => true,
+            Self::Limit(_)
+            | Self::Joined(_)
+            | Self::Reserved(_)
+            | Self::Scheduled(_)
+            | Self::Schedule { .. } => true,
             Self::Store(error) => !error.is_retryable(),
             _ => false,
         }
@@ -90,6 +105,9 @@ impl fmt::Display for Error {
             Self::Lost { loss: Some(loss) } => write!(f, "the lease is lost: {loss}"),
             Self::Lost { loss: None } => f.write_str("the lease is lost"),
             Self::Joined(spread) => write!(f, "this instance takes part in the spread {spread} already"),
+            Self::Reserved(spread) => write!(f, "the name {spread} is kept for the spread of the schedules"),
+            Self::Scheduled(schedule) => write!(f, "this instance has a schedule {schedule:?} already"),
+            Self::Schedule { schedule, .. } => write!(f, "the schedule {schedule:?} cannot be"),
             Self::Closed => f.write_str("the engine is closed"),
         }
     }
@@ -100,6 +118,7 @@ impl std::error::Error for Error {
         match self {
             Self::Limit(error) => Some(error),
             Self::Store(error) | Self::NoSession { last: Some(error) } => Some(&**error),
+            Self::Schedule { problem, .. } => Some(&**problem),
             _ => None,
         }
     }

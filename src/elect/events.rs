@@ -14,7 +14,10 @@ use futures::Stream;
 use tokio::sync::mpsc;
 
 use super::{HeldBy, Loss};
-use crate::model::{Kind, LockId, SessionId, Term};
+use crate::{
+    core::tick::NotRun,
+    model::{Kind, LockId, Outcome, Rules, RunId, SessionId, StoreTime, Term},
+};
 
 /// How many events a slow reader may lag behind before it loses some.
 const KEPT: usize = 1024;
@@ -91,6 +94,43 @@ pub enum Event {
         /// What it said last.
         error: String,
     },
+    /// An attempt at a tick of a schedule has ended, or nobody makes it.
+    Ran {
+        /// The schedule's lock.
+        lock: LockId,
+        /// Which tick, or order.
+        run: RunId,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// How it ended.
+        outcome: Outcome,
+        /// How long after its instant it began.
+        lateness: Duration,
+        /// How long it took.
+        took: Duration,
+        /// What went wrong.
+        error: Option<String>,
+    },
+    /// Ticks of a schedule were not run.
+    NotRun {
+        /// The schedule's lock.
+        lock: LockId,
+        /// The first of them.
+        from: StoreTime,
+        /// The last one.
+        to: StoreTime,
+        /// How many; ten thousand stands for that many and more.
+        count: u64,
+        /// Why.
+        why: NotRun,
+    },
+    /// A schedule has another timing from now on than the one that was stored.
+    Retimed {
+        /// The schedule's lock.
+        lock: LockId,
+        /// The new one.
+        timing: Rules,
+    },
     /// A job or a callback panicked.
     Panicked {
         /// Which lock's.
@@ -116,6 +156,9 @@ impl Event {
             | Self::Overran { lock, .. }
             | Self::Waiting { lock }
             | Self::SetAside { lock, .. }
+            | Self::Ran { lock, .. }
+            | Self::NotRun { lock, .. }
+            | Self::Retimed { lock, .. }
             | Self::Panicked { lock, .. } => Some(lock),
             Self::SessionOpened { .. } | Self::SessionLost { .. } | Self::Missed(_) => None,
         }

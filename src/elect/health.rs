@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::Engine;
-use crate::model::SessionId;
+use crate::model::{SessionId, StoreTime};
 
 /// How an engine fares.
 ///
@@ -24,6 +24,9 @@ pub struct Health {
     pub held: usize,
     /// How many wait for a lock here.
     pub waiting: usize,
+    /// What the store's clock shows, as far as this instance can tell, and by how much it may be off:
+    /// schedules go by it. Nothing before the first beat was answered.
+    pub store_time: Option<(StoreTime, Duration)>,
 }
 
 /// How an engine fares, in one word.
@@ -74,6 +77,7 @@ impl Health {
             session: session.map(|session| session.id),
             last_beat: engine.last_beat().map(|beat| now.since(beat)),
             waiting: engine.keys.waiting(),
+            store_time: engine.store_times.now(now).zip(engine.store_times.uncertainty(now)),
         }
     }
 }

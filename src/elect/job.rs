@@ -199,7 +199,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
         let job = self.job.take();
         match catch_unwind(AssertUnwindSafe(|| drop(job))) {
             Ok(()) => end,
-            Err(panic) => JobEnd::Panicked(message(&*panic)),
+            Err(panic) => JobEnd::Panicked(panic_message(&*panic)),
         }
     }
 }
@@ -216,11 +216,11 @@ fn judge<T, E>(cell: &LeaseCell, result: Result<Result<T, E>, Box<dyn Any + Send
     match result {
         Ok(Ok(value)) => JobEnd::Finished(value),
         Ok(Err(error)) => JobEnd::Failed(error),
-        Err(panic) => JobEnd::Panicked(message(&*panic)),
+        Err(panic) => JobEnd::Panicked(panic_message(&*panic)),
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

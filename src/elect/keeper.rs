@@ -241,6 +241,9 @@ impl OneSession {
                     self.engine.spreads.is_published(version);
                 }
                 if let Some(record) = sighting.record() {
+                    if sighting.bears(nonce) {
+                        self.engine.store_times.saw(sent, self.engine.clock.now(), record.beat_at);
+                    }
                     // Written between sending and now; later is what makes fewer looks too early.
                     self.session.saw_store_time(self.engine.clock.now(), record.beat_at);
                     self.session.opened(record.started);

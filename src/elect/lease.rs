@@ -15,7 +15,7 @@ use super::{Engine, Error, JobEnd, Loss, careful, job, session::Session};
 use crate::{
     clock::Moment,
     core::{flaw::Flaw, key::Parting},
-    model::{Key, LockId, StoreTime, Term, Value, Wish},
+    model::{Key, LockId, SessionId, StoreTime, Term, Value, Wish},
     store::{LockSeen, SetAnswer, SetValue},
 };
 
@@ -305,7 +305,7 @@ impl Hold {
     }
 
     pub(crate) fn lease(&self) -> Lease {
-        Lease { cell: self.cell.clone() }
+        Lease::of(self.cell.clone())
     }
 
     /// Somebody begins to run under it.
@@ -344,6 +344,8 @@ impl Drop for Hold {
 #[derive(Clone)]
 pub struct Lease {
     cell: Arc<LeaseCell>,
+    /// Fires with the lease's own; that of one run of a schedule may fire before.
+    token: CancellationToken,
 }
 
 impl fmt::Debug for Lease {
@@ -353,8 +355,30 @@ impl fmt::Debug for Lease {
 }
 
 impl Lease {
-    pub(crate) const fn of(cell: Arc<LeaseCell>) -> Self {
-        Self { cell }
+    pub(crate) fn of(cell: Arc<LeaseCell>) -> Self {
+        let token = cell.token.clone();
+        Self { cell, token }
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.cell.session.id
+    }
+
+    /// Something that runs under it panicked.
+    pub(crate) fn panicked(&self, message: &str) {
+        let (lock, term) = (&self.cell.lock, self.cell.term);
+        tracing::error!(%lock, %term, panic = message, "a job panicked");
+        self.cell.engine.panicked(&self.cell, message);
+    }
+
+    /// Tells this part of the job to stop.
+    pub(crate) fn stop(&self) {
+        self.token.cancel();
+    }
+
+    /// The same lease for a part of the job, which may be told to stop before the rest.
+    pub(crate) fn narrowed(&self) -> Self {
+        Self { cell: self.cell.clone(), token: self.token.child_token() }
     }
 
     /// The key.
@@ -403,13 +427,13 @@ impl Lease {
     /// Fires when the job is to stop.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.cell.token.clone()
+        self.token.clone()
     }
 
     /// Whether the job is to stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cell.token.is_cancelled()
+        self.token.is_cancelled()
     }
 
     /// Until the job is to stop.
@@ -417,10 +441,10 @@ impl Lease {
     /// # Cancel safety
     /// May be dropped and called again.
     pub async fn cancelled(&self) {
-        self.cell.token.cancelled().await;
+        self.token.cancelled().await;
     }
 
-    /// Why it ended or is to end; nothing while all is well.
+    /// Why it ended or is to end; nothing while all is well, or if only one run of a schedule is to stop.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.cell.loss()

@@ -25,6 +25,7 @@ mod leader;
 mod lease;
 mod loss;
 mod metrics;
+mod notices;
 mod runtime;
 mod session;
 mod spreads;
@@ -50,6 +51,7 @@ pub(crate) use engine::{Engine, Trouble, careful};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use entropy::splitmix;
 pub(crate) use events::Only;
+pub(crate) use job::panic_message;
 pub(crate) use keys::{Told, Wants};
 pub(crate) use lease::{Hold, Worker};
 pub(crate) use session::Session;

@@ -90,6 +90,8 @@ pub(crate) struct Spreads {
     published: watch::Sender<u64>,
     /// The instance closes for a restart: what it holds waits for its next session.
     reserved: AtomicBool,
+    /// A spread was left.
+    left: Notify,
     /// A beat brought a change of its own shares then: the next hint that says so tells nothing new.
     echo: Mutex<Option<Moment>>,
 }
@@ -111,6 +113,7 @@ impl Default for Spreads {
             book: Mutex::default(),
             published: watch::Sender::new(0),
             reserved: AtomicBool::new(false),
+            left: Notify::new(),
             echo: Mutex::default(),
         }
     }
@@ -136,6 +139,12 @@ impl Spreads {
     pub(crate) fn leave(&self, spread: &SpreadName) {
         self.retract(spread);
         self.book().inboxes.remove(spread);
+        self.left.notify_waiters();
+    }
+
+    /// Until a spread is left, counted from the call.
+    pub(crate) fn left(&self) -> impl Future<Output = ()> + '_ {
+        self.left.notified()
     }
 
     /// Takes no part in it any more. What is reserved for a restart stays reserved.

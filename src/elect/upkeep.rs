@@ -11,7 +11,7 @@ use futures::StreamExt;
 use super::{Engine, careful, lease::LeaseCell, metrics};
 use crate::{
     core::backoff::{fraction, jittered},
-    model::{Kind, LockId, SessionId, SessionRecord, SpreadName},
+    model::{LockId, SessionId, SessionRecord, SpreadName},
     store::{Cursor, Held, Hint, SessionNews},
 };
 
@@ -42,21 +42,26 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             engine.keys.resync(engine);
             engine.leaders.resync();
             engine.spreads.resync();
+            engine.notices.resync();
         }
         Hint::Lock { lock, change } => {
             engine.keys.hint(engine, &lock, change);
             engine.leaders.hint(&lock);
             if let Some(spread) = spread_of(engine, &lock) {
-                engine.spreads.task(spread, &lock.key, change);
+                engine.spreads.task(&spread, &lock.key, change);
             }
         }
         Hint::Queue { lock } => {
             engine.keys.queue_hint(engine, &lock);
             if let Some(spread) = spread_of(engine, &lock) {
-                engine.spreads.line(spread, &lock.key);
+                engine.spreads.line(&spread, &lock.key);
             }
         }
-        Hint::Schedule { .. } => {}
+        Hint::Schedule { schedule } => {
+            if schedule.namespace == *engine.config.namespace() {
+                engine.notices.schedule(schedule.name);
+            }
+        }
         Hint::Session { session, news } => {
             let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
             if !own {
@@ -75,11 +80,8 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
 }
 
 /// The spread a lock is a task of, if it is one of this namespace.
-fn spread_of<'a>(engine: &Engine, lock: &'a LockId) -> Option<&'a SpreadName> {
-    match &lock.kind {
-        Kind::Task(spread) if lock.namespace == *engine.config.namespace() => Some(spread),
-        _ => None,
-    }
+fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
+    lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
 }
 
 /// Compares what the store says this instance holds with what runs here: a page a round, rolling.

@@ -1,6 +1,6 @@
 //! The lock: who holds a key, under which term, and who stands in line.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::LazyLock, time::Duration};
 
 use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Value, Who, Why, Wish};
 
@@ -13,6 +13,31 @@ pub enum Kind {
     Schedule,
     /// A task of a spread.
     Task(SpreadName),
+}
+
+/// The spread whose tasks are the schedules.
+pub(crate) const SCHEDULES: &str = "tenure.schedules";
+
+impl Kind {
+    /// What the tasks of a spread are.
+    pub(crate) fn of_tasks(spread: &SpreadName) -> Self {
+        if spread.as_str() == SCHEDULES { Self::Schedule } else { Self::Task(spread.clone()) }
+    }
+
+    /// The spread that keys of this kind are tasks of, if they are.
+    pub(crate) fn spread(&self) -> Option<SpreadName> {
+        match self {
+            Self::Lock => None,
+            Self::Schedule => Some(schedules()),
+            Self::Task(spread) => Some(spread.clone()),
+        }
+    }
+}
+
+/// The name of the spread whose tasks are the schedules.
+pub(crate) fn schedules() -> SpreadName {
+    static NAME: LazyLock<SpreadName> = LazyLock::new(|| SpreadName::new(SCHEDULES).expect("it is a name"));
+    NAME.clone()
 }
 
 impl fmt::Display for Kind {

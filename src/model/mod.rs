@@ -11,6 +11,7 @@ mod session;
 
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
+pub(crate) use lock::{SCHEDULES, schedules};
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
 pub use run::{
     Definition, Entry, Finish, Order, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord, Skipped,

@@ -1,8 +1,243 @@
-//! When a schedule is due.
+//! Cron-style jobs: every tick once per fleet.
 //!
-//! [`Timing`] says what an expression makes of a time zone, before anything runs by it.
+//! Schedules are tasks of a spread: each has one owner, which alone looks at the clock. Before it runs a tick it
+//! claims it in the ledger, under its term: that, and no clock, is what makes a tick run once. What a wrong
+//! clock can change is when.
+//!
+//! ```text
+//!   wait until due ──▶ claim (schedule, instant) ──▶ job ──▶ finish: outcome, error
+//!        ▲             in the ledger, by term                   │
+//!        └──────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Ticks are due by the store's clock, as each instance estimates it from its beats: a host whose clock is wrong
+//! fires with the others. When the store's clock jumps by more than a minute, schedules go on by the old time
+//! until the new one has held for five minutes.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure::{Elect, ElectConfig, schedule::{Misfire, Timing}, store::MemoryStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ElectConfig::new("shop".parse()?, "pod-1".parse()?);
+//! let elect = Elect::start(MemoryStore::default(), config).await?;
+//! let nightly = elect
+//!     .schedule("cleanup", Timing::new("30 2 * * *").zone("Europe/London"))
+//!     .misfire(Misfire::One { window: Duration::from_secs(12 * 60 * 60) })
+//!     .timeout(Duration::from_secs(60 * 60))
+//!     .run(async |tick, lease| {
+//!         println!("{tick}, under term {}", lease.term());
+//!         Ok::<_, String>(())
+//!     })?;
+//! println!("next: {:?}", nightly.next(5));
+//! # nightly.run_now(tenure::model::Why::new("the first time")?).await?;
+//! elect.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
+mod driver;
+mod handle;
+mod host;
+mod metrics;
+mod run;
+mod tick;
 mod timing;
 
-pub use crate::core::calendar::{CalendarError, Dst};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+
+pub use crate::core::{
+    calendar::{CalendarError, Dst},
+    tick::{Misfire, NotRun, Overlap, Promise, Retries},
+};
+pub use handle::{Schedule, Schedules, Status};
+pub use tick::Tick;
 pub use timing::Timing;
+
+use crate::{
+    core::tick::Policies,
+    elect::{Elect, Error, Lease},
+    model::{LimitError, Rules, ScheduleId, ScheduleName},
+};
+use driver::{Body, Keep, Plan};
+use host::Host;
+
+/// A schedule to be. Made by [`Elect::schedule`].
+#[must_use = "it runs nothing until it is run"]
+pub struct Scheduling {
+    elect: Elect,
+    name: Result<ScheduleName, LimitError>,
+    timing: Timing,
+    policies: Policies,
+    keep: Keep,
+}
+
+impl fmt::Debug for Scheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduling")
+            .field("name", &self.name)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number of a policy with which nothing would ever run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PolicyError(&'static str);
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+impl Scheduling {
+    /// The zone of the IANA database whose clocks the expression is read by. Default: UTC.
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.timing = self.timing.zone(zone);
+        self
+    }
+
+    /// What becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
+    pub fn dst(mut self, dst: Dst) -> Self {
+        self.timing = self.timing.dst(dst);
+        self
+    }
+
+    /// Starts later by a part of this, always the same one, which the schedule's name decides. Default: none.
+    pub fn spread_over(mut self, spread: Duration) -> Self {
+        self.timing = self.timing.spread_over(spread);
+        self
+    }
+
+    /// What becomes of ticks that could not be run when they were due. Default: the latest is run, if it is no
+    /// older than a week.
+    pub const fn misfire(mut self, misfire: Misfire) -> Self {
+        self.policies.misfire = misfire;
+        self
+    }
+
+    /// What becomes of a tick that falls due while the run before it is on. Default: it is not run.
+    pub const fn overlap(mut self, overlap: Overlap) -> Self {
+        self.policies.overlap = overlap;
+        self
+    }
+
+    /// What becomes of a run whose runner died. Default: it is begun again.
+    pub const fn promise(mut self, promise: Promise) -> Self {
+        self.policies.promise = promise;
+        self
+    }
+
+    /// How a job that failed is tried again. Default: not at all.
+    pub const fn retries(mut self, retries: Retries) -> Self {
+        self.policies.retries = retries;
+        self
+    }
+
+    /// How long a job may take: then it is told to stop, by its lease's [token](Lease::token), and `stop_grace`
+    /// later dropped. Default: no limit.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.policies.timeout = Some(timeout);
+        self
+    }
+
+    /// How much of its history is kept: what is younger than this, and so many entries at least. Default: seven
+    /// days and 100 entries.
+    pub const fn keep_history(mut self, younger_than: Duration, at_least: usize) -> Self {
+        self.keep = Keep { younger_than, at_least };
+        self
+    }
+
+    /// Has it run, by one of the instances that have a schedule of this name.
+    ///
+    /// A job that returns `Ok` has done its work. One that was told to stop before it was through returns an
+    /// error. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
+    /// dropped at its next `.await`.
+    ///
+    /// # Errors
+    /// The name breaks a limit, the expression or zone is none, the expression has no instant, a policy lets
+    /// nothing run, this instance has a schedule of this name already, or the engine is closed.
+    pub fn run<E, F>(self, job: impl Fn(Tick, Lease) -> F + Send + Sync + 'static) -> Result<Schedule, Error>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        let Self { elect, name, timing, policies, keep } = self;
+        let name = name?;
+        if elect.engine().is_closed() {
+            return Err(Error::Closed);
+        }
+        let problem =
+            |problem: PolicyError| Error::Schedule { schedule: name.clone(), problem: Arc::new(problem) };
+        check(policies).map_err(problem)?;
+        let job = Arc::new(job);
+        let body: Body = Arc::new(move |tick, lease| {
+            let job = job.clone();
+            async move { job(tick, lease).await.map_err(|error| error.to_string()) }.boxed()
+        });
+        let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
+        let plan = Plan::new(id, timing, policies, keep, body)?;
+        let host = Host::of(&elect);
+        let key = host.add(plan)?;
+        Ok(Schedule::new(elect, host, key, name))
+    }
+}
+
+fn check(policies: Policies) -> Result<(), PolicyError> {
+    let problem = match policies {
+        Policies { misfire: Misfire::All { at_most: 0, .. }, .. } => "misfire: all, at most 0, runs nothing",
+        Policies { promise: Promise::AtLeastOnce { attempts: 0 }, .. } => {
+            "promise: at least once in 0 attempts cannot be kept"
+        }
+        Policies { retries: Retries { tries: 0, .. }, .. } => {
+            "retries: with 0 tries nothing is run; 1 is no retry"
+        }
+        Policies { timeout: Some(Duration::ZERO), .. } => "timeout: 0s stops every run before it begins",
+        _ => return Ok(()),
+    };
+    Err(PolicyError(problem))
+}
+
+impl Plan {
+    fn new(
+        id: ScheduleId,
+        timing: Timing,
+        policies: Policies,
+        keep: Keep,
+        body: Body,
+    ) -> Result<Self, Error> {
+        let problem = |problem: CalendarError| Error::Schedule {
+            schedule: id.name.clone(),
+            problem: Arc::new(problem),
+        };
+        let calendar = timing.named(id.name.clone()).calendar().map_err(problem)?;
+        let timing = Rules::new(calendar.timing()).expect("an expression is at most 256 bytes long");
+        Ok(Self { id, calendar, policies, timing, keep, body })
+    }
+
+    /// The same with another timing.
+    fn retimed(&self, timing: Timing) -> Result<Self, Error> {
+        let Self { id, policies, keep, body, .. } = self;
+        Self::new(id.clone(), timing, *policies, *keep, body.clone())
+    }
+}
+
+impl Elect {
+    /// A job that is run at the instants of an expression, once per fleet: [`Timing`] says what expressions there
+    /// are, [`Scheduling`] what else can be said.
+    pub fn schedule(&self, name: impl AsRef<str>, timing: impl Into<Timing>) -> Scheduling {
+        Scheduling {
+            elect: self.clone(),
+            name: ScheduleName::new(name),
+            timing: timing.into(),
+            policies: Policies::default(),
+            keep: Keep::default(),
+        }
+    }
+}

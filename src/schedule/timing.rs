@@ -99,9 +99,15 @@ impl Timing {
         self.calendar().map(drop)
     }
 
-    fn calendar(&self) -> Result<Calendar, CalendarError> {
+    pub(super) fn calendar(&self) -> Result<Calendar, CalendarError> {
         let nobody = || ScheduleName::new("nobody").expect("it is short and has no control character");
         let name = self.name.clone().unwrap_or_else(nobody);
         Calendar::new(&self.expression, self.zone.as_deref(), self.dst, self.spread, &name)
+    }
+}
+
+impl<T: Into<String>> From<T> for Timing {
+    fn from(expression: T) -> Self {
+        Self::new(expression)
     }
 }

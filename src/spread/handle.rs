@@ -75,7 +75,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// [waiting](crate::Event::Waiting) because nobody has room, [set aside](crate::Event::SetAside).
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.elect.engine().events.listen(Only::Kind(Kind::Task(self.shared.spread.clone())))
+        self.elect.engine().events.listen(Only::Kind(Kind::of_tasks(&self.shared.spread)))
     }
 
     /// Why a task is where it is. Reads its record.

@@ -7,8 +7,6 @@ use crate::{
 };
 
 #[cfg(feature = "metrics")]
-use crate::model::Kind;
-#[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
 
 /// A plan was made, after which so much is to be done here.
@@ -35,7 +33,7 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, order
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn set_aside(engine: &Engine, lease: &Lease, more: bool) {
     #[cfg(feature = "metrics")]
-    if let Kind::Task(spread) = &lease.lock().kind {
+    if let Some(spread) = lease.lock().kind.spread() {
         let namespace = engine.config.namespace().to_string();
         let spread = spread.to_string();
         let aside = gauge!("tenure_spread_set_aside", "namespace" => namespace, "spread" => spread);

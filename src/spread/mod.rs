@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod busy;
 mod handle;
 mod metrics;
 mod reading;
@@ -36,6 +37,9 @@ mod shell;
 mod source;
 mod view;
 mod worker;
+
+pub(crate) use busy::Busy;
+pub(crate) use worker::Start;
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -48,11 +52,11 @@ pub use worker::Phase;
 
 use crate::{
     elect::{Elect, Error, Lease, Wants},
-    model::{Key, LimitError, Share, SpreadName},
+    model::{Key, LimitError, SCHEDULES, Share, SpreadName},
 };
 use shell::{Shared, Shell};
 use source::{Book, Source};
-use worker::{Done, Rules, Start};
+use worker::{Done, Rules};
 
 /// How often a job may fail in a row before another instance tries.
 const TRIES: u32 = 5;
@@ -190,6 +194,22 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display + Send + 'static,
     {
+        let spread = self.spread.clone()?;
+        if spread.as_str() == SCHEDULES {
+            return Err(Error::Reserved(spread));
+        }
+        let job = Arc::new(job);
+        self.begin(move |book: Arc<Book<M>>| {
+            Arc::new(move |key, lease, _| {
+                let (task, job) = (book.task(key)?, job.clone());
+                // All of the program's code is called within the guarded poll.
+                Some(async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed())
+            })
+        })
+    }
+
+    /// Takes part, with what begins the work on a task.
+    pub(crate) fn begin(self, start: impl FnOnce(Arc<Book<M>>) -> Start) -> Result<Spread<M>, Error> {
         let Self { elect, spread, source, cap, weight, rules, lock_delay } = self;
         let (spread, source) = (spread?, source?);
         if elect.engine().is_closed() {
@@ -199,12 +219,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         let share = Share { cap, weight, ..Share::new(spread.clone()) };
         let shared = Arc::new(Shared::new(spread, share));
         let book = Arc::new(Book::new(shared.clone()));
-        let (tasks, job) = (book.clone(), Arc::new(job));
-        let start: Start = Arc::new(move |key, lease| {
-            let (task, job) = (tasks.task(key)?, job.clone());
-            // All of the program's code is called within the guarded poll.
-            Some(async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed())
-        });
+        let start = start(book.clone());
         let wants = Wants { lock_delay, ..Wants::default() };
         let shell = Shell::new(elect.clone(), shared.clone(), inbox, start, rules, wants);
         let runtime = elect.engine().runtime.clone();

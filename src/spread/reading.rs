@@ -167,7 +167,7 @@ impl Reading {
     ) -> Result<bool, StoreError> {
         let asked = engine.clock.now();
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-        let kind = Some(Kind::Task(spread.clone()));
+        let kind = Some(Kind::of_tasks(spread));
         let (cursor, after) = place.tasks.take().unzip();
         let page = engine.store.list_locks(namespace, kind, cursor, at_most, limit);
         let page: Page<LockRecord> = careful(limit, page).await?;
@@ -187,7 +187,7 @@ impl Reading {
 /// The task's lock.
 pub(super) fn lock(engine: &Engine, spread: &SpreadName, key: &Key) -> LockId {
     let namespace = engine.config.namespace().clone();
-    LockId { namespace, kind: Kind::Task(spread.clone()), key: key.clone() }
+    LockId { namespace, kind: Kind::of_tasks(spread), key: key.clone() }
 }
 
 /// Watches those who come next on the ring, until some of them were seen to beat (R3): so each member has some

@@ -718,9 +718,14 @@ impl Shell {
             Report::Ended(key, ended) => self.ended(&key, ended),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
-                tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, the task stays");
+                tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, or it is busy: the task stays");
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.change();
+            }
+            Report::Idle(key) => {
+                if self.shared.state().stays.remove(&key).is_some() {
+                    self.change();
+                }
             }
         }
     }

@@ -73,7 +73,7 @@ impl<M> Source<M> {
 }
 
 /// The tasks there are, and what is known of each.
-pub(super) struct Book<M> {
+pub(crate) struct Book<M> {
     tasks: Mutex<BTreeMap<Key, M>>,
     shared: Arc<Shared>,
 }

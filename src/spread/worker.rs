@@ -17,7 +17,7 @@ use futures::{
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
-use super::metrics;
+use super::{Busy, metrics};
 use crate::{
     Event,
     core::{
@@ -41,8 +41,8 @@ const DONE: &str = "done";
 /// What the value of a task says that is set aside.
 pub(super) const SET_ASIDE: &str = "set aside: ";
 
-pub(super) type Start =
-    Arc<dyn Fn(&Key, Lease) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
+pub(crate) type Start =
+    Arc<dyn Fn(&Key, Lease, &Busy) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
 
 /// What becomes of a task whose job has returned `Ok`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +114,10 @@ pub(super) enum Ended {
 pub(super) enum Report {
     /// It has let go of its task.
     Ended(Key, Ended),
-    /// It was to give its task away, and the heir does not come: it keeps it.
+    /// It was to give its task away, and the heir does not come, or the job is busy: it keeps it.
     Stays(Key),
+    /// It kept its task because the job was busy. It is not any more.
+    Idle(Key),
 }
 
 /// Tells how it ended, whatever ends it.
@@ -176,6 +178,8 @@ pub(super) struct Worker {
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
     /// It was said that it is to go.
     leaving: Arc<AtomicBool>,
+    /// Whether it can.
+    busy: Busy,
     /// It goes in any case.
     must: bool,
     report: mpsc::UnboundedSender<Report>,
@@ -225,6 +229,7 @@ impl Worker {
             changed,
             seeking: Fuse::terminated(),
             leaving,
+            busy: Busy::default(),
             must: false,
             report,
             heir: None,
@@ -257,7 +262,7 @@ impl Worker {
         let mut failures = 0;
         loop {
             self.set_phase(Phase::Running);
-            let Some(future) = (self.start)(&self.key, self.lease.clone()) else {
+            let Some(future) = (self.start)(&self.key, self.lease.clone(), &self.busy) else {
                 // It is no task any more.
                 return (Ended::Given(None), Parting::default());
             };
@@ -393,6 +398,7 @@ impl Worker {
     /// Awaits this; nothing if the task was put back meanwhile.
     async fn attend_orders<T>(&mut self, activity: impl Future<Output = T>) -> Option<T> {
         let mut activity = pin!(activity);
+        let busy = self.busy.clone();
         loop {
             tokio::select! {
                 biased;
@@ -401,24 +407,38 @@ impl Worker {
                     if heir.is_some() || self.must {
                         self.go(heir);
                     } else {
-                        self.leaving.store(false, Ordering::Release);
-                        let _ = self.report.send(Report::Stays(self.key.clone()));
+                        self.stay();
                     }
+                }
+                () = busy.was_wanted() => {
+                    let _ = self.report.send(Report::Idle(self.key.clone()));
                 }
                 Some(order) = self.orders.recv() => match order {
                     Order::Give { to: Some(to), must } => {
                         self.must = must;
                         self.seeking = self.seek(to).boxed().fuse();
                     }
-                    Order::Give { to: None, .. } => self.go(None),
+                    Order::Give { to: None, must } => {
+                        self.must = must;
+                        self.go(None);
+                    }
                     Order::PutBack => return None,
                 },
             }
         }
     }
 
-    /// The job is to stop: the heir waits, or nobody does.
+    /// It is not given away now.
+    fn stay(&mut self) {
+        self.leaving.store(false, Ordering::Release);
+        let _ = self.report.send(Report::Stays(self.key.clone()));
+    }
+
+    /// The job is to stop: the heir waits, or nobody does. One that is busy goes on, unless it must go.
     fn go(&mut self, heir: Option<Box<Candidate>>) {
+        if !self.must && !self.busy.lets_go() {
+            return self.stay();
+        }
         self.heir = heir;
         self.set_phase(Phase::Leaving);
         self.lease.give_up(Loss::Moved);

@@ -1,0 +1,238 @@
+//! What the store's clock shows, as one instance can tell: its own clock, and how far the store's is off.
+//!
+//! Each answered beat says that the store's clock stood at `at` at some moment between its sending and its
+//! answer. What several say together is narrower than what each says, until the store's clock is set, or
+//! another member's takes its place.
+
+use std::time::Duration;
+
+use crate::{clock::Moment, model::StoreTime};
+
+/// A jump up to here is believed at once.
+const SMALL: Duration = Duration::from_secs(60);
+/// A larger one when it has held for so long: a member with a wrong clock may be primary for a minute.
+const HELD: Duration = Duration::from_secs(5 * 60);
+/// Two good clocks part by no more than one part in so many.
+const DRIFT: u32 = 2000;
+/// The store's clock is read in whole milliseconds.
+const GRAIN: Duration = Duration::from_millis(1);
+/// A change of what is known that is worth waking those who wait for an instant.
+const WORTH: i64 = 20;
+
+/// How far the store's clock is ahead of this one, in milliseconds: no less, and no more, at that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offset {
+    low: i64,
+    high: i64,
+    at: Moment,
+}
+
+impl Offset {
+    fn middle(self) -> i64 {
+        self.low + (self.high - self.low) / 2
+    }
+
+    /// What it may have become since.
+    fn aged(self, now: Moment) -> Self {
+        let drift = millis(now.since(self.at) / DRIFT);
+        Self { low: self.low.saturating_sub(drift), high: self.high.saturating_add(drift), at: now }
+    }
+
+    /// What is so by both of them, if they do not contradict each other.
+    fn and(self, other: Self) -> Option<Self> {
+        let both = Self { low: self.low.max(other.low), high: self.high.min(other.high), at: other.at };
+        (both.low <= both.high).then_some(both)
+    }
+
+    fn is_near(self, other: Self) -> bool {
+        self.middle().abs_diff(other.middle()) <= u64::try_from(SMALL.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A jump of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Jump {
+    /// It is so far off that it is not believed yet; negative: back.
+    Doubted { millis: i64 },
+    /// It is believed now.
+    Believed { millis: i64 },
+}
+
+/// The store's time as this instance estimates it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StoreClock {
+    known: Option<Offset>,
+    /// Another time that the store shows, and since when.
+    doubted: Option<(Offset, Moment)>,
+    /// What those were told who wait.
+    told: Option<i64>,
+}
+
+impl StoreClock {
+    /// The store's clock showed `at`, between these two moments. Says what is remarkable about that.
+    pub(crate) fn saw(&mut self, sent: Moment, answered: Moment, at: StoreTime) -> Option<Jump> {
+        let seen = Offset {
+            low: at.as_millis().saturating_sub(since_start(answered)),
+            high: at.as_millis().saturating_add(millis(GRAIN)).saturating_sub(since_start(sent)),
+            at: answered,
+        };
+        let Some(known) = self.known.map(|known| known.aged(answered)) else {
+            self.known = Some(seen);
+            return None;
+        };
+        if known.is_near(seen) {
+            self.doubted = None;
+            self.known = Some(known.and(seen).unwrap_or(seen));
+            return None;
+        }
+        let jump = seen.middle().saturating_sub(known.middle());
+        match self.doubted {
+            Some((doubted, since)) if doubted.is_near(seen) => {
+                if answered.since(since) < HELD {
+                    self.doubted = Some((seen, since));
+                    return None;
+                }
+                self.doubted = None;
+                self.known = Some(seen);
+                Some(Jump::Believed { millis: jump })
+            }
+            _ => {
+                self.doubted = Some((seen, answered));
+                Some(Jump::Doubted { millis: jump })
+            }
+        }
+    }
+
+    /// What it shows now; nothing before the first answer.
+    pub(crate) fn now(&self, now: Moment) -> Option<StoreTime> {
+        let known = self.known?;
+        Some(StoreTime::from_millis(since_start(now).saturating_add(known.middle())))
+    }
+
+    /// How far off that may be.
+    pub(crate) fn uncertainty(&self, now: Moment) -> Option<Duration> {
+        let known = self.known?.aged(now);
+        Some(Duration::from_millis(known.high.abs_diff(known.low) / 2))
+    }
+
+    /// Whether those who wait for an instant would wait for too long or not long enough, for they were told
+    /// something else.
+    pub(crate) fn is_news(&mut self) -> bool {
+        let Some(known) = self.known else { return false };
+        let is_news = self.told.is_none_or(|told| told.abs_diff(known.middle()) > WORTH.unsigned_abs());
+        if is_news {
+            self.told = Some(known.middle());
+        }
+        is_news
+    }
+}
+
+fn since_start(moment: Moment) -> i64 {
+    millis(moment.since(Moment::after_start(Duration::ZERO)))
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(millis: u64) -> Moment {
+        Moment::after_start(Duration::from_millis(millis))
+    }
+
+    /// Beats every five seconds, answered after `round_trip`, by a store whose clock is that far ahead.
+    fn beat(clock: &mut StoreClock, at: u64, round_trip: u64, ahead: i64) -> Option<Jump> {
+        let there = StoreTime::from_millis((at + round_trip / 2).cast_signed() + ahead);
+        clock.saw(here(at), here(at + round_trip), there)
+    }
+
+    fn ahead(clock: &StoreClock, at: u64) -> i64 {
+        clock.now(here(at)).unwrap().as_millis() - at.cast_signed()
+    }
+
+    const DAY: i64 = 24 * 3600 * 1000;
+
+    #[test]
+    fn one_quick_answer_narrows_what_slow_ones_left_open() {
+        let mut clock = StoreClock::default();
+        assert_eq!(clock.now(here(0)), None);
+        assert_eq!(beat(&mut clock, 0, 2000, 7000), None);
+        assert_eq!(clock.uncertainty(here(2000)), Some(Duration::from_millis(1000)));
+        assert_eq!(beat(&mut clock, 5000, 4, 7000), None);
+        assert!(clock.uncertainty(here(5004)).unwrap() <= Duration::from_millis(3));
+        assert!(ahead(&clock, 5004).abs_diff(7000) <= 3);
+        assert_eq!(beat(&mut clock, 10_000, 2000, 7000), None, "and stays so");
+        assert!(clock.uncertainty(here(12_000)).unwrap() <= Duration::from_millis(8));
+    }
+
+    #[test]
+    fn a_small_jump_is_believed_at_once() {
+        let mut clock = StoreClock::default();
+        beat(&mut clock, 0, 4, 0);
+        assert!(clock.is_news());
+        beat(&mut clock, 5000, 4, 30_000);
+        assert!(ahead(&clock, 5004).abs_diff(30_000) <= 3);
+        assert!(clock.is_news() && !clock.is_news());
+        beat(&mut clock, 10_000, 4, -20_000);
+        assert!(ahead(&clock, 10_004).abs_diff(-20_000) <= 3);
+    }
+
+    #[test]
+    fn a_large_jump_is_believed_when_it_has_held_for_five_minutes() {
+        for jump in [30 * DAY, -30 * DAY, 120_000, -120_000] {
+            let mut clock = StoreClock::default();
+            beat(&mut clock, 0, 4, 0);
+            let jumped = beat(&mut clock, 5000, 4, jump);
+            assert!(
+                matches!(jumped, Some(Jump::Doubted { millis }) if millis.abs_diff(jump) <= 5),
+                "{jumped:?}"
+            );
+            let mut at = 10_000;
+            while at < 305_000 {
+                assert_eq!(beat(&mut clock, at, 4, jump), None);
+                assert!(ahead(&clock, at).abs_diff(0) <= 200, "until then it is as it was");
+                at += 5000;
+            }
+            let believed = beat(&mut clock, at, 4, jump);
+            assert!(matches!(believed, Some(Jump::Believed { .. })), "{believed:?}");
+            assert!(ahead(&clock, at).abs_diff(jump) <= 3);
+        }
+    }
+
+    #[test]
+    fn a_jump_that_goes_back_in_time_never_was() {
+        let mut clock = StoreClock::default();
+        beat(&mut clock, 0, 4, 0);
+        for round in 0..100_u64 {
+            let at = 5000 + round * 10_000;
+            // Two members take turns, one of them a month ahead.
+            assert!(matches!(beat(&mut clock, at, 4, 30 * DAY), Some(Jump::Doubted { .. })));
+            assert_eq!(beat(&mut clock, at + 5000, 4, 0), None);
+        }
+        assert!(ahead(&clock, 1_005_000).abs_diff(0) <= 5);
+    }
+
+    #[test]
+    fn a_clock_that_runs_faster_than_it_should_is_followed() {
+        let mut clock = StoreClock::default();
+        for beat_no in 0..1000_u64 {
+            let at = beat_no * 5000;
+            // One percent fast.
+            let fast = (at / 100).cast_signed();
+            beat(&mut clock, at, 4, fast);
+            assert!(ahead(&clock, at).abs_diff(fast) <= 60, "at {at}");
+        }
+    }
+
+    #[test]
+    fn instants_at_the_ends_of_time_do_not_overflow() {
+        let mut clock = StoreClock::default();
+        for at in [i64::MIN, i64::MAX, 0, i64::MIN] {
+            clock.saw(here(1), here(2), StoreTime::from_millis(at));
+            let _ = (clock.now(here(5)), clock.uncertainty(here(5)), clock.is_news());
+        }
+    }
+}

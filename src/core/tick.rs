@@ -1,0 +1,430 @@
+//! Which tick of a schedule is run next, and which are not run.
+//!
+//! ```text
+//!        since                cursor                    now
+//!  ────────┼───────────────────┼─────────────────────────┼──────────▶ the store's time
+//!           ticks dealt with      ticks that are due       ticks to come
+//!           (the ledger knows)    run, run late, or not
+//! ```
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use super::calendar::Calendar;
+use crate::model::{Entry, Order, Outcome, Pause, RunRecord, ScheduleRecord, StoreTime, Term};
+
+/// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
+const AHEAD: Duration = Duration::from_secs(60);
+/// Skipped ticks are counted no further.
+const COUNTED: usize = 10_000;
+
+/// What becomes of ticks that could not be run when they were due: nobody was there to run them, or the store
+/// could not be reached.
+///
+/// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is told in
+/// one entry of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfire {
+    /// It is not run if it is later than this; of several the latest is.
+    Skip {
+        /// A tick that is no later than this is on time.
+        tolerance: Duration,
+    },
+    /// The latest of them is run, once.
+    One {
+        /// Unless it is older than this.
+        window: Duration,
+    },
+    /// All of them are run, one after the other, earliest first.
+    All {
+        /// But those that are older than this.
+        window: Duration,
+        /// Of more than so many, the latest.
+        at_most: u32,
+    },
+}
+
+impl Misfire {
+    const fn bounds(self) -> (Duration, usize) {
+        match self {
+            Self::Skip { tolerance } => (tolerance, 1),
+            Self::One { window } => (window, 1),
+            Self::All { window, at_most } => (window, at_most as usize),
+        }
+    }
+}
+
+impl Default for Misfire {
+    /// The latest, if it is no older than a week.
+    fn default() -> Self {
+        Self::One { window: Duration::from_secs(7 * 24 * 60 * 60) }
+    }
+}
+
+/// What becomes of a tick that falls due while the run before it is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// It is not run.
+    #[default]
+    Skip,
+    /// It waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
+    /// run.
+    Queue,
+    /// The run is told to stop, and the tick is run when it has.
+    Cancel,
+}
+
+/// What becomes of a run whose runner died, or was told to stop before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// It is begun again, by whoever has the schedule next: so its job may do its work twice. For a job that
+    /// can be repeated.
+    AtLeastOnce {
+        /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
+        attempts: u32,
+    },
+    /// It is not begun again: so its job may have done half of its work, and nobody does the rest. For a job
+    /// that must not be repeated.
+    AtMostOnce,
+}
+
+impl Default for Promise {
+    fn default() -> Self {
+        Self::AtLeastOnce { attempts: 5 }
+    }
+}
+
+/// How a job that returned an error, panicked or took too long is tried again, within its tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// How often a tick is tried in all. Default: 1.
+    pub tries: u32,
+    /// The rest before the second try, up to half of it shorter at random; later ones double. Default: 1 s.
+    pub first: Duration,
+    /// The longest rest. Default: 1 min.
+    pub longest: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { tries: 1, first: Duration::from_secs(1), longest: Duration::from_secs(60) }
+    }
+}
+
+/// What is done about ticks that are late, overlap, or fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Policies {
+    pub(crate) misfire: Misfire,
+    pub(crate) overlap: Overlap,
+    pub(crate) promise: Promise,
+    pub(crate) retries: Retries,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl fmt::Display for Policies {
+    /// In one line, as the store keeps it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = humantime::format_duration;
+        match self.misfire {
+            Misfire::Skip { tolerance } => write!(f, "misfire skip later than {}", time(tolerance))?,
+            Misfire::One { window } => write!(f, "misfire one within {}", time(window))?,
+            Misfire::All { window, at_most } => {
+                write!(f, "misfire all within {} at most {at_most}", time(window))?;
+            }
+        }
+        f.write_str(match self.overlap {
+            Overlap::Skip => ", overlap skip",
+            Overlap::Queue => ", overlap queue",
+            Overlap::Cancel => ", overlap cancel",
+        })?;
+        match self.promise {
+            Promise::AtLeastOnce { attempts } => write!(f, ", at least once of {attempts} attempts")?,
+            Promise::AtMostOnce => f.write_str(", at most once")?,
+        }
+        let Retries { tries, first, longest } = self.retries;
+        if tries > 1 {
+            write!(f, ", {tries} tries {} to {} apart", time(first), time(longest))?;
+        }
+        if let Some(timeout) = self.timeout {
+            write!(f, ", timeout {}", time(timeout))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a tick is not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotRun {
+    /// It was too late, or one of several.
+    Late,
+    /// The run before it was on.
+    Overlapped,
+    /// The schedule was held back.
+    Paused,
+}
+
+impl NotRun {
+    /// The words in the record.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Late => "too late",
+            Self::Overlapped => "the run before was still on",
+            Self::Paused => "paused",
+        }
+    }
+}
+
+/// An attempt that is to be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) entry: Entry,
+    pub(crate) instant: StoreTime,
+    /// From 1.
+    pub(crate) number: u32,
+    pub(crate) instead_of: Option<(Term, u32)>,
+}
+
+impl Attempt {
+    const fn first(entry: Entry, instant: StoreTime) -> Self {
+        Self { entry, instant, number: 1, instead_of: None }
+    }
+
+    fn after(run: &RunRecord) -> Self {
+        Self {
+            entry: run.id.entry,
+            instant: run.id.instant,
+            number: run.attempt.saturating_add(1),
+            instead_of: Some((run.term, run.attempt)),
+        }
+    }
+
+    /// The next one of the same tick, under that term.
+    pub(crate) const fn again(self, term: Term) -> Self {
+        Self { number: self.number.saturating_add(1), instead_of: Some((term, self.number)), ..self }
+    }
+}
+
+/// What the owner of a schedule does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Begin this attempt, and say when it has ended.
+    Run(Attempt),
+    /// Write that these ticks are not run.
+    Skip { from: StoreTime, to: StoreTime, count: u64, why: NotRun },
+    /// Write that nobody runs this any more.
+    Abandon(Box<RunRecord>),
+    /// The clock has gone back behind the ledger: read it again.
+    Reload,
+    /// Wait until then, or for news.
+    Wait(Option<StoreTime>),
+}
+
+/// The ticks of one schedule, as its owner goes through them.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticks {
+    calendar: Calendar,
+    policies: Policies,
+    /// Since when it has this timing.
+    since: StoreTime,
+    /// Ticks up to here are dealt with.
+    cursor: StoreTime,
+    /// Nothing up to here is ever run: the ledger does not know any more what was.
+    mark: Option<StoreTime>,
+    pause: Option<Pause>,
+    orders: VecDeque<StoreTime>,
+    /// Ticks that are late and to be run, earliest first.
+    backlog: VecDeque<StoreTime>,
+    /// Runs that have not come to their end.
+    unsettled: Vec<RunRecord>,
+    /// A run was on until then.
+    busy_until: Option<StoreTime>,
+    /// How many ticks in a row have failed in the end.
+    failures: u32,
+}
+
+impl Ticks {
+    /// Goes on from what the ledger says: `runs` are its last entries, last first, back to one that is not
+    /// ahead of the clock.
+    pub(crate) fn load(
+        calendar: Calendar,
+        policies: Policies,
+        record: &ScheduleRecord,
+        runs: &[RunRecord],
+        now: StoreTime,
+    ) -> Self {
+        // What is further ahead was written while the clock was: it tells nothing of now.
+        let believable = |at: &StoreTime| *at <= now.plus(AHEAD);
+        let defined = record.definition.as_ref().map(|definition| definition.since);
+        let dealt_with = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
+        let cursor = dealt_with.chain(defined).filter(believable).max().unwrap_or(now);
+        let mut ticks = Self {
+            calendar,
+            policies,
+            since: defined.unwrap_or(now),
+            cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
+            mark: record.mark,
+            pause: None,
+            orders: VecDeque::new(),
+            backlog: VecDeque::new(),
+            unsettled: Vec::new(),
+            busy_until: None,
+            failures: failures(runs),
+        };
+        ticks.hear(record);
+        ticks.unsettled = runs.iter().filter(|run| ticks.is_unsettled(run, runs)).cloned().collect();
+        ticks
+    }
+
+    /// Somebody holds it back, lets it go on, or wants it run.
+    pub(crate) fn hear(&mut self, record: &ScheduleRecord) {
+        self.pause.clone_from(&record.pause);
+        self.orders = record.orders.iter().map(|order: &Order| order.at).collect();
+    }
+
+    /// A tick that was to be begun is in the ledger already: it may not have come to its end.
+    pub(crate) fn found(&mut self, run: RunRecord) {
+        if self.is_unsettled(&run, std::slice::from_ref(&run)) {
+            self.unsettled.push(run);
+        }
+    }
+
+    /// The order is in the ledger.
+    pub(crate) fn ordered(&mut self, at: StoreTime) {
+        self.orders.retain(|order| *order != at);
+    }
+
+    fn is_unsettled(&self, run: &RunRecord, runs: &[RunRecord]) -> bool {
+        let is_last = || {
+            let last = runs.iter().find(|other| other.id.entry == run.id.entry);
+            last.is_some_and(|last| last.id == run.id)
+        };
+        let Some(finish) = &run.finish else { return true };
+        match finish.outcome {
+            Outcome::Cancelled => self.may_begin_again(run) && is_last(),
+            Outcome::Failed | Outcome::TimedOut => run.attempt < self.policies.retries.tries && is_last(),
+            _ => false,
+        }
+    }
+
+    fn may_begin_again(&self, run: &RunRecord) -> bool {
+        match self.policies.promise {
+            Promise::AtLeastOnce { attempts } => run.attempt < attempts.max(self.policies.retries.tries),
+            Promise::AtMostOnce => false,
+        }
+    }
+
+    /// What to do at this time of the store.
+    pub(crate) fn next(&mut self, now: StoreTime) -> Step {
+        if let Some(run) = self.unsettled.pop() {
+            if run.finish.is_some() || self.may_begin_again(&run) {
+                return Step::Run(Attempt::after(&run));
+            }
+            return Step::Abandon(Box::new(run));
+        }
+        if let Some(at) = self.orders.pop_front() {
+            return Step::Run(Attempt::first(Entry::Order, at));
+        }
+        if self.cursor > now.plus(AHEAD) && self.mark.is_none_or(|mark| self.cursor > mark) {
+            return Step::Reload;
+        }
+        let is_held_back = self.pause.as_ref().is_some_and(Pause::is_on);
+        if !self.backlog.is_empty() && is_held_back {
+            return Step::Wait(None);
+        }
+        if let Some(instant) = self.backlog.pop_front() {
+            return Step::Run(Attempt::first(Entry::Tick, instant));
+        }
+        self.due(now, is_held_back)
+    }
+
+    /// What becomes of the ticks that are due.
+    fn due(&mut self, now: StoreTime, is_held_back: bool) -> Step {
+        let first = self.calendar.next(self.cursor, self.since);
+        let Some(first) = first.filter(|first| *first <= now) else {
+            self.busy_until = None;
+            return Step::Wait(first.filter(|_| !is_held_back));
+        };
+        let mut to = now;
+        if let Some(pause) = &self.pause {
+            if pause.covers(first) {
+                return match pause.until {
+                    Some(until) => self.skip(first, now.min(just_before(until)), NotRun::Paused),
+                    None => Step::Wait(None),
+                };
+            }
+            if first < pause.since {
+                to = to.min(just_before(pause.since));
+            }
+        }
+        if let Some(until) = self.busy_until.take()
+            && first <= until
+        {
+            return self.skip(first, to.min(until), NotRun::Overlapped);
+        }
+        let (window, at_most) = self.policies.misfire.bounds();
+        let from = self.cursor.max(now.minus(window).minus(Duration::from_millis(1)));
+        let run = self.calendar.latest(from, to, self.since, at_most.max(1));
+        match run.first() {
+            None => self.skip(first, to, NotRun::Late),
+            Some(run) if *run != first => self.skip(first, just_before(*run), NotRun::Late),
+            Some(_) => {
+                self.cursor = *run.last().expect("it has a first");
+                self.backlog = run.into();
+                let instant = self.backlog.pop_front().expect("it has a first");
+                Step::Run(Attempt::first(Entry::Tick, instant))
+            }
+        }
+    }
+
+    fn skip(&mut self, from: StoreTime, to: StoreTime, why: NotRun) -> Step {
+        let count = self.calendar.count(self.cursor, to, self.since, COUNTED) as u64;
+        let last = self.calendar.latest(self.cursor, to, self.since, 1).pop().unwrap_or(from);
+        self.cursor = to;
+        Step::Skip { from, to: last, count, why }
+    }
+
+    /// When the next tick is due that a run must make way for.
+    pub(crate) fn displaced_at(&self) -> Option<StoreTime> {
+        let is_held_back = self.pause.as_ref().is_some_and(Pause::is_on);
+        let cancels = self.policies.overlap == Overlap::Cancel && self.backlog.is_empty() && !is_held_back;
+        self.calendar.next(self.cursor, self.since).filter(|_| cancels)
+    }
+
+    /// A run has ended at that time. While ticks that were late are made up for, others wait their turn.
+    pub(crate) fn ended(&mut self, now: StoreTime, outcome: Outcome) {
+        if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
+            self.busy_until = Some(now);
+        }
+        match outcome {
+            Outcome::Succeeded => self.failures = 0,
+            Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned => self.failures += 1,
+            _ => {}
+        }
+    }
+
+    /// How many ticks in a row have failed in the end.
+    pub(crate) const fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+/// How many of the last runs failed, with none between them that did not. Last first.
+pub(crate) fn failures(runs: &[RunRecord]) -> u32 {
+    let mut failures = 0;
+    for run in runs {
+        match run.finish.as_ref().map(|finish| finish.outcome) {
+            Some(Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned) => failures += 1,
+            Some(Outcome::Succeeded) => break,
+            _ => {}
+        }
+    }
+    failures
+}
+
+const fn just_before(at: StoreTime) -> StoreTime {
+    StoreTime::from_millis(at.as_millis().saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests;

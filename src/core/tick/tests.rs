@@ -1,0 +1,230 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    core::calendar::Dst,
+    model::{
+        Definition, Finish, Holder, Namespace, Rules, ScheduleId, ScheduleName, SessionId, Skipped, Why,
+    },
+};
+
+/// Midnight.
+const BEGINNING: i64 = 1_767_225_600_000;
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at(seconds: i64) -> StoreTime {
+    StoreTime::from_millis(BEGINNING + seconds * 1000)
+}
+
+fn id() -> ScheduleId {
+    ScheduleId { namespace: Namespace::new("n").unwrap(), name: ScheduleName::new("s").unwrap() }
+}
+
+fn calendar(expression: &str) -> Calendar {
+    Calendar::new(expression, None, Dst::Vixie, Duration::ZERO, &id().name).unwrap()
+}
+
+/// Defined at the beginning.
+fn record() -> ScheduleRecord {
+    let rules = || Rules::new("r").unwrap();
+    let definition = Definition { timing: rules(), policies: rules(), since: at(0), term: Term::new(1) };
+    ScheduleRecord { definition: Some(definition), ..ScheduleRecord::new(id()) }
+}
+
+fn run(entry: Entry, instant: StoreTime, attempt: u32, outcome: Option<Outcome>) -> RunRecord {
+    RunRecord {
+        id: crate::model::RunId { schedule: id(), instant, entry },
+        session: SessionId::from_u128(1),
+        holder: Holder::new("a").unwrap(),
+        term: Term::new(5),
+        attempt,
+        started: instant,
+        finish: outcome.map(|outcome| Finish { at: instant, outcome, error: None }),
+        skipped: (entry == Entry::Skipped).then(|| Skipped {
+            from: instant,
+            count: 1,
+            why: Why::shortened("paused"),
+        }),
+    }
+}
+
+/// By the minute, at that time, after these entries (last first).
+fn by_the_minute(policies: Policies, runs: &[RunRecord], now: StoreTime) -> Ticks {
+    Ticks::load(calendar("* * * * *"), policies, &record(), runs, now)
+}
+
+fn first(instant: StoreTime) -> Step {
+    Step::Run(Attempt::first(Entry::Tick, instant))
+}
+
+#[test]
+fn what_is_dealt_with_is_not_dealt_with_again() {
+    let runs = [
+        run(Entry::Order, at(500), 1, Some(Outcome::Succeeded)),
+        run(Entry::Skipped, at(180), 1, Some(Outcome::Skipped)),
+        run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded)),
+    ];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(200));
+    assert_eq!(ticks.next(at(200)), Step::Wait(Some(at(240))), "an order is no tick");
+    assert_eq!(ticks.next(at(240)), first(at(240)));
+    assert_eq!(ticks.next(at(240)), Step::Wait(Some(at(300))));
+}
+
+#[test]
+fn nothing_is_run_that_was_purged_or_before_it_was_defined() {
+    let mut marked = ScheduleRecord { mark: Some(at(600)), ..record() };
+    let all = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
+    let mut ticks = Ticks::load(calendar("* * * * *"), all, &marked, &[], at(700));
+    assert_eq!(ticks.next(at(700)), first(at(660)));
+    marked.mark = None;
+    let mut ticks = Ticks::load(calendar("* * * * *"), all, &marked, &[], at(90));
+    assert_eq!(ticks.next(at(90)), first(at(60)));
+    let before = by_the_minute(Policies::default(), &[], at(-600)).next(at(-600));
+    assert_eq!(before, Step::Wait(Some(at(-540))), "the clock was ahead when it was defined");
+}
+
+#[test]
+fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
+    let month = 30 * 24 * 3600;
+    let runs = [
+        run(Entry::Tick, at(month), 1, Some(Outcome::Succeeded)),
+        run(Entry::Skipped, at(month - 60), 1, Some(Outcome::Skipped)),
+        run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)),
+    ];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(170));
+    assert_eq!(ticks.next(at(170)), Step::Wait(Some(at(180))));
+    // The owner that saw the clock go back reads again.
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(month + 10));
+    assert_eq!(ticks.next(at(month + 10)), Step::Wait(Some(at(month + 60))));
+    assert_eq!(ticks.next(at(170)), Step::Reload);
+    assert_eq!(ticks.next(at(month - 30)), Step::Wait(Some(at(month + 60))), "a small step is waited out");
+}
+
+#[test]
+fn one_that_cannot_be_settled_is_settled_first() {
+    let lost = |attempt| [run(Entry::Tick, at(60), attempt, None)];
+    let again = |attempt, number| {
+        let instead_of = Some((Term::new(5), attempt));
+        Step::Run(Attempt { entry: Entry::Tick, instant: at(60), number, instead_of })
+    };
+    let least = Policies { promise: Promise::AtLeastOnce { attempts: 3 }, ..Policies::default() };
+    let most = Policies { promise: Promise::AtMostOnce, ..Policies::default() };
+    assert_eq!(by_the_minute(least, &lost(1), at(70)).next(at(70)), again(1, 2));
+    assert!(matches!(by_the_minute(least, &lost(3), at(70)).next(at(70)), Step::Abandon(_)));
+    assert!(matches!(by_the_minute(most, &lost(1), at(70)).next(at(70)), Step::Abandon(_)));
+
+    let cancelled = [run(Entry::Tick, at(60), 1, Some(Outcome::Cancelled))];
+    assert_eq!(by_the_minute(least, &cancelled, at(70)).next(at(70)), again(1, 2));
+    assert_eq!(by_the_minute(most, &cancelled, at(70)).next(at(70)), Step::Wait(Some(at(120))));
+
+    let failed = [run(Entry::Tick, at(60), 1, Some(Outcome::Failed))];
+    assert_eq!(by_the_minute(least, &failed, at(70)).next(at(70)), Step::Wait(Some(at(120))));
+    let tried = Policies { retries: Retries { tries: 2, ..Retries::default() }, ..most };
+    assert_eq!(by_the_minute(tried, &failed, at(70)).next(at(70)), again(1, 2), "its tries are not used up");
+
+    // What came after it says that nobody waits for it any more.
+    let old = [run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)), cancelled[0].clone()];
+    assert_eq!(by_the_minute(least, &old, at(130)).next(at(130)), Step::Wait(Some(at(180))));
+    // But one without an end is settled wherever it stands.
+    let open = [old[0].clone(), lost(1)[0].clone()];
+    assert_eq!(by_the_minute(least, &open, at(130)).next(at(130)), again(1, 2));
+}
+
+#[test]
+fn orders_go_first_also_while_nothing_else_is_run() {
+    let order = |seconds| Order { at: at(seconds), by: Holder::new("op").unwrap(), why: Why::shortened("") };
+    let mut record = record();
+    record.orders = vec![order(3), order(5)];
+    record.pause =
+        Some(Pause { since: at(4), until: None, by: Holder::new("op").unwrap(), why: Why::shortened("") });
+    let mut ticks = Ticks::load(calendar("* * * * *"), Policies::default(), &record, &[], at(10));
+    let ordered = |seconds| Step::Run(Attempt::first(Entry::Order, at(seconds)));
+    assert_eq!([ticks.next(at(10)), ticks.next(at(10))], [ordered(3), ordered(5)]);
+    assert_eq!(ticks.next(at(10)), Step::Wait(None));
+    assert_eq!(ticks.next(at(600)), Step::Wait(None), "until there is news");
+    record.pause.as_mut().unwrap().until = Some(at(500));
+    record.orders.clear();
+    ticks.hear(&record);
+    let skipped = Step::Skip { from: at(60), to: at(480), count: 8, why: NotRun::Paused };
+    assert_eq!(ticks.next(at(600)), skipped);
+    let late = Step::Skip { from: at(540), to: at(540), count: 1, why: NotRun::Late };
+    assert_eq!([ticks.next(at(600)), ticks.next(at(600))], [late, first(at(600))]);
+}
+
+/// Goes through the ticks of a schedule by the second with an owner that is there at some times only.
+fn go_through(policies: Policies, looks: &[(i64, i64)]) -> Vec<(StoreTime, i64)> {
+    let (mut runs, mut ledger, mut now): (Vec<_>, Vec<RunRecord>, _) = (Vec::new(), Vec::new(), 0);
+    for (pause, takes) in looks {
+        now += pause;
+        let mut ticks = Ticks::load(calendar("* * * * * *"), policies, &record(), &ledger, at(now));
+        for _ in 0..200 {
+            match ticks.next(at(now)) {
+                Step::Run(attempt) => {
+                    runs.push((attempt.instant, now));
+                    now += takes;
+                    ticks.ended(at(now), Outcome::Succeeded);
+                    ledger.insert(0, run(Entry::Tick, attempt.instant, 1, Some(Outcome::Succeeded)));
+                }
+                Step::Skip { to, .. } => {
+                    ledger.insert(0, run(Entry::Skipped, to, 1, Some(Outcome::Skipped)));
+                }
+                Step::Wait(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    runs
+}
+
+fn any_policies() -> impl Strategy<Value = Policies> {
+    let misfire = prop_oneof![
+        (0_u64..30).prop_map(|seconds| Misfire::Skip { tolerance: Duration::from_secs(seconds) }),
+        (0_u64..300).prop_map(|seconds| Misfire::One { window: Duration::from_secs(seconds) }),
+        (0_u64..300, 1_u32..20)
+            .prop_map(|(seconds, at_most)| Misfire::All { window: Duration::from_secs(seconds), at_most }),
+    ];
+    let overlap = prop_oneof![Just(Overlap::Skip), Just(Overlap::Queue), Just(Overlap::Cancel)];
+    (misfire, overlap).prop_map(|(misfire, overlap)| Policies { misfire, overlap, ..Policies::default() })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_policies_and_whoever_looks_when_no_tick_is_run_twice_or_too_late(
+        policies in any_policies(),
+        looks in proptest::collection::vec((0_i64..400, 0_i64..4), 1..12),
+    ) {
+        let runs = go_through(policies, &looks);
+        prop_assert!(runs.is_sorted_by(|a, b| a.0 < b.0), "{runs:?}");
+        let (window, at_most) = policies.misfire.bounds();
+        for (instant, now) in &runs {
+            prop_assert!(*instant <= at(*now), "not before it is due");
+            // Those of a backlog were within the window when it was made.
+            let queued = Duration::from_secs(at_most as u64 * 4);
+            prop_assert!(at(*now).since(*instant) <= window + queued, "{instant:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn all_ticks_are_run_where_all_of_them_are_wanted(
+        looks in proptest::collection::vec((0_i64..150, Just(0_i64)), 1..12),
+    ) {
+        let misfire = Misfire::All { window: HOUR, at_most: 1000 };
+        let policies = Policies { misfire, overlap: Overlap::Queue, ..Policies::default() };
+        let runs = go_through(policies, &looks);
+        let end: i64 = looks.iter().map(|(pause, _)| pause).sum();
+        let instants: Vec<_> = runs.iter().map(|(instant, _)| *instant).collect();
+        prop_assert_eq!(instants, (1..=end).map(at).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_tick_that_is_late_by_less_than_its_tolerance_is_on_time() {
+    let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
+    let hourly = |now| Ticks::load(calendar("@hourly"), skip, &record(), &[], now).next(now);
+    assert_eq!(hourly(at(3660)), first(at(3600)), "by as much as that is, too");
+    let late = Step::Skip { from: at(3600), to: at(3600), count: 1, why: NotRun::Late };
+    assert_eq!(hourly(StoreTime::from_millis(BEGINNING + 3_660_002)), late);
+}

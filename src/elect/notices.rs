@@ -1,0 +1,135 @@
+//! News of schedules, on their way to whoever runs them.
+
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    clock::Moment,
+    core::store_time::{Jump, StoreClock},
+    model::{ScheduleName, StoreTime},
+};
+
+/// What happened to schedules since somebody looked last.
+#[derive(Debug, Default)]
+pub(crate) struct ScheduleNews {
+    /// Hints may have been lost.
+    pub(crate) resync: bool,
+    pub(crate) schedules: BTreeSet<ScheduleName>,
+}
+
+/// Where the hints of schedules arrive, and the one who runs them here.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// Whoever runs the schedules of this instance: a layer above, which this one does not know.
+    host: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
+    news: Mutex<ScheduleNews>,
+    wake: Notify,
+}
+
+impl Notices {
+    fn tell(&self, change: impl FnOnce(&mut ScheduleNews)) {
+        change(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn resync(&self) {
+        self.tell(|news| news.resync = true);
+    }
+
+    pub(crate) fn schedule(&self, schedule: ScheduleName) {
+        self.tell(|news| {
+            news.schedules.insert(schedule);
+        });
+    }
+
+    pub(crate) fn take(&self) -> ScheduleNews {
+        mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Until there may be news.
+    pub(crate) async fn news(&self) {
+        self.wake.notified().await;
+    }
+
+    /// The host, if there is one.
+    pub(crate) fn known_host<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        host.as_ref().and_then(Weak::upgrade).and_then(|host| host.downcast().ok())
+    }
+
+    /// The host, as it is; or the one that this makes.
+    pub(crate) fn host<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = host.as_ref().and_then(Weak::upgrade).and_then(|host| host.downcast().ok());
+        known.unwrap_or_else(|| {
+            let made = make();
+            let weak: Weak<T> = Arc::downgrade(&made);
+            *host = Some(weak);
+            made
+        })
+    }
+}
+
+/// The store's time, as this instance estimates it, over all of its sessions.
+#[derive(Debug)]
+pub(crate) struct StoreTimes {
+    clock: Mutex<StoreClock>,
+    /// Counts the changes that are worth waking those who wait for an instant.
+    changes: watch::Sender<u64>,
+}
+
+impl Default for StoreTimes {
+    fn default() -> Self {
+        Self { clock: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl StoreTimes {
+    fn clock(&self) -> MutexGuard<'_, StoreClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store's clock showed `at`, at some moment between these two.
+    pub(crate) fn saw(&self, sent: Moment, answered: Moment, at: StoreTime) {
+        let (jump, is_news) = {
+            let mut clock = self.clock();
+            (clock.saw(sent, answered, at), clock.is_news())
+        };
+        match jump {
+            Some(Jump::Doubted { millis }) => tracing::warn!(
+                millis,
+                "the store's clock has jumped; schedules go on by the old time until the new one has held for five minutes"
+            ),
+            Some(Jump::Believed { millis }) => {
+                tracing::error!(
+                    millis,
+                    "the store's clock has jumped and stays there: schedules go by it from now on"
+                );
+            }
+            None => {}
+        }
+        if is_news {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// What the store's clock shows now; nothing before the first answer.
+    pub(crate) fn now(&self, now: Moment) -> Option<StoreTime> {
+        self.clock().now(now)
+    }
+
+    /// How far off that may be.
+    pub(crate) fn uncertainty(&self, now: Moment) -> Option<std::time::Duration> {
+        self.clock().uncertainty(now)
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}

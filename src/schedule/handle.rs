@@ -1,0 +1,330 @@
+//! Schedules as those see them who have them, or look after them.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    Timing,
+    driver::Plan,
+    host::{Host, key_of},
+};
+use crate::{
+    core::tick::failures,
+    elect::{Elect, Error, EventStream, Only, careful},
+    model::{
+        Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
+    },
+    spread::{Picture, Spread},
+    store::{Cursor, Instruction, Refusal, RunPage, ScheduleSeen},
+};
+
+/// How many entries of the ledger [`Status`] looks at.
+const LOOKED_AT: usize = 20;
+
+/// A schedule that this instance may run, until this is dropped.
+///
+/// All instances that have a schedule of the same name share its ticks.
+#[derive(Debug)]
+#[must_use = "dropping it removes the schedule from this instance"]
+pub struct Schedule {
+    elect: Elect,
+    host: Arc<Host>,
+    key: Key,
+    name: ScheduleName,
+}
+
+impl Drop for Schedule {
+    fn drop(&mut self) {
+        self.host.remove(&self.key);
+    }
+}
+
+impl Schedule {
+    pub(super) const fn new(elect: Elect, host: Arc<Host>, key: Key, name: ScheduleName) -> Self {
+        Self { elect, host, key, name }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &ScheduleName {
+        &self.name
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        self.host.plan(&self.key).expect("it is removed when this is dropped")
+    }
+
+    /// Which instants it has, in one line.
+    #[must_use]
+    pub fn timing(&self) -> String {
+        self.plan().timing.to_string()
+    }
+
+    /// What is done about ticks that are late, overlap, or fail, in one line.
+    #[must_use]
+    pub fn policies(&self) -> String {
+        self.plan().policies.to_string()
+    }
+
+    /// Its next ticks, as far as this instance can tell what the store's time is; nothing before its first
+    /// beat.
+    #[must_use]
+    pub fn next(&self, ticks: usize) -> Vec<StoreTime> {
+        let engine = self.elect.engine();
+        let Some(now) = engine.store_times.now(engine.clock.now()) else { return Vec::new() };
+        let plan = self.plan();
+        std::iter::successors(plan.calendar.next(now, now), |at| plan.calendar.next(*at, now))
+            .take(ticks)
+            .collect()
+    }
+
+    /// Goes by another timing from now on. Instances that have another one go by theirs: whoever has the
+    /// schedule says what is in force.
+    ///
+    /// # Errors
+    /// It is no expression or zone, or it has no instant.
+    pub fn set_timing(&self, timing: impl Into<Timing>) -> Result<(), Error> {
+        self.host.change(self.plan().retimed(timing.into())?);
+        Ok(())
+    }
+
+    /// See [`Schedules::pause`].
+    ///
+    /// # Errors
+    /// The store did not answer, or the record cannot be used.
+    pub async fn pause(&self, why: Why) -> Result<(), Error> {
+        self.elect.schedules().pause(&self.name, why).await
+    }
+
+    /// See [`Schedules::resume`].
+    ///
+    /// # Errors
+    /// The store did not answer, or the record cannot be used.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.elect.schedules().resume(&self.name).await
+    }
+
+    /// See [`Schedules::run_now`].
+    ///
+    /// # Errors
+    /// The store did not answer, or too many wait already.
+    pub async fn run_now(&self, why: Why) -> Result<StoreTime, Error> {
+        self.elect.schedules().run_now(&self.name, why).await
+    }
+
+    /// See [`Schedules::status`].
+    ///
+    /// # Errors
+    /// The store did not answer, or the record cannot be used.
+    pub async fn status(&self) -> Result<Option<Status>, Error> {
+        self.elect.schedules().status(&self.name).await
+    }
+
+    /// What happens to it here from now on: [runs](crate::Event::Ran), ticks that were
+    /// [not run](crate::Event::NotRun), a [new timing](crate::Event::Retimed), and what happens to the lock
+    /// that says whose it is.
+    #[must_use]
+    pub fn events(&self) -> EventStream {
+        let engine = self.elect.engine();
+        let namespace = engine.config.namespace().clone();
+        let lock = LockId { namespace, kind: Kind::Schedule, key: self.key.clone() };
+        engine.events.listen(Only::Lock(lock))
+    }
+}
+
+/// How a schedule stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// What it goes by, whether it is held back, what is wanted of it.
+    pub record: ScheduleRecord,
+    /// The last tick or order in the ledger.
+    pub last: Option<RunRecord>,
+    /// How many ticks in a row have failed; those that were purged, or are older than the last twenty entries
+    /// of the ledger, are not counted.
+    pub failures: u32,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.record.id.name)?;
+        match &self.record.definition {
+            Some(definition) => write!(f, "{}, {}", definition.timing, definition.policies)?,
+            None => f.write_str("nobody has run it yet")?,
+        }
+        if let Some(pause) = self.record.pause.as_ref().filter(|pause| pause.is_on()) {
+            write!(f, "; paused since {} by {}: {}", pause.since, pause.by, pause.why)?;
+        }
+        if let Some(last) = &self.last {
+            write!(f, "; last {} by {}, ", last.id.instant, last.holder)?;
+            match &last.finish {
+                Some(finish) => write!(f, "{}", finish.outcome.as_str())?,
+                None => f.write_str("which runs, or whose runner died")?,
+            }
+            if let Some(error) = last.finish.as_ref().and_then(|finish| finish.error.as_ref()) {
+                write!(f, ": {error}")?;
+            }
+        }
+        if self.failures > 0 {
+            write!(f, "; {} failed in a row", self.failures)?;
+        }
+        Ok(())
+    }
+}
+
+/// The schedules of a namespace, for those who look after them. Made by [`Elect::schedules`].
+#[derive(Debug)]
+pub struct Schedules {
+    elect: Elect,
+}
+
+impl Schedules {
+    fn id(&self, name: impl AsRef<str>) -> Result<ScheduleId, Error> {
+        let namespace = self.elect.config().namespace().clone();
+        Ok(ScheduleId { namespace, name: ScheduleName::new(name)? })
+    }
+
+    async fn instruct(&self, name: impl AsRef<str>, instruction: Instruction) -> Result<(), Error> {
+        let (id, engine) = (self.id(name)?, self.elect.engine());
+        let limit = engine.limit();
+        let seen = careful(limit, engine.store.instruct(id.clone(), instruction, limit)).await;
+        match seen.map_err(Error::store)? {
+            ScheduleSeen::Refused(refusal) => Err(self.refused(&id, refusal)),
+            ScheduleSeen::Found(_) | ScheduleSeen::Absent => Ok(()),
+        }
+    }
+
+    fn refused(&self, id: &ScheduleId, refusal: Refusal) -> Error {
+        let namespace = self.elect.config().namespace().clone();
+        let lock = LockId { namespace, kind: Kind::Schedule, key: key_of(&id.name) };
+        Error::Refused { lock, refusal }
+    }
+
+    /// Holds a schedule back: its ticks are not run from now on, whoever has it. A run that is on goes on. The
+    /// ledger tells of the ticks that were not run.
+    ///
+    /// Its owner learns of it by a hint at once, without hints within `poll_interval`.
+    ///
+    /// # Errors
+    /// The name breaks a limit, the store did not answer, or the record cannot be used.
+    pub async fn pause(&self, name: impl AsRef<str>, why: Why) -> Result<(), Error> {
+        let by = self.elect.config().holder().clone();
+        self.instruct(name, Instruction::Pause { by, why }).await
+    }
+
+    /// Lets a schedule go on. Ticks of the time in which it was held back are not run.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn resume(&self, name: impl AsRef<str>) -> Result<(), Error> {
+        self.instruct(name, Instruction::Resume).await
+    }
+
+    /// Has a schedule run now, once, by whoever has it, besides its ticks; also if it is held back. Answers
+    /// with the instant under which the ledger has it.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause); or a hundred of these wait already.
+    pub async fn run_now(&self, name: impl AsRef<str>, why: Why) -> Result<StoreTime, Error> {
+        let engine = self.elect.engine();
+        let by = engine.config.holder().clone();
+        let now = engine.store_times.now(engine.clock.now());
+        let at = now.ok_or(Error::NoSession { last: None })?;
+        self.instruct(name, Instruction::Run(Order { at, by, why })).await?;
+        Ok(at)
+    }
+
+    /// How a schedule stands; nothing if the store knows none of that name.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<Status>, Error> {
+        let (id, engine) = (self.id(name)?, self.elect.engine());
+        let limit = engine.limit();
+        let seen = careful(limit, engine.store.schedules(vec![id.clone()], limit)).await;
+        let record = match seen.map_err(Error::store)?.pop() {
+            Some(ScheduleSeen::Found(record)) => record,
+            Some(ScheduleSeen::Refused(refusal)) => return Err(self.refused(&id, refusal)),
+            Some(ScheduleSeen::Absent) | None => return Ok(None),
+        };
+        let runs = self.history(&id.name, None, LOOKED_AT).await?.page.items;
+        let failures = failures(&runs);
+        let last = runs.into_iter().find(|run| run.id.entry != Entry::Skipped);
+        Ok(Some(Status { record, last, failures }))
+    }
+
+    /// What the ledger says, last entry first, page by page: give the `next` of a page's answer as `after`.
+    ///
+    /// # Errors
+    /// The name breaks a limit, or the store did not answer.
+    pub async fn history(
+        &self,
+        name: impl AsRef<str>,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<RunPage, Error> {
+        let (id, engine) = (self.id(name)?, self.elect.engine());
+        let limit = engine.limit();
+        careful(limit, engine.store.history(id, after, at_most, limit)).await.map_err(Error::store)
+    }
+
+    // ----- who has which
+
+    fn spread(&self) -> Option<Arc<Spread>> {
+        Host::known(&self.elect)?.spread()
+    }
+
+    /// Which instance has which schedule, as this one knows it; nothing if it has no schedules, or has not
+    /// joined the others yet.
+    #[must_use]
+    pub fn picture(&self) -> Option<Picture> {
+        Some(self.spread()?.picture())
+    }
+
+    /// Until the picture is so. Waits for ever if this instance has no schedules.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn until(&self, is_so: impl FnMut(&Picture) -> bool) -> Picture {
+        match Host::known(&self.elect) {
+            Some(host) => host.joined().await.until(is_so).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The most schedules this instance may have, from now on.
+    pub fn set_cap(&self, cap: u32) {
+        if let Some(spread) = self.spread() {
+            spread.set_cap(cap);
+        }
+    }
+
+    /// This instance's part in proportion to that of the others, from now on.
+    pub fn set_weight(&self, weight: u32) {
+        if let Some(spread) = self.spread() {
+            spread.set_weight(weight);
+        }
+    }
+
+    /// Gives the schedules away to the others, with what is running, and gets no new ones, until
+    /// [`undrain`](Self::undrain).
+    pub fn drain(&self) {
+        if let Some(spread) = self.spread() {
+            spread.drain();
+        }
+    }
+
+    /// Takes its part again.
+    pub fn undrain(&self) {
+        if let Some(spread) = self.spread() {
+            spread.undrain();
+        }
+    }
+}
+
+impl Elect {
+    /// The schedules of the namespace: to hold them back, to have them run, to see how they stand.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules {
+        Schedules { elect: self.clone() }
+    }
+}

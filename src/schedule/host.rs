@@ -1,0 +1,303 @@
+//! The schedules of one instance: tasks of a spread, and what is known of those that it has.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::driver::{Driver, Plan};
+use crate::{
+    core::backoff::{Backoff, jittered},
+    elect::{Elect, Engine, Error, careful},
+    model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
+    spread::{Spread, Start, Task},
+    store::ScheduleSeen,
+};
+
+/// How many schedules their new owner reads at a time.
+const LOADING: usize = 32;
+/// How many records are read at once.
+const PAGE: usize = 1000;
+/// How many a look from time to time reads, where hints tell what changes.
+const ROLLING: usize = 100;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What an instance has to do with schedules. There is one as long as there is a schedule.
+#[derive(Debug)]
+pub(super) struct Host {
+    book: Mutex<Book>,
+    pub(super) board: Board,
+    pub(super) loading: Semaphore,
+    joined: Joined,
+    stop: CancellationToken,
+    #[expect(dead_code, reason = "its drop ends what goes on beside the schedules")]
+    stopper: DropGuard,
+}
+
+#[derive(Default)]
+struct Book {
+    plans: BTreeMap<Key, watch::Sender<Arc<Plan>>>,
+    /// Nothing until it is joined: what was left before is left slowly.
+    spread: Option<Arc<Spread>>,
+}
+
+/// Until the spread is joined.
+type Joined = watch::Sender<bool>;
+
+impl std::fmt::Debug for Book {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Book").field("schedules", &self.plans.len()).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// The host of this instance.
+    pub(super) fn of(elect: &Elect) -> Arc<Self> {
+        elect.engine().notices.host(|| {
+            let stop = CancellationToken::new();
+            let host = Arc::new(Self {
+                book: Mutex::default(),
+                board: Board::default(),
+                loading: Semaphore::new(LOADING),
+                joined: Joined::new(false),
+                stopper: stop.clone().drop_guard(),
+                stop,
+            });
+            let engine = elect.engine();
+            engine.runtime.spawn(join(Arc::downgrade(&host), elect.clone(), host.stop.clone()));
+            engine.runtime.spawn(follow(Arc::downgrade(&host), Arc::downgrade(engine), host.stop.clone()));
+            host
+        })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is this schedule, too.
+    pub(super) fn add(&self, plan: Plan) -> Result<Key, Error> {
+        let key = key_of(&plan.id.name);
+        let mut book = self.book();
+        if book.plans.contains_key(&key) {
+            return Err(Error::Scheduled(plan.id.name));
+        }
+        book.plans.insert(key.clone(), watch::Sender::new(Arc::new(plan)));
+        if let Some(spread) = &book.spread {
+            spread.add(task(&key));
+        }
+        Ok(key)
+    }
+
+    /// It is this one from now on.
+    pub(super) fn change(&self, plan: Plan) {
+        if let Some(known) = self.book().plans.get(&key_of(&plan.id.name)) {
+            known.send_replace(Arc::new(plan));
+        }
+    }
+
+    pub(super) fn plan(&self, key: &Key) -> Option<Arc<Plan>> {
+        Some(self.book().plans.get(key)?.borrow().clone())
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        let mut book = self.book();
+        book.plans.remove(key);
+        if let Some(spread) = &book.spread {
+            spread.remove(key);
+        }
+    }
+
+    /// The host of this instance, if it has schedules.
+    pub(super) fn known(elect: &Elect) -> Option<Arc<Self>> {
+        elect.engine().notices.known_host()
+    }
+
+    /// The spread of the schedules, as soon as it is joined.
+    pub(super) async fn joined(&self) -> Arc<Spread> {
+        // The sender is in self.
+        let _ = self.joined.subscribe().wait_for(|joined| *joined).await;
+        self.spread().expect("it is joined")
+    }
+
+    /// The spread of the schedules, once it is joined.
+    pub(super) fn spread(&self) -> Option<Arc<Spread>> {
+        self.book().spread.clone()
+    }
+
+    /// What drives a schedule of this host.
+    fn start(host: Weak<Self>, elect: &Elect) -> Start {
+        let engine = Arc::downgrade(elect.engine());
+        Arc::new(move |key, lease, busy| {
+            let plans = host.upgrade()?.book().plans.get(key)?.subscribe();
+            let driver =
+                Driver::new(engine.upgrade()?, host.clone(), key.clone(), lease, busy.clone(), plans);
+            Some(
+                async move {
+                    driver.drive().await;
+                    Ok(())
+                }
+                .boxed(),
+            )
+        })
+    }
+}
+
+/// Takes part in the spread, once the one before it is left.
+async fn join(host: Weak<Host>, elect: Elect, stop: CancellationToken) {
+    loop {
+        let left = elect.engine().spreads.left();
+        {
+            let Some(host) = host.upgrade() else { return };
+            let mut book = host.book();
+            let tasks = book.plans.keys().cloned();
+            let spreading = elect.spread(schedules()).tasks(tasks);
+            match spreading.begin(|_| Host::start(Arc::downgrade(&host), &elect)) {
+                Ok(spread) => {
+                    book.spread = Some(Arc::new(spread));
+                    host.joined.send_replace(true);
+                    return;
+                }
+                Err(Error::Joined(_)) => {}
+                // It is closed.
+                Err(_) => return,
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = left => {}
+        }
+    }
+}
+
+/// Brings the news of the schedules that are driven here.
+async fn follow(host: Weak<Host>, engine: Weak<Engine>, stop: CancellationToken) {
+    let mut missed: BTreeSet<Key> = BTreeSet::new();
+    let mut rolling = None;
+    let mut pauses: Option<Backoff> = None;
+    loop {
+        let Some(strong) = engine.upgrade() else { return };
+        let poll = jittered(strong.poll(), strong.entropy.roll());
+        let pause = pauses.as_mut().map_or(poll, |pauses| pauses.next(strong.entropy.roll()));
+        let polled = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = strong.closing.cancelled() => return,
+            () = news(&strong, pauses.is_some()) => false,
+            () = tokio::time::sleep(pause) => true,
+        };
+        let Some(host) = host.upgrade() else { return };
+        let news = strong.notices.take();
+        let hints = strong.store.capabilities().hints;
+        if news.resync || polled && !hints {
+            missed.extend(host.board.all());
+        }
+        missed.extend(news.schedules.iter().map(key_of).filter(|key| host.board.knows(key)));
+        if polled && hints && pauses.is_none() {
+            missed.extend(host.board.some(&mut rolling));
+        }
+        let answered = host.board.read(&strong, &mut missed).await;
+        pauses = if answered { None } else { pauses.or(Some(Backoff::new(FIRST_PAUSE, poll))) };
+    }
+}
+
+/// Until there are news; those that come while the store does not answer are read with the rest.
+async fn news(engine: &Engine, is_pausing: bool) {
+    if is_pausing {
+        pending::<()>().await;
+    }
+    engine.notices.news().await;
+}
+
+/// What is known of the schedules that are driven here.
+#[derive(Debug, Default)]
+pub(super) struct Board(Mutex<BTreeMap<Key, watch::Sender<ScheduleRecord>>>);
+
+impl Board {
+    fn seats(&self) -> MutexGuard<'_, BTreeMap<Key, watch::Sender<ScheduleRecord>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A schedule is driven here from now on.
+    pub(super) fn sit(&self, key: Key, record: ScheduleRecord) -> watch::Receiver<ScheduleRecord> {
+        let (seat, records) = watch::channel(record);
+        self.seats().insert(key, seat);
+        records
+    }
+
+    pub(super) fn leave(&self, key: &Key) {
+        self.seats().remove(key);
+    }
+
+    fn all(&self) -> Vec<Key> {
+        self.seats().keys().cloned().collect()
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.seats().contains_key(key)
+    }
+
+    /// The next ones after that.
+    fn some(&self, after: &mut Option<Key>) -> Vec<Key> {
+        let seats = self.seats();
+        let start = after.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = seats.range((start, Bound::Unbounded)).map(|(key, _)| key);
+        let some: Vec<_> = rest.take(ROLLING).cloned().collect();
+        // A full page goes on next time; from the last one it begins anew.
+        *after = some.last().filter(|_| some.len() == ROLLING).cloned();
+        some
+    }
+
+    /// Reads these, and tells those who drive them. Says whether all was answered; what was is not among them
+    /// any more.
+    async fn read(&self, engine: &Engine, keys: &mut BTreeSet<Key>) -> bool {
+        keys.retain(|key| self.knows(key));
+        while !keys.is_empty() {
+            let some: Vec<Key> = keys.iter().take(PAGE).cloned().collect();
+            let namespace = engine.config.namespace();
+            let id = |key: &Key| ScheduleId { namespace: namespace.clone(), name: name_of(key) };
+            let limit = engine.limit();
+            let ids = some.iter().map(id).collect();
+            let seen = match careful(limit, engine.store.schedules(ids, limit)).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    tracing::debug!(%error, "schedules could not be read");
+                    return false;
+                }
+            };
+            let seats = self.seats();
+            for (key, seen) in some.iter().zip(seen) {
+                keys.remove(key);
+                if let (Some(seat), ScheduleSeen::Found(record)) = (seats.get(key), seen) {
+                    seat.send_if_modified(|known| {
+                        // Its mark is the owner's own.
+                        let is_news = known.pause != record.pause || known.orders != record.orders;
+                        *known = record;
+                        is_news
+                    });
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The task that a schedule is.
+pub(super) fn key_of(name: &ScheduleName) -> Key {
+    Key::new(name).expect("a schedule's name is shorter than a key")
+}
+
+fn name_of(key: &Key) -> ScheduleName {
+    ScheduleName::new(key).expect("it was made of a schedule's name")
+}
+
+fn task(key: &Key) -> Task {
+    Task::new(key, ()).expect("it is a key")
+}

@@ -1,0 +1,64 @@
+//! What schedules count (feature `metrics`). Without the feature, nothing.
+
+use std::time::Duration;
+
+use crate::{
+    core::tick::NotRun,
+    elect::Engine,
+    model::{Outcome, ScheduleId},
+};
+
+#[cfg(feature = "metrics")]
+use metrics::{counter, gauge, histogram};
+
+/// A run begins, so long after its instant.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn begun(engine: &Engine, id: &ScheduleId, lateness: Duration) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
+        histogram!("tenure_schedule_lateness_seconds", "namespace" => namespace, "schedule" => schedule)
+            .record(lateness.as_secs_f64());
+    }
+}
+
+/// A run has ended.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn ended(engine: &Engine, id: &ScheduleId, outcome: Outcome, took: Duration) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
+        counter!(
+            "tenure_schedule_runs_total",
+            "namespace" => namespace.clone(), "schedule" => schedule.clone(), "outcome" => outcome.as_str()
+        )
+        .increment(1);
+        histogram!("tenure_schedule_run_seconds", "namespace" => namespace, "schedule" => schedule)
+            .record(took.as_secs_f64());
+    }
+}
+
+/// Ticks were not run.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn skipped(engine: &Engine, id: &ScheduleId, count: u64, why: NotRun) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
+        counter!(
+            "tenure_schedule_skipped_total",
+            "namespace" => namespace, "schedule" => schedule, "why" => why.as_str()
+        )
+        .increment(count);
+    }
+}
+
+/// How many ticks in a row have failed.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn failures(engine: &Engine, id: &ScheduleId, failures: u32) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
+        gauge!("tenure_schedule_failures", "namespace" => namespace, "schedule" => schedule)
+            .set(f64::from(failures));
+    }
+}

@@ -1,0 +1,113 @@
+//! One attempt at a tick: its job, and what tells it to stop.
+
+use std::{future::Future, panic::AssertUnwindSafe, pin::pin, time::Duration};
+
+use futures::FutureExt;
+
+use super::{Tick, driver::Body};
+use crate::{
+    elect::{Engine, Lease, panic_message},
+    model::{Outcome, StoreTime},
+};
+
+/// What ends an attempt before its job does.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    /// It takes too long.
+    pub(super) timeout: Option<Duration>,
+    /// Another tick is due that it must make way for.
+    pub(super) displaced_at: Option<StoreTime>,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) outcome: Outcome,
+    pub(super) error: Option<String>,
+}
+
+/// Runs the job of a tick. It is polled as part of the lease's own job: never after the lease has ended (R9).
+pub(super) async fn run(engine: &Engine, lease: &Lease, tick: Tick, body: &Body, bounds: Bounds) -> End {
+    let own = lease.narrowed();
+    let (stop, given, body) = (own.clone(), own.clone(), body.clone());
+    // All of the program's code is called within.
+    let job = AssertUnwindSafe(async move { body(tick, given).await }).catch_unwind();
+    let mut job = pin!(job);
+    let mut told = None;
+    let result = {
+        let stopping = until_told(engine, lease, bounds);
+        let mut stopping = pin!(stopping);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut job => break Some(result),
+                outcome = &mut stopping, if told.is_none() => {
+                    told = Some(outcome);
+                    stop.stop();
+                }
+                // The lease has a grace of its own: whoever polls this drops it then.
+                () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) => break None,
+            }
+        }
+    };
+    // The job may have heard of it first.
+    let told = told.or_else(|| lease.is_cancelled().then_some(Outcome::Cancelled));
+    match (result, told) {
+        (Some(Ok(Ok(()))), _) => End { outcome: Outcome::Succeeded, error: None },
+        (Some(Ok(Err(error))), told) => End { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) },
+        (Some(Err(panic)), told) => {
+            let message = panic_message(&*panic);
+            lease.panicked(&message);
+            End { outcome: told.unwrap_or(Outcome::Failed), error: Some(format!("panicked: {message}")) }
+        }
+        (None, told) => {
+            let error = Some("dropped: it did not stop when it was told to".to_owned());
+            End { outcome: told.unwrap_or(Outcome::Cancelled), error }
+        }
+    }
+}
+
+const fn has_own_grace(told: Option<Outcome>) -> bool {
+    matches!(told, Some(Outcome::TimedOut | Outcome::Displaced))
+}
+
+/// Until the job is to stop; says why.
+async fn until_told(engine: &Engine, lease: &Lease, bounds: Bounds) -> Outcome {
+    let Bounds { timeout, displaced_at } = bounds;
+    tokio::select! {
+        biased;
+        () = lease.cancelled() => Outcome::Cancelled,
+        () = or_never(timeout.map(tokio::time::sleep)) => Outcome::TimedOut,
+        () = or_never(displaced_at.map(|at| until(engine, at))) => Outcome::Displaced,
+    }
+}
+
+/// Awaits it; never ends if there is none.
+async fn or_never(future: Option<impl Future<Output = ()>>) {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Until the store's clock shows that, as far as this instance can tell.
+pub(super) async fn until(engine: &Engine, at: StoreTime) {
+    let mut changes = engine.store_times.changes();
+    loop {
+        changes.borrow_and_update();
+        let wait = engine.store_times.now(engine.clock.now()).map(|now| left(now, at));
+        if wait.is_some_and(|wait| wait.is_zero()) {
+            return;
+        }
+        tokio::select! {
+            biased;
+            // The sender is in the engine.
+            _ = changes.changed() => {}
+            () = or_never(wait.map(tokio::time::sleep)) => {}
+        }
+    }
+}
+
+fn left(now: StoreTime, at: StoreTime) -> Duration {
+    at.since(now)
+}

@@ -1,0 +1,141 @@
+//! The store's clock jumps, and nobody is there for a day: it moves when ticks are run, never how often.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tenure::schedule::{Misfire, Scheduling};
+
+use crate::crew::{Crew, DAY, HOUR, MINUTE, SECOND, every_second, pass};
+
+const CAP: u32 = 50;
+
+fn capped(schedule: Scheduling) -> Scheduling {
+    schedule.misfire(Misfire::All { window: HOUR, at_most: CAP })
+}
+
+/// The longest time in which nothing was run, by the clock of those who wait.
+async fn longest_silence(crew: &Crew, time: Duration) -> Duration {
+    let begun = tokio::time::Instant::now();
+    let (mut last, mut longest, mut runs) = (begun, Duration::ZERO, crew.book.runs().len());
+    while begun.elapsed() < time {
+        pass(SECOND / 2).await;
+        let now = crew.book.runs().len();
+        if now > runs {
+            (last, runs) = (tokio::time::Instant::now(), now);
+        }
+        longest = longest.max(last.elapsed());
+    }
+    longest
+}
+
+#[track_caller]
+fn nothing_twice(crew: &Crew) {
+    let instants = crew.book.instants();
+    let different: BTreeSet<_> = instants.iter().collect();
+    assert_eq!(instants.len(), different.len(), "some ticks were run twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_a_month_ahead_for_a_minute_moves_nothing() {
+    let crew = Crew::new();
+    let _members = [crew.with("a", "* * * * * *", capped).await, crew.with("b", "* * * * * *", capped).await];
+    pass(MINUTE).await;
+    crew.clock.step_wall(30 * DAY);
+    assert!(longest_silence(&crew, MINUTE).await <= 2 * SECOND);
+    crew.clock.step_wall_back(30 * DAY);
+    assert!(longest_silence(&crew, 10 * MINUTE).await <= 2 * SECOND);
+    nothing_twice(&crew);
+    let instants = crew.book.instants();
+    assert_eq!(instants, every_second(instants[0], *instants.last().unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stays_a_month_ahead_and_comes_back_is_followed_within_the_cap() {
+    let crew = Crew::new();
+    let mut members = Vec::new();
+    for holder in ["a", "b", "c"] {
+        members.push(crew.with(holder, "* * * * * *", capped).await);
+    }
+    pass(MINUTE).await;
+    let before = crew.book.runs().len();
+    crew.clock.step_wall(30 * DAY);
+    let silence = longest_silence(&crew, 20 * MINUTE).await;
+    assert!(silence <= 2 * SECOND, "{silence:?}");
+    let after = crew.book.runs().len() - before;
+    assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
+    nothing_twice(&crew);
+    // And back: what was run under the wrong time is not run again, and nobody waits for a month.
+    let before = crew.book.runs().len();
+    crew.clock.step_wall_back(30 * DAY);
+    let silence = longest_silence(&crew, 20 * MINUTE).await;
+    assert!(silence <= 5 * MINUTE, "{silence:?}");
+    let after = crew.book.runs().len() - before;
+    assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
+    nothing_twice(&crew);
+    // Whoever takes over goes on from there, too.
+    let begun = crew.now();
+    members.remove(0).elect.close().await;
+    members.remove(0).elect.close().await;
+    assert!(longest_silence(&crew, 5 * MINUTE).await <= 3 * SECOND);
+    nothing_twice(&crew);
+    let mut since: Vec<_> =
+        crew.book.instants().into_iter().filter(|at| *at >= begun && *at <= crew.now()).collect();
+    since.sort_unstable();
+    assert_eq!(since, every_second(since[0], *since.last().unwrap()), "none is missing");
+    let skipped: Vec<_> = crew.told().await.into_iter().filter(|entry| entry.contains("too late")).collect();
+    assert!(skipped.len() <= 3, "a range is one entry: {skipped:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_step_of_the_stores_clock_is_no_burst_and_no_long_silence() {
+    for forward in [true, false] {
+        let crew = Crew::new();
+        let _member = crew.with("a", "* * * * * *", |schedule| schedule).await;
+        pass(MINUTE).await;
+        let before = crew.book.runs().len();
+        if forward {
+            crew.clock.step_wall(30 * SECOND)
+        } else {
+            crew.clock.step_wall_back(30 * SECOND)
+        }
+        let silence = longest_silence(&crew, 2 * MINUTE).await;
+        assert!(silence <= 31 * SECOND, "{silence:?}");
+        let after = crew.book.runs().len() - before;
+        assert!(after <= 121, "{after}");
+        nothing_twice(&crew);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_a_day_is_made_up_for_within_the_cap() {
+    let crew = Crew::new();
+    let member = crew.with("a", "* * * * * *", capped).await;
+    pass(MINUTE).await;
+    member.elect.close().await;
+    let before = crew.book.runs().len();
+    pass(DAY).await;
+    let _member = crew.with("b", "* * * * * *", capped).await;
+    pass(10 * SECOND).await;
+    let after = crew.book.runs().len() - before;
+    assert!((CAP as usize..=CAP as usize + 11).contains(&after), "{after}");
+    nothing_twice(&crew);
+    let skipped: Vec<_> = crew.told().await.into_iter().filter(|entry| entry.contains("too late")).collect();
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!(skipped[0].contains(" 10000 too late"), "ten thousand and more are not counted: {skipped:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap() {
+    let crew = Crew::new();
+    let member = crew.with("a", "* * * * * *", capped).await;
+    pass(MINUTE).await;
+    let before = crew.book.runs().len();
+    member.faulty.intercept().always(tenure::testing::Operation::ALL, tenure::testing::Fault::RequestLost);
+    pass(DAY).await;
+    let during = crew.book.runs().len() - before;
+    assert!(during <= 1, "what cannot be claimed is not run");
+    member.faulty.intercept().heal();
+    pass(MINUTE).await;
+    let after = crew.book.runs().len() - before;
+    assert!((CAP as usize..=CAP as usize + 61).contains(&after), "{after}");
+    nothing_twice(&crew);
+}

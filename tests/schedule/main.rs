@@ -1,0 +1,12 @@
+//! Schedules on the memory store, in paused time.
+
+#![allow(clippy::disallowed_methods, reason = "how long things take is what these tests look at")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod crashes;
+mod crew;
+mod fleet;
+mod jumps;
+mod orders;
+mod policies;
+mod ticks;

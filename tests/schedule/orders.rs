@@ -1,0 +1,149 @@
+//! Held back, let go on, run now.
+
+use std::time::Duration;
+
+use tenure::{
+    model::{Entry, Why},
+    testing::{Fault, Operation},
+};
+
+use crate::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
+
+fn why(text: &str) -> Why {
+    Why::new(text).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_is_held_back_runs_nothing_and_says_so() {
+    let crew = Crew::new();
+    let one = crew.with("a", "* * * * *", |schedule| schedule).await;
+    let two = crew.with("b", "* * * * *", |schedule| schedule).await;
+    pass(90 * SECOND).await;
+    // By one who does not own it, and need not even have it.
+    let operator = crew.member("op").await;
+    operator.elect.schedules().pause("report", why("the printer is on fire")).await.unwrap();
+    pass(5 * MINUTE).await;
+    assert_eq!(crew.book.instants(), [at(60)]);
+    let status = one.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    assert!(status.to_string().contains("paused since 2026-01-01T00:01:30"), "{status}");
+    assert!(status.to_string().contains("by op: the printer is on fire"), "{status}");
+    // It stays so, whoever has it.
+    one.elect.close().await;
+    two.elect.close().await;
+    let three = crew.with("c", "* * * * *", |schedule| schedule).await;
+    pass(2 * MINUTE).await;
+    assert_eq!(crew.book.instants(), [at(60)]);
+    three.schedule.as_ref().unwrap().resume().await.unwrap();
+    pass(2 * MINUTE).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:08:00 7 paused",
+            "00:09:00 succeeded 1",
+            "00:10:00 succeeded 1"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_on_goes_on_when_its_schedule_is_held_back() {
+    let crew = Crew::new();
+    let member = crew.with_job("a", "@hourly", |schedule| schedule, crew.job("a", 5 * MINUTE)).await;
+    pass(HOUR + SECOND).await;
+    member.schedule.as_ref().unwrap().pause(why("")).await.unwrap();
+    pass(2 * HOUR).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_is_run_now_once_also_if_it_is_held_back() {
+    let crew = Crew::new();
+    let member = crew.with("a", "@hourly", |schedule| schedule).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(10 * MINUTE).await;
+    let instant = schedule.run_now(why("to see")).await.unwrap();
+    pass(SECOND).await;
+    assert_eq!(crew.book.instants(), [instant]);
+    schedule.pause(why("")).await.unwrap();
+    pass(MINUTE).await;
+    let again = crew.member("op").await.elect.schedules().run_now("report", why("to see")).await.unwrap();
+    pass(SECOND).await;
+    assert_eq!(crew.book.instants(), [instant, again]);
+    assert!(crew.ledger().await.iter().all(|run| run.id.entry == Entry::Order && run.has_succeeded()));
+    let status = schedule.status().await.unwrap().unwrap();
+    assert!(status.record.orders.is_empty(), "it waits no more");
+    // Whoever has it next does not run it again.
+    member.elect.close().await;
+    let _next = crew.with("b", "@hourly", |schedule| schedule).await;
+    pass(HOUR).await;
+    assert_eq!(crew.book.instants(), [instant, again]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_is_learned_by_a_look_where_no_hint_tells() {
+    let crew = Crew::deaf();
+    let member = crew.with("a", "@hourly", |schedule| schedule).await;
+    pass(MINUTE).await;
+    let begun = crew.now();
+    let instant = crew.member("op").await.elect.schedules().run_now("report", why("")).await.unwrap();
+    while crew.book.runs().is_empty() {
+        pass(SECOND / 10).await;
+    }
+    assert_eq!(crew.book.instants(), [instant]);
+    let after = crew.now().since(begun);
+    assert!(after <= member.elect.config().poll_interval() + SECOND, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_end_was_not_answered_is_run_once() {
+    let crew = Crew::new();
+    let member = crew.with("a", "@hourly", |schedule| schedule).await;
+    pass(SECOND).await;
+    for operation in [Operation::Claim, Operation::Finish, Operation::Instruct] {
+        member.faulty.intercept().next(operation, Fault::AnswerLost);
+    }
+    let operator = crew.member("op").await;
+    let instant = operator.elect.schedules().run_now("report", why("")).await.unwrap();
+    pass(MINUTE).await;
+    assert_eq!(crew.book.instants(), [instant]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_history_is_read_page_by_page_and_does_not_grow_for_ever() {
+    let crew = Crew::new();
+    let keep = |schedule: tenure::schedule::Scheduling| schedule.keep_history(HOUR, 20);
+    let member = crew.with("a", "* * * * * *", keep).await;
+    pass(3 * HOUR).await;
+    let kept = crew.ledger().await.len();
+    // A page is purged once in twenty ticks, on the average.
+    assert!((3600..3600 + 600).contains(&kept), "{kept}");
+    let schedules = member.elect.schedules();
+    let (mut after, mut read) = (None, Vec::new());
+    loop {
+        let page = schedules.history("report", after, 1000).await.unwrap();
+        assert!(page.mark.is_some(), "some were purged");
+        read.extend(page.page.items.into_iter().map(|run| run.id.instant));
+        after = page.page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert!(read.len() >= kept && read.is_sorted_by(|a, b| a > b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_knows_a_schedule_that_nobody_has() {
+    let crew = Crew::new();
+    let schedules = crew.member("op").await.elect.schedules();
+    assert_eq!(schedules.status("report").await.unwrap(), None);
+    assert!(schedules.picture().is_none());
+    // It can be held back before it is there.
+    schedules.pause("report", why("not yet")).await.unwrap();
+    let member = crew.with("a", "* * * * *", |schedule| schedule).await;
+    pass(5 * MINUTE).await;
+    assert!(crew.book.runs().is_empty());
+    let next = member.schedule.as_ref().unwrap().next(3);
+    assert_eq!(next.len(), 3);
+    assert!(next[0].since(crew.now()) <= Duration::from_secs(60));
+}

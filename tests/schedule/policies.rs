@@ -1,0 +1,249 @@
+//! What becomes of ticks that are late, overlap, or fail.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tenure::schedule::{Misfire, Overlap, Promise, Retries, Scheduling};
+
+use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
+
+const MINUTELY: &str = "* * * * *";
+
+/// A schedule by the minute, of which nobody is there from 00:01:30 to 00:11:30.
+async fn after_an_outage(set: impl Fn(Scheduling) -> Scheduling) -> (Crew, Member) {
+    let crew = Crew::new();
+    let member = crew.with("a", MINUTELY, &set).await;
+    pass(90 * SECOND).await;
+    member.elect.close().await;
+    pass(10 * MINUTE).await;
+    let member = crew.with("b", MINUTELY, set).await;
+    pass(MINUTE).await;
+    (crew, member)
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_ticks_that_were_missed_the_latest_is_run_by_default() {
+    let (crew, _member) = after_an_outage(|schedule| schedule).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:10:00 9 too late",
+            "00:11:00 succeeded 1",
+            "00:12:00 succeeded 1"
+        ]
+    );
+    assert_eq!(crew.book.instants(), [at(60), at(660), at(720)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_ticks_that_were_missed_none_is_run_that_is_too_late() {
+    let tolerance = 10 * SECOND;
+    let (crew, _member) = after_an_outage(|schedule| schedule.misfire(Misfire::Skip { tolerance })).await;
+    assert_eq!(
+        crew.told().await,
+        ["00:01:00 succeeded 1", "00:02:00-00:11:00 10 too late", "00:12:00 succeeded 1"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_ticks_that_were_missed_all_are_run_within_the_window_and_the_cap() {
+    let all =
+        |window, at_most| move |schedule: Scheduling| schedule.misfire(Misfire::All { window, at_most });
+    let (crew, _member) = after_an_outage(all(HOUR, 100)).await;
+    assert_eq!(crew.book.instants(), (1..=12).map(|minute| at(60 * minute)).collect::<Vec<_>>());
+    assert_eq!(crew.told().await.len(), 12, "nothing was skipped");
+
+    let (crew, _member) = after_an_outage(all(HOUR, 3)).await;
+    assert_eq!(
+        crew.told().await[..4],
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:08:00 7 too late",
+            "00:09:00 succeeded 1",
+            "00:10:00 succeeded 1"
+        ]
+    );
+
+    let (crew, _member) = after_an_outage(all(5 * MINUTE, 100)).await;
+    assert_eq!(
+        crew.told().await[..3],
+        ["00:01:00 succeeded 1", "00:02:00-00:06:00 5 too late", "00:07:00 succeeded 1"]
+    );
+}
+
+/// A schedule by the minute, whose runs take two and a half.
+async fn with_long_runs(set: impl FnOnce(Scheduling) -> Scheduling) -> Crew {
+    let crew = Crew::new();
+    let job = crew.job("a", 150 * SECOND);
+    let member = crew.with_job("a", MINUTELY, set, job).await;
+    pass(8 * MINUTE + 45 * SECOND).await;
+    member.elect.close().await;
+    crew
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_falls_due_while_the_run_before_is_on_is_not_run_by_default() {
+    let crew = with_long_runs(|schedule| schedule).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:03:00 2 the run before was still on",
+            "00:04:00 succeeded 1",
+            "00:05:00-00:06:00 2 the run before was still on",
+            "00:07:00 cancelled 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_waits_is_run_when_the_run_before_has_ended() {
+    let crew = with_long_runs(|schedule| schedule.overlap(Overlap::Queue)).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:02:00 1 too late",
+            "00:03:00 succeeded 1", // from 00:03:30 to 00:06:00
+            "00:04:00-00:05:00 2 too late",
+            "00:06:00 succeeded 1", // to 00:08:30
+            "00:07:00-00:07:00 1 too late",
+            "00:08:00 cancelled 1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_makes_way_for_the_next_tick() {
+    let crew = with_long_runs(|schedule| schedule.overlap(Overlap::Cancel)).await;
+    let minutes = (1..8).map(|minute| format!("00:0{minute}:00 displaced 1"));
+    let expected: Vec<_> = minutes.chain(["00:08:00 cancelled 1".to_owned()]).collect();
+    assert_eq!(crew.told().await, expected);
+    let late = |run: &crate::crew::Run| run.at.since(run.instant) > SECOND / 10;
+    assert!(!crew.book.runs().iter().any(late), "{:?}", crew.book.runs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_does_not_stop_when_its_time_is_over_is_dropped() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.timeout(20 * SECOND);
+    let book = crew.book.clone();
+    let job = move |tick: tenure::schedule::Tick, _| {
+        let running = book.begin(&tick, "a", tick.instant());
+        async move {
+            let _running = running;
+            std::future::pending::<Result<(), String>>().await
+        }
+    };
+    let member = crew.with_job("a", MINUTELY, set, job).await;
+    pass(MINUTE + 21 * SECOND).await;
+    assert!(crew.book.is_running(), "it has its grace");
+    pass(5 * SECOND).await;
+    assert!(!crew.book.is_running());
+    assert_eq!(crew.told().await, ["00:01:00 timed out 1"]);
+    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    let finish = status.last.unwrap().finish.unwrap();
+    assert!(finish.error.unwrap().as_str().contains("did not stop"));
+    assert_eq!(status.failures, 1);
+}
+
+/// A job that fails so often in a row, and then does not.
+fn failing(times: u32) -> impl Fn(tenure::schedule::Tick, tenure::Lease) -> Failing + Send + Sync + 'static {
+    let failures = Arc::new(AtomicU32::new(0));
+    move |_, _| {
+        let fails = failures.fetch_add(1, Ordering::Relaxed) < times;
+        Box::pin(async move { if fails { Err("no paper".to_owned()) } else { Ok(()) } })
+    }
+}
+
+type Failing = std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_is_tried_again_within_its_tick() {
+    let crew = Crew::new();
+    let retries = Retries { tries: 4, first: 2 * SECOND, longest: MINUTE };
+    let member = crew.with_job("a", "@hourly", |schedule| schedule.retries(retries), failing(3)).await;
+    let mut events = member.schedule.as_ref().unwrap().events();
+    pass(HOUR + MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 4"]);
+    let mut attempts = Vec::new();
+    while let Some(Some(event)) = futures::FutureExt::now_or_never(events.next()) {
+        if let tenure::Event::Ran { attempt, outcome, lateness, error, .. } = event {
+            attempts.push((attempt, outcome.as_str(), lateness.as_secs(), error));
+        }
+    }
+    let failed = |attempt: u32| (attempt, "failed", Some("no paper".to_owned()));
+    let told: Vec<_> = attempts.iter().map(|(n, word, _, error)| (*n, *word, error.clone())).collect();
+    assert_eq!(told, [failed(1), failed(2), failed(3), (4, "succeeded", None)]);
+    // Two seconds, four, eight: each with up to half of it less.
+    let late: Vec<_> = attempts.iter().map(|(_, _, late, _)| *late).collect();
+    assert!(
+        (1..=2).contains(&late[1]) && (3..=6).contains(&late[2]) && (7..=14).contains(&late[3]),
+        "{late:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_in_a_row_are_counted_over_restarts() {
+    let crew = Crew::new();
+    let member = crew.with_job("a", "@hourly", |schedule| schedule, failing(3)).await;
+    pass(2 * HOUR + MINUTE).await;
+    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    assert_eq!(status.failures, 2);
+    assert!(status.to_string().contains("failed: no paper; 2 failed in a row"), "{status}");
+    member.elect.close().await;
+    let member = crew.with_job("b", "@hourly", |schedule| schedule, failing(1)).await;
+    pass(HOUR).await;
+    let status = || async { member.schedule.as_ref().unwrap().status().await.unwrap().unwrap() };
+    assert_eq!(status().await.failures, 3);
+    pass(HOUR).await;
+    assert_eq!(status().await.failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_panics_has_failed_and_the_next_tick_is_run() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.promise(Promise::AtMostOnce);
+    let job = |tick: tenure::schedule::Tick, _| async move {
+        assert!(tick.instant() > at(60), "the first one");
+        Ok(())
+    };
+    let member = crew.with_job("a", MINUTELY, set, job).await;
+    pass(3 * MINUTE).await;
+    assert_eq!(crew.told().await[..2], ["00:01:00 failed 1", "00:02:00 succeeded 1"]);
+    let history = member.elect.schedules().history("report", None, 100).await.unwrap();
+    let error = history.page.items.last().unwrap().finish.clone().unwrap().error.unwrap();
+    assert_eq!(error.as_str(), "panicked: the first one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policies_stand_in_the_store_in_words() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| {
+        schedule
+            .zone("Europe/London")
+            .misfire(Misfire::All { window: HOUR, at_most: 10 })
+            .overlap(Overlap::Cancel)
+            .promise(Promise::AtMostOnce)
+            .retries(Retries { tries: 3, ..Retries::default() })
+            .timeout(90 * SECOND)
+            .spread_over(Duration::from_secs(300))
+    };
+    let member = crew.with("a", "*/5  * * * *", set).await;
+    pass(SECOND).await;
+    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    let definition = status.record.definition.unwrap();
+    assert_eq!(definition.timing.as_str(), "*/5 * * * * in Europe/London, vixie, spread over 5m");
+    assert_eq!(
+        definition.policies.as_str(),
+        "misfire all within 1h at most 10, overlap cancel, at most once, 3 tries 1s to 1m apart, timeout 1m 30s"
+    );
+    assert_eq!(member.schedule.as_ref().unwrap().policies(), definition.policies.as_str());
+    assert_eq!(member.schedule.as_ref().unwrap().timing(), definition.timing.as_str());
+}

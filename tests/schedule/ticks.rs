@@ -1,0 +1,185 @@
+//! Ticks in their time: as they are due, once, and no more commands than needed.
+
+use std::time::Duration;
+
+use tenure::{
+    Error, Event,
+    schedule::Timing,
+    testing::{Counts, Operation},
+};
+
+use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, SECOND, at, every_second, pass};
+
+#[tokio::test(start_paused = true)]
+async fn each_tick_is_run_once_and_in_time() {
+    let crew = Crew::new();
+    let mut members = Vec::new();
+    for holder in ["a", "b", "c"] {
+        members.push(crew.with(holder, "* * * * * *", |schedule| schedule).await);
+    }
+    pass(MINUTE).await;
+    let runs = crew.book.runs();
+    assert!(runs.len() >= 55, "{}", runs.len());
+    let instants = crew.book.instants();
+    assert_eq!(instants, every_second(instants[0], *instants.last().unwrap()));
+    assert!(runs.iter().all(|run| run.at.since(run.instant) <= Duration::from_millis(20)), "{runs:?}");
+    assert!(runs.iter().all(|run| run.by == runs[0].by), "it has one owner");
+    assert_eq!(crew.succeeded().await, instants);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_costs_two_commands_and_nothing_those_who_do_not_own_it() {
+    let crew = Crew::new();
+    let one = crew.with("a", "@hourly", |schedule| schedule).await;
+    let other = crew.with("b", "@hourly", |schedule| schedule).await;
+    pass(2 * HOUR + MINUTE).await;
+    let ran = crew.book.runs().len();
+    let counts = |member: &Member| member.counts.intercept().counts();
+    let before = [counts(&one), counts(&other)];
+    pass(4 * HOUR).await;
+    let after = [counts(&one) - before[0].clone(), counts(&other) - before[1].clone()];
+    assert_eq!(crew.book.runs().len(), ran + 4);
+    let is_one = crew.book.runs()[0].by == "a";
+    let (owner, idle) = if is_one { (&after[0], &after[1]) } else { (&after[1], &after[0]) };
+    let of_schedules = [
+        Operation::Claim,
+        Operation::Finish,
+        Operation::History,
+        Operation::Define,
+        Operation::Instruct,
+        Operation::PurgeRuns,
+    ];
+    let spent = |counts: &Counts| of_schedules.map(|operation| counts.calls(operation));
+    assert_eq!(spent(owner), [4, 4, 0, 0, 0, 0], "claim and finish");
+    assert_eq!(spent(idle), [0; 6]);
+    assert_eq!(idle.calls(Operation::Schedules), 0, "what it does not have it does not look at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_schedule_has_no_tick_before_it_was_first_stored() {
+    let crew = Crew::new();
+    pass(10 * MINUTE + SECOND).await;
+    let _member = crew.with("a", "* * * * *", |schedule| schedule).await;
+    pass(2 * MINUTE).await;
+    assert_eq!(crew.book.instants(), [at(11 * 60), at(12 * 60)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_weekly_job_runs_though_nobody_lives_for_a_week() {
+    let crew = Crew::new();
+    for _ in 0..20 {
+        let member = crew.with("a", "@weekly", |schedule| schedule).await;
+        pass(DAY - HOUR).await;
+        member.elect.close().await;
+        pass(HOUR).await;
+    }
+    // Sundays, of which the fourth of January is the first.
+    assert_eq!(crew.book.instants(), [at(3 * 86400), at(10 * 86400), at(17 * 86400)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_expression_counts_from_when_it_is_stored() {
+    let crew = Crew::new();
+    let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
+    pass(90 * MINUTE).await;
+    assert_eq!(crew.book.instants(), [at(3600)]);
+    let mut events = member.schedule.as_ref().unwrap().events();
+    // A quarter past was at 01:15: that one is not made up for.
+    member.schedule.as_ref().unwrap().set_timing("15 * * * *").unwrap();
+    pass(MINUTE).await;
+    let told = events.next().await;
+    let Some(Event::Retimed { timing, .. }) = told else { panic!("{told:?}") };
+    assert!(timing.as_str().starts_with("15 * * * *"), "{timing}");
+    pass(HOUR).await;
+    assert_eq!(crew.book.instants(), [at(3600), at(2 * 3600 + 900)]);
+    member.elect.close().await;
+    // Another version of the program, a day later: noticed, too.
+    let member = crew.with("b", "30 * * * *", |schedule| schedule).await;
+    let mut events = member.schedule.as_ref().unwrap().events();
+    pass(HOUR).await;
+    let timed = async {
+        loop {
+            if let Some(Event::Retimed { timing, .. }) = events.next().await {
+                break timing;
+            }
+        }
+    };
+    assert!(timed.await.as_str().starts_with("30 * * * *"));
+    assert_eq!(crew.book.instants().len(), 3, "{:?}", crew.told().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_once_is_done_once_whoever_asks_again() {
+    let crew = Crew::new();
+    let member = crew.with("a", "@after 10m", |schedule| schedule).await;
+    pass(HOUR).await;
+    assert_eq!(crew.book.instants(), [at(601)], "to the next whole second");
+    member.elect.close().await;
+    let member = crew.with("a", "@after 10m", |schedule| schedule).await;
+    pass(DAY).await;
+    assert_eq!(crew.book.instants(), [at(601)]);
+    assert_eq!(member.schedule.as_ref().unwrap().next(3).len(), 1, "as if it were new");
+    drop(member);
+    let _at = crew.with("b", "@at 2026-01-03T12:00:00Z", |schedule| schedule).await;
+    pass(3 * DAY).await;
+    assert_eq!(crew.book.instants(), [at(601), at(2 * 86400 + 12 * 3600)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedules_come_and_go_while_the_instance_runs() {
+    let crew = Crew::new();
+    let mut member = crew.member("a").await;
+    let run =
+        |name: &'static str| member.elect.schedule(name, "*/10 * * * * *").run(crew.job("a", Duration::ZERO));
+    let (one, two) = (run("one").unwrap(), run("two").unwrap());
+    assert!(matches!(run("one"), Err(Error::Scheduled(name)) if name.as_str() == "one"));
+    pass(11 * SECOND).await;
+    assert_eq!(crew.book.runs().len(), 2);
+    drop(one);
+    pass(10 * SECOND).await;
+    assert_eq!(crew.book.runs().len(), 3);
+    drop(two);
+    pass(10 * SECOND).await;
+    assert_eq!(crew.book.runs().len(), 3);
+    // The last one has gone, and with it what the instance had to do with schedules.
+    member.schedule = Some(run("one").unwrap());
+    pass(SECOND).await;
+    assert_eq!(crew.book.instants()[3..], [at(30)], "nobody had it meanwhile: the last tick is made up for");
+    pass(9 * SECOND).await;
+    assert_eq!(crew.book.instants()[4..], [at(40)]);
+    member.elect.close().await;
+    assert!(matches!(run("three"), Err(Error::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
+    use tenure::schedule::{Misfire, Promise, Retries};
+    let crew = Crew::new();
+    let member = crew.member("a").await;
+    let job = || crew.job("a", Duration::ZERO);
+    let says = |refused: Result<_, Error>| {
+        let error = refused.err().unwrap();
+        assert!(error.is_config(), "{error}");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        format!("{error}: {source}")
+    };
+    let elect = &member.elect;
+    assert_eq!(
+        says(elect.schedule("s", "0 0 31 2 *").run(job())),
+        "the schedule \"s\" cannot be: the expression \"0 0 31 2 *\" names no day there is"
+    );
+    let zoned = elect.schedule("s", Timing::new("@daily").zone("Europe/Lodnon")).run(job());
+    assert!(says(zoned).contains("Europe/Lodnon"));
+    let all = Misfire::All { window: HOUR, at_most: 0 };
+    assert!(says(elect.schedule("s", "@daily").misfire(all).run(job())).contains("at most 0"));
+    let never = Promise::AtLeastOnce { attempts: 0 };
+    assert!(says(elect.schedule("s", "@daily").promise(never).run(job())).contains("0 attempts"));
+    let no_try = Retries { tries: 0, ..Retries::default() };
+    assert!(says(elect.schedule("s", "@daily").retries(no_try).run(job())).contains("0 tries"));
+    assert!(says(elect.schedule("s", "@daily").timeout(Duration::ZERO).run(job())).contains("0s"));
+    assert!(matches!(elect.schedule("", "@daily").run(job()), Err(Error::Limit(_))));
+    assert!(matches!(
+        elect.spread("tenure.schedules").run(async |_, _| Ok::<_, String>(())),
+        Err(Error::Reserved(_))
+    ));
+}
