@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use bson::{Bson, Document, doc};
 
 use super::documents::{
-    LAYOUT, bytes, candidate, date, ended, lock_id, long, mark_id, millis, not_ended, optional_millis,
-    past_entry, request, request_key, run_id, schedule_part, shares, waiter_id,
+    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, optional_millis, order,
+    past_entry, request, request_key, run_id, schedule_id, schedule_part, shares, skipped, waiter_id,
 };
 use crate::{
     model::{
@@ -18,8 +18,8 @@ use crate::{
         RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
     },
     store::{
-        BeatWrite, Claim, Declaration, FinishRun, Ground, MAX_REQUESTS, Open, Release, Retention, SetValue,
-        TERM_KEPT, Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_REQUESTS,
+        Open, Release, Retention, SetValue, TERM_KEPT, Take, Then, Wait,
     },
 };
 
@@ -605,18 +605,131 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
     )
 }
 
+// ----- schedules
+
+/// Whether a field is absent, null, or what is said.
+fn is_nothing_or(field: &str, condition: Document) -> Document {
+    doc! { "$or": [is_type(field, &["null", "missing"]), condition] }
+}
+
+fn is_sane_order(order: &str) -> Document {
+    doc! { "$and": [
+        is_type(&format!("{order}.at"), &["date"]),
+        is_type(&format!("{order}.by"), &["string"]),
+        is_type(&format!("{order}.why"), &["string"]),
+    ] }
+}
+
+/// Whether a schedule's document is one that can be read, but for the lengths of its texts.
+fn is_sane_schedule() -> Document {
+    let definition = doc! { "$and": [
+        is_type("$definition", &["object"]),
+        is_type("$definition.timing", &["string"]),
+        is_type("$definition.policies", &["string"]),
+        is_type("$definition.since", &["date"]),
+        is_type("$definition.term", &["long", "int"]),
+        { "$gte": ["$definition.term", 0] },
+        { "$lte": ["$definition.term", long(MAX_NUMBER)] },
+    ] };
+    let pause = doc! { "$and": [
+        is_type("$pause", &["object"]),
+        is_type("$pause.since", &["date"]),
+        is_type("$pause.until", &["date", "null", "missing"]),
+        is_type("$pause.by", &["string"]),
+        is_type("$pause.why", &["string"]),
+    ] };
+    let sane = doc! { "$map": { "input": "$orders", "as": "order", "in": is_sane_order("$$order") } };
+    let orders = doc! { "$and": [{ "$isArray": "$orders" }, { "$allElementsTrue": [sane] }] };
+    doc! { "$and": [
+        is_known_layout(),
+        is_nothing_or("$definition", definition),
+        is_nothing_or("$pause", pause),
+        is_nothing_or("$orders", orders),
+        is_type("$mark", &["date", "null", "missing"]),
+    ] }
+}
+
+/// A record that says nothing, if there is none; and then the change, if the record is whole and has need of it.
+fn change_schedule(schedule: &ScheduleId, needed: Document, change: Document) -> Statement {
+    let id = schedule_id(schedule);
+    let mut stages = changed_if(is_new(id.clone()), overlaid(doc! { "v": LAYOUT }, doc! {}));
+    stages.extend(changed_if(doc! { "$and": [is_sane_schedule(), needed] }, overlaid(doc! {}, change)));
+    Statement::pipeline(doc! { "_id": id }, stages).or_insert()
+}
+
+pub(super) fn define(define: &Define) -> Statement {
+    let same_timing = doc! { "$eq": ["$definition.timing", text(&define.timing)] };
+    let same_policies = doc! { "$eq": ["$definition.policies", text(&define.policies)] };
+    let needed = doc! { "$and": [
+        { "$not": { "$gt": ["$definition.term", long(define.term.get())] } },
+        { "$not": { "$and": [same_timing.clone(), same_policies] } },
+    ] };
+    let definition = doc! {
+        "timing": text(&define.timing),
+        "policies": text(&define.policies),
+        "since": { "$cond": [same_timing, "$definition.since", "$$NOW"] },
+        "term": long(define.term.get()),
+    };
+    change_schedule(&define.schedule, needed, doc! { "definition": definition })
+}
+
+pub(super) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Statement {
+    let is_on = doc! { "$and": [
+        is_type("$pause", &["object"]),
+        { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] },
+    ] };
+    let has_order = |at| doc! { "$in": [date(at), { "$ifNull": ["$orders.at", []] }] };
+    let orders = doc! { "$ifNull": ["$orders", []] };
+    let orders_that = |are: &str, at| {
+        let condition = doc! { are: ["$$order.at", date(at)] };
+        doc! { "$filter": { "input": orders.clone(), "as": "order", "cond": condition } }
+    };
+    let (needed, change) = match instruction {
+        Instruction::Pause { by, why } => {
+            let pause = doc! { "since": "$$NOW", "until": null, "by": text(by), "why": text(why) };
+            (doc! { "$not": is_on }, doc! { "pause": pause })
+        }
+        Instruction::Resume => {
+            (is_on, doc! { "pause": { "$mergeObjects": ["$pause", { "until": "$$NOW" }] } })
+        }
+        Instruction::Run(new) => {
+            let has_room = doc! { "$lt": [{ "$size": orders.clone() }, MAX_ORDERS as i64] };
+            let needed = doc! { "$and": [{ "$not": has_order(new.at) }, has_room] };
+            let all: [Bson; 3] = [
+                orders_that("$lt", new.at).into(),
+                vec![literal(order(new))].into(),
+                orders_that("$gt", new.at).into(),
+            ];
+            (needed, doc! { "orders": { "$concatArrays": all.to_vec() } })
+        }
+        Instruction::Ran { at } => (has_order(*at), doc! { "orders": orders_that("$ne", *at) }),
+    };
+    change_schedule(schedule, needed, change)
+}
+
+pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
+    let lower = doc! { "$not": { "$gte": ["$mark", date(to.instant)] } };
+    change_schedule(schedule, lower, doc! { "mark": date(to.instant) })
+}
+
 // ----- runs
 
 pub(super) fn claim(claim: &Claim) -> Statement {
     let id = run_id(&claim.run);
-    let fixed = doc! {
+    let mut fixed = doc! {
         "v": LAYOUT,
         "session": claim.session.to_string(),
         "holder": claim.holder.as_str(),
         "term": long(claim.term.get()),
         "attempt": i64::from(claim.attempt),
         "finish": null,
+        "skipped": skipped(claim.skipped.as_ref()),
     };
+    let mut evaluated = doc! { "started": "$$NOW" };
+    if claim.skipped.is_some() {
+        fixed.remove("finish");
+        evaluated.insert("finish", ended_now(Outcome::Skipped, Bson::Null));
+    }
     let mut free = vec![is_new(id.clone())];
     if let Some((term, attempt)) = claim.instead_of {
         free.push(doc! { "$and": [
@@ -627,11 +740,8 @@ pub(super) fn claim(claim: &Claim) -> Statement {
             { "$not": is_attempt(claim.session, claim.term, claim.attempt) },
         ] });
     }
-    Statement::pipeline(
-        doc! { "_id": id },
-        changed_if(doc! { "$or": free }, overlaid(fixed, doc! { "started": "$$NOW" })),
-    )
-    .or_insert()
+    Statement::pipeline(doc! { "_id": id }, changed_if(doc! { "$or": free }, overlaid(fixed, evaluated)))
+        .or_insert()
 }
 
 fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
@@ -642,9 +752,13 @@ fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
     ] }
 }
 
+fn ended_now(outcome: Outcome, error: Bson) -> Document {
+    doc! { "at": "$$NOW", "outcome": outcome.as_str(), "error": error }
+}
+
 pub(super) fn finish(finish: &FinishRun) -> Statement {
     let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(&error).into());
-    let end = doc! { "finish": { "at": "$$NOW", "outcome": finish.outcome.as_str(), "error": error } };
+    let end = doc! { "finish": ended_now(finish.outcome, error) };
     let condition = doc! { "$and": [
         is_known_layout(),
         is_attempt(finish.session, finish.term, finish.attempt),
@@ -653,10 +767,12 @@ pub(super) fn finish(finish: &FinishRun) -> Statement {
     Statement::pipeline(doc! { "_id": run_id(&finish.run) }, changed_if(condition, overlaid(doc! {}, end)))
 }
 
-/// The runs of a schedule, but not its mark.
+/// The runs of a schedule, but not its own record.
 pub(super) fn runs_of(schedule: &ScheduleId, before: Option<Bson>) -> Document {
     let first = schedule_part(schedule, date(StoreTime::from_millis(i64::MIN)));
-    let last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
+    let mut last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
+    // After every entry of that instant.
+    last.insert("entry", Bson::MaxKey);
     let to = before.map_or_else(|| doc! { "$lte": last }, |before| doc! { "$lt": before });
     doc! { "_id": merged([doc! { "$gte": first }, to]) }
 }
@@ -673,17 +789,6 @@ pub(super) fn started_before(age: Duration) -> Document {
         { "$eq": [{ "$type": "$started" }, "date"] },
         { "$lt": ["$started", ago(age)] },
     ] } }
-}
-
-pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
-    Statement::pipeline(
-        doc! { "_id": mark_id(schedule) },
-        vec![doc! { "$set": {
-            "v": { "$ifNull": ["$v", LAYOUT] },
-            "mark": { "$max": ["$mark", date(to.instant)] },
-        } }],
-    )
-    .or_insert()
 }
 
 // ----- upkeep
