@@ -107,7 +107,7 @@ impl Listener {
 /// The schedules that hints tell of, up to the one that is defined now.
 async fn told_of(listener: &mut Listener, fixture: &Fixture) -> Vec<ScheduleId> {
     let last = fixture.schedule(&format!("last {}", fixture.session()));
-    defined(fixture, define(&last, 1, "", "")).await;
+    defined(fixture, define(&last, 1, "hourly", "late: run")).await;
     let mut told = Vec::new();
     loop {
         let ours = |hint: &Hint| matches!(hint, Hint::Schedule { schedule } if schedule.namespace == *fixture.namespace());
@@ -233,7 +233,7 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
 pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;
     let schedule = fixture.schedule("$nightly.report 👑");
-    for (timing, policies) in [("first", ""), ("second", ""), ("second", "$other")] {
+    for (timing, policies) in [("first", "late: run"), ("second", "late: run"), ("second", "$other")] {
         defined(fixture, define(&schedule, 7, timing, policies)).await;
         assert!(told_of(&mut listener, fixture).await.contains(&schedule), "it was defined");
     }
@@ -260,12 +260,12 @@ pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
 pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;
     let schedule = fixture.schedule("nightly");
-    defined(fixture, define(&schedule, 7, "first", "")).await;
+    defined(fixture, define(&schedule, 7, "first", "late: run")).await;
     instructed(fixture, &schedule, Instruction::Run(order(5))).await;
     told_of(&mut listener, fixture).await;
 
-    defined(fixture, define(&schedule, 8, "first", "")).await;
-    defined(fixture, define(&schedule, 6, "second", "")).await;
+    defined(fixture, define(&schedule, 8, "first", "late: run")).await;
+    defined(fixture, define(&schedule, 6, "second", "late: run")).await;
     let ran = Instruction::Ran { at: StoreTime::from_millis(6) };
     for instruction in [Instruction::Resume, Instruction::Run(order(5)), ran] {
         instructed(fixture, &schedule, instruction).await;

@@ -138,10 +138,10 @@ pub async fn other_policies_keep_the_timing_and_since_when(fixture: &Fixture) {
 /// Before that it had no such tick. Also if it had the timing once before.
 pub async fn another_timing_counts_from_then_on(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
-    let mut last = definition(&defined(fixture, define(&schedule, 7, "first", "")).await).since;
+    let mut last = definition(&defined(fixture, define(&schedule, 7, "first", "late: run")).await).since;
     for timing in ["second", "first", "$first"] {
         wait_beyond(fixture, last).await;
-        let record = defined(fixture, define(&schedule, 7, timing, "")).await;
+        let record = defined(fixture, define(&schedule, 7, timing, "late: run")).await;
         assert_eq!(definition(&record).timing.as_str(), timing);
         let since = definition(&record).since;
         assert!(since > last, "{timing} counts from now on, not from {since:?}");
@@ -163,7 +163,7 @@ pub async fn an_owner_of_a_smaller_term_defines_nothing(fixture: &Fixture) {
 pub async fn an_owner_of_an_equal_or_larger_term_defines(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     for (term, timing) in [(7, "first"), (7, "second"), (9, "third")] {
-        let record = defined(fixture, define(&schedule, term, timing, "")).await;
+        let record = defined(fixture, define(&schedule, term, timing, "late: run")).await;
         let definition = definition(&record);
         assert_eq!((definition.term.get(), definition.timing.as_str()), (term, timing));
     }
@@ -173,7 +173,7 @@ pub async fn an_owner_of_an_equal_or_larger_term_defines(fixture: &Fixture) {
 pub async fn of_definitions_that_race_the_latest_owners_stands(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let answers = race(16, |owner| {
-        let define = define(&schedule, owner as u64 + 1, &format!("timing {owner}"), "");
+        let define = define(&schedule, owner as u64 + 1, &format!("timing {owner}"), "late: run");
         let store = Arc::clone(fixture.store());
         async move { found(sure(store.define(define, LIMIT)).await) }
     })
@@ -312,7 +312,7 @@ pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
         assert_eq!((&record.definition, record.mark), (&None, None));
         let says = [record.pause.is_some(), !record.orders.is_empty()];
         assert_eq!(says, [number == 2, number == 3], "{instruction:?}");
-        let defined = defined(fixture, define(&schedule, 7, "0 3 * * *", "")).await;
+        let defined = defined(fixture, define(&schedule, 7, "0 3 * * *", "late: run")).await;
         let definition = Some(definition(&defined).clone());
         assert_eq!(defined, ScheduleRecord { definition, ..record });
     }
@@ -322,7 +322,7 @@ pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
 pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let all = full_record(fixture, &schedule).await;
-    let again = defined(fixture, define(&schedule, 8, "other", "")).await;
+    let again = defined(fixture, define(&schedule, 8, "other", "late: run")).await;
     assert_eq!((&again.pause, &again.orders), (&all.pause, &all.orders));
     let over = instructed(fixture, &schedule, Instruction::Resume).await;
     assert_eq!((&over.definition, &over.orders), (&again.definition, &all.orders));
@@ -342,7 +342,7 @@ pub async fn a_purge_raises_the_mark_and_leaves_the_rest(fixture: &Fixture) {
     assert_eq!(found(look(fixture, &schedule).await), ScheduleRecord { mark, ..all.clone() });
     let over = instructed(fixture, &schedule, Instruction::Resume).await;
     let run = instructed(fixture, &schedule, Instruction::Run(order(6))).await;
-    let again = defined(fixture, define(&schedule, 7, "other", "")).await;
+    let again = defined(fixture, define(&schedule, 7, "other", "late: run")).await;
     for said in [&over, &run, &again] {
         assert_eq!(said.mark, Some(StoreTime::from_millis(20)), "only a purge raises the mark");
     }
@@ -373,7 +373,7 @@ pub async fn a_record_is_no_mark(fixture: &Fixture) {
 pub async fn schedules_are_read_in_the_order_asked_for(fixture: &Fixture) {
     let [first, second, none] = ["b", "a", "none"].map(|name| fixture.schedule(name));
     let one = ScheduleSeen::Found(full_record(fixture, &first).await);
-    let other = ScheduleSeen::Found(defined(fixture, define(&second, 7, "", "")).await);
+    let other = ScheduleSeen::Found(defined(fixture, define(&second, 7, "hourly", "late: run")).await);
     let asked = [&first, &none, &second, &first].map(Clone::clone).to_vec();
     let seen = sure(fixture.store().schedules(asked, LIMIT)).await;
     assert_eq!(seen, [one.clone(), ScheduleSeen::Absent, other, one]);
