@@ -1346,6 +1346,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a snapshot")]
     fn a_mark_that_is_raised() {
         let run = RunId::tick(schedule(), StoreTime::from_millis(60_000));
         check(
