@@ -7,9 +7,9 @@ use tenure::{
     Applied, StoreError,
     model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
-        LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage,
-        SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -76,6 +76,9 @@ calls! {
     ) -> Page<LockRecord>;
     held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
     revoke(revocation: Revocation) -> RevokeAnswer;
+    define(define: Define) -> ScheduleSeen;
+    instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+    schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
     claim(claim: Claim) -> ClaimAnswer;
     finish(finish: FinishRun) -> ClaimAnswer;
     history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;

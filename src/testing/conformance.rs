@@ -22,7 +22,9 @@
 //! | [`listings`] | reads and pages |
 //! | [`queue`] | first come, first served |
 //! | [`revoke`] | asked, or taken away |
+//! | [`schedules`] | defined by their owner, held back and wanted by anybody |
 //! | [`runs`], [`purge_runs`] | a tick is claimed and ended once; the mark never goes back |
+//! | [`entries`] | ticks, orders, and ticks that were not run stand side by side |
 //! | [`purge`] | only what nobody needs |
 //! | [`hints`] | they come, and are right |
 //! | [`dedicated`] | a connection of its own leads to the same records |
@@ -36,6 +38,7 @@
 pub mod batches;
 pub mod deaths;
 pub mod dedicated;
+pub mod entries;
 mod fixture;
 pub mod hints;
 pub mod listings;
@@ -47,6 +50,7 @@ pub mod races;
 pub mod releases;
 pub mod revoke;
 pub mod runs;
+pub mod schedules;
 pub mod sessions;
 pub mod terms;
 pub mod texts;
@@ -227,6 +231,29 @@ macro_rules! conformance_tests {
             force_names_a_term
             force_needs_a_holder
         }
+        $crate::conformance_tests! { @subject [$store] schedules:
+            a_definition_is_there_afterwards
+            the_same_definition_again_changes_nothing
+            other_policies_keep_the_timing_and_since_when
+            another_timing_counts_from_then_on
+            an_owner_of_a_smaller_term_defines_nothing
+            an_owner_of_an_equal_or_larger_term_defines
+            of_definitions_that_race_the_latest_owners_stands
+            a_pause_is_kept_from_its_first_moment
+            a_pause_ends_once
+            after_a_pause_there_may_be_another
+            orders_stand_in_the_order_of_their_instants
+            an_order_given_twice_is_one
+            an_order_that_ran_is_gone
+            orders_beyond_the_limit_are_refused_until_some_have_run
+            of_orders_that_race_none_is_lost
+            a_schedule_nobody_defined_may_be_instructed
+            what_is_said_of_a_schedule_leaves_the_rest
+            a_purge_raises_the_mark_and_leaves_the_rest
+            a_record_is_no_mark
+            schedules_are_read_in_the_order_asked_for
+            any_text_may_be_said_of_a_schedule
+        }
         $crate::conformance_tests! { @subject [$store] runs:
             a_tick_nobody_claimed_is_granted
             a_claim_sent_again_is_recognised
@@ -242,6 +269,14 @@ macro_rules! conformance_tests {
             a_history_is_listed_latest_first
             schedules_do_not_meet
             a_schedule_that_never_ran_has_no_history
+        }
+        $crate::conformance_tests! { @subject [$store] entries:
+            ticks_that_are_not_run_are_written_finished
+            ticks_that_are_not_run_are_told_once
+            entries_of_one_instant_do_not_meet
+            an_entry_that_is_replaced_is_replaced_as_a_whole
+            entries_are_listed_last_first
+            entries_are_purged_first_to_last
         }
         $crate::conformance_tests! { @subject [$store] purge_runs:
             young_runs_are_not_purged
@@ -273,6 +308,8 @@ macro_rules! conformance_tests {
             whoever_begins_to_wait_is_hinted
             news_of_a_session_are_hinted
             a_beat_gives_no_hint
+            what_is_said_of_a_schedule_is_hinted
+            a_run_gives_no_hint
             every_listener_hears_the_same
         }
     };
@@ -290,6 +327,7 @@ mod tests {
             include_str!("conformance/batches.rs"),
             include_str!("conformance/deaths.rs"),
             include_str!("conformance/dedicated.rs"),
+            include_str!("conformance/entries.rs"),
             include_str!("conformance/hints.rs"),
             include_str!("conformance/listings.rs"),
             include_str!("conformance/locks.rs"),
@@ -300,6 +338,7 @@ mod tests {
             include_str!("conformance/releases.rs"),
             include_str!("conformance/revoke.rs"),
             include_str!("conformance/runs.rs"),
+            include_str!("conformance/schedules.rs"),
             include_str!("conformance/sessions.rs"),
             include_str!("conformance/terms.rs"),
             include_str!("conformance/texts.rs"),

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tenure::{
-    model::{LockId, Nonce, Outcome, RunId, StoreTime, Term},
+    model::{LockId, Nonce, Order, Outcome, RunId, ScheduleId, StoreTime, Term, Why},
     store::{
-        Claim, ClaimAnswer, FinishRun, Ground, LockSeen, Refusal, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
+        Claim, ClaimAnswer, Define, FinishRun, Ground, Instruction, LockSeen, Refusal, Release,
+        ReleaseAnswer, Retention, Revocation, RevokeAnswer, ScheduleSeen, SetAnswer, SetValue, Sighting,
+        Store, Take, TakeAnswer, Then, Wait,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -309,22 +310,230 @@ async fn a_place_in_line_that_cannot_be_read_is_passed_over() {
     assert_eq!(line.iter().map(|waiter| &waiter.by).collect::<Vec<_>>(), [&second]);
 }
 
+fn claim(fixture: &Fixture, schedule: &ScheduleId, instant: i64) -> Claim {
+    Claim {
+        run: RunId::tick(schedule.clone(), StoreTime::from_millis(instant)),
+        session: fixture.session(),
+        holder: "pod".parse().unwrap(),
+        term: Term::new(1),
+        attempt: 1,
+        instead_of: None,
+        skipped: None,
+    }
+}
+
+fn define(schedule: &ScheduleId, term: u64, timing: &str) -> Define {
+    let (timing, policies) = (timing.parse().unwrap(), "retry 3".parse().unwrap());
+    Define { schedule: schedule.clone(), term: Term::new(term), timing, policies }
+}
+
+fn order(at: i64) -> Order {
+    let (by, why) = ("admin".parse().unwrap(), Why::new("now").unwrap());
+    Order { at: StoreTime::from_millis(at), by, why }
+}
+
+/// Everything that can be said of a schedule, none of which is the case yet.
+fn instructions() -> Vec<Instruction> {
+    let pause = Instruction::Pause { by: "boss".parse().unwrap(), why: Why::new("once more").unwrap() };
+    let ran = Instruction::Ran { at: StoreTime::from_millis(5) };
+    vec![Instruction::Resume, pause, Instruction::Run(order(7)), ran]
+}
+
+/// A schedule of which everything is said, with a run in its ledger; and which document is its own.
+async fn said(fixture: &Fixture, name: &str) -> (ScheduleId, Document) {
+    let (store, schedule) = (fixture.store(), fixture.schedule(name));
+    store.define(define(&schedule, 5, "0 3 * * *"), LIMIT).await.unwrap();
+    let pause = Instruction::Pause { by: "admin".parse().unwrap(), why: Why::new("full").unwrap() };
+    for instruction in [pause, Instruction::Run(order(5)), Instruction::Run(order(6))] {
+        store.instruct(schedule.clone(), instruction, LIMIT).await.unwrap();
+    }
+    store.claim(claim(fixture, &schedule, 1000), LIMIT).await.unwrap();
+    let ns = schedule.namespace.as_str();
+    let id = doc! { "_id": { "ns": ns, "schedule": schedule.name.as_str(), "at": null } };
+    (schedule, id)
+}
+
+/// Whatever is said of it, and whatever is to be purged, the record stays as it is, and the one beside it is
+/// not disturbed.
+async fn only_this_schedule_is_refused(
+    place: &Place,
+    fixture: &Fixture,
+    schedule: &ScheduleId,
+    id: Document,
+    damage: Document,
+    expected: &str,
+) {
+    let before = change(place, "runs", id.clone(), damage).await;
+    let store = fixture.store();
+    let refused = |seen: ScheduleSeen| match seen {
+        ScheduleSeen::Refused(refusal) => says(&refusal, expected),
+        other => panic!("it should be refused for {expected}, was {other:?}"),
+    };
+    for timing in ["0 3 * * *", "another"] {
+        refused(store.define(define(schedule, 9, timing), LIMIT).await.unwrap());
+    }
+    for instruction in instructions() {
+        refused(store.instruct(schedule.clone(), instruction, LIMIT).await.unwrap());
+    }
+    let (healthy, _) = said(fixture, &format!("beside {expected}")).await;
+    let seen = store.schedules(vec![schedule.clone(), healthy], LIMIT).await.unwrap();
+    let [damaged, healthy] = <[_; 2]>::try_from(seen).unwrap();
+    assert!(matches!(healthy, ScheduleSeen::Found(_)), "{healthy:?}");
+    refused(damaged);
+
+    // The store's clock has to go on, or nothing were old enough to be purged.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let purged = store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await;
+    let cause = std::error::Error::source(&purged.unwrap_err()).unwrap().to_string();
+    assert!(cause.contains(expected), "{cause} should tell of {expected}");
+    let runs = place.collection("runs");
+    let left = runs.count_documents(
+        doc! { "_id.schedule": schedule.name.as_str(), "_id.ns": schedule.namespace.as_str() },
+    );
+    assert_eq!(left.await.unwrap(), 2, "nothing is purged where no mark is raised");
+    assert_eq!(runs.find_one(id).await.unwrap().unwrap(), before, "{expected}");
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_not_ours_is_refused_and_never_written() {
+    let place = Place::on(shared_single().await.uri()).await;
+    for (damage, expected) in not_ours() {
+        let fixture = place.fixture();
+        let (schedule, id) = said(&fixture, "nightly").await;
+        only_this_schedule_is_refused(&place, &fixture, &schedule, id, damage, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_schedule_is_refused_and_the_message_names_the_field() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let set = |field: &str, value: Bson| doc! { "$set": { field: value } };
+    let without = |field: &str| doc! { "$unset": { field: 1 } };
+    for (damage, expected) in [
+        (set("definition", "daily".into()), "`definition` is of the type String, not a document"),
+        (set("definition", doc! {}.into()), "`timing` is missing"),
+        (set("definition.timing", 3.into()), "`timing` is of the type Int32, not a string"),
+        (without("definition.policies"), "`policies` is missing"),
+        (set("definition.since", "yesterday".into()), "`since` is of the type String, not a date"),
+        (set("definition.term", Bson::Int64(-1)), "`term` is -1"),
+        (set("definition.term", Bson::Double(0.5)), "`term` is of the type Double"),
+        (set("pause", true.into()), "`pause` is of the type Boolean, not a document"),
+        (without("pause.since"), "`since` is missing"),
+        (set("pause.until", "tomorrow".into()), "`until` is of the type String, not a date"),
+        (set("pause.by", Bson::Null), "`by` is of the type Null, not a string"),
+        (without("pause.why"), "`why` is missing"),
+        (set("orders", doc! { "at": 5 }.into()), "`orders` is of the type EmbeddedDocument, not an array"),
+        (set("orders", vec![Bson::Int32(5)].into()), "`orders` is of the type Int32, not a document"),
+        (set("orders.1.at", 5.into()), "`at` is of the type Int32, not a date"),
+        (without("orders.0.by"), "`by` is missing"),
+        (set("orders.0.why", Bson::Null), "`why` is of the type Null"),
+        (set("mark", "tomorrow".into()), "`mark` is of the type String, not a date"),
+    ] {
+        let fixture = place.fixture();
+        let (schedule, id) = said(&fixture, "nightly").await;
+        only_this_schedule_is_refused(&place, &fixture, &schedule, id, damage, expected).await;
+    }
+    // What only people read is refused, and may be written over.
+    for (damage, expected) in [
+        (set("definition.timing", "".into()), "`timing` breaks a limit"),
+        (set("pause.by", "a\nb".into()), "`by` breaks a limit"),
+        (set("orders.0.why", "x".repeat(2000).into()), "`why` breaks a limit"),
+    ] {
+        let fixture = place.fixture();
+        let (schedule, id) = said(&fixture, "nightly").await;
+        change(&place, "runs", id, damage).await;
+        match place.store.schedules(vec![schedule], LIMIT).await.unwrap().remove(0) {
+            ScheduleSeen::Refused(refusal) => says(&refusal, expected),
+            other => panic!("should be refused for {expected}, was {other:?}"),
+        }
+    }
+}
+
+/// The versions before schedules were defined wrote the mark alone; a shell writes numbers of another type.
+#[tokio::test]
+async fn a_record_of_an_earlier_version_is_read_and_goes_on() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let at = DateTime::from_millis(5);
+    for (number, written) in [
+        doc! { "v": 1_i64, "mark": at },
+        doc! { "v": 1_i32, "mark": at, "definition": null, "pause": null, "orders": null },
+        doc! { "v": 1.0, "unknown": "kept", "mark": at, "orders": [] },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let fixture = place.fixture();
+        let schedule = fixture.schedule("nightly");
+        let id = doc! { "ns": fixture.namespace().as_str(), "schedule": "nightly", "at": null };
+        let mut document = doc! { "_id": id.clone() };
+        document.extend(written);
+        place.collection("runs").insert_one(document.clone()).await.unwrap();
+        let mark = Some(StoreTime::from_millis(5));
+        let expected =
+            tenure::model::ScheduleRecord { mark, ..tenure::model::ScheduleRecord::new(schedule.clone()) };
+        let seen = place.store.schedules(vec![schedule.clone()], LIMIT).await.unwrap();
+        assert_eq!(seen, [ScheduleSeen::Found(expected)], "{document}");
+        for (place_in, instruction) in instructions().into_iter().enumerate() {
+            let answer = place.store.instruct(schedule.clone(), instruction, LIMIT).await.unwrap();
+            let ScheduleSeen::Found(record) = answer else { panic!("{number}, {place_in}: {answer:?}") };
+            assert_eq!(record.mark, mark);
+        }
+        let answer = place.store.define(define(&schedule, 5, "0 3 * * *"), LIMIT).await.unwrap();
+        let ScheduleSeen::Found(record) = answer else { panic!("{document}: {answer:?}") };
+        assert!(record.definition.is_some() && record.pause.is_some() && record.orders == [order(7)]);
+        let stored = place.collection("runs").find_one(doc! { "_id": id }).await.unwrap().unwrap();
+        assert_eq!(stored.get("unknown"), document.get("unknown"), "unknown fields are kept");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_under_an_id_of_another_shape_is_refused_in_its_history() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let schedule = fixture.schedule("nightly");
+    place.store.claim(claim(&fixture, &schedule, 1000), LIMIT).await.unwrap();
+    let runs = place.collection("runs");
+    let whole = runs.find_one(doc! { "_id.ns": fixture.namespace().as_str() }).await.unwrap().unwrap();
+    let id = whole.get_document("_id").unwrap();
+    for (field, value) in
+        [("entry", Bson::from("tick")), ("entry", "retry".into()), ("entry", Bson::Null), ("more", 1.into())]
+    {
+        let mut other = id.clone();
+        other.insert(field, value);
+        let mut document = whole.clone();
+        document.insert("_id", other);
+        runs.insert_one(document).await.unwrap();
+    }
+    for (entry, more) in [("order", 1), ("skipped", 2)] {
+        let mut other = id.clone();
+        other.insert("entry", entry);
+        other.insert("more", more);
+        let mut document = whole.clone();
+        document.insert("_id", other);
+        runs.insert_one(document).await.unwrap();
+    }
+    let (mut items, mut refused, mut after) = (0, 0, None);
+    for page in 0.. {
+        assert!(page < 20, "a history must come to an end");
+        let page = place.store.history(schedule.clone(), after, 1, LIMIT).await.unwrap().page;
+        items += page.items.len();
+        refused += page.refused.len();
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((items, refused), (1, 6));
+}
+
 #[tokio::test]
 async fn a_run_that_cannot_be_read_counts_as_claimed() {
     let place = Place::on(shared_single().await.uri()).await;
     for (damage, expected) in not_ours() {
         let fixture = place.fixture();
         let schedule = fixture.schedule("nightly");
-        let run = RunId { schedule: schedule.clone(), instant: StoreTime::from_millis(1000) };
-        let (session, term) = (fixture.session(), Term::new(1));
-        let claim = Claim {
-            run: run.clone(),
-            session,
-            holder: "pod".parse().unwrap(),
-            term,
-            attempt: 1,
-            instead_of: None,
-        };
+        let claim = claim(&fixture, &schedule, 1000);
+        let (run, session, term) = (claim.run.clone(), claim.session, claim.term);
         place.store.claim(claim.clone(), LIMIT).await.unwrap();
         let id = doc! { "_id.ns": fixture.namespace().as_str() };
         let before = change(&place, "runs", id.clone(), damage).await;

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, future::Future, pin::pin, time::Duration};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::bson::{Document, doc};
 use tenure::{
-    model::LockId,
-    store::{Hint, LockChange, Store, Then, mongo::MongoOptions},
+    model::{LockId, Order, RunId, ScheduleId, StoreTime, Term, Why},
+    store::{Claim, Hint, Instruction, LockChange, Store, Then, mongo::MongoOptions},
+    testing::conformance::LIMIT,
 };
 
 use crate::{
@@ -103,6 +104,47 @@ async fn a_grant_to_an_equal_wish_number_is_told_and_left_to_be_read() {
     let giver = first.holding.as_ref().unwrap().by.session;
     fixture.release(&lock, giver, first.term, Then::HandTo(Box::new(next))).await;
     assert_eq!(change_of(&mut hints, &lock).await, None, "the number did not change, so it is not told");
+}
+
+/// Also what only makes a list shorter is told; what only raises the mark is not.
+#[tokio::test]
+async fn a_schedule_is_told_of_but_not_its_mark_nor_its_runs() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let [schedule, last] = ["nightly", "last"].map(|name| fixture.schedule(name));
+    let mut hints = listening(&place).await;
+    let say = async |of: &ScheduleId, instruction| {
+        place.store.instruct(of.clone(), instruction, LIMIT).await.unwrap();
+    };
+    let at = StoreTime::from_millis(5);
+    let order = Order { at, by: "admin".parse().unwrap(), why: Why::new("now").unwrap() };
+    say(&schedule, Instruction::Run(order)).await;
+    say(&schedule, Instruction::Ran { at }).await;
+    let claim = Claim {
+        run: RunId::tick(schedule.clone(), at),
+        session: fixture.session(),
+        holder: "pod".parse().unwrap(),
+        term: Term::new(1),
+        attempt: 1,
+        instead_of: None,
+        skipped: None,
+    };
+    place.store.claim(claim, LIMIT).await.unwrap();
+    let mut marks = 0;
+    while marks == 0 {
+        let page = place.store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await.unwrap();
+        marks += page.page.items.len();
+    }
+    say(&last, Instruction::Resume).await;
+    let mut told = Vec::new();
+    while told.last() != Some(&last) {
+        let schedule = next(&mut hints, "a hint comes", |hint| match hint {
+            Hint::Schedule { schedule } => Some(schedule),
+            _ => None,
+        });
+        told.push(schedule.await);
+    }
+    assert_eq!(told, [schedule.clone(), schedule, last]);
 }
 
 #[tokio::test]

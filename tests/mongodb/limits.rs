@@ -12,10 +12,10 @@ use futures::{
 use mongodb::bson::{Document, doc};
 use tenure::{
     Applied, StoreError,
-    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, StoreTime, Term, Why, Wish},
+    model::{Holder, LockId, LockRecord, Order, Outcome, Request, RunId, StoreTime, Term, Why, Wish},
     store::{
-        Claim, Declaration, FinishRun, Ground, LockSeen, Release, Retention, Revocation, SetValue, Store,
-        Take, TakeAnswer, Then, Wait,
+        Claim, Declaration, Define, FinishRun, Ground, Instruction, LockSeen, Release, Retention, Revocation,
+        SetValue, Store, Take, TakeAnswer, Then, Wait,
         mongo::{MongoOptions, MongoStore},
     },
     testing::conformance::Fixture,
@@ -148,12 +148,13 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
     let all = Duration::from_secs(30);
     fixture.store().wait(vec![stands.clone()], all).await.unwrap();
     let claim = |instant| Claim {
-        run: RunId { schedule: fixture.schedule("nightly"), instant: StoreTime::from_millis(instant) },
+        run: RunId::tick(fixture.schedule("nightly"), StoreTime::from_millis(instant)),
         session: fixture.session(),
         holder: holder(),
         term: Term::new(7),
         attempt: 1,
         instead_of: None,
+        skipped: None,
     };
     let runs = claim(1000);
     fixture.store().claim(runs.clone(), all).await.unwrap();
@@ -184,6 +185,14 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             Revocation::Ask { session: asked, request: request(fixture.lock("asked"), Term::new(1)) }),
         op!(revoke by "findAndModify", revocation =
             Revocation::Force(request(forced.id.clone(), forced.term))),
+        op!(define by "findAndModify", define = Define {
+            schedule: fixture.schedule("nightly"),
+            term: Term::new(7),
+            timing: "0 3 * * *".parse().unwrap(),
+            policies: "retry 3".parse().unwrap(),
+        }),
+        op!(instruct by "findAndModify", schedule = fixture.schedule("hourly"), instruction =
+            Instruction::Run(Order { at: StoreTime::from_millis(5), by: holder(), why: why() })),
         op!(claim by "findAndModify", claim = claim(2000)),
         op!(finish by "findAndModify", finish = FinishRun {
             run: runs.run.clone(),
@@ -208,6 +217,7 @@ fn reads(fixture: &Fixture) -> Vec<Op> {
         op!(list_locks by "find", namespace = namespace.clone(), kind = None, after = None, most = 10),
         op!(held_by by "find", session = fixture.session(), after = None, most = 10),
         op!(waiters by "find", lock = fixture.lock("line"), most = 10),
+        op!(schedules by "find", schedules = vec![schedule.clone()]),
         op!(history by "find", schedule = schedule.clone(), after = None, most = 10),
         op!(purge_runs by "find", schedule = schedule.clone(), older = hour, keep = 10),
         op!(purge by "find", namespace = namespace.clone(), retention = Retention::default()),

@@ -11,10 +11,10 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{Kind, LockId, RunId, StoreTime, Term, Wish},
+    model::{Entry, Kind, LockId, Order, RunId, ScheduleId, Skipped, StoreTime, Term, Why, Wish},
     store::{
-        Claim, FinishRun, Release, ReleaseAnswer, Retention, Revocation, Store, Take, Then, Wait,
-        mongo::MongoOptions,
+        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, Retention, Revocation, ScheduleSeen,
+        Store, Take, Then, Wait, mongo::MongoOptions,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -212,6 +212,20 @@ async fn batches_that_race_for_fresh_keys_share_them_without_an_error() {
     assert_eq!(log.errors(), [""; 0]);
 }
 
+fn define(schedule: &ScheduleId, timing: &str) -> Define {
+    let (timing, policies) = (timing.parse().unwrap(), "retry 3".parse().unwrap());
+    Define { schedule: schedule.clone(), term: Term::new(1), timing, policies }
+}
+
+fn pause() -> Instruction {
+    Instruction::Pause { by: "admin".parse().unwrap(), why: Why::new("the disk is full").unwrap() }
+}
+
+fn order(at: i64) -> Instruction {
+    let (by, why) = ("admin".parse().unwrap(), Why::new("now").unwrap());
+    Instruction::Run(Order { at: StoreTime::from_millis(at), by, why })
+}
+
 /// Every method once, as a program might call it.
 async fn use_everything(fixture: &Fixture) {
     let (store, limit) = (Arc::clone(fixture.store()), LIMIT);
@@ -241,9 +255,20 @@ async fn use_everything(fixture: &Fixture) {
     store.revoke(Revocation::Ask { session: mine, request: request.clone() }, limit).await.unwrap();
     store.revoke(Revocation::Force(request), limit).await.unwrap();
     let schedule = fixture.schedule("nightly");
-    let run = RunId { schedule: schedule.clone(), instant: StoreTime::from_millis(1000) };
+    store.define(define(&schedule, "0 3 * * *"), limit).await.unwrap();
+    store.instruct(schedule.clone(), pause(), limit).await.unwrap();
+    store.schedules(vec![schedule.clone()], limit).await.unwrap();
+    let run = RunId::tick(schedule.clone(), StoreTime::from_millis(1000));
     let (term, attempt) = (Term::new(1), 1);
-    let claim = Claim { run: run.clone(), session: mine, holder: by.holder, term, attempt, instead_of: None };
+    let claim = Claim {
+        run: run.clone(),
+        session: mine,
+        holder: by.holder,
+        term,
+        attempt,
+        instead_of: None,
+        skipped: None,
+    };
     store.claim(claim, limit).await.unwrap();
     let outcome = tenure::model::Outcome::Succeeded;
     store.finish(FinishRun { run, session: mine, term, attempt, outcome, error: None }, limit).await.unwrap();
@@ -342,6 +367,80 @@ async fn a_take_that_loses_leaves_no_trace_in_the_servers_log() {
 }
 
 #[tokio::test]
+async fn what_is_said_of_a_schedule_is_one_round_trip() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let (store, schedule) = (fixture.store(), fixture.schedule("nightly"));
+    for timing in ["first", "first", "second"] {
+        store.define(define(&schedule, timing), LIMIT).await.unwrap();
+        assert_eq!(log.names(), ["findAndModify"], "{timing}");
+    }
+    let ran = Instruction::Ran { at: StoreTime::from_millis(5) };
+    for instruction in [pause(), pause(), Instruction::Resume, order(5), order(5), ran] {
+        store.instruct(schedule.clone(), instruction.clone(), LIMIT).await.unwrap();
+        assert_eq!(log.names(), ["findAndModify"], "{instruction:?}");
+    }
+    let many = (0..100).map(|number| fixture.schedule(&format!("none {number}")));
+    let many: Vec<_> = many.chain([schedule.clone()]).collect();
+    let seen = store.schedules(many, LIMIT).await.unwrap();
+    assert!(matches!(seen[..], [.., ScheduleSeen::Absent, ScheduleSeen::Found(_)]), "{seen:?}");
+    assert_eq!(log.names(), ["find"], "a hundred and one schedules");
+    let at = StoreTime::from_millis(5);
+    let claim = Claim {
+        run: RunId { schedule, instant: at, entry: Entry::Skipped },
+        session: fixture.session(),
+        holder: "pod".parse().unwrap(),
+        term: Term::new(1),
+        attempt: 1,
+        instead_of: None,
+        skipped: Some(Skipped { from: at, count: 1, why: Why::new("paused").unwrap() }),
+    };
+    store.claim(claim, LIMIT).await.unwrap();
+    assert_eq!(log.names(), ["findAndModify"], "ticks that are not run are claimed and ended at once");
+    assert_eq!(log.errors(), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_was_said_of_a_schedule_before_leaves_no_trace_in_the_servers_log() {
+    let place = Place::on(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let (store, schedule) = (fixture.store(), fixture.schedule("nightly"));
+    let log = place.database.client().database("local").collection::<Document>("oplog.rs");
+    let ours = doc! { "ns": format!("{}.runs", place.database.name()) };
+    let count = async || log.count_documents(ours.clone()).await.unwrap();
+    let instruct = async |instruction| {
+        store.instruct(schedule.clone(), instruction, LIMIT).await.unwrap();
+    };
+    let ran = |at| Instruction::Ran { at: StoreTime::from_millis(at) };
+
+    instruct(Instruction::Resume).await;
+    let mut before = count().await;
+    instruct(Instruction::Resume).await;
+    instruct(ran(5)).await;
+    assert_eq!(count().await, before, "of a record that says nothing");
+
+    store.define(define(&schedule, "first"), LIMIT).await.unwrap();
+    for at in 1..=100 {
+        instruct(order(at)).await;
+    }
+    instruct(pause()).await;
+    assert_eq!(count().await, before + 102, "every change is there");
+    before = count().await;
+    for _ in 0..3 {
+        store.define(define(&schedule, "first"), LIMIT).await.unwrap();
+        let late = Define { term: Term::new(0), ..define(&schedule, "late") };
+        store.define(late, LIMIT).await.unwrap();
+        for instruction in [pause(), order(7), order(101), ran(200)] {
+            instruct(instruction).await;
+        }
+    }
+    assert_eq!(count().await, before, "said before, too late, or beyond the most");
+    instruct(Instruction::Resume).await;
+    instruct(Instruction::Resume).await;
+    assert_eq!(count().await, before + 1, "it ends once");
+}
+
+#[tokio::test]
 async fn an_empty_batch_asks_nobody() {
     let (place, log) = counted(mongod::shared_single().await.uri()).await;
     let store = &place.store;
@@ -349,6 +448,7 @@ async fn an_empty_batch_asks_nobody() {
     assert_eq!(store.release(vec![], LIMIT).await.unwrap(), vec![]);
     assert_eq!(store.locks(Vec::<LockId>::new(), LIMIT).await.unwrap(), vec![]);
     assert_eq!(store.observe(vec![], LIMIT).await.unwrap(), vec![]);
+    assert_eq!(store.schedules(vec![], LIMIT).await.unwrap(), vec![]);
     store.wait(vec![], LIMIT).await.unwrap();
     store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Wish)>::new(), LIMIT).await.unwrap();
     assert_eq!(log.names(), [""; 0]);

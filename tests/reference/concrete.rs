@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Holder, LockId, Outcome, Request, RunId, SessionId, Share, SpreadName, StoreTime,
-        Term, Value, Who as WhoName, Why, Wish,
+        Beat, Candidate, Entry, Holder, LockId, Order, Outcome, Request, Rules, RunId, SessionId, Share,
+        Skipped, SpreadName, StoreTime, Term, Value, Who as WhoName, Why, Wish,
     },
     store::{
-        BeatWrite, Claim, Declaration, FinishRun, Ground, Open, Release, Retention, Revocation, SetValue,
-        Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Release, Retention,
+        Revocation, SetValue, Take, Then, Wait,
     },
 };
 
@@ -17,7 +17,7 @@ use super::{
     model::Life,
     op::Op,
     runner::{HOUR, LONG, Runner, YEARS},
-    step::{Caller, Giving, Hears, Instead, OnGround, Onward, Span, Step, Wanted, WhichTerm, Who},
+    step::{Caller, Giving, Hears, Instead, OnGround, Onward, Saying, Span, Step, Wanted, WhichTerm, Who},
 };
 
 impl Runner {
@@ -136,8 +136,17 @@ impl Runner {
                 request: self.request(key, term, says),
             }),
             Step::Force { key, term, says } => Op::Revoke(Revocation::Force(self.request(key, term, says))),
-            Step::Claim { schedule, instant, who, term, attempt, instead } => {
-                let run = self.run(schedule, instant);
+            Step::Define { schedule, term, timing, policies } => Op::Define(Define {
+                schedule: self.schedules[schedule].clone(),
+                term: Term::new(term),
+                timing: rules("$timing", timing),
+                policies: rules("policy.", policies),
+            }),
+            Step::Instruct { schedule, saying } => {
+                Op::Instruct(self.schedules[schedule].clone(), instruction(saying))
+            }
+            Step::Claim { schedule, instant, entry, says, who, term, attempt, instead } => {
+                let run = self.run(schedule, instant, entry);
                 let on_record = self.model.ticks.get(&run).map(|known| &known.claim);
                 let on_record = on_record.map_or((Term::new(1), 1), |known| (known.term, known.attempt));
                 let instead_of = match instead {
@@ -146,10 +155,16 @@ impl Runner {
                     Instead::Another => Some((on_record.0, on_record.1 + 1)),
                 };
                 let (session, holder) = (self.session(who), holder(&format!("pod-{}", who.slot)));
-                Op::Claim(Claim { run, session, holder, term: Term::new(term), attempt, instead_of })
+                // Mostly: a store must not conclude from the one that it has the other.
+                let skipped = (entry == Entry::Skipped && says % 8 > 0).then(|| Skipped {
+                    from: StoreTime::from_millis(instant * 60_000 - i64::from(says)),
+                    count: says.into(),
+                    why: why(says),
+                });
+                Op::Claim(Claim { run, session, holder, term: Term::new(term), attempt, instead_of, skipped })
             }
-            Step::Finish { schedule, instant, right, outcome, who, attempt } => {
-                Op::Finish(self.finish(self.run(schedule, instant), right, outcome, who, attempt))
+            Step::Finish { schedule, instant, entry, right, outcome, who, attempt } => {
+                Op::Finish(self.finish(self.run(schedule, instant, entry), right, outcome, who, attempt))
             }
             Step::PurgeRuns { schedule, old_only, keep } => {
                 let older_than = if old_only { YEARS } else { Duration::ZERO };
@@ -233,9 +248,9 @@ impl Runner {
         Request { lock, term, by: holder("admin"), why: why(says) }
     }
 
-    fn run(&self, schedule: usize, instant: i64) -> RunId {
+    fn run(&self, schedule: usize, instant: i64, entry: Entry) -> RunId {
         let instant = StoreTime::from_millis(instant * 60_000);
-        RunId { schedule: self.schedules[schedule].clone(), instant }
+        RunId { schedule: self.schedules[schedule].clone(), instant, entry }
     }
 
     fn finish(&self, run: RunId, right: bool, outcome: u8, who: Who, attempt: u32) -> FinishRun {
@@ -244,9 +259,9 @@ impl Runner {
             Some(claim) => (claim.session, claim.term, claim.attempt),
             None => (self.session(who), Term::new(u64::from(attempt)), attempt),
         };
-        let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned];
         let error = (outcome % 2 == 1).then(|| why(outcome));
-        FinishRun { run, session, term, attempt, outcome: outcomes[usize::from(outcome % 4)], error }
+        let outcome = Outcome::ALL[usize::from(outcome) % Outcome::ALL.len()];
+        FinishRun { run, session, term, attempt, outcome, error }
     }
 }
 
@@ -264,6 +279,22 @@ fn holder(name: &str) -> Holder {
 
 fn why(says: u8) -> Why {
     Why::new(format!("$because.{says} \"{{}}\"\n")).expect("a short reason")
+}
+
+fn rules(text: &str, number: u8) -> Rules {
+    Rules::new(format!("{text}{number}")).expect("a short line")
+}
+
+fn instruction(saying: Saying) -> Instruction {
+    let by = |says| holder(&format!("operator {}", says % 4));
+    match saying {
+        Saying::Pause(says) => Instruction::Pause { by: by(says), why: why(says) },
+        Saying::Resume => Instruction::Resume,
+        Saying::Run { at, says } => {
+            Instruction::Run(Order { at: StoreTime::from_millis(at), by: by(says), why: why(says) })
+        }
+        Saying::Ran { at } => Instruction::Ran { at: StoreTime::from_millis(at) },
+    }
 }
 
 fn value(says: u8) -> Value {

@@ -7,6 +7,7 @@
 mod locks;
 mod queue;
 mod runs;
+mod schedules;
 mod sessions;
 
 use std::{
@@ -19,6 +20,7 @@ use tenure::model::{LockId, RunId, ScheduleId, SessionId, StoreTime};
 pub(crate) use locks::Lock;
 pub(crate) use queue::Place;
 pub(crate) use runs::Attempt;
+pub(crate) use schedules::Said;
 pub(crate) use sessions::Life;
 
 /// What the store did wrong, if it did.
@@ -41,6 +43,7 @@ pub(crate) struct Model {
     /// In the order they came.
     pub(crate) line: Vec<Place>,
     pub(crate) ticks: BTreeMap<RunId, Attempt>,
+    pub(crate) said: HashMap<ScheduleId, Said>,
     pub(crate) marks: HashMap<ScheduleId, StoreTime>,
     /// How often the store's clock was turned: after that, nothing is known of what is over.
     pub(crate) turns: u64,

@@ -6,12 +6,14 @@ use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
     model::{
-        Kind, LockId, LockRecord, MAX_NUMBER, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish,
+        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, ScheduleId, ScheduleRecord,
+        SessionId, SessionRecord, StoreTime, Waiter, Wish,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Ground, Held,
-        Hint, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Then, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
+        Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Take, TakeAnswer, Then, Wait,
     },
     testing::conformance::LIMIT,
 };
@@ -55,7 +57,20 @@ pub(crate) enum Mutation {
     WaitingAgainLosesThePlace,
     LeavingTakesOthersAlong,
     NobodyLeaves,
+    // schedules
+    SinceIsNotMoved,
+    SinceMovesWithThePolicies,
+    SmallerTermDefines,
+    PausingAgainPausesAnew,
+    ResumingAgainEndsLater,
+    OrderedAgainIsAnother,
+    OrderedAgainTakesTheNewWords,
+    RanIsForgotten,
+    RanTakesOthersAlong,
+    SchedulesOutOfOrder,
     // runs and upkeep
+    EntriesMeet,
+    SkippedIsForgotten,
     AnyClaimReplaces,
     AnybodyFinishes,
     PurgeForgetsToKeep,
@@ -97,6 +112,18 @@ impl Mutation {
         Self::WaitingAgainLosesThePlace,
         Self::LeavingTakesOthersAlong,
         Self::NobodyLeaves,
+        Self::SinceIsNotMoved,
+        Self::SinceMovesWithThePolicies,
+        Self::SmallerTermDefines,
+        Self::PausingAgainPausesAnew,
+        Self::ResumingAgainEndsLater,
+        Self::OrderedAgainIsAnother,
+        Self::OrderedAgainTakesTheNewWords,
+        Self::RanIsForgotten,
+        Self::RanTakesOthersAlong,
+        Self::SchedulesOutOfOrder,
+        Self::EntriesMeet,
+        Self::SkippedIsForgotten,
         Self::AnyClaimReplaces,
         Self::AnybodyFinishes,
         Self::PurgeForgetsToKeep,
@@ -126,6 +153,49 @@ impl Mutant {
 
     async fn session(&self, id: SessionId) -> Result<Option<SessionRecord>, StoreError> {
         Ok(self.store.observe(vec![id], LIMIT).await?.remove(0).record().cloned())
+    }
+
+    async fn schedule(&self, id: &ScheduleId) -> Result<ScheduleRecord, StoreError> {
+        Ok(match self.store.schedules(vec![id.clone()], LIMIT).await?.remove(0) {
+            ScheduleSeen::Found(record) => record,
+            _ => ScheduleRecord::new(id.clone()),
+        })
+    }
+
+    async fn before_instruct(
+        &self,
+        known: &ScheduleRecord,
+        instruction: &mut Instruction,
+    ) -> Result<(), StoreError> {
+        let instruct = |first| self.store.instruct(known.id.clone(), first, LIMIT);
+        let is_on = known.pause.as_ref().is_some_and(Pause::is_on);
+        let has = |at| known.orders.iter().any(|order| order.at == at);
+        match (self.mutation, instruction) {
+            (Mutation::PausingAgainPausesAnew, Instruction::Pause { .. }) if is_on => {
+                instruct(Instruction::Resume).await?;
+            }
+            (Mutation::ResumingAgainEndsLater, Instruction::Resume) if !is_on => {
+                if let Some(Pause { by, why, .. }) = known.pause.clone() {
+                    instruct(Instruction::Pause { by, why }).await?;
+                }
+            }
+            (Mutation::OrderedAgainIsAnother, Instruction::Run(order)) if has(order.at) => {
+                order.at = StoreTime::from_millis(order.at.as_millis() + 1000);
+            }
+            (Mutation::OrderedAgainTakesTheNewWords, Instruction::Run(order)) => {
+                instruct(Instruction::Ran { at: order.at }).await?;
+            }
+            (Mutation::RanIsForgotten, Instruction::Ran { at }) => {
+                *at = StoreTime::from_millis(at.as_millis() + 1000);
+            }
+            (Mutation::RanTakesOthersAlong, Instruction::Ran { .. }) => {
+                for order in &known.orders {
+                    instruct(Instruction::Ran { at: order.at }).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Whether a lock is in a session's hand, and for which wish.
@@ -450,8 +520,62 @@ impl Store for Mutant {
         .boxed()
     }
 
+    fn define(&self, mut define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let known = self.schedule(&define.schedule).await?.definition;
+            match (self.mutation, &known) {
+                (Mutation::SmallerTermDefines, Some(known)) => define.term = define.term.max(known.term),
+                (Mutation::SinceMovesWithThePolicies, Some(known)) if known.policies != define.policies => {
+                    let other = Rules::new("another").expect("a short line");
+                    self.store.define(Define { timing: other, ..define.clone() }, limit).await?;
+                }
+                _ => {}
+            }
+            let mut answer = self.store.define(define, limit).await?;
+            if let (ScheduleSeen::Found(record), Some(known)) = (&mut answer, known)
+                && let Some(definition) = record.definition.as_mut()
+                && self.is(Mutation::SinceIsNotMoved)
+            {
+                definition.since = known.since;
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        mut instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let known = self.schedule(&schedule).await?;
+            self.before_instruct(&known, &mut instruction).await?;
+            self.store.instruct(schedule, instruction, limit).await
+        }
+        .boxed()
+    }
+
+    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
+        async move {
+            let mut seen = self.store.schedules(schedules, limit).await?;
+            if self.is(Mutation::SchedulesOutOfOrder) {
+                seen.reverse();
+            }
+            Ok(seen)
+        }
+        .boxed()
+    }
+
     fn claim(&self, mut claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
         async move {
+            if self.is(Mutation::EntriesMeet) {
+                claim.run.entry = Entry::Tick;
+            }
+            if self.is(Mutation::SkippedIsForgotten) {
+                claim.skipped = None;
+            }
             if self.is(Mutation::AnyClaimReplaces) && claim.instead_of.is_some() {
                 let answer = self.store.claim(Claim { instead_of: None, ..claim.clone() }, limit).await?;
                 if let ClaimAnswer::Others(record) = answer {

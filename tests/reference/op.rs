@@ -1,13 +1,17 @@
 //! Operations as they are sent, so that one can be sent again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use tenure::{
     StoreError,
-    model::{LockId, ScheduleId, SessionId, Why, Wish},
+    model::{About, LockId, Namespace, Nonce, ScheduleId, SessionId, StoreTime, Why, Wish},
     store::{
-        BeatWrite, Claim, Declaration, FinishRun, Ground, Open, Page, Release, ReleaseAnswer, Retention,
-        Revocation, SetValue, Store, Take, Wait,
+        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Page, Release,
+        ReleaseAnswer, Retention, Revocation, SetValue, Sighting, Store, Take, Wait,
     },
     testing::conformance::LIMIT,
 };
@@ -26,6 +30,8 @@ pub(crate) enum Op {
     StopWaiting(Vec<(LockId, SessionId, Wish)>),
     SetValue(SetValue),
     Revoke(Revocation),
+    Define(Define),
+    Instruct(ScheduleId, Instruction),
     Claim(Claim),
     Finish(FinishRun),
     PurgeRuns(ScheduleId, Duration, usize),
@@ -46,6 +52,25 @@ async fn settle(store: &dyn Store) -> Check {
         why: Why::shortened("reads are to see what was released"),
     };
     came(store.declare(nobody, LIMIT).await).map(drop)
+}
+
+/// What the store's clock shows: a session of nobody's opens.
+async fn time(store: &dyn Store) -> Result<StoreTime, String> {
+    let about = About {
+        namespace: Namespace::new("the time").expect("a short name"),
+        holder: "nobody".parse().expect("a short name"),
+        host: String::new(),
+        pid: 0,
+        program: String::new(),
+        plan_version: 0,
+    };
+    let session = SessionId::from_u128(RandomState::new().hash_one("a session").into());
+    let (nonce, ttl) = (Nonce::new(1), LIMIT);
+    let open = Open { session, nonce, about, ttl, store_clock: None, shares: Vec::new() };
+    match came(store.open(open, LIMIT).await)? {
+        Sighting::Alive(record) => Ok(record.started),
+        other => Err(format!("a fresh session must be alive, not {other:?}")),
+    }
 }
 
 impl Op {
@@ -111,6 +136,18 @@ impl Op {
                 model.meet("revoke", &answer);
                 model.revoke(&revocation, &answer)
             }
+            Self::Define(define) => {
+                let before = time(store).await?;
+                let answer = came(store.define(define.clone(), LIMIT).await)?;
+                model.meet("define", &answer);
+                model.define(&define, &(before..=time(store).await?), &answer)
+            }
+            Self::Instruct(schedule, instruction) => {
+                let before = time(store).await?;
+                let answer = came(store.instruct(schedule.clone(), instruction.clone(), LIMIT).await)?;
+                model.meet("instruct", &answer);
+                model.instruct(&schedule, &instruction, &(before..=time(store).await?), &answer)
+            }
             Self::Claim(claim) => {
                 let answer = came(store.claim(claim.clone(), LIMIT).await)?;
                 model.meet("claim", &answer);
@@ -154,6 +191,11 @@ impl Op {
             Self::Revoke(Revocation::Ask { session, .. }) => Some(*session),
             _ => None,
         }
+    }
+
+    /// Whether it may change what a schedule's own record says.
+    pub(crate) fn is_of_a_schedule(&self) -> bool {
+        matches!(self, Self::Define(_) | Self::Instruct(..) | Self::PurgeRuns(..))
     }
 
     /// Whether it may change a line.

@@ -167,6 +167,9 @@ impl Runner {
             self.witness.lock(lock, &seen)?;
             self.model.lock_seen(lock, &seen)?;
         }
+        if op.is_of_a_schedule() {
+            self.look_at_schedules().await?;
+        }
         let mut sessions: Vec<_> = op.session().into_iter().collect();
         sessions.extend(self.sessions.iter().flatten());
         for (session, seen) in sessions.iter().zip(came(self.store.observe(sessions.clone(), LIMIT).await)?) {
@@ -174,6 +177,13 @@ impl Runner {
             self.model.sighting(*session, &seen)?;
         }
         Ok(())
+    }
+
+    async fn look_at_schedules(&mut self) -> Check {
+        let seen = came(self.store.schedules(self.schedules.clone(), LIMIT).await)?;
+        ensure!(seen.len() == self.schedules.len(), "each schedule is read once: {seen:?}");
+        let mut all = self.schedules.iter().zip(&seen);
+        all.try_for_each(|(schedule, seen)| self.model.schedule_seen(schedule, seen))
     }
 
     /// Steps that only read.
@@ -191,6 +201,7 @@ impl Runner {
                 let mark = came(store.history(schedule.clone(), None, 1, LIMIT).await)?.mark;
                 self.model.history(schedule, &runs, mark)
             }
+            Step::Schedules => self.look_at_schedules().await,
             Step::ListLocks { kind_of, at_most } => {
                 let kind = kind_of.map(|slot| self.keys[slot].kind.clone());
                 let at_most = (*at_most).max(self.model.locks.len() / 8);

@@ -8,6 +8,7 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
+use tenure::model::Entry;
 
 pub(crate) const SESSIONS: usize = 4;
 pub(crate) const KEYS: usize = 5;
@@ -93,6 +94,15 @@ pub(crate) enum Instead {
     Another,
 }
 
+/// What is said of a schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Saying {
+    Pause(u8),
+    Resume,
+    Run { at: i64, says: u8 },
+    Ran { at: i64 },
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn {
     Tick,
@@ -149,9 +159,22 @@ pub(crate) enum Step {
         term: WhichTerm,
         says: u8,
     },
+    Define {
+        schedule: usize,
+        term: u64,
+        timing: u8,
+        policies: u8,
+    },
+    Instruct {
+        schedule: usize,
+        saying: Saying,
+    },
     Claim {
         schedule: usize,
         instant: i64,
+        entry: Entry,
+        /// Says that it was not run, if it is such an entry.
+        says: u8,
         who: Who,
         term: u64,
         attempt: u32,
@@ -160,6 +183,7 @@ pub(crate) enum Step {
     Finish {
         schedule: usize,
         instant: i64,
+        entry: Entry,
         right: bool,
         outcome: u8,
         who: Who,
@@ -183,6 +207,7 @@ pub(crate) enum Step {
         schedule: usize,
         at_most: usize,
     },
+    Schedules,
     ListLocks {
         kind_of: Option<usize>,
         at_most: usize,
@@ -311,17 +336,40 @@ fn queue_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn entry() -> impl Strategy<Value = Entry> {
+    prop_oneof![4 => Just(Entry::Tick), 2 => Just(Entry::Order), 2 => Just(Entry::Skipped)]
+}
+
+fn saying() -> impl Strategy<Value = Saying> {
+    prop_oneof![
+        2 => any::<u8>().prop_map(Saying::Pause),
+        2 => Just(Saying::Resume),
+        3 => (-2..6_i64, any::<u8>()).prop_map(|(at, says)| Saying::Run { at, says }),
+        2 => (-2..6_i64).prop_map(|at| Saying::Ran { at }),
+    ]
+}
+
+fn schedule_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..SCHEDULES, 1..5_u64, 0..3_u8, 0..3_u8).prop_map(
+            |(schedule, term, timing, policies)| Step::Define { schedule, term, timing, policies }
+        ),
+        8 => (0..SCHEDULES, saying()).prop_map(|(schedule, saying)| Step::Instruct { schedule, saying }),
+        1 => Just(Step::Schedules),
+    ]
+}
+
 fn run_step() -> impl Strategy<Value = Step> {
     let instead = prop::sample::select(vec![Instead::Nobody, Instead::TheOneOnRecord, Instead::Another]);
     prop_oneof![
-        8 => (0..SCHEDULES, -2..5_i64, who(), 1..3_u64, 1..3_u32, instead).prop_map(
-            |(schedule, instant, who, term, attempt, instead)| {
-                Step::Claim { schedule, instant, who, term, attempt, instead }
+        8 => (0..SCHEDULES, -2..5_i64, entry(), any::<u8>(), who(), 1..3_u64, 1..3_u32, instead).prop_map(
+            |(schedule, instant, entry, says, who, term, attempt, instead)| {
+                Step::Claim { schedule, instant, entry, says, who, term, attempt, instead }
             }
         ),
-        6 => (0..SCHEDULES, -2..5_i64, prop::bool::weighted(0.7), 0..4_u8, who(), 1..3_u32).prop_map(
-            |(schedule, instant, right, outcome, who, attempt)| {
-                Step::Finish { schedule, instant, right, outcome, who, attempt }
+        6 => (0..SCHEDULES, -2..5_i64, entry(), prop::bool::weighted(0.7), 0..7_u8, who(), 1..3_u32).prop_map(
+            |(schedule, instant, entry, right, outcome, who, attempt)| {
+                Step::Finish { schedule, instant, entry, right, outcome, who, attempt }
             }
         ),
         1 => (0..SCHEDULES, any::<bool>(), 0..4_usize)
@@ -336,7 +384,8 @@ fn step() -> impl Strategy<Value = Step> {
         40 => lock_step(),
         24 => session_step(),
         12 => queue_step(),
-        10 => run_step(),
+        12 => run_step(),
+        8 => schedule_step(),
         10 => (0..20_usize).prop_map(Step::Again),
         1 => any::<bool>().prop_map(|old_only| Step::Purge { old_only }),
         3 => turn().prop_map(Step::Clock),

@@ -5,8 +5,10 @@ use mongodb::change_stream::event::ChangeStreamEvent;
 
 use super::{Collections, documents, hints, queries};
 use crate::{
-    model::{LockId, LockRecord, RunRecord, SessionRecord, StoreTime, Term, Waiter},
-    store::{Claim, Held, Hint, Open, Refusal, Take, Wait},
+    model::{
+        LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
+    },
+    store::{Claim, Define, Held, Hint, Instruction, Open, Refusal, Take, Wait},
 };
 
 macro_rules! readers {
@@ -25,7 +27,8 @@ readers! {
     read_session -> SessionRecord;
     read_waiter -> Waiter;
     read_run -> RunRecord;
-    read_mark -> StoreTime;
+    read_schedule -> ScheduleRecord;
+    read_mark -> Option<StoreTime>;
     read_held -> Held;
     read_slot -> Term;
 }
@@ -62,6 +65,14 @@ writers! {
     open(Open);
     wait(Wait);
     claim(Claim);
+    define(Define);
+}
+
+/// How the store writes what is wanted of a schedule.
+#[must_use]
+pub fn instruct(schedule: &ScheduleId, what: &Instruction) -> Write {
+    let statement = queries::instruct(schedule, what);
+    (statement.filter, statement.update)
 }
 
 /// How the store writes a lock that is taken.

@@ -9,10 +9,10 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 
 use crate::{
     model::{
-        About, Beat, Candidate, Closed, Death, Ended, Finish, Holder, Holding, Key, Kind, LimitError, LockId,
-        LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Request, RunId, RunRecord,
-        ScheduleId, ScheduleName, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term, Value,
-        Waiter, Who, Why, Wish,
+        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Key, Kind,
+        LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
+        Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
+        SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
     },
     store::{Held, Refusal},
 };
@@ -59,12 +59,17 @@ pub(super) fn waiter_id(lock: &LockId, session: SessionId, wish: Wish) -> Docume
     id
 }
 
+/// A tick has no entry: that makes it the first of those at its instant.
 pub(super) fn run_id(id: &RunId) -> Document {
-    schedule_part(&id.schedule, date(id.instant))
+    let mut document = schedule_part(&id.schedule, date(id.instant));
+    if id.entry != Entry::Tick {
+        document.insert("entry", id.entry.as_str());
+    }
+    document
 }
 
-/// The id of a schedule's mark stands where no run's can: before every date.
-pub(super) fn mark_id(id: &ScheduleId) -> Document {
+/// The id of a schedule's own record stands where no run's can: before every date.
+pub(super) fn schedule_id(id: &ScheduleId) -> Document {
     schedule_part(id, Bson::Null)
 }
 
@@ -128,6 +133,17 @@ pub(super) fn request(request: &Request) -> Document {
     document
 }
 
+pub(super) fn order(order: &Order) -> Document {
+    doc! { "at": date(order.at), "by": order.by.as_str(), "why": order.why.as_str() }
+}
+
+pub(super) fn skipped(skipped: Option<&Skipped>) -> Bson {
+    skipped.map_or(Bson::Null, |skipped| {
+        let count = long(skipped.count.min(MAX_NUMBER));
+        doc! { "from": date(skipped.from), "count": count, "why": skipped.why.as_str() }.into()
+    })
+}
+
 pub(super) fn optional_millis(time: Option<Duration>) -> Bson {
     time.map_or(Bson::Null, millis)
 }
@@ -185,6 +201,11 @@ impl<'a> Fields<'a> {
     /// What `read` makes of the field, unless it is null.
     fn optional<T>(&self, field: &str, read: impl Fn(&Self, &str) -> Read<T>) -> Read<Option<T>> {
         if self.is_null(field)? { Ok(None) } else { read(self, field).map(Some) }
+    }
+
+    /// The same of a field that not every version writes: absent is as good as null.
+    fn later<T>(&self, field: &str, read: impl Fn(&Self, &str) -> Read<T>) -> Read<Option<T>> {
+        if self.0.contains_key(field) { self.optional(field, read) } else { Ok(None) }
     }
 
     fn string(&self, field: &str) -> Read<&'a str> {
@@ -273,15 +294,38 @@ impl<'a> Fields<'a> {
     }
 
     /// An id has exactly its fields: one with more is another document that looks alike.
-    fn as_lock_id(&self, fields: usize) -> Read<LockId> {
-        if self.0.len() != fields {
-            return Err(damaged("_id", format!("has {} fields, not {fields}", self.0.len())));
+    fn has_only(&self, fields: usize) -> Read<()> {
+        let found = self.0.len();
+        if found == fields {
+            Ok(())
+        } else {
+            Err(damaged("_id", format!("has {found} fields, not {fields}")))
         }
+    }
+
+    fn as_lock_id(&self, fields: usize) -> Read<LockId> {
+        self.has_only(fields)?;
         Ok(LockId {
             namespace: self.name("ns", Namespace::new)?,
             kind: kind(self.string("kind")?)?,
             key: self.name("key", Key::new)?,
         })
+    }
+
+    fn schedule(&self) -> Read<ScheduleId> {
+        Ok(ScheduleId {
+            namespace: self.name("ns", Namespace::new)?,
+            name: self.name("schedule", ScheduleName::new)?,
+        })
+    }
+
+    fn run_id(&self) -> Read<RunId> {
+        let entry = match self.0.get("entry") {
+            None => Entry::Tick,
+            Some(_) => entry(self.string("entry")?)?,
+        };
+        self.has_only(if entry == Entry::Tick { 3 } else { 4 })?;
+        Ok(RunId { schedule: self.schedule()?, instant: self.at("at")?, entry })
     }
 
     fn candidate(&self) -> Read<Candidate> {
@@ -464,7 +508,6 @@ fn read_request(fields: &Fields<'_>, namespace: &Namespace) -> Read<Request> {
 
 pub(super) fn read_run(document: &Document) -> Read<RunRecord> {
     let fields = Fields::of(document)?;
-    let id = fields.inner("_id")?;
     let finish = match fields.optional("finish", Fields::inner)? {
         Some(finish) => Some(Finish {
             at: finish.at("at")?,
@@ -473,30 +516,89 @@ pub(super) fn read_run(document: &Document) -> Read<RunRecord> {
         }),
         None => None,
     };
-    let schedule = ScheduleId {
-        namespace: id.name("ns", Namespace::new)?,
-        name: id.name("schedule", ScheduleName::new)?,
+    let skipped = match fields.later("skipped", Fields::inner)? {
+        Some(skipped) => Some(Skipped {
+            from: skipped.at("from")?,
+            count: skipped.number("count")?,
+            why: skipped.why("why")?,
+        }),
+        None => None,
     };
     Ok(RunRecord {
-        id: RunId { schedule, instant: id.at("at")? },
+        id: fields.inner("_id")?.run_id()?,
         session: fields.session("session")?,
         holder: fields.name("holder", Holder::new)?,
         term: Term::new(fields.number("term")?),
         attempt: fields.small("attempt")?,
         started: fields.at("started")?,
         finish,
+        skipped,
     })
 }
 
+/// A tick is never told by a word.
+fn entry(word: &str) -> Read<Entry> {
+    [Entry::Order, Entry::Skipped]
+        .into_iter()
+        .find(|entry| entry.as_str() == word)
+        .ok_or_else(|| damaged("entry", format!("is {}, which is no entry", quoted(word))))
+}
+
 fn outcome(word: &str) -> Read<Outcome> {
-    [Outcome::Succeeded, Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned]
+    Outcome::ALL
         .into_iter()
         .find(|outcome| outcome.as_str() == word)
         .ok_or_else(|| damaged("outcome", format!("is {}, which is no outcome", quoted(word))))
 }
 
-pub(super) fn read_mark(document: &Document) -> Read<StoreTime> {
-    Fields::of(document)?.at("mark")
+pub(super) fn read_schedule_id(id: &Bson) -> Read<ScheduleId> {
+    let Bson::Document(document) = id else { return Err(Fields::wrong("_id", id, "a document")) };
+    let fields = Fields(document);
+    fields.has_only(3)?;
+    if !fields.is_null("at")? {
+        return Err(Fields::wrong("at", fields.get("at")?, "null"));
+    }
+    fields.schedule()
+}
+
+/// Every field but the id and the version may be absent: the versions before schedules were defined wrote the
+/// mark alone.
+pub(super) fn read_schedule(document: &Document) -> Read<ScheduleRecord> {
+    let fields = Fields::of(document)?;
+    let definition = match fields.later("definition", Fields::inner)? {
+        Some(definition) => Some(Definition {
+            timing: definition.name("timing", Rules::new)?,
+            policies: definition.name("policies", Rules::new)?,
+            since: definition.at("since")?,
+            term: Term::new(definition.number("term")?),
+        }),
+        None => None,
+    };
+    let pause = match fields.later("pause", Fields::inner)? {
+        Some(pause) => Some(Pause {
+            since: pause.at("since")?,
+            until: pause.later("until", Fields::at)?,
+            by: pause.name("by", Holder::new)?,
+            why: pause.why("why")?,
+        }),
+        None => None,
+    };
+    Ok(ScheduleRecord {
+        id: read_schedule_id(fields.get("_id")?)?,
+        definition,
+        pause,
+        orders: fields.later("orders", |fields, field| fields.list(field, read_order))?.unwrap_or_default(),
+        mark: fields.later("mark", Fields::at)?,
+    })
+}
+
+fn read_order(fields: &Fields<'_>) -> Read<Order> {
+    Ok(Order { at: fields.at("at")?, by: fields.name("by", Holder::new)?, why: fields.why("why")? })
+}
+
+/// The mark alone: a history needs nothing else of the record.
+pub(super) fn read_mark(document: &Document) -> Read<Option<StoreTime>> {
+    Fields::of(document)?.later("mark", Fields::at)
 }
 
 #[cfg(test)]

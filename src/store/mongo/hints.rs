@@ -203,26 +203,36 @@ fn is_unsupported(error: &DriverError) -> bool {
     matches!(&*error.kind, ErrorKind::Command(command) if command.code == NO_CHANGE_STREAMS)
 }
 
-/// What the server sends: no beats, and nothing large.
+/// What the server sends: no beats, no runs, and nothing large.
 fn wanted(names: &Collections) -> [Document; 2] {
     let beat_fields = ["beat", "nonce", "beat_at"];
     let changed = doc! { "$map": {
         "input": { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } },
         "in": "$$this.k",
     } };
-    let more_than_a_beat = doc! { "$gt": [{ "$size": { "$setDifference": [changed, beat_fields] } }, 0] };
+    let more_than_a_beat =
+        doc! { "$gt": [{ "$size": { "$setDifference": [changed.clone(), beat_fields] } }, 0] };
+    // A list that only became shorter changes none of these fields.
+    let more_than_the_mark = doc! { "$ne": [changed, ["mark"]] };
     [
         doc! { "$match": { "$or": [
             { "ns.coll": &names.locks, "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
             { "ns.coll": &names.waiters, "operationType": "insert" },
             { "ns.coll": &names.sessions, "operationType": { "$in": ["insert", "replace", "delete"] } },
             { "ns.coll": &names.sessions, "operationType": "update", "$expr": more_than_a_beat },
+            {
+                "ns.coll": &names.runs,
+                "documentKey._id.at": null,
+                "operationType": { "$in": ["insert", "update", "replace"] },
+                "$expr": more_than_the_mark,
+            },
             { "ns.coll": { "$in": names.all() }, "operationType": { "$in": ["drop", "rename"] } },
             { "operationType": { "$in": ["dropDatabase", "invalidate"] } },
         ] } },
         doc! { "$unset": [
-            "fullDocument.value", "fullDocument.past",
+            "fullDocument.value", "fullDocument.past", "fullDocument.orders",
             "updateDescription.updatedFields.value", "updateDescription.updatedFields.past",
+            "updateDescription.updatedFields.orders",
         ] },
     ]
 }
@@ -246,6 +256,8 @@ pub(super) fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> 
             .map(|lock| Hint::Queue { lock })
     } else if collection == Some(&names.sessions) {
         read_session(event, id)
+    } else if collection == Some(&names.runs) {
+        documents::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
     } else {
         None
     })

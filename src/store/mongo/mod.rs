@@ -39,9 +39,9 @@ use self::{
     hints::Hints,
 };
 use super::{
-    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, Hint,
-    LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer,
-    RunPage, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
+    Instruction, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
+    RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
 };
 use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish};
 
@@ -368,6 +368,25 @@ impl Store for MongoStore {
 
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
         self.step(limit, "revoke a lock", move |store| steps::revoke(store, revocation, limit))
+    }
+
+    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
+        self.step(limit, "define a schedule", move |store| steps::define(store, define, limit))
+    }
+
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen> {
+        self.step(limit, "instruct a schedule", move |store| {
+            steps::instruct(store, schedule, instruction, limit)
+        })
+    }
+
+    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
+        self.step(limit, "read schedules", move |store| steps::schedules(store, schedules, limit))
     }
 
     fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use bson::{Bson, Document, doc};
 
 use super::documents::{
-    LAYOUT, bytes, candidate, date, ended, lock_id, long, mark_id, millis, not_ended, optional_millis,
-    past_entry, request, request_key, run_id, schedule_part, shares, waiter_id,
+    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, optional_millis, order,
+    past_entry, request, request_key, run_id, schedule_id, schedule_part, shares, skipped, waiter_id,
 };
 use crate::{
     model::{
@@ -18,8 +18,8 @@ use crate::{
         RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
     },
     store::{
-        BeatWrite, Claim, Declaration, FinishRun, Ground, MAX_REQUESTS, Open, Release, Retention, SetValue,
-        TERM_KEPT, Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_REQUESTS,
+        Open, Release, Retention, SetValue, TERM_KEPT, Take, Then, Wait,
     },
 };
 
@@ -605,18 +605,131 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
     )
 }
 
+// ----- schedules
+
+/// Whether a field is absent, null, or what is said.
+fn is_nothing_or(field: &str, condition: Document) -> Document {
+    doc! { "$or": [is_type(field, &["null", "missing"]), condition] }
+}
+
+fn is_sane_order(order: &str) -> Document {
+    doc! { "$and": [
+        is_type(&format!("{order}.at"), &["date"]),
+        is_type(&format!("{order}.by"), &["string"]),
+        is_type(&format!("{order}.why"), &["string"]),
+    ] }
+}
+
+/// Whether a schedule's document is one that can be read, but for the lengths of its texts.
+fn is_sane_schedule() -> Document {
+    let definition = doc! { "$and": [
+        is_type("$definition", &["object"]),
+        is_type("$definition.timing", &["string"]),
+        is_type("$definition.policies", &["string"]),
+        is_type("$definition.since", &["date"]),
+        is_type("$definition.term", &["long", "int"]),
+        { "$gte": ["$definition.term", 0] },
+        { "$lte": ["$definition.term", long(MAX_NUMBER)] },
+    ] };
+    let pause = doc! { "$and": [
+        is_type("$pause", &["object"]),
+        is_type("$pause.since", &["date"]),
+        is_type("$pause.until", &["date", "null", "missing"]),
+        is_type("$pause.by", &["string"]),
+        is_type("$pause.why", &["string"]),
+    ] };
+    let sane = doc! { "$map": { "input": "$orders", "as": "order", "in": is_sane_order("$$order") } };
+    let orders = doc! { "$and": [{ "$isArray": "$orders" }, { "$allElementsTrue": [sane] }] };
+    doc! { "$and": [
+        is_known_layout(),
+        is_nothing_or("$definition", definition),
+        is_nothing_or("$pause", pause),
+        is_nothing_or("$orders", orders),
+        is_type("$mark", &["date", "null", "missing"]),
+    ] }
+}
+
+/// A record that says nothing, if there is none; and then the change, if the record is whole and has need of it.
+fn change_schedule(schedule: &ScheduleId, needed: Document, change: Document) -> Statement {
+    let id = schedule_id(schedule);
+    let mut stages = changed_if(is_new(id.clone()), overlaid(doc! { "v": LAYOUT }, doc! {}));
+    stages.extend(changed_if(doc! { "$and": [is_sane_schedule(), needed] }, overlaid(doc! {}, change)));
+    Statement::pipeline(doc! { "_id": id }, stages).or_insert()
+}
+
+pub(super) fn define(define: &Define) -> Statement {
+    let same_timing = doc! { "$eq": ["$definition.timing", text(&define.timing)] };
+    let same_policies = doc! { "$eq": ["$definition.policies", text(&define.policies)] };
+    let needed = doc! { "$and": [
+        { "$not": { "$gt": ["$definition.term", long(define.term.get())] } },
+        { "$not": { "$and": [same_timing.clone(), same_policies] } },
+    ] };
+    let definition = doc! {
+        "timing": text(&define.timing),
+        "policies": text(&define.policies),
+        "since": { "$cond": [same_timing, "$definition.since", "$$NOW"] },
+        "term": long(define.term.get()),
+    };
+    change_schedule(&define.schedule, needed, doc! { "definition": definition })
+}
+
+pub(super) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Statement {
+    let is_on = doc! { "$and": [
+        is_type("$pause", &["object"]),
+        { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] },
+    ] };
+    let has_order = |at| doc! { "$in": [date(at), { "$ifNull": ["$orders.at", []] }] };
+    let orders = doc! { "$ifNull": ["$orders", []] };
+    let orders_that = |are: &str, at| {
+        let condition = doc! { are: ["$$order.at", date(at)] };
+        doc! { "$filter": { "input": orders.clone(), "as": "order", "cond": condition } }
+    };
+    let (needed, change) = match instruction {
+        Instruction::Pause { by, why } => {
+            let pause = doc! { "since": "$$NOW", "until": null, "by": text(by), "why": text(why) };
+            (doc! { "$not": is_on }, doc! { "pause": pause })
+        }
+        Instruction::Resume => {
+            (is_on, doc! { "pause": { "$mergeObjects": ["$pause", { "until": "$$NOW" }] } })
+        }
+        Instruction::Run(new) => {
+            let has_room = doc! { "$lt": [{ "$size": orders.clone() }, MAX_ORDERS as i64] };
+            let needed = doc! { "$and": [{ "$not": has_order(new.at) }, has_room] };
+            let all: [Bson; 3] = [
+                orders_that("$lt", new.at).into(),
+                vec![literal(order(new))].into(),
+                orders_that("$gt", new.at).into(),
+            ];
+            (needed, doc! { "orders": { "$concatArrays": all.to_vec() } })
+        }
+        Instruction::Ran { at } => (has_order(*at), doc! { "orders": orders_that("$ne", *at) }),
+    };
+    change_schedule(schedule, needed, change)
+}
+
+pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
+    let lower = doc! { "$not": { "$gte": ["$mark", date(to.instant)] } };
+    change_schedule(schedule, lower, doc! { "mark": date(to.instant) })
+}
+
 // ----- runs
 
 pub(super) fn claim(claim: &Claim) -> Statement {
     let id = run_id(&claim.run);
-    let fixed = doc! {
+    let mut fixed = doc! {
         "v": LAYOUT,
         "session": claim.session.to_string(),
         "holder": claim.holder.as_str(),
         "term": long(claim.term.get()),
         "attempt": i64::from(claim.attempt),
         "finish": null,
+        "skipped": skipped(claim.skipped.as_ref()),
     };
+    let mut evaluated = doc! { "started": "$$NOW" };
+    if claim.skipped.is_some() {
+        fixed.remove("finish");
+        evaluated.insert("finish", ended_now(Outcome::Skipped, Bson::Null));
+    }
     let mut free = vec![is_new(id.clone())];
     if let Some((term, attempt)) = claim.instead_of {
         free.push(doc! { "$and": [
@@ -627,11 +740,8 @@ pub(super) fn claim(claim: &Claim) -> Statement {
             { "$not": is_attempt(claim.session, claim.term, claim.attempt) },
         ] });
     }
-    Statement::pipeline(
-        doc! { "_id": id },
-        changed_if(doc! { "$or": free }, overlaid(fixed, doc! { "started": "$$NOW" })),
-    )
-    .or_insert()
+    Statement::pipeline(doc! { "_id": id }, changed_if(doc! { "$or": free }, overlaid(fixed, evaluated)))
+        .or_insert()
 }
 
 fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
@@ -642,9 +752,13 @@ fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
     ] }
 }
 
+fn ended_now(outcome: Outcome, error: Bson) -> Document {
+    doc! { "at": "$$NOW", "outcome": outcome.as_str(), "error": error }
+}
+
 pub(super) fn finish(finish: &FinishRun) -> Statement {
     let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(&error).into());
-    let end = doc! { "finish": { "at": "$$NOW", "outcome": finish.outcome.as_str(), "error": error } };
+    let end = doc! { "finish": ended_now(finish.outcome, error) };
     let condition = doc! { "$and": [
         is_known_layout(),
         is_attempt(finish.session, finish.term, finish.attempt),
@@ -653,10 +767,12 @@ pub(super) fn finish(finish: &FinishRun) -> Statement {
     Statement::pipeline(doc! { "_id": run_id(&finish.run) }, changed_if(condition, overlaid(doc! {}, end)))
 }
 
-/// The runs of a schedule, but not its mark.
+/// The runs of a schedule, but not its own record.
 pub(super) fn runs_of(schedule: &ScheduleId, before: Option<Bson>) -> Document {
     let first = schedule_part(schedule, date(StoreTime::from_millis(i64::MIN)));
-    let last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
+    let mut last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
+    // After every entry of that instant.
+    last.insert("entry", Bson::MaxKey);
     let to = before.map_or_else(|| doc! { "$lte": last }, |before| doc! { "$lt": before });
     doc! { "_id": merged([doc! { "$gte": first }, to]) }
 }
@@ -673,17 +789,6 @@ pub(super) fn started_before(age: Duration) -> Document {
         { "$eq": [{ "$type": "$started" }, "date"] },
         { "$lt": ["$started", ago(age)] },
     ] } }
-}
-
-pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
-    Statement::pipeline(
-        doc! { "_id": mark_id(schedule) },
-        vec![doc! { "$set": {
-            "v": { "$ifNull": ["$v", LAYOUT] },
-            "mark": { "$max": ["$mark", date(to.instant)] },
-        } }],
-    )
-    .or_insert()
 }
 
 // ----- upkeep
@@ -743,7 +848,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::model::{Holder, Nonce, Why};
+    use crate::model::{Entry, Holder, Nonce, Order, Skipped, Why};
 
     const LIMIT: Duration = Duration::from_millis(2500);
 
@@ -1217,6 +1322,416 @@ mod tests {
               upsert: false
             }"#]],
         );
+    }
+
+    fn schedule() -> ScheduleId {
+        ScheduleId { namespace: "shop".parse().unwrap(), name: "$nightly".parse().unwrap() }
+    }
+
+    /// Only the change: the conditions of every record stand in one snapshot.
+    #[expect(clippy::needless_pass_by_value, reason = "reads better where it is called")]
+    fn check_change(statement: Statement, expected: Expect) {
+        assert_eq!(statement.filter, doc! { "_id": { "ns": "shop", "schedule": "$nightly", "at": null } });
+        assert!(statement.upsert, "whoever has something to say of it makes its record");
+        let stages = statement.update.as_array().unwrap();
+        let change = stages[1].as_document().unwrap().get_document("$replaceWith").unwrap();
+        let [condition, changed, _] = &change.get_array("$cond").unwrap()[..] else { panic!("{change}") };
+        let [_, needed] = &condition.as_document().unwrap().get_array("$and").unwrap()[..] else {
+            panic!("{condition}")
+        };
+        let changed = changed.as_document().unwrap().get_array("$mergeObjects").unwrap();
+        let mut text = String::new();
+        pretty(&doc! { "if": needed.clone(), "then": changed.last().unwrap().clone() }.into(), 0, &mut text);
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a snapshot")]
+    fn a_mark_that_is_raised() {
+        let run = RunId::tick(schedule(), StoreTime::from_millis(60_000));
+        check(
+            raise_mark(&schedule(), &run),
+            expect![[r#"
+            {
+              q: { "_id": { "ns": "shop", "schedule": "$nightly", "at": null } }
+              u: [
+                {
+                  $replaceWith: {
+                    $cond: [
+                      {
+                        $eq: [
+                          "$$ROOT"
+                          { "_id": { "$literal": { "ns": "shop", "schedule": "$nightly", "at": null } } }
+                        ]
+                      }
+                      { "$mergeObjects": ["$$ROOT", { "$literal": { "v": 1 } }, {}] }
+                      "$$ROOT"
+                    ]
+                  }
+                }
+                {
+                  $replaceWith: {
+                    $cond: [
+                      {
+                        $and: [
+                          {
+                            $and: [
+                              { "$eq": ["$v", 1] }
+                              {
+                                $or: [
+                                  { "$in": [{ "$type": "$definition" }, ["null", "missing"]] }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$definition" }, ["object"]] }
+                                      { "$in": [{ "$type": "$definition.timing" }, ["string"]] }
+                                      { "$in": [{ "$type": "$definition.policies" }, ["string"]] }
+                                      { "$in": [{ "$type": "$definition.since" }, ["date"]] }
+                                      { "$in": [{ "$type": "$definition.term" }, ["long", "int"]] }
+                                      { "$gte": ["$definition.term", 0] }
+                                      { "$lte": ["$definition.term", 9007199254740991] }
+                                    ]
+                                  }
+                                ]
+                              }
+                              {
+                                $or: [
+                                  { "$in": [{ "$type": "$pause" }, ["null", "missing"]] }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$pause" }, ["object"]] }
+                                      { "$in": [{ "$type": "$pause.since" }, ["date"]] }
+                                      { "$in": [{ "$type": "$pause.until" }, ["date", "null", "missing"]] }
+                                      { "$in": [{ "$type": "$pause.by" }, ["string"]] }
+                                      { "$in": [{ "$type": "$pause.why" }, ["string"]] }
+                                    ]
+                                  }
+                                ]
+                              }
+                              {
+                                $or: [
+                                  { "$in": [{ "$type": "$orders" }, ["null", "missing"]] }
+                                  {
+                                    $and: [
+                                      { "$isArray": "$orders" }
+                                      {
+                                        $allElementsTrue: [
+                                          {
+                                            $map: {
+                                              input: "$orders"
+                                              as: "order"
+                                              in: {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$$order.at" }, ["date"]] }
+                                                  { "$in": [{ "$type": "$$order.by" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$order.why" }, ["string"]] }
+                                                ]
+                                              }
+                                            }
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                ]
+                              }
+                              { "$in": [{ "$type": "$mark" }, ["date", "null", "missing"]] }
+                            ]
+                          }
+                          { "$not": { "$gte": ["$mark", DateTime("1970-01-01 0:01:00.0 +00:00:00")] } }
+                        ]
+                      }
+                      {
+                        $mergeObjects: ["$$ROOT", { "$literal": {} }, { "mark": DateTime("1970-01-01 0:01:00.0 +00:00:00") }]
+                      }
+                      "$$ROOT"
+                    ]
+                  }
+                }
+              ]
+              upsert: true
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn a_definition() {
+        let define = Define {
+            schedule: schedule(),
+            term: Term::new(5),
+            timing: "$daily".parse().unwrap(),
+            policies: "retry.3".parse().unwrap(),
+        };
+        check_change(
+            super::define(&define),
+            expect![[r#"
+            {
+              if: {
+                $and: [
+                  { "$not": { "$gt": ["$definition.term", 5] } }
+                  {
+                    $not: {
+                      $and: [
+                        { "$eq": ["$definition.timing", { "$literal": "$daily" }] }
+                        { "$eq": ["$definition.policies", { "$literal": "retry.3" }] }
+                      ]
+                    }
+                  }
+                ]
+              }
+              then: {
+                definition: {
+                  timing: { "$literal": "$daily" }
+                  policies: { "$literal": "retry.3" }
+                  since: {
+                    $cond: [
+                      { "$eq": ["$definition.timing", { "$literal": "$daily" }] }
+                      "$definition.since"
+                      "$$NOW"
+                    ]
+                  }
+                  term: 5
+                }
+              }
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn a_pause() {
+        let by = "$pod".parse().unwrap();
+        let pause = Instruction::Pause { by, why: Why::new("$$NOW").unwrap() };
+        check_change(
+            instruct(&schedule(), &pause),
+            expect![[r#"
+            {
+              if: {
+                $not: {
+                  $and: [
+                    { "$in": [{ "$type": "$pause" }, ["object"]] }
+                    { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] }
+                  ]
+                }
+              }
+              then: {
+                pause: {
+                  since: "$$NOW"
+                  until: null
+                  by: { "$literal": "$pod" }
+                  why: { "$literal": "$$NOW" }
+                }
+              }
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_pause() {
+        check_change(
+            instruct(&schedule(), &Instruction::Resume),
+            expect![[r#"
+            {
+              if: {
+                $and: [
+                  { "$in": [{ "$type": "$pause" }, ["object"]] }
+                  { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] }
+                ]
+              }
+              then: { "pause": { "$mergeObjects": ["$pause", { "until": "$$NOW" }] } }
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn an_order() {
+        let (by, why) = ("$pod".parse().unwrap(), Why::new("$$NOW").unwrap());
+        let order = Order { at: StoreTime::from_millis(60_000), by, why };
+        check_change(
+            instruct(&schedule(), &Instruction::Run(order)),
+            expect![[r#"
+            {
+              if: {
+                $and: [
+                  {
+                    $not: { "$in": [DateTime("1970-01-01 0:01:00.0 +00:00:00"), { "$ifNull": ["$orders.at", []] }] }
+                  }
+                  { "$lt": [{ "$size": { "$ifNull": ["$orders", []] } }, 100] }
+                ]
+              }
+              then: {
+                orders: {
+                  $concatArrays: [
+                    {
+                      $filter: {
+                        input: { "$ifNull": ["$orders", []] }
+                        as: "order"
+                        cond: { "$lt": ["$$order.at", DateTime("1970-01-01 0:01:00.0 +00:00:00")] }
+                      }
+                    }
+                    [
+                      {
+                        $literal: { "at": DateTime("1970-01-01 0:01:00.0 +00:00:00"), "by": "$pod", "why": "$$NOW" }
+                      }
+                    ]
+                    {
+                      $filter: {
+                        input: { "$ifNull": ["$orders", []] }
+                        as: "order"
+                        cond: { "$gt": ["$$order.at", DateTime("1970-01-01 0:01:00.0 +00:00:00")] }
+                      }
+                    }
+                  ]
+                }
+              }
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn an_order_that_ran() {
+        let ran = Instruction::Ran { at: StoreTime::from_millis(60_000) };
+        check_change(
+            instruct(&schedule(), &ran),
+            expect![[r#"
+            {
+              if: { "$in": [DateTime("1970-01-01 0:01:00.0 +00:00:00"), { "$ifNull": ["$orders.at", []] }] }
+              then: {
+                orders: {
+                  $filter: {
+                    input: { "$ifNull": ["$orders", []] }
+                    as: "order"
+                    cond: { "$ne": ["$$order.at", DateTime("1970-01-01 0:01:00.0 +00:00:00")] }
+                  }
+                }
+              }
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn a_claim_of_ticks_that_are_not_run() {
+        let instant = StoreTime::from_millis(60_000);
+        let claim = Claim {
+            run: RunId { schedule: schedule(), instant, entry: Entry::Skipped },
+            session: SessionId::from_u128(0xab),
+            holder: Holder::new("$exp").unwrap(),
+            term: Term::new(5),
+            attempt: 1,
+            instead_of: Some((Term::new(4), 1)),
+            skipped: Some(Skipped {
+                from: StoreTime::from_millis(0),
+                count: 2,
+                why: Why::new("$paused").unwrap(),
+            }),
+        };
+        check(
+            super::claim(&claim),
+            expect![[r#"
+            {
+              q: {
+                _id: {
+                  ns: "shop"
+                  schedule: "$nightly"
+                  at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
+                  entry: "skipped"
+                }
+              }
+              u: [
+                {
+                  $replaceWith: {
+                    $cond: [
+                      {
+                        $or: [
+                          {
+                            $eq: [
+                              "$$ROOT"
+                              {
+                                _id: {
+                                  $literal: {
+                                    ns: "shop"
+                                    schedule: "$nightly"
+                                    at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
+                                    entry: "skipped"
+                                  }
+                                }
+                              }
+                            ]
+                          }
+                          {
+                            $and: [
+                              { "$eq": ["$v", 1] }
+                              { "$eq": ["$term", 4] }
+                              { "$eq": ["$attempt", 1] }
+                              { "$ne": ["$finish.outcome", "succeeded"] }
+                              {
+                                $not: {
+                                  $and: [
+                                    { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
+                                    { "$eq": ["$term", 5] }
+                                    { "$eq": ["$attempt", 1] }
+                                  ]
+                                }
+                              }
+                            ]
+                          }
+                        ]
+                      }
+                      {
+                        $mergeObjects: [
+                          "$$ROOT"
+                          {
+                            $literal: {
+                              v: 1
+                              session: "000000000000000000000000000000ab"
+                              holder: "$exp"
+                              term: 5
+                              attempt: 1
+                              skipped: { "from": DateTime("1970-01-01 0:00:00.0 +00:00:00"), "count": 2, "why": "$paused" }
+                            }
+                          }
+                          { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null } }
+                        ]
+                      }
+                      "$$ROOT"
+                    ]
+                  }
+                }
+              ]
+              upsert: true
+            }"#]],
+        );
+    }
+
+    #[test]
+    fn a_history_goes_on_before_an_entry_and_never_reaches_the_schedules_own_record() {
+        let order = RunId { entry: Entry::Order, ..RunId::tick(schedule(), StoreTime::from_millis(60_000)) };
+        let mut text = String::new();
+        pretty(&runs_of(&schedule(), None).into(), 0, &mut text);
+        text.push('\n');
+        pretty(&runs_of(&schedule(), Some(run_id(&order).into())).into(), 0, &mut text);
+        expect![[r#"
+            {
+              _id: {
+                $gte: { "ns": "shop", "schedule": "$nightly", "at": DateTime("-9223372036854775808") }
+                $lte: {
+                  ns: "shop"
+                  schedule: "$nightly"
+                  at: DateTime("9223372036854775807")
+                  entry: MaxKey
+                }
+              }
+            }
+            {
+              _id: {
+                $gte: { "ns": "shop", "schedule": "$nightly", "at": DateTime("-9223372036854775808") }
+                $lt: {
+                  ns: "shop"
+                  schedule: "$nightly"
+                  at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
+                  entry: "order"
+                }
+              }
+            }"#]]
+        .assert_eq(&text);
     }
 
     #[test]

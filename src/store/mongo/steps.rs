@@ -13,7 +13,8 @@ use super::{
     MongoStore,
     command::{Failure, Outcome, find, modify, within, write},
     documents::{
-        lock_id, mark_id, read_held, read_lock, read_mark, read_run, read_session, read_waiter, run_id,
+        lock_id, read_held, read_lock, read_mark, read_run, read_schedule, read_session, read_waiter, run_id,
+        schedule_id,
     },
     queries::{self, Find, Kept, Statement},
 };
@@ -23,9 +24,10 @@ use crate::{
         SessionRecord, StoreTime, Term, Waiter, Wish,
     },
     store::{
-        Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, FinishRun, Held, LockSeen, MAX_REQUESTS,
-        Open, Page, Purged, Refusal, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage,
-        SetAnswer, SetValue, Sighting, Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Instruction,
+        LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Refusal, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take, TakeAnswer,
+        Wait,
         rules::{Verdict, verdict},
     },
 };
@@ -207,10 +209,10 @@ pub(super) async fn sessions(
 
 // ----- locks
 
-/// The locks of a batch, by their ids.
-fn by_lock(found: Vec<Document>) -> HashMap<Vec<u8>, Document> {
-    let key = |lock: &Document| lock.get_document("_id").ok()?.to_vec().ok();
-    found.into_iter().filter_map(|lock| Some((key(&lock)?, lock))).collect()
+/// The records of a batch, by their ids.
+fn by_key(found: Vec<Document>) -> HashMap<Vec<u8>, Document> {
+    let key = |record: &Document| record.get_document("_id").ok()?.to_vec().ok();
+    found.into_iter().filter_map(|record| Some((key(&record)?, record))).collect()
 }
 
 fn in_batch<'a>(found: &'a HashMap<Vec<u8>, Document>, lock: &LockId) -> Option<&'a Document> {
@@ -223,7 +225,7 @@ async fn read_batch(
     limit: Duration,
 ) -> Outcome<HashMap<Vec<u8>, Document>> {
     let ids = locks.iter().map(|lock| lock_id(lock).into());
-    store.find_by_id(&store.place().1.locks, ids, limit).await.map(by_lock)
+    store.find_by_id(&store.place().1.locks, ids, limit).await.map(by_key)
 }
 
 fn take_answer(document: &Document, take: &Take) -> TakeAnswer {
@@ -333,7 +335,7 @@ async fn look(
     let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
     let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
     let now = StoreTime::from_millis(now.timestamp_millis());
-    let found = by_lock(read);
+    let found = by_key(read);
     let change =
         |place: usize| (place, change(&takes[place], in_batch(&found, &takes[place].lock), dead, now));
     Ok(places.into_iter().map(change).collect())
@@ -427,7 +429,7 @@ async fn release_batch(
     let locks: Vec<_> = releases.iter().map(|release| release.lock.clone()).collect();
     let ids = locks.iter().map(|lock| lock_id(lock).into());
     let look = Find { filter: queries::by_ids(ids), local: true, ..Find::default() };
-    let found = by_lock(store.find(&names.locks, look, limit).await?);
+    let found = by_key(store.find(&names.locks, look, limit).await?);
     // Statements stand for several releases: the server's reason is the same for all of them.
     let reason = written.refused.into_iter().next().map(|(_, refusal)| refusal);
     let answer = |release: &Release| match in_batch(&found, &release.lock).map(read_lock) {
@@ -585,6 +587,56 @@ pub(super) async fn waiters(
     Ok(found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect())
 }
 
+// ----- schedules
+
+fn schedule_seen(document: Option<&Document>) -> ScheduleSeen {
+    match document.map(read_schedule) {
+        None => ScheduleSeen::Absent,
+        Some(Ok(record)) => ScheduleSeen::Found(record),
+        Some(Err(refusal)) => ScheduleSeen::Refused(refusal),
+    }
+}
+
+pub(super) async fn define(store: MongoStore, define: Define, limit: Duration) -> Outcome<ScheduleSeen> {
+    let found = left(store.modify(&store.place().1.runs, queries::define(&define), limit).await?)?;
+    Ok(schedule_seen(Some(&found)))
+}
+
+pub(super) async fn instruct(
+    store: MongoStore,
+    schedule: ScheduleId,
+    instruction: Instruction,
+    limit: Duration,
+) -> Outcome<ScheduleSeen> {
+    let runs = &store.place().1.runs;
+    let found = left(store.modify(runs, queries::instruct(&schedule, &instruction), limit).await?)?;
+    Ok(match (schedule_seen(Some(&found)), instruction) {
+        (ScheduleSeen::Found(record), Instruction::Run(order))
+            if !record.orders.iter().any(|known| known.at == order.at) =>
+        {
+            ScheduleSeen::Refused(Refusal::Full { what: "orders", most: MAX_ORDERS })
+        }
+        (seen, _) => seen,
+    })
+}
+
+pub(super) async fn schedules(
+    store: MongoStore,
+    schedules: Vec<ScheduleId>,
+    limit: Duration,
+) -> Outcome<Vec<ScheduleSeen>> {
+    let mut seen = Vec::with_capacity(schedules.len());
+    for batch in schedules.chunks(BATCH) {
+        let ids: Vec<_> = batch.iter().map(schedule_id).collect();
+        let wanted = ids.iter().cloned().map(Bson::Document);
+        let found = by_key(store.find_by_id(&store.place().1.runs, wanted, limit).await?);
+        for id in ids {
+            seen.push(schedule_seen(found.get(&id.to_vec().map_err(Failure::unknown)?)));
+        }
+    }
+    Ok(seen)
+}
+
 // ----- runs
 
 fn claim_answer(document: Option<&Document>, session: SessionId, term: Term, attempt: u32) -> ClaimAnswer {
@@ -605,16 +657,31 @@ pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration
     Ok(claim_answer(found.as_ref(), finish.session, finish.term, finish.attempt))
 }
 
+/// Without its mark nobody knows which ticks have run: one that cannot be read must not look like none.
+fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> Failure {
+    Failure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}"))
+}
+
 async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> Outcome<Option<StoreTime>> {
-    let found = store.find_by_id(&store.place().1.runs, [mark_id(schedule).into()], limit).await?;
-    match found.first().map(read_mark) {
-        None => Ok(None),
-        Some(Ok(mark)) => Ok(Some(mark)),
-        // Without its mark nobody knows which ticks have run: that must not look like none.
-        Some(Err(refusal)) => {
-            Err(Failure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}")))
-        }
+    let found = store.find_by_id(&store.place().1.runs, [schedule_id(schedule).into()], limit).await?;
+    let mark = found.first().map_or(Ok(None), read_mark);
+    mark.map_err(|refusal| unreadable(schedule, &refusal))
+}
+
+/// Nothing may be purged unless the mark stands above it.
+async fn raise_mark(
+    store: &MongoStore,
+    schedule: &ScheduleId,
+    to: &RunRecord,
+    limit: Duration,
+) -> Outcome<Option<StoreTime>> {
+    let raised = queries::raise_mark(schedule, &to.id);
+    let found = left(store.modify(&store.place().1.runs, raised, limit).await?)?;
+    let mark = read_schedule(&found).map_err(|refusal| unreadable(schedule, &refusal))?.mark;
+    if mark < Some(to.id.instant) {
+        return Err(Failure::unknown(format!("the mark of the {schedule} was not raised")));
     }
+    Ok(mark)
 }
 
 pub(super) async fn history(
@@ -657,19 +724,13 @@ pub(super) async fn purge_runs(
     let old = Find { filter, sort: Some(doc! { "_id": 1 }), at_most: Some(PURGE), ..Find::default() };
     let mut gone: Page<RunRecord> = page(store.find(&names.runs, old, limit).await?, PURGE, read_run, by_id)?;
     gone.refused.clear();
-    if let Some(last) = gone.items.last() {
-        let raised = queries::update(
-            &names.runs,
-            vec![queries::raise_mark(&schedule, &last.id)],
-            Kept::Majority,
-            limit,
-        );
-        write(database, raised).await?;
-        let ids = gone.items.iter().map(|run| run_id(&run.id).into());
-        write(database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit))
-            .await?;
-    }
-    Ok(RunPage { page: gone, mark: mark(&store, &schedule, limit).await? })
+    let Some(last) = gone.items.last() else {
+        return Ok(RunPage { page: gone, mark: mark(&store, &schedule, limit).await? });
+    };
+    let mark = raise_mark(&store, &schedule, last, limit).await?;
+    let ids = gone.items.iter().map(|run| run_id(&run.id).into());
+    write(database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit)).await?;
+    Ok(RunPage { page: gone, mark })
 }
 
 // ----- upkeep

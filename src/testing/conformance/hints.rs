@@ -4,10 +4,18 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream::BoxStream};
 
-use super::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
+use super::{
+    fixture::{Fixture, LIMIT, granted, holder, name, sure, why},
+    runs::{claim, claimed, run},
+    schedules::{define, defined, instructed, order, pause},
+};
 use crate::{
-    model::{Candidate, LockId, LockRecord, Request, SessionId, Share, SpreadName},
-    store::{BeatWrite, Ground, Hint, LockChange, Revocation, SessionNews, Then, Wait},
+    model::{
+        Candidate, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName, StoreTime,
+    },
+    store::{
+        BeatWrite, FinishRun, Ground, Hint, Instruction, LockChange, Revocation, SessionNews, Then, Wait,
+    },
 };
 
 /// One who listens, and has heard that the stream is alive.
@@ -93,6 +101,21 @@ impl Listener {
     async fn hears_of(&mut self, session: SessionId, news: SessionNews) {
         let about = |hint: &Hint| matches!(hint, Hint::Session { session: about, .. } if *about == session);
         self.hears(&[Hint::Session { session, news }], about).await;
+    }
+}
+
+/// The schedules that hints tell of, up to the one that is defined now.
+async fn told_of(listener: &mut Listener, fixture: &Fixture) -> Vec<ScheduleId> {
+    let last = fixture.schedule(&format!("last {}", fixture.session()));
+    defined(fixture, define(&last, 1, "hourly", "late: run")).await;
+    let mut told = Vec::new();
+    loop {
+        let ours = |hint: &Hint| matches!(hint, Hint::Schedule { schedule } if schedule.namespace == *fixture.namespace());
+        match listener.next(LIMIT, ours).await {
+            Some(Hint::Schedule { schedule }) if schedule == last => return told,
+            Some(Hint::Schedule { schedule }) => told.push(schedule),
+            other => panic!("a schedule that was defined must be told of, not {other:?}"),
+        }
     }
 }
 
@@ -204,6 +227,57 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
     fixture.bury(session).await;
     // The first news after the opening is the death: the beats between gave none.
     listener.hears_of(session, SessionNews::Died).await;
+}
+
+/// Defined, defined anew, held back, let go on, wanted, run.
+pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
+    let mut listener = Listener::new(fixture).await;
+    let schedule = fixture.schedule("$nightly.report 👑");
+    for (timing, policies) in [("first", "late: run"), ("second", "late: run"), ("second", "$other")] {
+        defined(fixture, define(&schedule, 7, timing, policies)).await;
+        assert!(told_of(&mut listener, fixture).await.contains(&schedule), "it was defined");
+    }
+    let at = StoreTime::from_millis(5);
+    for instruction in [
+        pause(),
+        Instruction::Resume,
+        Instruction::Run(order(5)),
+        Instruction::Run(order(4)),
+        Instruction::Run(order(6)),
+        Instruction::Ran { at },
+        Instruction::Ran { at: StoreTime::from_millis(6) },
+        Instruction::Ran { at: StoreTime::from_millis(4) },
+    ] {
+        instructed(fixture, &schedule, instruction.clone()).await;
+        assert!(told_of(&mut listener, fixture).await.contains(&schedule), "{instruction:?}");
+    }
+    let other = fixture.schedule("other");
+    instructed(fixture, &other, pause()).await;
+    assert!(told_of(&mut listener, fixture).await.contains(&other), "nobody has defined it");
+}
+
+/// Nobody is to be woken by what was said before, nor by what a schedule does.
+pub async fn a_run_gives_no_hint(fixture: &Fixture) {
+    let mut listener = Listener::new(fixture).await;
+    let schedule = fixture.schedule("nightly");
+    defined(fixture, define(&schedule, 7, "first", "late: run")).await;
+    instructed(fixture, &schedule, Instruction::Run(order(5))).await;
+    told_of(&mut listener, fixture).await;
+
+    defined(fixture, define(&schedule, 8, "first", "late: run")).await;
+    defined(fixture, define(&schedule, 6, "second", "late: run")).await;
+    let ran = Instruction::Ran { at: StoreTime::from_millis(6) };
+    for instruction in [Instruction::Resume, Instruction::Run(order(5)), ran] {
+        instructed(fixture, &schedule, instruction).await;
+    }
+    let claim = claim(&run(&schedule, 1000), fixture.session(), 1);
+    claimed(fixture, &claim).await;
+    let outcome = Outcome::Succeeded;
+    let (run, session, term) = (claim.run, claim.session, claim.term);
+    let finish = FinishRun { run, session, term, attempt: 1, outcome, error: None };
+    sure(fixture.store().finish(finish, LIMIT)).await;
+    let told = told_of(&mut listener, fixture).await;
+    assert_eq!(told, [], "nothing was said, and a run tells of itself");
 }
 
 /// However many listen, and whoever of them has gone.

@@ -9,18 +9,18 @@ use super::{
 use crate::model::{ScheduleId, StoreTime};
 
 /// Claims one run for each instant.
-async fn ledger(fixture: &Fixture, schedule: &ScheduleId, instants: &[i64]) {
+pub(super) async fn ledger(fixture: &Fixture, schedule: &ScheduleId, instants: &[i64]) {
     for instant in instants {
         claimed(fixture, &claim(&run(schedule, *instant), fixture.session(), 1)).await;
     }
 }
 
-async fn purge(fixture: &Fixture, schedule: &ScheduleId, older_than: Duration, keep: usize) {
+pub(super) async fn purge(fixture: &Fixture, schedule: &ScheduleId, older_than: Duration, keep: usize) {
     sure(fixture.store().purge_runs(schedule.clone(), older_than, keep, LIMIT)).await;
 }
 
 /// Which instants are left, latest first, and the mark.
-async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64>) {
+pub(super) async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64>) {
     let mark = sure(fixture.store().history(schedule.clone(), None, 1, LIMIT)).await.mark;
     let runs = all_runs(fixture, schedule, 100).await;
     let instants = runs.iter().map(|run| run.id.instant.as_millis()).collect();
@@ -28,7 +28,12 @@ async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64
 }
 
 /// Purges until that is left; what is to stay must stay throughout.
-async fn purge_down_to(fixture: &Fixture, schedule: &ScheduleId, keep: usize, expected: &[i64]) -> i64 {
+pub(super) async fn purge_down_to(
+    fixture: &Fixture,
+    schedule: &ScheduleId,
+    keep: usize,
+    expected: &[i64],
+) -> i64 {
     eventually("runs that are old enough are purged", async || {
         purge(fixture, schedule, Duration::ZERO, keep).await;
         let (instants, mark) = left(fixture, schedule).await;

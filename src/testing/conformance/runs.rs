@@ -36,7 +36,7 @@ pub(super) async fn claimed(fixture: &Fixture, claim: &Claim) -> RunRecord {
     }
 }
 
-async fn make(fixture: &Fixture, claim: &Claim) -> ClaimAnswer {
+pub(super) async fn make(fixture: &Fixture, claim: &Claim) -> ClaimAnswer {
     sure(fixture.store().claim(claim.clone(), LIMIT)).await
 }
 
@@ -172,8 +172,7 @@ pub async fn of_claims_that_race_one_wins(fixture: &Fixture) {
 pub async fn an_attempt_ends_as_it_says(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let errors = [None, Some(why("")), Some(why("$no\n{\"$where\": 1}")), Some(why(&"é".repeat(512)))];
-    let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned];
-    for (instant, (outcome, error)) in (1..).zip(outcomes.into_iter().zip(errors)) {
+    for (instant, (outcome, error)) in (1..).zip(Outcome::ALL.into_iter().zip(errors.into_iter().cycle())) {
         let claim = claim(&run(&schedule, instant), fixture.session(), 1);
         let running = claimed(fixture, &claim).await;
         let answer = end(fixture, FinishRun { error: error.clone(), ..finish(&claim, outcome) }).await;

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.
-const ODD: &[&str] = &[
+pub(super) const ODD: &[&str] = &[
     "$exp",
     "$$NOW",
     "$$ROOT",
@@ -51,7 +51,7 @@ const ODD: &[&str] = &[
 ];
 
 /// A text of exactly so many bytes, as short characters or long ones.
-fn full(bytes: usize, of: &str) -> String {
+pub(super) fn full(bytes: usize, of: &str) -> String {
     of.repeat(bytes / of.len()) + &"x".repeat(bytes % of.len())
 }
 

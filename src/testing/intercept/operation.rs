@@ -105,6 +105,6 @@ mod tests {
         for (place, operation) in Operation::ALL.iter().enumerate() {
             assert_eq!(operation.index(), place);
         }
-        assert_eq!(Operation::ALL.iter().filter(|operation| operation.is_write()).count(), 13);
+        assert_eq!(Operation::ALL.iter().filter(|operation| operation.is_write()).count(), 15);
     }
 }

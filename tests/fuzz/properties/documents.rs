@@ -8,9 +8,9 @@ mod written;
 use std::fmt::Debug;
 
 use tenure::{
-    model::{LockRecord, SessionRecord},
+    model::{LockRecord, SessionRecord, StoreTime},
     store::{
-        Hint, LockChange, Refusal,
+        Hint, Instruction, LockChange, Refusal,
         mongo::{
             bare,
             driver::bson::{Bson, Document, doc},
@@ -45,7 +45,12 @@ fn in_every_place(document: &Document) -> bool {
             document
         }),
         faithful(document, bare::read_run, written::run),
-        faithful(document, bare::read_mark, |at| doc! { "v": 1_i64, "mark": written::date(*at) }),
+        faithful(document, bare::read_schedule, written::schedule),
+        faithful(document, bare::read_mark, |at: &Option<StoreTime>| {
+            let mut document = doc! { "v": 1_i64 };
+            document.extend(at.map(|at| ("mark".to_owned(), written::date(at))));
+            document
+        }),
         faithful(document, bare::read_slot, |term| doc! { "v": 1_i64, "term": written::number(term.get()) }),
         faithful(document, bare::read_held, |held| {
             doc! {
@@ -112,9 +117,14 @@ fn same(found: &Bson, read: &Bson) -> bool {
 /// The document as it comes in an event: what is heard of a grant, the document says.
 fn hint(document: &Document) {
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-    for (collection, kind) in
-        [("locks", "insert"), ("locks", "update"), ("waiters", "insert"), ("sessions", "update")]
-    {
+    for (collection, kind) in [
+        ("locks", "insert"),
+        ("locks", "update"),
+        ("waiters", "insert"),
+        ("sessions", "update"),
+        ("runs", "insert"),
+        ("runs", "update"),
+    ] {
         let mut event = doc! {
             "_id": { "_data": "00" },
             "operationType": kind,
@@ -127,7 +137,12 @@ fn hint(document: &Document) {
             event
                 .insert("updateDescription", doc! { "updatedFields": document.clone(), "removedFields": [] });
         }
-        if let Some(Hint::Lock { lock, change: Some(change) }) = bare::read_hint(event) {
+        let heard = bare::read_hint(event);
+        if let Some(Hint::Schedule { schedule }) = &heard {
+            let (own, _) = bare::instruct(schedule, &Instruction::Resume);
+            assert_eq!(own.get("_id"), Some(&id), "{schedule} {id}");
+        }
+        if let Some(Hint::Lock { lock, change: Some(change) }) = heard {
             assert!(same(&id, &Bson::Document(written::lock_id(&lock))), "{lock} {id}");
             let session = match change {
                 LockChange::Granted { session, .. } => Bson::String(session.to_string()),

@@ -5,7 +5,7 @@ use tenure::{
 
 use super::{Check, Model, Once, ensure};
 
-/// The attempt on record of a tick.
+/// The attempt on record of a tick, or of another entry.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) claim: Claim,
@@ -20,9 +20,9 @@ impl Attempt {
     }
 
     fn meet(&mut self, seen: &RunRecord) -> Check {
-        let Claim { run, session, holder, term, attempt, .. } = &self.claim;
-        let expected = (run, session, holder, term, attempt);
-        let found = (&seen.id, &seen.session, &seen.holder, &seen.term, &seen.attempt);
+        let Claim { run, session, holder, term, attempt, instead_of: _, skipped } = &self.claim;
+        let expected = (run, session, holder, term, attempt, skipped);
+        let found = (&seen.id, &seen.session, &seen.holder, &seen.term, &seen.attempt, &seen.skipped);
         ensure!(expected == found, "the run must be {expected:?}, and is {found:?}");
         self.started.meet("the start of a run", &seen.started)?;
         let end = seen.finish.as_ref().map(|finish| (finish.outcome, finish.error.clone()));
@@ -44,14 +44,19 @@ impl Attempt {
 
 impl Model {
     pub(crate) fn claim(&mut self, claim: &Claim, answer: &ClaimAnswer) -> Check {
-        let fresh =
-            || Attempt { claim: claim.clone(), end: None, started: Once::default(), ended: Once::default() };
+        let fresh = || Attempt {
+            claim: claim.clone(),
+            end: claim.skipped.as_ref().map(|_| (Outcome::Skipped, None)),
+            started: Once::default(),
+            ended: Once::default(),
+        };
         let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
         let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
         let succeeded = matches!(on_record.end, Some((Outcome::Succeeded, _)));
         if replaces && !succeeded && !on_record.is(claim.session, claim.term, claim.attempt) {
             *on_record = fresh();
         }
+        *self.met.entry(format!("claim of: {}", claim.run.entry.as_str())).or_default() += 1;
         on_record.answered(on_record.is(claim.session, claim.term, claim.attempt), answer)
     }
 

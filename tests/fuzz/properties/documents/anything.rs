@@ -7,7 +7,7 @@ use tenure::store::mongo::driver::bson::{
 use super::super::source::Source;
 
 /// Every field that any record has, and some that none has.
-const FIELDS: [&str; 40] = [
+const FIELDS: [&str; 55] = [
     "_id",
     "v",
     "ns",
@@ -46,11 +46,37 @@ const FIELDS: [&str; 40] = [
     "mark",
     "finish",
     "attempt",
+    "schedule",
+    "at",
+    "entry",
+    "definition",
+    "timing",
+    "policies",
+    "pause",
+    "until",
+    "by",
+    "orders",
+    "skipped",
+    "from",
+    "count",
+    "outcome",
+    "error",
     "of_nobody",
     "$set",
 ];
-const TEXTS: [&str; 8] =
-    ["", "lock", "task:", "task:a", "released", "succeeded", "\u{0}", "000000000000000000000000000000ab"];
+const TEXTS: [&str; 11] = [
+    "",
+    "tick",
+    "order",
+    "skipped",
+    "lock",
+    "task:",
+    "task:a",
+    "released",
+    "succeeded",
+    "\u{0}",
+    "000000000000000000000000000000ab",
+];
 
 /// A few changes, as many as there are bytes for.
 pub(super) fn damage(document: &mut Document, source: &mut Source<'_>) {

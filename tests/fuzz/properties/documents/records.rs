@@ -4,10 +4,10 @@ use std::{fmt::Debug, time::Duration};
 
 use tenure::{
     model::{
-        About, Beat, Candidate, Closed, Death, Ended, Finish, Holder, Holding, Key, Kind, LockId, LockRecord,
-        MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Request, RunId, RunRecord, ScheduleId,
-        ScheduleName, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term, Value, Waiter, Who, Why,
-        Wish,
+        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Key, Kind,
+        LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past, Pause, Request,
+        Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord, Share,
+        Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
     },
     store::{
         Refusal,
@@ -19,10 +19,11 @@ use super::{super::source::Source, written};
 
 /// The document of one of them.
 pub(super) fn written_and_read(source: &mut Source<'_>) -> Document {
-    match source.below(4) {
+    match source.below(5) {
         0 => back(&lock(source), written::lock, bare::read_lock),
         1 => back(&session(source), written::session, bare::read_session),
         2 => back(&waiter(source), written::waiter, bare::read_waiter),
+        3 => back(&schedule(source), written::schedule, bare::read_schedule),
         _ => back(&run(source), written::run, bare::read_run),
     }
 }
@@ -174,12 +175,38 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
     }
 }
 
+fn schedule_id(source: &mut Source<'_>) -> ScheduleId {
+    ScheduleId { namespace: name(source, Namespace::new), name: name(source, ScheduleName::new) }
+}
+
+fn order(source: &mut Source<'_>) -> Order {
+    Order { at: at(source), by: name(source, Holder::new), why: why(source) }
+}
+
+fn schedule(source: &mut Source<'_>) -> ScheduleRecord {
+    ScheduleRecord {
+        id: schedule_id(source),
+        definition: maybe(source, |source| Definition {
+            timing: name(source, Rules::new),
+            policies: name(source, Rules::new),
+            since: at(source),
+            term: Term::new(number(source)),
+        }),
+        pause: maybe(source, |source| Pause {
+            since: at(source),
+            until: maybe(source, at),
+            by: name(source, Holder::new),
+            why: why(source),
+        }),
+        orders: some(source, 2, order),
+        mark: maybe(source, at),
+    }
+}
+
 fn run(source: &mut Source<'_>) -> RunRecord {
-    let outcomes = [Outcome::Succeeded, Outcome::Failed, Outcome::Cancelled, Outcome::Abandoned];
-    let schedule =
-        ScheduleId { namespace: name(source, Namespace::new), name: name(source, ScheduleName::new) };
+    let entry = source.pick(&[Entry::Tick, Entry::Order, Entry::Skipped]);
     RunRecord {
-        id: RunId { schedule, instant: at(source) },
+        id: RunId { entry, ..RunId::tick(schedule_id(source), at(source)) },
         session: id(source),
         holder: name(source, Holder::new),
         term: Term::new(number(source)),
@@ -187,8 +214,13 @@ fn run(source: &mut Source<'_>) -> RunRecord {
         started: at(source),
         finish: maybe(source, |source| Finish {
             at: at(source),
-            outcome: source.pick(&outcomes),
+            outcome: source.pick(&Outcome::ALL),
             error: maybe(source, why),
+        }),
+        skipped: maybe(source, |source| Skipped {
+            from: at(source),
+            count: number(source),
+            why: why(source),
         }),
     }
 }

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use tenure::{
-    model::{Candidate, LockId, LockRecord, RunRecord, SessionRecord, StoreTime, Waiter, Why},
+    model::{
+        Candidate, LockId, LockRecord, RunRecord, ScheduleRecord, SessionRecord, StoreTime, Waiter, Why,
+    },
     store::{
-        Claim, Open, Take, Wait,
+        Claim, Define, Instruction, Open, Take, Wait,
         mongo::{
             bare::{self, Write},
             driver::bson::{Bson, DateTime, Document, doc},
@@ -28,11 +30,39 @@ fn applied((filter, update): Write, now: StoreTime) -> Document {
     let [literal, evaluated] = new_document(&update).expect("it writes a document");
     document.extend(literal.get_document("$literal").unwrap().clone());
     for (field, value) in evaluated {
-        if value == "$$NOW".into() {
-            document.insert(field, date(now));
+        // What else is evaluated stands in locks alone, and is written there.
+        if let Some(value) = of_a_new_document(&value, now) {
+            document.insert(field, value);
         }
     }
     document
+}
+
+/// What an expression comes to where there was no document; nothing if it is none of these.
+fn of_a_new_document(expression: &Bson, now: StoreTime) -> Option<Bson> {
+    let Bson::Document(document) = expression else {
+        let is_constant = expression.as_str().is_none_or(|text| !text.starts_with('$'));
+        let constant = is_constant.then(|| expression.clone());
+        return if *expression == "$$NOW".into() { Some(date(now)) } else { constant };
+    };
+    match (document.keys().next().map(String::as_str), document.values().next()) {
+        (Some("$literal"), Some(value)) => Some(value.clone()),
+        (Some("$cond"), Some(Bson::Array(parts))) => of_a_new_document(parts.last()?, now),
+        (Some("$filter"), _) => Some(Bson::Array(Vec::new())),
+        (Some("$concatArrays"), Some(Bson::Array(lists))) => {
+            let lists = lists.iter().map(|list| match list {
+                Bson::Array(items) => items.iter().map(|item| of_a_new_document(item, now)).collect(),
+                list => of_a_new_document(list, now)?.as_array().cloned(),
+            });
+            lists.collect::<Option<Vec<_>>>().map(|lists| Bson::Array(lists.concat()))
+        }
+        (Some(operator), _) if operator.starts_with('$') => None,
+        _ => {
+            let fields =
+                document.iter().map(|(field, value)| Some((field.clone(), of_a_new_document(value, now)?)));
+            fields.collect::<Option<Document>>().map(Bson::Document)
+        }
+    }
 }
 
 /// The last of the documents that a pipeline makes: `$mergeObjects` of the old, a literal and what is evaluated.
@@ -111,12 +141,52 @@ pub(super) fn run(record: &RunRecord) -> Document {
         term: record.term,
         attempt: record.attempt,
         instead_of: None,
+        skipped: record.skipped.clone(),
     };
     let mut document = applied(bare::claim(&claim), record.started);
-    if let Some(finish) = &record.finish {
+    let finish = record.finish.as_ref().map_or(Bson::Null, |finish| {
         let error = finish.error.as_ref().map_or(Bson::Null, |error| error.as_str().into());
-        let finish = doc! { "at": date(finish.at), "outcome": finish.outcome.as_str(), "error": error };
-        document.insert("finish", finish);
+        doc! { "at": date(finish.at), "outcome": finish.outcome.as_str(), "error": error }.into()
+    });
+    document.insert("finish", finish);
+    if record.skipped.is_none() {
+        // As it was before there were such entries.
+        document.remove("skipped");
+    }
+    document
+}
+
+/// The version, and what is said: the rest may be absent.
+pub(super) fn schedule(record: &ScheduleRecord) -> Document {
+    let new = |instruction| bare::instruct(&record.id, &instruction);
+    let nothing = StoreTime::from_millis(0);
+    let mut document = new(Instruction::Resume).0;
+    document.insert("v", 1_i64);
+    if let Some(definition) = record.definition.clone() {
+        let (timing, policies, term) = (definition.timing, definition.policies, definition.term);
+        let define = Define { schedule: record.id.clone(), term, timing, policies };
+        document.extend(applied(bare::define(&define), definition.since));
+    }
+    if let Some(pause) = record.pause.clone() {
+        let (by, why) = (pause.by, pause.why);
+        let mut written = applied(new(Instruction::Pause { by, why }), pause.since);
+        if let Some(until) = pause.until {
+            written.get_document_mut("pause").unwrap().insert("until", date(until));
+        } else {
+            written.get_document_mut("pause").unwrap().remove("until");
+        }
+        document.extend(written);
+    }
+    let orders = record.orders.iter().flat_map(|order| {
+        let written = applied(new(Instruction::Run(order.clone())), nothing);
+        written.get_array("orders").unwrap().clone()
+    });
+    let orders: Vec<_> = orders.collect();
+    if !orders.is_empty() {
+        document.insert("orders", orders);
+    }
+    if let Some(mark) = record.mark {
+        document.insert("mark", date(mark));
     }
     document
 }

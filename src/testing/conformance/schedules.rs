@@ -1,0 +1,408 @@
+//! Schedules: what each goes by, when it is held back, and what is wanted of it.
+
+use std::sync::Arc;
+
+use super::{
+    fixture::{Fixture, LIMIT, eventually, holder, name, race, sure, why},
+    purge_runs::{ledger, purge_down_to},
+    texts::{ODD, full},
+};
+use crate::{
+    model::{
+        Definition, Holder, Order, Pause, Rules, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Term,
+        Why,
+    },
+    store::{Define, Instruction, MAX_ORDERS, Refusal, ScheduleSeen},
+};
+
+pub(super) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &str) -> Define {
+    Define {
+        schedule: schedule.clone(),
+        term: Term::new(term),
+        timing: name(Rules::new(timing)),
+        policies: name(Rules::new(policies)),
+    }
+}
+
+pub(super) fn pause() -> Instruction {
+    Instruction::Pause { by: holder("admin"), why: why("the {$disk} is full") }
+}
+
+pub(super) fn order(at: i64) -> Order {
+    Order { at: StoreTime::from_millis(at), by: holder("admin"), why: why("$now, please") }
+}
+
+fn ran(at: i64) -> Instruction {
+    Instruction::Ran { at: StoreTime::from_millis(at) }
+}
+
+#[track_caller]
+fn found(seen: ScheduleSeen) -> ScheduleRecord {
+    match seen {
+        ScheduleSeen::Found(record) => record,
+        other => panic!("the schedule must have a record, but was {other:?}"),
+    }
+}
+
+async fn look(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleSeen {
+    let mut seen = sure(fixture.store().schedules(vec![schedule.clone()], LIMIT)).await;
+    assert_eq!(seen.len(), 1, "reading one schedule must answer with one");
+    seen.remove(0)
+}
+
+/// Defines a schedule; what is answered must be what is read.
+pub(super) async fn defined(fixture: &Fixture, define: Define) -> ScheduleRecord {
+    let schedule = define.schedule.clone();
+    let record = found(sure(fixture.store().define(define, LIMIT)).await);
+    assert_eq!(found(look(fixture, &schedule).await), record, "the answer must be how it stands afterwards");
+    record
+}
+
+/// Instructs a schedule; what is answered must be what is read.
+pub(super) async fn instructed(
+    fixture: &Fixture,
+    schedule: &ScheduleId,
+    instruction: Instruction,
+) -> ScheduleRecord {
+    let record = found(sure(fixture.store().instruct(schedule.clone(), instruction, LIMIT)).await);
+    assert_eq!(found(look(fixture, schedule).await), record, "the answer must be how it stands afterwards");
+    record
+}
+
+#[track_caller]
+fn definition(record: &ScheduleRecord) -> &Definition {
+    record.definition.as_ref().expect("it was defined")
+}
+
+#[track_caller]
+fn paused(record: &ScheduleRecord) -> &Pause {
+    record.pause.as_ref().expect("it was held back")
+}
+
+/// Waits until the store's clock has gone on.
+async fn wait_beyond(fixture: &Fixture, time: StoreTime) {
+    eventually("the store's clock goes on", async || (fixture.opened().await.started > time).then_some(()))
+        .await;
+}
+
+/// A schedule that somebody has said everything of.
+async fn full_record(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleRecord {
+    defined(fixture, define(schedule, 7, "0 3 * * *", "retry 3")).await;
+    instructed(fixture, schedule, pause()).await;
+    instructed(fixture, schedule, Instruction::Run(order(5))).await
+}
+
+/// What it goes by, since when by the store's clock, in whose name: and nothing else.
+pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
+    let schedule = fixture.schedule("$nightly.report 👑");
+    assert_eq!(look(fixture, &schedule).await, ScheduleSeen::Absent, "nobody has said anything of it");
+    let before = fixture.opened().await.started;
+    let define = define(&schedule, 7, "0 3 * * * Europe/Zurich", "$late: run");
+    let record = defined(fixture, define.clone()).await;
+    let after = fixture.opened().await.started;
+    let since = definition(&record).since;
+    assert!(
+        before <= since && since <= after,
+        "{since:?} is not now by the store's clock: {before:?}, {after:?}"
+    );
+    let Define { timing, policies, term, .. } = define;
+    let definition = Some(Definition { timing, policies, since, term });
+    assert_eq!(record, ScheduleRecord { definition, ..ScheduleRecord::new(schedule) });
+}
+
+/// Also in the name of a later owner: the first who said it stays on record.
+pub async fn the_same_definition_again_changes_nothing(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
+    wait_beyond(fixture, definition(&first).since).await;
+    for term in [7, 8, 6] {
+        let again = defined(fixture, define(&schedule, term, "0 3 * * *", "retry 3")).await;
+        assert_eq!(again, first, "it was known already, and is said again under term {term}");
+    }
+}
+
+/// What is done about a tick says nothing of when there is one.
+pub async fn other_policies_keep_the_timing_and_since_when(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
+    wait_beyond(fixture, definition(&first).since).await;
+    let second = defined(fixture, define(&schedule, 8, "0 3 * * *", "$retry 4")).await;
+    let expected = Definition {
+        policies: name(Rules::new("$retry 4")),
+        term: Term::new(8),
+        ..definition(&first).clone()
+    };
+    assert_eq!(second, ScheduleRecord { definition: Some(expected), ..first });
+}
+
+/// Before that it had no such tick. Also if it had the timing once before.
+pub async fn another_timing_counts_from_then_on(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let mut last = definition(&defined(fixture, define(&schedule, 7, "first", "late: run")).await).since;
+    for timing in ["second", "first", "$first"] {
+        wait_beyond(fixture, last).await;
+        let record = defined(fixture, define(&schedule, 7, timing, "late: run")).await;
+        assert_eq!(definition(&record).timing.as_str(), timing);
+        let since = definition(&record).since;
+        assert!(since > last, "{timing} counts from now on, not from {since:?}");
+        last = since;
+    }
+}
+
+/// Whoever lost the schedule says nothing of it any more.
+pub async fn an_owner_of_a_smaller_term_defines_nothing(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
+    for (timing, policies) in [("late", "late"), ("0 3 * * *", "late"), ("late", "retry 3")] {
+        let late = defined(fixture, define(&schedule, 6, timing, policies)).await;
+        assert_eq!(late, first, "a later owner has said something");
+    }
+}
+
+/// The owner may change its mind, and the next owner has its own.
+pub async fn an_owner_of_an_equal_or_larger_term_defines(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    for (term, timing) in [(7, "first"), (7, "second"), (9, "third")] {
+        let record = defined(fixture, define(&schedule, term, timing, "late: run")).await;
+        let definition = definition(&record);
+        assert_eq!((definition.term.get(), definition.timing.as_str()), (term, timing));
+    }
+}
+
+/// Of definitions at the same moment that of the latest owner stands.
+pub async fn of_definitions_that_race_the_latest_owners_stands(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let answers = race(16, |owner| {
+        let define = define(&schedule, owner as u64 + 1, &format!("timing {owner}"), "late: run");
+        let store = Arc::clone(fixture.store());
+        async move { found(sure(store.define(define, LIMIT)).await) }
+    })
+    .await;
+    let stands = found(look(fixture, &schedule).await);
+    assert_eq!(definition(&stands).timing.as_str(), "timing 15");
+    assert!(answers.contains(&stands), "whoever was last must have seen it");
+}
+
+/// Holding back twice is holding back once: since when, by whom and why stay.
+pub async fn a_pause_is_kept_from_its_first_moment(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let before = fixture.opened().await.started;
+    let first = instructed(fixture, &schedule, pause()).await;
+    let (since, by, why) = (paused(&first).since, holder("admin"), why("the {$disk} is full"));
+    let expected = Pause { since, until: None, by, why };
+    assert_eq!(first, ScheduleRecord { pause: Some(expected), ..ScheduleRecord::new(schedule.clone()) });
+    wait_beyond(fixture, since).await;
+    assert!(before <= since && since <= fixture.opened().await.started, "{since:?} is not now");
+    let louder = Instruction::Pause { by: holder("boss"), why: super::fixture::why("I say so") };
+    for again in [pause(), louder] {
+        assert_eq!(instructed(fixture, &schedule, again).await, first);
+    }
+}
+
+/// Letting go on twice is letting go on once; and what is not held back goes on anyway.
+pub async fn a_pause_ends_once(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let first = instructed(fixture, &schedule, pause()).await;
+    wait_beyond(fixture, paused(&first).since).await;
+    let over = instructed(fixture, &schedule, Instruction::Resume).await;
+    let until = paused(&over).until.expect("it is over");
+    assert!(until > paused(&first).since, "it must end when it was ended");
+    let expected = Pause { until: Some(until), ..paused(&first).clone() };
+    assert_eq!(over, ScheduleRecord { pause: Some(expected), ..first });
+    wait_beyond(fixture, until).await;
+    assert_eq!(instructed(fixture, &schedule, Instruction::Resume).await, over, "it was over before");
+}
+
+/// Only the last pause is remembered.
+pub async fn after_a_pause_there_may_be_another(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    instructed(fixture, &schedule, pause()).await;
+    let over = instructed(fixture, &schedule, Instruction::Resume).await;
+    let until = paused(&over).until.expect("it is over");
+    wait_beyond(fixture, until).await;
+    let next = Instruction::Pause { by: holder("boss"), why: why("once more") };
+    let again = instructed(fixture, &schedule, next).await;
+    assert!(paused(&again).is_on() && paused(&again).since > until, "{again:?}");
+    assert_eq!((&paused(&again).by, &paused(&again).why), (&holder("boss"), &why("once more")));
+}
+
+/// Earliest first, however they came.
+pub async fn orders_stand_in_the_order_of_their_instants(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let mut expected = Vec::new();
+    for at in [1_700_000_000_000, 5, 0, -7, 1_700_000_000_001, 6] {
+        expected.push(order(at));
+        expected.sort_by_key(|order| order.at);
+        let record = instructed(fixture, &schedule, Instruction::Run(order(at))).await;
+        assert_eq!(record.orders, expected);
+    }
+}
+
+/// An instant is one order, in the words of the first.
+pub async fn an_order_given_twice_is_one(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    instructed(fixture, &schedule, Instruction::Run(order(9))).await;
+    let first = instructed(fixture, &schedule, Instruction::Run(order(5))).await;
+    let louder = Order { by: holder("boss"), why: why("now!"), ..order(5) };
+    for again in [order(5), louder] {
+        assert_eq!(instructed(fixture, &schedule, Instruction::Run(again)).await, first);
+    }
+}
+
+/// It, and no other; told twice, it is gone once.
+pub async fn an_order_that_ran_is_gone(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    for at in [5, 6, 7] {
+        instructed(fixture, &schedule, Instruction::Run(order(at))).await;
+    }
+    for (at, left) in [(6, vec![5, 7]), (6, vec![5, 7]), (8, vec![5, 7]), (7, vec![5]), (5, vec![])] {
+        let record = instructed(fixture, &schedule, ran(at)).await;
+        let expected: Vec<_> = left.into_iter().map(order).collect();
+        assert_eq!(record.orders, expected, "the order of {at} has run");
+    }
+    let again = instructed(fixture, &schedule, Instruction::Run(order(6))).await;
+    assert_eq!(again.orders, [order(6)], "what has run may be wanted again");
+}
+
+/// A schedule carries [`MAX_ORDERS`] orders; more are refused until some have run, and none is lost.
+pub async fn orders_beyond_the_limit_are_refused_until_some_have_run(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let run = async |at: usize| {
+        let order = order(i64::try_from(at).expect("a small number"));
+        sure(fixture.store().instruct(schedule.clone(), Instruction::Run(order), LIMIT)).await
+    };
+    for at in 1..=MAX_ORDERS {
+        assert_eq!(found(run(at).await).orders.len(), at, "there is still room");
+    }
+    let most = look(fixture, &schedule).await;
+    let full = ScheduleSeen::Refused(Refusal::Full { what: "orders", most: MAX_ORDERS });
+    for at in [MAX_ORDERS + 1, 0] {
+        assert_eq!(run(at).await, full, "one more than the most must be refused");
+    }
+    assert_eq!(run(1).await, most, "what is wanted already is not one more");
+    assert_eq!(look(fixture, &schedule).await, most, "a refused order must change nothing");
+    instructed(fixture, &schedule, ran(50)).await;
+    let orders = found(run(0).await).orders;
+    let expected = (0..=100).filter(|at| *at != 50).map(order);
+    assert!(expected.eq(orders.iter().cloned()), "there is room again: {orders:?}");
+}
+
+/// Of orders at the same moment each stands.
+pub async fn of_orders_that_race_none_is_lost(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    race(16, |number| {
+        // Each instant twice.
+        let run = Instruction::Run(order((number / 2).try_into().expect("a small number")));
+        let (store, schedule) = (Arc::clone(fixture.store()), schedule.clone());
+        async move { found(sure(store.instruct(schedule, run, LIMIT)).await) }
+    })
+    .await;
+    let expected: Vec<_> = (0..8).map(order).collect();
+    assert_eq!(found(look(fixture, &schedule).await).orders, expected);
+}
+
+/// Whoever has something to say of it makes its record, also if that is nothing yet; and what is said stays
+/// when it is defined.
+pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
+    for (number, instruction) in
+        [Instruction::Resume, ran(5), pause(), Instruction::Run(order(5))].into_iter().enumerate()
+    {
+        let schedule = fixture.schedule(&format!("schedule {number}"));
+        let record = instructed(fixture, &schedule, instruction.clone()).await;
+        assert_eq!((&record.definition, record.mark), (&None, None));
+        let says = [record.pause.is_some(), !record.orders.is_empty()];
+        assert_eq!(says, [number == 2, number == 3], "{instruction:?}");
+        let defined = defined(fixture, define(&schedule, 7, "0 3 * * *", "late: run")).await;
+        let definition = Some(definition(&defined).clone());
+        assert_eq!(defined, ScheduleRecord { definition, ..record });
+    }
+}
+
+/// What it goes by, whether it is held back, and what is wanted of it are three things.
+pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let all = full_record(fixture, &schedule).await;
+    let again = defined(fixture, define(&schedule, 8, "other", "late: run")).await;
+    assert_eq!((&again.pause, &again.orders), (&all.pause, &all.orders));
+    let over = instructed(fixture, &schedule, Instruction::Resume).await;
+    assert_eq!((&over.definition, &over.orders), (&again.definition, &all.orders));
+    let empty = instructed(fixture, &schedule, ran(5)).await;
+    assert_eq!(empty, ScheduleRecord { orders: Vec::new(), ..over });
+}
+
+/// The mark stands in the same record, and neither disturbs the other.
+pub async fn a_purge_raises_the_mark_and_leaves_the_rest(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let all = full_record(fixture, &schedule).await;
+    let marked = async |instants: &[i64]| {
+        ledger(fixture, &schedule, instants).await;
+        Some(StoreTime::from_millis(purge_down_to(fixture, &schedule, 0, &[]).await))
+    };
+    let mark = marked(&[10, 20]).await;
+    assert_eq!(found(look(fixture, &schedule).await), ScheduleRecord { mark, ..all.clone() });
+    let over = instructed(fixture, &schedule, Instruction::Resume).await;
+    let run = instructed(fixture, &schedule, Instruction::Run(order(6))).await;
+    let again = defined(fixture, define(&schedule, 7, "other", "late: run")).await;
+    for said in [&over, &run, &again] {
+        assert_eq!(said.mark, Some(StoreTime::from_millis(20)), "only a purge raises the mark");
+    }
+    let mark = marked(&[30]).await;
+    assert_eq!(found(look(fixture, &schedule).await), ScheduleRecord { mark, ..again });
+
+    let other = fixture.schedule("hourly");
+    ledger(fixture, &other, &[1]).await;
+    assert_eq!(look(fixture, &other).await, ScheduleSeen::Absent, "a claim says nothing of the schedule");
+    let mark = Some(StoreTime::from_millis(purge_down_to(fixture, &other, 0, &[]).await));
+    let record = found(look(fixture, &other).await);
+    assert_eq!(record, ScheduleRecord { mark, ..ScheduleRecord::new(other.clone()) });
+    assert_eq!(full_record(fixture, &other).await.mark, mark);
+}
+
+/// One that has no mark yet has none in its history either.
+pub async fn a_record_is_no_mark(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    full_record(fixture, &schedule).await;
+    let history = sure(fixture.store().history(schedule.clone(), None, 10, LIMIT)).await;
+    assert_eq!((history.page.items, history.mark), (vec![], None));
+    ledger(fixture, &schedule, &[-5, 5]).await;
+    let history = sure(fixture.store().history(schedule, None, 10, LIMIT)).await;
+    assert_eq!((history.page.items.len(), history.mark), (2, None));
+}
+
+/// As they were asked for, also twice, also those that are not there.
+pub async fn schedules_are_read_in_the_order_asked_for(fixture: &Fixture) {
+    let [first, second, none] = ["b", "a", "none"].map(|name| fixture.schedule(name));
+    let one = ScheduleSeen::Found(full_record(fixture, &first).await);
+    let other = ScheduleSeen::Found(defined(fixture, define(&second, 7, "hourly", "late: run")).await);
+    let asked = [&first, &none, &second, &first].map(Clone::clone).to_vec();
+    let seen = sure(fixture.store().schedules(asked, LIMIT)).await;
+    assert_eq!(seen, [one.clone(), ScheduleSeen::Absent, other, one]);
+    assert_eq!(sure(fixture.store().schedules(vec![], LIMIT)).await, []);
+}
+
+/// Whatever a schedule is called, goes by, and is held back for comes back as it was said.
+pub async fn any_text_may_be_said_of_a_schedule(fixture: &Fixture) {
+    let most = [full(Rules::MAX_BYTES, "$"), full(Rules::MAX_BYTES, "👑")];
+    let sayings: Vec<_> = ODD.iter().map(|text| (*text).to_owned()).chain(most).collect();
+    let cut = |text: &str, most: usize| Why::shortened(text).as_str().chars().take(most).collect::<String>();
+    let mut records = Vec::new();
+    for text in &sayings {
+        let schedule = fixture.schedule(&cut(text, ScheduleName::MAX_BYTES / 4));
+        let by = name(Holder::new(cut(text, Holder::MAX_BYTES / 4)));
+        let reason = why(&cut(&format!("{text}\n\u{0}\t\"{text}"), Why::MAX_BYTES));
+        defined(fixture, define(&schedule, 7, text, text)).await;
+        let said = Instruction::Pause { by: by.clone(), why: reason.clone() };
+        instructed(fixture, &schedule, said).await;
+        let order = Order { at: StoreTime::from_millis(5), by: by.clone(), why: reason.clone() };
+        let record = instructed(fixture, &schedule, Instruction::Run(order.clone())).await;
+        assert_eq!((&record.id, &record.orders), (&schedule, &vec![order]));
+        let definition = definition(&record);
+        assert_eq!((definition.timing.as_str(), definition.policies.as_str()), (&**text, &**text));
+        assert_eq!((&paused(&record).by, &paused(&record).why), (&by, &reason));
+        records.push(record);
+    }
+    let asked = records.iter().map(|record| record.id.clone()).collect();
+    let seen = sure(fixture.store().schedules(asked, LIMIT)).await;
+    let seen: Vec<_> = seen.into_iter().map(found).collect();
+    assert_eq!(seen, records, "each must be a schedule of its own");
+}
