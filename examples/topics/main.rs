@@ -16,6 +16,7 @@
 #![allow(clippy::disallowed_methods, reason = "when something happened is what this example tells")]
 
 mod book;
+#[path = "../support/cable.rs"]
 mod cable;
 #[path = "../support/mod.rs"]
 mod support;
