@@ -28,14 +28,21 @@ pub(super) enum Expression {
 }
 
 impl Expression {
-    pub(super) fn read(text: &str, zone: &Zone, name: &ScheduleName) -> Result<(Self, String), CalendarError> {
+    pub(super) fn read(
+        text: &str,
+        zone: &Zone,
+        name: &ScheduleName,
+    ) -> Result<(Self, String), CalendarError> {
         let bytes = text.len();
         if bytes > LONGEST_EXPRESSION {
             let why = format!("is {bytes} bytes long, at most {LONGEST_EXPRESSION} are allowed");
             return Err(CalendarError::of(text, why));
         }
         if let Some(odd) = text.chars().find(|c| !matches!(c, ' '..='~' | '\t')) {
-            return Err(CalendarError::of(text, format!("has the character {odd:?}, which is not ASCII text")));
+            return Err(CalendarError::of(
+                text,
+                format!("has the character {odd:?}, which is not ASCII text"),
+            ));
         }
         let read = if text.trim_start().starts_with('@') { word(text, zone, name) } else { cron(text, name) };
         read.map_err(|why| CalendarError::of(text, why))
@@ -88,9 +95,11 @@ fn word(text: &str, zone: &Zone, name: &ScheduleName) -> Result<(Expression, Str
         "@daily" | "@midnight" => "0 0 * * *",
         "@hourly" => "0 * * * *",
         _ => {
-            return Err("begins with none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, \
+            return Err(
+                "begins with none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, \
                         @every, @at and @after"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     };
     if !rest.is_empty() {
@@ -117,10 +126,14 @@ fn duration(text: &str) -> Result<u64, String> {
 
 /// An instant as RFC 3339 has it, or a civil time in the zone.
 fn instant(text: &str, zone: &Zone) -> Result<i64, String> {
-    let wrong = || "must have an instant such as 2026-11-21T03:00:00Z, or a civil time of its zone without the Z".to_owned();
+    let wrong = || {
+        "must have an instant such as 2026-11-21T03:00:00Z, or a civil time of its zone without the Z"
+            .to_owned()
+    };
     let text = text.to_ascii_uppercase();
     // jiff reads more than one form of each.
-    let shape = |text: &str| text.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte }).collect();
+    let shape =
+        |text: &str| text.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte }).collect();
     let shape: Vec<u8> = shape(&text);
     let Some((b"0000-00-00T00:00:00", offset)) = shape.split_at_checked(19) else { return Err(wrong()) };
     let at = match offset {
@@ -159,7 +172,8 @@ fn timestamp(at: i64) -> crate::model::StoreTime {
 
 /// `1d 2h 3m 4s`, as it is read again.
 pub(super) fn in_words(seconds: u64) -> String {
-    let parts = [(seconds / 86_400, 'd'), (seconds / 3600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let parts =
+        [(seconds / 86_400, 'd'), (seconds / 3600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let words: Vec<_> =
         parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
     if words.is_empty() { "0s".to_owned() } else { words.join(" ") }

@@ -48,7 +48,8 @@ pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool
     // Vixie's rule, of what is written.
     let wildcard = fields[..count - 3].iter().any(|field| field.starts_with('*'));
     let known = &FIELDS[6 - count..];
-    let read: Result<Vec<_>, _> = known.iter().zip(fields).map(|(known, text)| known.read(text, name)).collect();
+    let read: Result<Vec<_>, _> =
+        known.iter().zip(fields).map(|(known, text)| known.read(text, name)).collect();
     Ok((read?.join(" "), wildcard))
 }
 
@@ -65,7 +66,10 @@ impl Field {
         let read: Result<Vec<_>, _> = items.split(',').map(|item| self.item(item, name)).collect();
         let read = read.map_err(|why| format!("has the {} \"{text}\", which {why}", self.name))?;
         if read.iter().any(|item| item == "L") && read.iter().any(|item| item == "LW") {
-            return Err(format!("has the {} \"{text}\", which must have one of L and LW, not both", self.name));
+            return Err(format!(
+                "has the {} \"{text}\", which must have one of L and LW, not both",
+                self.name
+            ));
         }
         Ok([and, &read.join(",")].concat())
     }
@@ -99,7 +103,10 @@ impl Field {
             return Err("is not a range such as 1-5".to_owned());
         }
         if step.is_some() && ends.len() == 1 {
-            return Err(format!("must have a range or * before the /, such as {}-{}/5", self.least, self.most));
+            return Err(format!(
+                "must have a range or * before the /, such as {}-{}/5",
+                self.least, self.most
+            ));
         }
         let numbers: Result<Vec<_>, _> =
             ends.iter().enumerate().map(|(at, end)| self.number(end, at > 0)).collect();
@@ -142,7 +149,8 @@ impl Field {
             Some(rest) => {
                 let (range, step) = rest.split_once(')').ok_or_else(wrong)?;
                 let (least, most) = range.split_once('-').ok_or_else(wrong)?;
-                let end = |text: &str| Some(text).filter(|text| is_number(text)).and_then(|text| text.parse().ok());
+                let end =
+                    |text: &str| Some(text).filter(|text| is_number(text)).and_then(|text| text.parse().ok());
                 (end(least).ok_or_else(wrong)?, end(most).ok_or_else(wrong)?, step)
             }
         };
@@ -153,7 +161,8 @@ impl Field {
         if step.is_empty() {
             return Ok((least + stable::below(name, self.name, all)).to_string());
         }
-        let step = step.strip_prefix('/').filter(|step| is_number(step)).and_then(|step| step.parse::<u64>().ok());
+        let step =
+            step.strip_prefix('/').filter(|step| is_number(step)).and_then(|step| step.parse::<u64>().ok());
         let step = step.ok_or_else(wrong)?;
         if !(1..=all).contains(&step) {
             return Err(format!("must have a step from 1 to {all}"));

@@ -101,7 +101,8 @@ impl Pattern {
 
     /// The first time at or after a second of a day.
     fn time(&self, second: i64) -> Option<i64> {
-        let (hour, minute, second) = ((second / 3600) as u32, (second / 60 % 60) as u32, (second % 60) as u32);
+        let (hour, minute, second) =
+            ((second / 3600) as u32, (second / 60 % 60) as u32, (second % 60) as u32);
         let first = |mask: u64| Some(mask.trailing_zeros()).filter(|_| mask != 0);
         let rest = |mask: u64, from: u32| first(mask >> from << from);
         let at = |hour: u32, minute: u32, second: u32| i64::from((hour * 60 + minute) * 60 + second);

@@ -71,8 +71,7 @@ impl Search<'_> {
             if instant >= end {
                 return Err(Some(found));
             }
-            let again =
-                if self.pattern.wildcard { None } else { self.zone.shown_before(found, instant) };
+            let again = if self.pattern.wildcard { None } else { self.zone.shown_before(found, instant) };
             let Some(until) = again else { return Ok(instant) };
             civil = until;
         }
@@ -88,7 +87,10 @@ impl Search<'_> {
         };
         let mut civil = begin + change.from;
         loop {
-            civil = self.pattern.first(civil).filter(|civil| change.is_gap() && *civil < change.at + change.to)?;
+            civil = self
+                .pattern
+                .first(civil)
+                .filter(|civil| change.is_gap() && *civil < change.at + change.to)?;
             match self.zone.place(civil) {
                 // Two changes close together: another one shows it.
                 Place::Shown { until, .. } => civil = until,

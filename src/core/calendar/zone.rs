@@ -47,7 +47,9 @@ impl Zone {
         let known = ZONES.get(name.trim()).ok().filter(|zone| !zone.is_unknown());
         known.map(Self).ok_or_else(|| {
             let name = shown(name);
-            CalendarError::new(format!("the zone {name} is not one of the IANA database, such as \"Europe/London\""))
+            CalendarError::new(format!(
+                "the zone {name} is not one of the IANA database, such as \"Europe/London\""
+            ))
         })
     }
 
@@ -76,7 +78,8 @@ impl Zone {
 
     /// The changes at `at` and shortly before, the latest first.
     pub(super) fn changes_near(&self, at: i64) -> impl Iterator<Item = Change> + '_ {
-        let earlier = self.0.preceding(timestamp(at + 1)).map(|one| (one.timestamp().as_second(), one.offset()));
+        let earlier =
+            self.0.preceding(timestamp(at + 1)).map(|one| (one.timestamp().as_second(), one.offset()));
         earlier
             .take_while(move |(began, _)| *began > at - NEAR)
             .map(|(at, to)| Change { at, from: self.offset(at - 1), to: i64::from(to.seconds()) })

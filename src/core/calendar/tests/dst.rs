@@ -48,10 +48,7 @@ fn a_skipped_time_is_left_out_where_that_is_the_rule() {
 #[test]
 fn a_skipped_time_comes_later_by_the_gap_where_that_is_the_rule() {
     assert_eq!(on(GAP, NEW_YORK, Dst::Shift, "30 2 * * *"), ["03:30:00-04:00"]);
-    assert_eq!(
-        on(GAP, NEW_YORK, Dst::Shift, "10,50 2,3 * * *"),
-        ["03:10:00-04:00", "03:50:00-04:00"]
-    );
+    assert_eq!(on(GAP, NEW_YORK, Dst::Shift, "10,50 2,3 * * *"), ["03:10:00-04:00", "03:50:00-04:00"]);
 }
 
 #[test]
@@ -64,18 +61,14 @@ fn a_time_that_comes_twice_runs_once() {
 #[test]
 fn what_follows_the_clock_skips_the_gap_and_runs_the_fold_twice() {
     for dst in [Dst::Vixie, Dst::Skip, Dst::Shift] {
-        assert_eq!(on(GAP, NEW_YORK, dst, "*/30 1-3 * * *"), [
-            "01:00:00-05:00",
-            "01:30:00-05:00",
-            "03:00:00-04:00",
-            "03:30:00-04:00"
-        ]);
-        assert_eq!(on(FOLD, NEW_YORK, dst, "*/30 1 * * *"), [
-            "01:00:00-04:00",
-            "01:30:00-04:00",
-            "01:00:00-05:00",
-            "01:30:00-05:00"
-        ]);
+        assert_eq!(
+            on(GAP, NEW_YORK, dst, "*/30 1-3 * * *"),
+            ["01:00:00-05:00", "01:30:00-05:00", "03:00:00-04:00", "03:30:00-04:00"]
+        );
+        assert_eq!(
+            on(FOLD, NEW_YORK, dst, "*/30 1 * * *"),
+            ["01:00:00-04:00", "01:30:00-04:00", "01:00:00-05:00", "01:30:00-05:00"]
+        );
         assert_eq!(on(FOLD, NEW_YORK, dst, "@hourly").len(), 25);
         assert_eq!(on(GAP, NEW_YORK, dst, "@hourly").len(), 23);
     }

@@ -56,13 +56,19 @@ fn expression() -> impl Strategy<Value = String> {
 
 fn of() -> impl Strategy<Value = Of> {
     let zones = [
-        "UTC", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "Antarctica/Troll",
-        "America/Sao_Paulo", "Asia/Kathmandu", "Africa/Monrovia",
+        "UTC",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+        "Africa/Casablanca",
+        "Antarctica/Troll",
+        "America/Sao_Paulo",
+        "Asia/Kathmandu",
+        "Africa/Monrovia",
     ];
     let spread = prop_oneof![3 => Just(0_u64), 1 => 1..200_000_u64];
-    (select(zones.to_vec()), select(vec![Dst::Vixie, Dst::Skip, Dst::Shift]), spread).prop_map(
-        |(zone, dst, spread)| Of { spread: Duration::from_secs(spread), ..within(zone, dst) },
-    )
+    (select(zones.to_vec()), select(vec![Dst::Vixie, Dst::Skip, Dst::Shift]), spread)
+        .prop_map(|(zone, dst, spread)| Of { spread: Duration::from_secs(spread), ..within(zone, dst) })
 }
 
 /// From 1969 to 2100, often near a change of New York's clocks.
