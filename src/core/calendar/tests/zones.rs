@@ -47,13 +47,22 @@ fn all_zones() -> Vec<(String, Zone)> {
 }
 
 #[test]
-fn no_offset_and_no_change_is_larger_than_what_counts_as_near() {
+fn changes_are_less_than_a_day_and_none_is_missed() {
     let zones = all_zones();
     assert!(zones.len() > 400, "{}", zones.len());
     for (name, zone) in &zones {
         for change in changes(zone) {
             assert!((change.to - change.from).abs() <= DAY, "{name} {change:?}");
             assert_ne!(change.to, change.from, "{name} {change:?}");
+        }
+        // None is missed.
+        for pair in changes(zone).windows(2) {
+            let [one, other] = pair else { unreachable!("windows of two") };
+            assert_eq!(one.to, other.from, "{name} {one:?} {other:?}");
+            for part in 0..8 {
+                let at = one.at + (other.at - 1 - one.at) * part / 7;
+                assert_eq!(zone.offset(at), one.to, "{name} at {at}");
+            }
         }
     }
 }
