@@ -136,6 +136,11 @@ fn timestamp(seconds: i64) -> Timestamp {
 
 /// The day so many days after 1970 began, as year, month and day. Civil calendars repeat after 400 years, and
 /// are simplest when years begin in March.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a month and a day of it are small, and not negative"
+)]
 pub(super) const fn date(days: i64) -> (i64, u32, u32) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -6,6 +6,9 @@ use super::{zone::Change, *};
 /// Minutes round a change that are looked at: more than any gap or fold.
 const AROUND: i64 = 27 * 60;
 
+/// A pattern, what it matches in civil time, and whether it is fixed.
+type Case<'a> = (&'static str, &'a dyn Fn(i64) -> bool, bool);
+
 /// What the definition makes of it, minute by minute.
 fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, dst: Option<Dst>, change: i64) -> Vec<i64> {
     let begin = change - 2 * AROUND * 60;
@@ -73,7 +76,7 @@ fn every_change_of_every_zone_is_as_defined() {
     let quarters = |at: i64| matches!(civil(at), (_, 0 | 15 | 30 | 45));
     let midnight = |at: i64| civil(at) == (0, 0);
     let nights = |at: i64| matches!(civil(at), (0..=3 | 23, 20 | 50));
-    let cases: [(&str, &dyn Fn(i64) -> bool, bool); 4] = [
+    let cases: [Case<'_>; 4] = [
         ("0,15,30,45 0-23 * * *", &quarters, true),
         ("*/15 * * * *", &quarters, false),
         ("0 0 * * *", &midnight, true),
