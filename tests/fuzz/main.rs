@@ -40,3 +40,8 @@ fn any_configuration_is_refused_by_name_or_keeps_every_rule() {
 fn any_name_is_refused_or_comes_back_as_it_was() {
     holds(8_000, 600, properties::names);
 }
+
+#[test]
+fn any_expression_is_refused_in_one_line_or_has_instants_that_rise() {
+    holds(8_000, 300, properties::expressions);
+}

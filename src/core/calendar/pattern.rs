@@ -1,6 +1,12 @@
 //! The pattern of a cron expression as masks: which seconds, minutes, hours, months, and which days of a month
 //! that begins with such a weekday and has so many days. What the fields mean is croner's to say, once.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "parts of dates and of times of a day are small, and not negative"
+)]
+
 use croner::{Cron, Weekday};
 
 use super::zone::{DAY, date, days_since_1970};

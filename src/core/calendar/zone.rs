@@ -76,25 +76,24 @@ impl Zone {
         next.take_while(|change| change.at <= LAST).find(|change| change.to != from)
     }
 
-    /// The changes at `at` and shortly before, the latest first.
+    /// The changes at `at` and shortly before, the earliest first. Found forwards: backwards, jiff 0.2.43 passes over
+    /// a zone's last transition if the rule it goes by ever since has another (Metlakatla in 2019).
     pub(super) fn changes_near(&self, at: i64) -> impl Iterator<Item = Change> + '_ {
-        let earlier =
-            self.0.preceding(timestamp(at + 1)).map(|one| (one.timestamp().as_second(), one.offset()));
-        earlier
-            .take_while(move |(began, _)| *began > at - NEAR)
-            .map(|(at, to)| Change { at, from: self.offset(at - 1), to: i64::from(to.seconds()) })
-            .filter(|change| change.from != change.to)
+        let begin = at - NEAR;
+        let first = self.change_after(begin, self.offset(begin));
+        let changes = std::iter::successors(first, |last| self.change_after(last.at, last.to));
+        changes.take_while(move |change| change.at <= at)
     }
 
     /// Whether the clocks had shown this civil time before `at`. If so, until which civil time they then went on:
     /// all between was shown, too.
     pub(super) fn shown_before(&self, civil: i64, at: i64) -> Option<i64> {
-        let mut changes = self.changes_near(at).peekable();
-        while let Some(change) = changes.next() {
-            let began = changes.peek().map_or(i64::MIN, |earlier| earlier.at);
+        let mut began = at - NEAR;
+        for change in self.changes_near(at) {
             if (began..change.at).contains(&(civil - change.from)) {
                 return Some(change.at + change.from);
             }
+            began = change.at;
         }
         None
     }
@@ -137,6 +136,11 @@ fn timestamp(seconds: i64) -> Timestamp {
 
 /// The day so many days after 1970 began, as year, month and day. Civil calendars repeat after 400 years, and
 /// are simplest when years begin in March.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a month and a day of it are small, and not negative"
+)]
 pub(super) const fn date(days: i64) -> (i64, u32, u32) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

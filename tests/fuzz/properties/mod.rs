@@ -3,9 +3,11 @@
 
 mod config;
 mod documents;
+mod expressions;
 mod names;
 mod source;
 
 pub(crate) use config::config;
 pub(crate) use documents::documents;
+pub(crate) use expressions::expressions;
 pub(crate) use names::names;

@@ -6,6 +6,9 @@ use super::{zone::Change, *};
 /// Minutes round a change that are looked at: more than any gap or fold.
 const AROUND: i64 = 27 * 60;
 
+/// A pattern, what it matches in civil time, and whether it is fixed.
+type Case<'a> = (&'static str, &'a dyn Fn(i64) -> bool, bool);
+
 /// What the definition makes of it, minute by minute.
 fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, dst: Option<Dst>, change: i64) -> Vec<i64> {
     let begin = change - 2 * AROUND * 60;
@@ -47,13 +50,22 @@ fn all_zones() -> Vec<(String, Zone)> {
 }
 
 #[test]
-fn no_offset_and_no_change_is_larger_than_what_counts_as_near() {
+fn changes_are_less_than_a_day_and_none_is_missed() {
     let zones = all_zones();
     assert!(zones.len() > 400, "{}", zones.len());
     for (name, zone) in &zones {
         for change in changes(zone) {
             assert!((change.to - change.from).abs() <= DAY, "{name} {change:?}");
             assert_ne!(change.to, change.from, "{name} {change:?}");
+        }
+        // None is missed.
+        for pair in changes(zone).windows(2) {
+            let [one, other] = pair else { unreachable!("windows of two") };
+            assert_eq!(one.to, other.from, "{name} {one:?} {other:?}");
+            for part in 0..8 {
+                let at = one.at + (other.at - 1 - one.at) * part / 7;
+                assert_eq!(zone.offset(at), one.to, "{name} at {at}");
+            }
         }
     }
 }
@@ -64,7 +76,7 @@ fn every_change_of_every_zone_is_as_defined() {
     let quarters = |at: i64| matches!(civil(at), (_, 0 | 15 | 30 | 45));
     let midnight = |at: i64| civil(at) == (0, 0);
     let nights = |at: i64| matches!(civil(at), (0..=3 | 23, 20 | 50));
-    let cases: [(&str, &dyn Fn(i64) -> bool, bool); 4] = [
+    let cases: [Case<'_>; 4] = [
         ("0,15,30,45 0-23 * * *", &quarters, true),
         ("*/15 * * * *", &quarters, false),
         ("0 0 * * *", &midnight, true),
