@@ -33,7 +33,7 @@ fn table(section: &str) -> Vec<Vec<&'static str>> {
 #[test]
 fn the_metrics_that_are_documented_are_those_of_the_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = ["src/elect/metrics.rs", "src/spread/metrics.rs"];
+    let files = ["src/elect/metrics.rs", "src/spread/metrics.rs", "src/schedule/metrics.rs"];
     let code: String = files.map(|file| fs::read_to_string(folder.join(file)).unwrap()).concat();
     let mut counted = BTreeSet::new();
     for (sort, call) in [("counter", "counter!("), ("gauge", "gauge!("), ("histogram", "histogram!(")] {
