@@ -253,11 +253,9 @@ impl Ticks {
         runs: &[RunRecord],
         now: StoreTime,
     ) -> Self {
-        // What is further ahead was written while the clock was: it tells nothing of now.
-        let believable = |at: &StoreTime| *at <= now.plus(AHEAD);
         let defined = record.definition.as_ref().map(|definition| definition.since);
         let dealt_with = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
-        let cursor = dealt_with.chain(defined).filter(believable).max().unwrap_or(now);
+        let cursor = dealt_with.chain(defined).filter(|at| is_believable(*at, now)).max().unwrap_or(now);
         let mut ticks = Self {
             calendar,
             policies,
@@ -274,6 +272,11 @@ impl Ticks {
         ticks.hear(record);
         ticks.unsettled = runs.iter().filter(|run| ticks.is_unsettled(run, runs)).cloned().collect();
         ticks
+    }
+
+    /// Whether the last entries of a ledger, last first, go back far enough to go on from.
+    pub(crate) fn are_enough(runs: &[RunRecord], now: StoreTime) -> bool {
+        runs.iter().any(|run| run.id.entry != Entry::Order && is_believable(run.id.instant, now))
     }
 
     /// Somebody holds it back, lets it go on, or wants it run.
@@ -325,7 +328,7 @@ impl Ticks {
         if let Some(at) = self.orders.pop_front() {
             return Step::Run(Attempt::first(Entry::Order, at));
         }
-        if self.cursor > now.plus(AHEAD) && self.mark.is_none_or(|mark| self.cursor > mark) {
+        if !is_believable(self.cursor, now) && self.mark.is_none_or(|mark| self.cursor > mark) {
             return Step::Reload;
         }
         let is_held_back = self.pause.as_ref().is_some_and(Pause::is_on);
@@ -407,6 +410,11 @@ impl Ticks {
     pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
+}
+
+/// What is further ahead was written while the clock was: it tells nothing of now.
+fn is_believable(at: StoreTime, now: StoreTime) -> bool {
+    at <= now.plus(AHEAD)
 }
 
 /// How many of the last runs failed, with none between them that did not. Last first.

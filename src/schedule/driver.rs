@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{
     Tick,
-    host::Host,
+    host::{Board, Host, Seat},
     metrics,
     run::{self, Bounds, End},
 };
@@ -28,7 +28,7 @@ use crate::{
         StoreTime, Why,
     },
     spread::Busy,
-    store::{Claim, ClaimAnswer, Cursor, Define, FinishRun, Instruction, ScheduleSeen},
+    store::{Claim, ClaimAnswer, Cursor, Define, FinishRun, Instruction, Refusal, ScheduleSeen},
 };
 
 /// How many entries of the ledger its new owner reads at once.
@@ -37,8 +37,6 @@ const READ: usize = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A tick is dealt with while its store answers no later than this ahead of the clock.
-const AHEAD: Duration = Duration::from_secs(60);
 
 /// The job of a schedule.
 pub(super) type Body = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -71,6 +69,16 @@ impl Plan {
     fn policies(&self) -> Rules {
         Rules::new(self.policies.to_string()).expect("policies are one short line")
     }
+}
+
+/// Why nothing can be run yet.
+enum NotLoaded {
+    /// The lease is told to end.
+    Over,
+    /// Another instance has the schedule under a later term.
+    Superseded,
+    /// The record cannot be used.
+    Refused(Refusal),
 }
 
 /// The schedule is not to be driven here any more, or not as before.
@@ -111,25 +119,42 @@ impl Driver {
     pub(super) async fn drive(mut self) {
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
-            let Some((record, runs)) = self.load().await else { return };
+            let (record, runs) = match self.load().await {
+                Ok(loaded) => loaded,
+                Err(why) => return self.wait_for_the_end(why).await,
+            };
             let Some(now) = self.now().await else { return };
             let Plan { calendar, policies, .. } = &*self.plan;
             let ticks = Ticks::load(calendar.clone(), *policies, &record, &runs, now);
-            let Some(records) = self.host.upgrade().map(|host| host.board.sit(self.key.clone(), record))
-            else {
-                return;
-            };
-            let halt = self.go_through(ticks, records).await;
-            if let Some(host) = self.host.upgrade() {
-                host.board.leave(&self.key);
-            }
-            if matches!(halt, Halt::Over) {
+            let Some(host) = self.host.upgrade() else { return };
+            let seat = Board::sit(&host, self.key.clone(), record);
+            drop(host);
+            if matches!(self.go_through(ticks, seat).await, Halt::Over) {
                 return;
             }
         }
     }
 
-    async fn go_through(&mut self, mut ticks: Ticks, mut records: watch::Receiver<ScheduleRecord>) -> Halt {
+    /// Nothing can be run. If the lease does not end, the driver does: its spread begins it again after a rest.
+    async fn wait_for_the_end(&self, why: NotLoaded) {
+        match why {
+            NotLoaded::Over => {}
+            NotLoaded::Superseded => {
+                tracing::warn!(schedule = %self.plan.id, "another instance has this schedule under a later term");
+                self.lease.cancelled().await;
+            }
+            NotLoaded::Refused(refusal) => {
+                tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
+                tokio::select! {
+                    biased;
+                    () = self.lease.cancelled() => {}
+                    () = tokio::time::sleep(self.engine.config.refresh_duration()) => {}
+                }
+            }
+        }
+    }
+
+    async fn go_through(&mut self, mut ticks: Ticks, mut seat: Seat) -> Halt {
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
         loop {
@@ -140,8 +165,8 @@ impl Driver {
             if self.plans.has_changed().unwrap_or(false) {
                 return Halt::Reload;
             }
-            if records.has_changed().unwrap_or(false) {
-                ticks.hear(&records.borrow_and_update());
+            if let Some(record) = seat.news() {
+                ticks.hear(&record);
             }
             let Some(now) = self.now().await else { return Halt::Over };
             // From here on the schedule is not moved; nor is anything begun while it is.
@@ -179,7 +204,7 @@ impl Driver {
                             }
                             return Halt::Reload;
                         }
-                        Ok(()) = records.changed() => ticks.hear(&records.borrow_and_update()),
+                        record = seat.changed() => ticks.hear(&record),
                         // It may have gone back: then this is not what to wait for.
                         _ = clock.changed() => {}
                         () = due => {}
@@ -239,75 +264,68 @@ impl Driver {
     // ----- its beginning
 
     /// What the store knows of the schedule: its record, and the last entries of its ledger.
-    async fn load(&self) -> Option<(ScheduleRecord, Vec<RunRecord>)> {
-        let host = self.host.upgrade()?;
+    async fn load(&self) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
+        let host = self.host.upgrade().ok_or(NotLoaded::Over)?;
         // Whoever takes over ten thousand schedules asks for some at a time.
-        let _turn = host.loading.acquire().await.ok()?;
+        let _turn = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => return Err(NotLoaded::Over),
+            turn = host.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
+        };
         let record = self.defined().await?;
         let (store, id) = (&self.engine.store, &self.plan.id);
         let mut runs: Vec<RunRecord> = Vec::new();
         let mut after: Option<Cursor> = None;
-        let believable = self.now().await?.plus(AHEAD);
+        let now = self.now().await.ok_or(NotLoaded::Over)?;
         loop {
-            let page = self.ask(|limit| store.history(id.clone(), after.clone(), READ, limit)).await?;
+            let page = self.ask(|limit| store.history(id.clone(), after.clone(), READ, limit)).await;
+            let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
                 tracing::error!(schedule = %id, entry, %refusal, "an entry of the ledger cannot be used");
             }
             runs.extend(page.page.items);
             after = page.page.next;
-            let is_behind = |run: &RunRecord| run.id.entry != Entry::Order && run.id.instant <= believable;
-            if after.is_none() || runs.iter().any(is_behind) {
-                let mark = page.mark;
-                return Some((ScheduleRecord { mark: record.mark.max(mark), ..record }, runs));
+            if after.is_none() || Ticks::are_enough(&runs, now) {
+                let mark = record.mark.max(page.mark);
+                return Ok((ScheduleRecord { mark, ..record }, runs));
             }
         }
     }
 
     /// The schedule's record, which says what the program says.
-    async fn defined(&self) -> Option<ScheduleRecord> {
+    async fn defined(&self) -> Result<ScheduleRecord, NotLoaded> {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
-        let mut known = self.ask(|limit| store.schedules(vec![id.clone()], limit)).await?;
-        let known = known.pop().unwrap_or(ScheduleSeen::Absent);
-        let definition = match &known {
-            ScheduleSeen::Found(record) => record.definition.clone(),
-            ScheduleSeen::Absent => None,
-            ScheduleSeen::Refused(_) => return self.unusable(&known).await,
+        let known = self.ask(|limit| store.schedules(vec![id.clone()], limit)).await;
+        let before = match known.ok_or(NotLoaded::Over)?.pop() {
+            Some(ScheduleSeen::Refused(refusal)) => return Err(NotLoaded::Refused(refusal)),
+            Some(ScheduleSeen::Found(record)) => Some(record),
+            Some(ScheduleSeen::Absent) | None => None,
         };
-        let is_known =
-            definition.as_ref().is_some_and(|known| known.timing == timing && known.policies == policies);
-        if let (true, ScheduleSeen::Found(record)) = (is_known, known) {
-            return Some(record);
+        let says = |record: &ScheduleRecord| {
+            let definition = record.definition.as_ref();
+            definition.is_some_and(|known| known.timing == timing && known.policies == policies)
+        };
+        if let Some(record) = before.as_ref().filter(|record| says(record)) {
+            return Ok(record.clone());
         }
-        let define =
-            Define { schedule: id.clone(), term: self.lease.term(), timing: timing.clone(), policies };
-        let seen = self.ask(|limit| store.define(define.clone(), limit)).await?;
-        let ScheduleSeen::Found(record) = seen else { return self.unusable(&seen).await };
-        let is_ours = record.definition.as_ref().is_some_and(|known| known.timing == timing);
-        if !is_ours {
-            tracing::warn!(schedule = %id, "another instance has this schedule under a later term");
-            self.lease.cancelled().await;
-            return None;
-        }
-        if definition.is_some_and(|before| before.timing != timing) {
+        let define = Define {
+            schedule: id.clone(),
+            term: self.lease.term(),
+            timing: timing.clone(),
+            policies: policies.clone(),
+        };
+        let seen = self.ask(|limit| store.define(define.clone(), limit)).await.ok_or(NotLoaded::Over)?;
+        let record = match seen {
+            ScheduleSeen::Found(record) if says(&record) => record,
+            ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
+            ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
+        };
+        if before.and_then(|record| record.definition).is_some_and(|before| before.timing != timing) {
             tracing::info!(schedule = %id, %timing, "the schedule has another timing from now on");
             self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
-        Some(record)
-    }
-
-    /// The record cannot be used. Somebody has to look at it; meanwhile nothing is run.
-    async fn unusable<T>(&self, seen: &ScheduleSeen) -> Option<T> {
-        if let ScheduleSeen::Refused(refusal) = seen {
-            tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
-        }
-        tokio::select! {
-            biased;
-            () = self.lease.cancelled() => {}
-            // Then the driver fails, and its spread tries again.
-            () = tokio::time::sleep(self.engine.config.refresh_duration()) => {}
-        }
-        None
+        Ok(record)
     }
 
     // ----- its ticks
@@ -498,7 +516,7 @@ impl Driver {
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
     async fn purge_sometimes(&self) {
         let Keep { younger_than, at_least } = self.plan.keep;
-        if self.engine.entropy.roll() % (at_least.max(1) as u64) != 0 {
+        if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) {
             return;
         }
         let (store, id) = (&self.engine.store, &self.plan.id);

@@ -220,20 +220,51 @@ async fn news(engine: &Engine, is_pausing: bool) {
 #[derive(Debug, Default)]
 pub(super) struct Board(Mutex<BTreeMap<Key, watch::Sender<ScheduleRecord>>>);
 
+/// The place of one that drives a schedule, where the news of it arrive. It is given up when this is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    host: Weak<Host>,
+    key: Key,
+    records: watch::Receiver<ScheduleRecord>,
+}
+
+impl Seat {
+    /// The record, if there are news of it that were not taken.
+    pub(super) fn news(&mut self) -> Option<ScheduleRecord> {
+        // An error says that another has the seat: this one's lease has ended.
+        let is_news = self.records.has_changed().unwrap_or(false);
+        is_news.then(|| self.records.borrow_and_update().clone())
+    }
+
+    /// The next news.
+    pub(super) async fn changed(&mut self) -> ScheduleRecord {
+        if self.records.changed().await.is_err() {
+            pending::<()>().await;
+        }
+        self.records.borrow_and_update().clone()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Some(host) = self.host.upgrade() else { return };
+        let mut seats = host.board.seats();
+        if seats.get(&self.key).is_some_and(|seat| self.records.same_channel(&seat.subscribe())) {
+            seats.remove(&self.key);
+        }
+    }
+}
+
 impl Board {
     fn seats(&self) -> MutexGuard<'_, BTreeMap<Key, watch::Sender<ScheduleRecord>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A schedule is driven here from now on.
-    pub(super) fn sit(&self, key: Key, record: ScheduleRecord) -> watch::Receiver<ScheduleRecord> {
+    pub(super) fn sit(host: &Arc<Host>, key: Key, record: ScheduleRecord) -> Seat {
         let (seat, records) = watch::channel(record);
-        self.seats().insert(key, seat);
-        records
-    }
-
-    pub(super) fn leave(&self, key: &Key) {
-        self.seats().remove(key);
+        host.board.seats().insert(key.clone(), seat);
+        Seat { host: Arc::downgrade(host), key, records }
     }
 
     fn all(&self) -> Vec<Key> {
