@@ -58,7 +58,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
 /// wish that stands no more (R7); so may a waiter stand in line again that has left it, and a session
 /// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
-/// its turn.
+/// its turn. What is said of a schedule bears no identity but an order's instant: what arrives late counts
+/// from then, and an order that has run is found in the ledger.
 ///
 /// **Whole milliseconds.** Durations are kept in milliseconds; what is beyond is cut off.
 ///
