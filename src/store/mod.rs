@@ -58,7 +58,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
 /// wish that stands no more (R7); so may a waiter stand in line again that has left it, and a session
 /// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
-/// its turn.
+/// its turn. What is said of a schedule bears no identity but an order's instant: what arrives late counts
+/// from then, and an order that has run is found in the ledger.
 ///
 /// **Whole milliseconds.** Durations are kept in milliseconds; what is beyond is cut off.
 ///
@@ -67,9 +68,9 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// the same as `Unknown`.
 ///
 /// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
-/// [`take`](Self::take), [`set_value`](Self::set_value), [`claim`](Self::claim),
-/// [`finish`](Self::finish) and [`revoke`](Self::revoke) answer only when no failure of the store
-/// can undo what they say (R11); so do the reads, except [`waiters`](Self::waiters).
+/// [`take`](Self::take), [`set_value`](Self::set_value), [`define`](Self::define),
+/// [`instruct`](Self::instruct), [`claim`](Self::claim), [`finish`](Self::finish) and
+/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say (R11); so do the reads, except [`waiters`](Self::waiters).
 /// [`release`](Self::release), [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide
 /// nothing and may be undone by a failure: nobody may conclude from their answer that somebody
 /// holds a lock. A write that decides something keeps everything that was answered before it, also
