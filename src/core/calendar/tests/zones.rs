@@ -94,14 +94,13 @@ fn every_change_of_every_zone_is_as_defined() {
             }
             nth += 1;
             let (text, matches, fixed) = cases[nth % cases.len()];
-            for dst in [Dst::Vixie, Dst::Skip, Dst::Shift] {
-                let calendar = Calendar::new(text, Some(&zone_name), dst, Duration::ZERO, &name).unwrap();
-                let [after, to] = [change.at - AROUND * 60 - 1, change.at + AROUND * 60 - 1].map(seconds);
-                let found: Vec<_> =
-                    calendar.instants(after, to, after).map(|at| at.as_millis() / 1000).collect();
-                let defined = defined(&zone, matches, fixed.then_some(dst), change.at);
-                assert_eq!(found, defined, "{text} in {zone_name}, {dst:?}, {change:?}");
-            }
+            // Each change under one policy, each policy under a third of the changes: all of them take minutes.
+            let dst = [Dst::Vixie, Dst::Skip, Dst::Shift][nth / cases.len() % 3];
+            let calendar = Calendar::new(text, Some(&zone_name), dst, Duration::ZERO, &name).unwrap();
+            let [after, to] = [change.at - AROUND * 60 - 1, change.at + AROUND * 60 - 1].map(seconds);
+            let found: Vec<_> = calendar.instants(after, to, after).map(|at| at.as_millis() / 1000).collect();
+            let defined = defined(&zone, matches, fixed.then_some(dst), change.at);
+            assert_eq!(found, defined, "{text} in {zone_name}, {dst:?}, {change:?}");
         }
     }
     assert!(nth > 1000, "{nth}");
