@@ -237,8 +237,8 @@ pub(crate) struct Ticks {
     backlog: VecDeque<StoreTime>,
     /// Runs that have not come to their end.
     unsettled: Vec<RunRecord>,
-    /// A run was on until then.
-    busy_until: Option<StoreTime>,
+    /// A run was on from then to then: what fell due meanwhile is not run. What was due before is late.
+    busy: Option<(StoreTime, StoreTime)>,
     /// How many ticks in a row have failed in the end.
     failures: u32,
 }
@@ -266,10 +266,10 @@ impl Ticks {
             orders: VecDeque::new(),
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
-            busy_until: None,
+            busy: None,
             failures: failures(runs),
         };
-        ticks.hear(record);
+        ticks.hear(record, now);
         ticks.unsettled = runs.iter().filter(|run| ticks.is_unsettled(run, runs)).cloned().collect();
         ticks
     }
@@ -280,9 +280,29 @@ impl Ticks {
     }
 
     /// Somebody holds it back, lets it go on, or wants it run.
-    pub(crate) fn hear(&mut self, record: &ScheduleRecord) {
-        self.pause.clone_from(&record.pause);
+    pub(crate) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
+        let was_held_back = self.is_held_back();
+        // What is said to end in the future was said by a clock that was ahead: it is over.
+        let over = |until: StoreTime| if is_believable(until, now) { until } else { now };
+        self.pause = record.pause.clone().map(|pause| Pause { until: pause.until.map(over), ..pause });
         self.orders = record.orders.iter().map(|order: &Order| order.at).collect();
+        if was_held_back && !self.is_held_back() {
+            // Those that waited meanwhile may be too late now.
+            if let Some(first) = self.backlog.front() {
+                self.cursor = just_before(*first);
+                self.backlog.clear();
+            }
+        }
+    }
+
+    /// Whether nothing is to be begun, but what is ordered.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.pause.as_ref().is_some_and(Pause::is_on)
+    }
+
+    /// Whether the ledger was purged up to an instant that the clock has not reached: nothing is run until then.
+    pub(crate) fn is_silenced(&self, now: StoreTime) -> bool {
+        self.mark.is_some_and(|mark| !is_believable(mark, now))
     }
 
     /// A tick that was to be begun is in the ledger already: it may not have come to its end.
@@ -302,6 +322,9 @@ impl Ticks {
             let last = runs.iter().find(|other| other.id.entry == run.id.entry);
             last.is_some_and(|last| last.id == run.id)
         };
+        if self.mark.is_some_and(|mark| run.id.instant <= mark) {
+            return false;
+        }
         let Some(finish) = &run.finish else { return true };
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
@@ -319,11 +342,14 @@ impl Ticks {
 
     /// What to do at this time of the store.
     pub(crate) fn next(&mut self, now: StoreTime) -> Step {
-        if let Some(run) = self.unsettled.pop() {
-            if run.finish.is_some() || self.may_begin_again(&run) {
-                return Step::Run(Attempt::after(&run));
-            }
-            return Step::Abandon(Box::new(run));
+        let is_lost = |run: &RunRecord| run.finish.is_none() && !self.may_begin_again(run);
+        if let Some(place) = self.unsettled.iter().position(is_lost) {
+            return Step::Abandon(Box::new(self.unsettled.swap_remove(place)));
+        }
+        // Before orders: one of these may be the same.
+        let is_order = |run: &RunRecord| run.id.entry == Entry::Order;
+        if let Some(place) = self.unsettled.iter().position(|run| is_order(run) || !self.is_held_back()) {
+            return Step::Run(Attempt::after(&self.unsettled.swap_remove(place)));
         }
         if let Some(at) = self.orders.pop_front() {
             return Step::Run(Attempt::first(Entry::Order, at));
@@ -331,39 +357,40 @@ impl Ticks {
         if !is_believable(self.cursor, now) && self.mark.is_none_or(|mark| self.cursor > mark) {
             return Step::Reload;
         }
-        let is_held_back = self.pause.as_ref().is_some_and(Pause::is_on);
-        if !self.backlog.is_empty() && is_held_back {
+        if self.is_held_back() {
             return Step::Wait(None);
         }
         if let Some(instant) = self.backlog.pop_front() {
             return Step::Run(Attempt::first(Entry::Tick, instant));
         }
-        self.due(now, is_held_back)
+        self.due(now)
     }
 
     /// What becomes of the ticks that are due.
-    fn due(&mut self, now: StoreTime, is_held_back: bool) -> Step {
+    fn due(&mut self, now: StoreTime) -> Step {
         let first = self.calendar.next(self.cursor, self.since);
         let Some(first) = first.filter(|first| *first <= now) else {
-            self.busy_until = None;
-            return Step::Wait(first.filter(|_| !is_held_back));
+            self.busy = None;
+            return Step::Wait(first);
         };
         let mut to = now;
         if let Some(pause) = &self.pause {
-            if pause.covers(first) {
-                return match pause.until {
-                    Some(until) => self.skip(first, now.min(just_before(until)), NotRun::Paused),
-                    None => Step::Wait(None),
-                };
+            if let Some(until) = pause.until.filter(|_| pause.covers(first)) {
+                return self.skip(first, now.min(just_before(until)), NotRun::Paused);
             }
             if first < pause.since {
                 to = to.min(just_before(pause.since));
             }
         }
-        if let Some(until) = self.busy_until.take()
-            && first <= until
-        {
-            return self.skip(first, to.min(until), NotRun::Overlapped);
+        if let Some((begun, ended)) = self.busy {
+            if first <= begun {
+                to = to.min(begun);
+            } else {
+                self.busy = None;
+                if first <= ended {
+                    return self.skip(first, to.min(ended), NotRun::Overlapped);
+                }
+            }
         }
         let (window, at_most) = self.policies.misfire.bounds();
         let from = self.cursor.max(now.minus(window).minus(Duration::from_millis(1)));
@@ -388,17 +415,23 @@ impl Ticks {
     }
 
     /// When the next tick is due that a run must make way for.
-    pub(crate) fn displaced_at(&self) -> Option<StoreTime> {
-        let is_held_back = self.pause.as_ref().is_some_and(Pause::is_on);
-        let cancels = self.policies.overlap == Overlap::Cancel && self.backlog.is_empty() && !is_held_back;
-        self.calendar.next(self.cursor, self.since).filter(|_| cancels)
+    pub(crate) fn displaced_at(&self, now: StoreTime) -> Option<StoreTime> {
+        let cancels = self.policies.overlap == Overlap::Cancel && self.backlog.is_empty();
+        // What was due before is late: it waits for the run's end.
+        let next = self.calendar.next(self.cursor.max(now), self.since);
+        next.filter(|_| cancels && !self.is_held_back())
     }
 
-    /// A run has ended at that time. While ticks that were late are made up for, others wait their turn.
-    pub(crate) fn ended(&mut self, now: StoreTime, outcome: Outcome) {
+    /// A run was on from then to then. While ticks that were late are made up for, others wait their turn.
+    pub(crate) fn ended(&mut self, begun: StoreTime, ended: StoreTime, outcome: Outcome) {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
-            self.busy_until = Some(now);
+            self.busy = Some((begun, ended));
         }
+        self.count(outcome);
+    }
+
+    /// A tick came to its end like this.
+    pub(crate) const fn count(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Succeeded => self.failures = 0,
             Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned => self.failures += 1,

@@ -54,6 +54,7 @@ pub(crate) use events::Only;
 pub(crate) use job::panic_message;
 pub(crate) use keys::{Told, Wants};
 pub(crate) use lease::{Hold, Worker};
+pub(crate) use notices::Part;
 pub(crate) use session::Session;
 pub(crate) use spreads::Inbox;
 

@@ -30,6 +30,15 @@ pub(crate) struct Notices {
     host: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
     news: Mutex<ScheduleNews>,
     wake: Notify,
+    part: Mutex<Part>,
+}
+
+/// What part this instance is to have of the schedules, as far as somebody said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) cap: Option<u32>,
+    pub(crate) weight: Option<u32>,
+    pub(crate) draining: bool,
 }
 
 impl Notices {
@@ -55,6 +64,14 @@ impl Notices {
     /// Until there may be news.
     pub(crate) async fn news(&self) {
         self.wake.notified().await;
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_part(&self, change: impl FnOnce(&mut Part)) {
+        change(&mut self.part.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The host, if there is one.

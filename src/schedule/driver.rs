@@ -13,7 +13,7 @@ use super::{
     Tick,
     host::{Board, Host, Seat},
     metrics,
-    run::{self, Bounds, End},
+    run::{self, End},
 };
 use crate::{
     Event, StoreError,
@@ -24,8 +24,8 @@ use crate::{
     },
     elect::{Engine, Lease, careful},
     model::{
-        Entry, Holder, Key, Outcome, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId, Skipped,
-        StoreTime, Why,
+        Entry, Finish, Holder, Key, Outcome, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
+        Skipped, StoreTime, Why,
     },
     spread::Busy,
     store::{Claim, ClaimAnswer, Cursor, Define, FinishRun, Instruction, Refusal, ScheduleSeen},
@@ -33,6 +33,10 @@ use crate::{
 
 /// How many entries of the ledger its new owner reads at once.
 const READ: usize = 20;
+/// And then, if these do not suffice.
+const READ_ON: usize = 1000;
+/// A store that does not answer for so long is told of.
+const WORTH_TELLING: Duration = Duration::from_secs(10);
 /// How long to wait before a call that failed is made again, at first.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at most.
@@ -59,12 +63,6 @@ pub(super) struct Keep {
     pub(super) at_least: usize,
 }
 
-impl Default for Keep {
-    fn default() -> Self {
-        Self { younger_than: Duration::from_secs(7 * 24 * 60 * 60), at_least: 100 }
-    }
-}
-
 impl Plan {
     fn policies(&self) -> Rules {
         Rules::new(self.policies.to_string()).expect("policies are one short line")
@@ -87,6 +85,8 @@ enum Halt {
     Over,
     /// What the program says has changed, or the ledger is to be read again.
     Reload,
+    /// The program has removed it.
+    Removed,
 }
 
 /// Drives a schedule until its lease ends.
@@ -119,6 +119,10 @@ impl Driver {
     pub(super) async fn drive(mut self) {
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
+            // Before the record is read: what is said meanwhile arrives.
+            let Some(host) = self.host.upgrade() else { return };
+            let seat = Board::sit(&host, self.key.clone(), self.plan.id.clone());
+            drop(host);
             let (record, runs) = match self.load().await {
                 Ok(loaded) => loaded,
                 Err(why) => return self.wait_for_the_end(why).await,
@@ -126,11 +130,20 @@ impl Driver {
             let Some(now) = self.now().await else { return };
             let Plan { calendar, policies, .. } = &*self.plan;
             let ticks = Ticks::load(calendar.clone(), *policies, &record, &runs, now);
-            let Some(host) = self.host.upgrade() else { return };
-            let seat = Board::sit(&host, self.key.clone(), record);
-            drop(host);
-            if matches!(self.go_through(ticks, seat).await, Halt::Over) {
-                return;
+            if ticks.is_silenced(now) {
+                tracing::error!(
+                    schedule = %self.plan.id, mark = ?record.mark,
+                    "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
+                );
+            }
+            seat.knows(record);
+            match self.go_through(ticks, seat).await {
+                Halt::Over => return,
+                Halt::Reload => {}
+                Halt::Removed => match Host::again(&self.host, &self.key, &self.lease).await {
+                    Some(plans) => self.plans = plans,
+                    None => return,
+                },
             }
         }
     }
@@ -162,20 +175,22 @@ impl Driver {
             if self.lease.is_cancelled() {
                 return Halt::Over;
             }
-            if self.plans.has_changed().unwrap_or(false) {
-                return Halt::Reload;
-            }
-            if let Some(record) = seat.news() {
-                ticks.hear(&record);
+            match self.plans.has_changed() {
+                Ok(true) => return Halt::Reload,
+                Ok(false) => {}
+                Err(_) => return Halt::Removed,
             }
             let Some(now) = self.now().await else { return Halt::Over };
+            if let Some(record) = seat.news() {
+                ticks.hear(&record, now);
+            }
             // From here on the schedule is not moved; nor is anything begun while it is.
             let Some(busy) = self.busy.begin() else {
                 self.lease.cancelled().await;
                 return Halt::Over;
             };
             match ticks.next(now) {
-                Step::Run(attempt) => self.tick(&mut ticks, attempt).await,
+                Step::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
                 Step::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 Step::Skip { from, to, count, why } => self.skip(from, to, count, why).await,
                 Step::Reload => {
@@ -198,13 +213,9 @@ impl Driver {
                         biased;
                         () = lease.cancelled() => return Halt::Over,
                         changed = self.plans.changed() => {
-                            if changed.is_err() {
-                                // It was removed here: its spread gives it away.
-                                lease.cancelled().await;
-                            }
-                            return Halt::Reload;
+                            return if changed.is_ok() { Halt::Reload } else { Halt::Removed };
                         }
-                        record = seat.changed() => ticks.hear(&record),
+                        () = seat.changed() => {}
                         // It may have gone back: then this is not what to wait for.
                         _ = clock.changed() => {}
                         () = due => {}
@@ -249,12 +260,21 @@ impl Driver {
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+        let (begun, mut told) = (self.engine.clock.now(), false);
         loop {
             let limit = self.engine.limit();
             match careful(limit, call(limit)).await {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    if told {
+                        tracing::info!(schedule = %self.plan.id, "the schedule goes on, the store has answered");
+                    }
+                    return answer;
+                }
                 Err(error) => {
-                    tracing::debug!(schedule = %self.plan.id, %error, "a call of a schedule was not answered");
+                    if !told && self.engine.clock.now().since(begun) >= WORTH_TELLING {
+                        told = true;
+                        tracing::warn!(schedule = %self.plan.id, %error, "the schedule waits for the store");
+                    }
                     tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await;
                 }
             }
@@ -278,7 +298,9 @@ impl Driver {
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
         loop {
-            let page = self.ask(|limit| store.history(id.clone(), after.clone(), READ, limit)).await;
+            // More of them only after a clock that was ahead.
+            let many = if runs.is_empty() { READ } else { READ_ON };
+            let page = self.ask(|limit| store.history(id.clone(), after.clone(), many, limit)).await;
             let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
                 tracing::error!(schedule = %id, entry, %refusal, "an entry of the ledger cannot be used");
@@ -347,12 +369,12 @@ impl Driver {
     }
 
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
-    async fn tick(&mut self, ticks: &mut Ticks, mut attempt: Attempt) {
+    async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
         let mut rests = {
             let retries = self.plan.policies.retries;
             Backoff::new(retries.first, retries.longest.max(retries.first))
         };
-        let mut is_over = false;
+        let (mut is_over, mut begun) = (false, None);
         while !is_over {
             let claim = self.claim(attempt);
             let store = self.engine.store.clone();
@@ -360,14 +382,16 @@ impl Driver {
             if !self.is_ours(ticks, claimed).await {
                 break;
             }
-            let end = self.run(ticks, attempt).await;
-            let ended = self.engine.store_times.now(self.engine.clock.now());
+            let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
+            let begun = *begun.get_or_insert_with(now);
+            let end = self.run(ticks, seat, attempt).await;
+            let ended = now();
             let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
                 && attempt.number < self.plan.policies.retries.tries;
             self.finish(&claim, &end).await;
-            is_over = !may_try_again || !self.rest(ticks, rests.next(self.engine.entropy.roll())).await;
+            is_over = !may_try_again || !self.rest(ticks, seat, rests.next(self.engine.entropy.roll())).await;
             if is_over {
-                ticks.ended(ended.unwrap_or(attempt.instant), end.outcome);
+                ticks.ended(begun, ended, end.outcome);
                 metrics::failures(&self.engine, &self.plan.id, ticks.failures());
             }
             attempt = attempt.again(self.lease.term());
@@ -407,14 +431,16 @@ impl Driver {
     }
 
     /// Runs the job of a claimed attempt.
-    async fn run(&self, ticks: &Ticks, attempt: Attempt) -> End {
+    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt) -> End {
         let engine = &self.engine;
-        let (begun, now) = (engine.clock.now(), engine.store_times.now(engine.clock.now()));
-        let lateness = now.map_or(Duration::ZERO, |now| now.since(attempt.instant));
+        let begun = engine.clock.now();
+        let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
+        let lateness = now.since(attempt.instant);
         metrics::begun(engine, &self.plan.id, lateness);
         let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
-        let bounds = Bounds { timeout: self.plan.policies.timeout, displaced_at: ticks.displaced_at() };
-        let end = run::run(engine, &self.lease, tick, &self.plan.body, bounds).await;
+        let timeout = self.plan.policies.timeout;
+        let displaced = self.make_way(ticks, seat, now);
+        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced).await;
         let took = engine.clock.now().since(begun);
         metrics::ended(engine, &self.plan.id, end.outcome, took);
         if end.outcome == Outcome::Succeeded {
@@ -453,20 +479,33 @@ impl Driver {
         }
     }
 
-    /// Rests before the next try. Says whether there is to be one.
-    async fn rest(&self, ticks: &Ticks, rest: Duration) -> bool {
-        let displaced = async {
-            match ticks.displaced_at() {
-                Some(at) => run::until(&self.engine, at).await,
-                None => std::future::pending().await,
+    /// Until a run is to make way for the next tick; never, if it need not, or if that one is held back.
+    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, now: StoreTime) {
+        if let Some(at) = ticks.displaced_at(now) {
+            run::until(&self.engine, at).await;
+            if let Some(record) = seat.news() {
+                ticks.hear(&record, at);
             }
-        };
-        tokio::select! {
-            biased;
-            () = self.lease.cancelled() => false,
-            () = displaced => false,
-            () = tokio::time::sleep(rest) => true,
+            if !ticks.is_held_back() {
+                return;
+            }
         }
+        std::future::pending::<()>().await;
+    }
+
+    /// Rests before the next try. Says whether there is to be one: not if the schedule is held back.
+    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, rest: Duration) -> bool {
+        let Some(now) = self.now().await else { return false };
+        let is_over = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => true,
+            () = self.make_way(ticks, seat, now) => true,
+            () = tokio::time::sleep(rest) => false,
+        };
+        if let Some(record) = seat.news() {
+            ticks.hear(&record, now);
+        }
+        !is_over && !ticks.is_held_back()
     }
 
     /// Nobody runs it again.
@@ -480,11 +519,15 @@ impl Driver {
             error: Some(Why::shortened("its runner died")),
         };
         let store = &self.engine.store;
-        if self.ask(|limit| store.finish(finish.clone(), limit)).await.is_none() {
+        let answer = self.ask(|limit| store.finish(finish.clone(), limit)).await;
+        let is_abandoned = |finish: &Finish| finish.outcome == Outcome::Abandoned;
+        // Its end may have arrived in between.
+        let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
+        if !is_abandoned(&finish) {
             return;
         }
         tracing::warn!(schedule = %self.plan.id, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
-        ticks.ended(run.id.instant, Outcome::Abandoned);
+        ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         metrics::ended(&self.engine, &self.plan.id, Outcome::Abandoned, Duration::ZERO);
         self.engine.events.tell(Event::Ran {
@@ -511,6 +554,7 @@ impl Driver {
         metrics::skipped(&self.engine, &self.plan.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
+        self.purge_sometimes().await;
     }
 
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
@@ -519,15 +563,32 @@ impl Driver {
         if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) {
             return;
         }
-        let (store, id) = (&self.engine.store, &self.plan.id);
         let mut gone = BTreeSet::new();
         loop {
-            let page = self.ask(|limit| store.purge_runs(id.clone(), younger_than, at_least, limit)).await;
-            // What was purged before is not purged again: a store that says so would be asked for ever.
-            match page.and_then(|page| page.page.items.last().map(|run| run.id.clone())) {
-                Some(last) if gone.insert(last.clone()) => {}
-                _ => return,
+            let limit = self.engine.limit();
+            let page = self.engine.store.purge_runs(self.plan.id.clone(), younger_than, at_least, limit);
+            let page = tokio::select! {
+                biased;
+                () = self.lease.cancelled() => return,
+                page = careful(limit, page) => page,
+            };
+            match page.map(|page| page.page.items.last().map(|run| run.id.clone())) {
+                // What was purged before is not purged again: a store that says so would be asked for ever.
+                Ok(Some(last)) if gone.insert(last.clone()) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    // Another time.
+                    tracing::warn!(schedule = %self.plan.id, %error, "the ledger could not be purged");
+                    return;
+                }
             }
         }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // They are counted by whoever has it next.
+        metrics::failures(&self.engine, &self.plan.id, 0);
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     core::tick::failures,
-    elect::{Elect, Error, EventStream, Only, careful},
+    elect::{Elect, Error, EventStream, Only, Part, careful},
     model::{
         Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
     },
@@ -17,6 +17,8 @@ use crate::{
     store::{Cursor, Instruction, Refusal, RunPage, ScheduleSeen},
 };
 
+/// A lost answer or two; then the caller is told.
+const TRIES: u32 = 3;
 /// How many entries of the ledger [`Status`] looks at.
 const LOOKED_AT: usize = 20;
 
@@ -66,7 +68,7 @@ impl Schedule {
     }
 
     /// Its next ticks, as far as this instance can tell what the store's time is; nothing before its first
-    /// beat.
+    /// beat. `@after` is counted from now, as if it were new.
     #[must_use]
     pub fn next(&self, ticks: usize) -> Vec<StoreTime> {
         let engine = self.elect.engine();
@@ -185,8 +187,16 @@ impl Schedules {
 
     async fn instruct(&self, name: impl AsRef<str>, instruction: Instruction) -> Result<(), Error> {
         let (id, engine) = (self.id(name)?, self.elect.engine());
-        let limit = engine.limit();
-        let seen = careful(limit, engine.store.instruct(id.clone(), instruction, limit)).await;
+        let mut tries = TRIES;
+        let seen = loop {
+            let limit = engine.limit();
+            tries -= 1;
+            // The same again is the same.
+            match careful(limit, engine.store.instruct(id.clone(), instruction.clone(), limit)).await {
+                Err(error) if error.is_retryable() && tries > 0 => {}
+                seen => break seen,
+            }
+        };
         match seen.map_err(Error::store)? {
             ScheduleSeen::Refused(refusal) => Err(self.refused(&id, refusal)),
             ScheduleSeen::Found(_) | ScheduleSeen::Absent => Ok(()),
@@ -199,8 +209,9 @@ impl Schedules {
         Error::Refused { lock, refusal }
     }
 
-    /// Holds a schedule back: its ticks are not run from now on, whoever has it. A run that is on goes on. The
-    /// ledger tells of the ticks that were not run.
+    /// Holds a schedule back: nothing of it is begun from now on, whoever has it, but what is
+    /// [ordered](Self::run_now). A run that is on goes on; one that fails or dies is not tried again until the
+    /// schedule goes on. The ledger tells of the ticks that were not run.
     ///
     /// Its owner learns of it by a hint at once, without hints within `poll_interval`.
     ///
@@ -211,7 +222,8 @@ impl Schedules {
         self.instruct(name, Instruction::Pause { by, why }).await
     }
 
-    /// Lets a schedule go on. Ticks of the time in which it was held back are not run.
+    /// Lets a schedule go on. Ticks of the time in which it was held back are not run; one from before, which
+    /// was due and not run, is late.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -291,33 +303,33 @@ impl Schedules {
         }
     }
 
+    /// Says so, now or as soon as there are schedules.
+    fn set(&self, change: impl FnOnce(&mut Part), then: impl FnOnce(&Spread)) {
+        self.elect.engine().notices.set_part(change);
+        if let Some(spread) = self.spread() {
+            then(&spread);
+        }
+    }
+
     /// The most schedules this instance may have, from now on.
     pub fn set_cap(&self, cap: u32) {
-        if let Some(spread) = self.spread() {
-            spread.set_cap(cap);
-        }
+        self.set(|part| part.cap = Some(cap), |spread| spread.set_cap(cap));
     }
 
     /// This instance's part in proportion to that of the others, from now on.
     pub fn set_weight(&self, weight: u32) {
-        if let Some(spread) = self.spread() {
-            spread.set_weight(weight);
-        }
+        self.set(|part| part.weight = Some(weight), |spread| spread.set_weight(weight));
     }
 
     /// Gives the schedules away to the others, with what is running, and gets no new ones, until
     /// [`undrain`](Self::undrain).
     pub fn drain(&self) {
-        if let Some(spread) = self.spread() {
-            spread.drain();
-        }
+        self.set(|part| part.draining = true, Spread::drain);
     }
 
     /// Takes its part again.
     pub fn undrain(&self) {
-        if let Some(spread) = self.spread() {
-            spread.undrain();
-        }
+        self.set(|part| part.draining = false, Spread::undrain);
     }
 }
 

@@ -4,18 +4,19 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     ops::Bound,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use futures::FutureExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::driver::{Driver, Plan};
 use crate::{
     core::backoff::{Backoff, jittered},
-    elect::{Elect, Engine, Error, careful},
+    elect::{Elect, Engine, Error, Lease, careful},
     model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
     spread::{Spread, Start, Task},
     store::ScheduleSeen,
@@ -36,6 +37,8 @@ pub(super) struct Host {
     pub(super) board: Board,
     pub(super) loading: Semaphore,
     joined: Joined,
+    /// There is one more.
+    added: Arc<Notify>,
     stop: CancellationToken,
     #[expect(dead_code, reason = "its drop ends what goes on beside the schedules")]
     stopper: DropGuard,
@@ -67,6 +70,7 @@ impl Host {
                 board: Board::default(),
                 loading: Semaphore::new(LOADING),
                 joined: Joined::new(false),
+                added: Arc::default(),
                 stopper: stop.clone().drop_guard(),
                 stop,
             });
@@ -92,6 +96,7 @@ impl Host {
         if let Some(spread) = &book.spread {
             spread.add(task(&key));
         }
+        self.added.notify_waiters();
         Ok(key)
     }
 
@@ -131,6 +136,31 @@ impl Host {
         self.book().spread.clone()
     }
 
+    /// What is to be driven after it was removed, if it comes again before its spread has given it away.
+    pub(super) async fn again(
+        host: &Weak<Self>,
+        key: &Key,
+        lease: &Lease,
+    ) -> Option<watch::Receiver<Arc<Plan>>> {
+        loop {
+            // Whoever waits keeps no host: it ends with its last schedule.
+            let (added, stop) = host.upgrade().map(|host| (host.added.clone(), host.stop.clone()))?;
+            let mut added = pin!(added.notified());
+            added.as_mut().enable();
+            if let Some(plans) = host.upgrade()?.book().plans.get(key) {
+                let mut plans = plans.subscribe();
+                plans.mark_changed();
+                return Some(plans);
+            }
+            tokio::select! {
+                biased;
+                () = lease.cancelled() => return None,
+                () = stop.cancelled() => return None,
+                () = added => {}
+            }
+        }
+    }
+
     /// What drives a schedule of this host.
     fn start(host: Weak<Self>, elect: &Elect) -> Start {
         let engine = Arc::downgrade(elect.engine());
@@ -157,9 +187,20 @@ async fn join(host: Weak<Host>, elect: Elect, stop: CancellationToken) {
             let Some(host) = host.upgrade() else { return };
             let mut book = host.book();
             let tasks = book.plans.keys().cloned();
-            let spreading = elect.spread(schedules()).tasks(tasks);
+            // What fails is the job's business, and its schedule's: no driver is set aside.
+            let mut spreading = elect.spread(schedules()).tasks(tasks).tries(u32::MAX);
+            let part = elect.engine().notices.part();
+            if let Some(cap) = part.cap {
+                spreading = spreading.cap(cap);
+            }
+            if let Some(weight) = part.weight {
+                spreading = spreading.weight(weight);
+            }
             match spreading.begin(|_| Host::start(Arc::downgrade(&host), &elect)) {
                 Ok(spread) => {
+                    if part.draining {
+                        spread.drain();
+                    }
                     book.spread = Some(Arc::new(spread));
                     host.joined.send_replace(true);
                     return;
@@ -182,17 +223,24 @@ async fn follow(host: Weak<Host>, engine: Weak<Engine>, stop: CancellationToken)
     let mut missed: BTreeSet<Key> = BTreeSet::new();
     let mut rolling = None;
     let mut pauses: Option<Backoff> = None;
+    let mut poll_at = None;
     loop {
         let Some(strong) = engine.upgrade() else { return };
-        let poll = jittered(strong.poll(), strong.entropy.roll());
-        let pause = pauses.as_mut().map_or(poll, |pauses| pauses.next(strong.entropy.roll()));
-        let polled = tokio::select! {
+        let (now, poll) = (strong.clock.now(), jittered(strong.poll(), strong.entropy.roll()));
+        let due = *poll_at.get_or_insert(now + poll);
+        let pause = pauses.as_mut().map_or(due.since(now), |pauses| pauses.next(strong.entropy.roll()));
+        tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = strong.closing.cancelled() => return,
-            () = news(&strong, pauses.is_some()) => false,
-            () = tokio::time::sleep(pause) => true,
-        };
+            // However many news there are, it looks for itself, too.
+            () = tokio::time::sleep(pause) => {}
+            () = news(&strong, pauses.is_some()) => {}
+        }
+        let polled = strong.clock.now() >= due;
+        if polled {
+            poll_at = None;
+        }
         let Some(host) = host.upgrade() else { return };
         let news = strong.notices.take();
         let hints = strong.store.capabilities().hints;
@@ -229,6 +277,20 @@ pub(super) struct Seat {
 }
 
 impl Seat {
+    /// The record was read; what has arrived since is newer, and news.
+    pub(super) fn knows(&self, record: ScheduleRecord) {
+        let Some(host) = self.host.upgrade() else { return };
+        let seats = host.board.seats();
+        if let Some(seat) = seats.get(&self.key)
+            && !self.records.has_changed().unwrap_or(true)
+        {
+            seat.send_if_modified(|known| {
+                *known = record;
+                false
+            });
+        }
+    }
+
     /// The record, if there are news of it that were not taken.
     pub(super) fn news(&mut self) -> Option<ScheduleRecord> {
         // An error says that another has the seat: this one's lease has ended.
@@ -236,12 +298,12 @@ impl Seat {
         is_news.then(|| self.records.borrow_and_update().clone())
     }
 
-    /// The next news.
-    pub(super) async fn changed(&mut self) -> ScheduleRecord {
+    /// Until there are news that were not taken.
+    pub(super) async fn changed(&mut self) {
         if self.records.changed().await.is_err() {
             pending::<()>().await;
         }
-        self.records.borrow_and_update().clone()
+        self.records.mark_changed();
     }
 }
 
@@ -261,8 +323,8 @@ impl Board {
     }
 
     /// A schedule is driven here from now on.
-    pub(super) fn sit(host: &Arc<Host>, key: Key, record: ScheduleRecord) -> Seat {
-        let (seat, records) = watch::channel(record);
+    pub(super) fn sit(host: &Arc<Host>, key: Key, id: ScheduleId) -> Seat {
+        let (seat, records) = watch::channel(ScheduleRecord::new(id));
         host.board.seats().insert(key.clone(), seat);
         Seat { host: Arc::downgrade(host), key, records }
     }

@@ -85,12 +85,12 @@ impl fmt::Debug for Scheduling {
 }
 
 /// A number of a policy with which nothing would ever run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PolicyError(&'static str);
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PolicyError(String);
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(&self.0)
     }
 }
 
@@ -147,8 +147,9 @@ impl Scheduling {
         self
     }
 
-    /// How much of its history is kept: what is younger than this, and so many entries at least. Default: seven
-    /// days and 100 entries.
+    /// How much of its history is kept: what is younger than this, and so many entries at least; an hour or ten
+    /// entries, or more. Default: `retention.runs` and `retention.run_entries` of the configuration, which are
+    /// seven days and 100.
     pub const fn keep_history(mut self, younger_than: Duration, at_least: usize) -> Self {
         self.keep = Keep { younger_than, at_least };
         self
@@ -157,7 +158,8 @@ impl Scheduling {
     /// Has it run, by one of the instances that have a schedule of this name.
     ///
     /// A job that returns `Ok` has done its work. One that was told to stop before it was through returns an
-    /// error. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
+    /// error. What it [spawns](Lease::spawn) it should await: that ends with the lease, which outlives the run;
+    /// all it is told is that the run has ended, by the token. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
     /// dropped at its next `.await`.
     ///
     /// # Errors
@@ -175,7 +177,7 @@ impl Scheduling {
         }
         let problem =
             |problem: PolicyError| Error::Schedule { schedule: name.clone(), problem: Arc::new(problem) };
-        check(policies).map_err(problem)?;
+        check(policies, keep).map_err(problem)?;
         let job = Arc::new(job);
         let body: Body = Arc::new(move |tick, lease| {
             let job = job.clone();
@@ -189,17 +191,41 @@ impl Scheduling {
     }
 }
 
-fn check(policies: Policies) -> Result<(), PolicyError> {
-    let problem = match policies {
-        Policies { misfire: Misfire::All { at_most: 0, .. }, .. } => "misfire: all, at most 0, runs nothing",
-        Policies { promise: Promise::AtLeastOnce { attempts: 0 }, .. } => {
-            "promise: at least once in 0 attempts cannot be kept"
-        }
-        Policies { retries: Retries { tries: 0, .. }, .. } => {
-            "retries: with 0 tries nothing is run; 1 is no retry"
-        }
-        Policies { timeout: Some(Duration::ZERO), .. } => "timeout: 0s stops every run before it begins",
-        _ => return Ok(()),
+/// The most late ticks that are run after one another.
+const MOST_LATE: u32 = 10_000;
+/// Nothing is on time to the millisecond.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+const SHORTEST_HISTORY: Duration = Duration::from_secs(60 * 60);
+const SMALLEST_HISTORY: usize = 10;
+
+/// Whether there is something that these policies let run.
+fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
+    let (misfire, Policies { promise, retries, timeout, .. }) = (policies.misfire, policies);
+    let (window, name) = match misfire {
+        Misfire::Skip { tolerance } => (tolerance, "tolerance"),
+        Misfire::One { window } | Misfire::All { window, .. } => (window, "window"),
+    };
+    let problem = if let Misfire::All { at_most, .. } = misfire
+        && !(1..=MOST_LATE).contains(&at_most)
+    {
+        format!("misfire: at most {at_most} late ticks, it must be 1 to {MOST_LATE}")
+    } else if window < SHORTEST_WINDOW {
+        format!(
+            "misfire: with a {name} of {window:?} nearly every tick is too late, it must be {SHORTEST_WINDOW:?} at least"
+        )
+    } else if promise == (Promise::AtLeastOnce { attempts: 0 }) {
+        "promise: at least once cannot be kept in 0 attempts".to_owned()
+    } else if retries.tries == 0 {
+        "retries: with 0 tries nothing is run, 1 is no retry".to_owned()
+    } else if timeout == Some(Duration::ZERO) {
+        "timeout: 0s stops every run before it begins".to_owned()
+    } else if keep.younger_than < SHORTEST_HISTORY && keep.at_least < SMALLEST_HISTORY {
+        let Keep { younger_than, at_least } = keep;
+        format!(
+            "history: {younger_than:?} and {at_least} entries are too little to go on from, it must be {SHORTEST_HISTORY:?} or {SMALLEST_HISTORY} entries at least"
+        )
+    } else {
+        return Ok(());
     };
     Err(PolicyError(problem))
 }
@@ -237,7 +263,10 @@ impl Elect {
             name: ScheduleName::new(name),
             timing: timing.into(),
             policies: Policies::default(),
-            keep: Keep::default(),
+            keep: Keep {
+                younger_than: self.config().retention_runs(),
+                at_least: self.config().retention_run_entries(),
+            },
         }
     }
 }

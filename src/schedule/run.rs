@@ -1,6 +1,11 @@
 //! One attempt at a tick: its job, and what tells it to stop.
 
-use std::{future::Future, panic::AssertUnwindSafe, pin::pin, time::Duration};
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    time::Duration,
+};
 
 use futures::FutureExt;
 
@@ -10,15 +15,6 @@ use crate::{
     model::{Outcome, StoreTime},
 };
 
-/// What ends an attempt before its job does.
-#[derive(Debug)]
-pub(super) struct Bounds {
-    /// It takes too long.
-    pub(super) timeout: Option<Duration>,
-    /// Another tick is due that it must make way for.
-    pub(super) displaced_at: Option<StoreTime>,
-}
-
 /// How an attempt ended.
 #[derive(Debug)]
 pub(super) struct End {
@@ -26,41 +22,58 @@ pub(super) struct End {
     pub(super) error: Option<String>,
 }
 
-/// Runs the job of a tick. It is polled as part of the lease's own job: never after the lease has ended (R9).
-pub(super) async fn run(engine: &Engine, lease: &Lease, tick: Tick, body: &Body, bounds: Bounds) -> End {
+/// Runs the job of a tick, until it ends, takes too long, or has to make way. It is polled as part of the
+/// lease's own job: never after the lease has ended (R9).
+pub(super) async fn run(
+    engine: &Engine,
+    lease: &Lease,
+    tick: Tick,
+    body: &Body,
+    timeout: Option<Duration>,
+    displaced: impl Future<Output = ()>,
+) -> End {
     let own = lease.narrowed();
-    let (stop, given, body) = (own.clone(), own.clone(), body.clone());
+    // What it has spawned hears of its end, whatever ends it.
+    let stop = own.token().drop_guard();
+    let (given, body) = (own.clone(), body.clone());
     // All of the program's code is called within.
-    let job = AssertUnwindSafe(async move { body(tick, given).await }).catch_unwind();
-    let mut job = pin!(job);
+    let mut job = Some(Box::pin(AssertUnwindSafe(async move { body(tick, given).await }).catch_unwind()));
+    let mut stopping = pin!(until_told(lease, timeout, displaced));
     let mut told = None;
-    let result = {
-        let stopping = until_told(engine, lease, bounds);
-        let mut stopping = pin!(stopping);
-        loop {
-            tokio::select! {
-                biased;
-                result = &mut job => break Some(result),
-                outcome = &mut stopping, if told.is_none() => {
-                    told = Some(outcome);
-                    stop.stop();
-                }
-                // The lease has a grace of its own: whoever polls this drops it then.
-                () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) => break None,
+    let result = loop {
+        let ended = async {
+            match &mut job {
+                Some(job) => job.await,
+                None => std::future::pending().await,
             }
+        };
+        tokio::select! {
+            biased;
+            result = ended => break Some(result),
+            outcome = &mut stopping, if told.is_none() => {
+                told = Some(outcome);
+                own.stop();
+            }
+            // The lease has a grace of its own: whoever polls this drops it then.
+            () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) => break None,
         }
     };
+    // What it says while it is dropped is heard, too.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(job.take())));
+    drop(stop);
     // The job may have heard of it first.
     let told = told.or_else(|| lease.is_cancelled().then_some(Outcome::Cancelled));
-    match (result, told) {
-        (Some(Ok(Ok(()))), _) => End { outcome: Outcome::Succeeded, error: None },
-        (Some(Ok(Err(error))), told) => End { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) },
-        (Some(Err(panic)), told) => {
+    match (dropped, result) {
+        (Ok(()), Some(Ok(Ok(())))) => End { outcome: Outcome::Succeeded, error: None },
+        (Ok(()), Some(Ok(Err(error)))) => {
+            End { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) }
+        }
+        (Err(panic), _) | (_, Some(Err(panic))) => {
             let message = panic_message(&*panic);
             lease.panicked(&message);
             End { outcome: told.unwrap_or(Outcome::Failed), error: Some(format!("panicked: {message}")) }
         }
-        (None, told) => {
+        (Ok(()), None) => {
             let error = Some("dropped: it did not stop when it was told to".to_owned());
             End { outcome: told.unwrap_or(Outcome::Cancelled), error }
         }
@@ -72,13 +85,16 @@ const fn has_own_grace(told: Option<Outcome>) -> bool {
 }
 
 /// Until the job is to stop; says why.
-async fn until_told(engine: &Engine, lease: &Lease, bounds: Bounds) -> Outcome {
-    let Bounds { timeout, displaced_at } = bounds;
+async fn until_told(
+    lease: &Lease,
+    timeout: Option<Duration>,
+    displaced: impl Future<Output = ()>,
+) -> Outcome {
     tokio::select! {
         biased;
         () = lease.cancelled() => Outcome::Cancelled,
         () = or_never(timeout.map(tokio::time::sleep)) => Outcome::TimedOut,
-        () = or_never(displaced_at.map(|at| until(engine, at))) => Outcome::Displaced,
+        () = displaced => Outcome::Displaced,
     }
 }
 

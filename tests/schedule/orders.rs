@@ -147,3 +147,63 @@ async fn nobody_knows_a_schedule_that_nobody_has() {
     assert_eq!(next.len(), 3);
     assert!(next[0].since(crew.now()) <= Duration::from_secs(60));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_due_before_a_pause_waits_for_its_end() {
+    let crew = Crew::new();
+    let member = crew.with("a", "@hourly", |schedule| schedule).await;
+    pass(30 * MINUTE).await;
+    member.elect.close().await;
+    // Nobody is there at one and at two; then somebody says stop, and only then somebody comes.
+    pass(2 * HOUR).await;
+    let operator = crew.member("op").await;
+    operator.elect.schedules().pause("report", why("")).await.unwrap();
+    let _member = crew.with("b", "@hourly", |schedule| schedule).await;
+    pass(HOUR).await;
+    assert!(crew.book.runs().is_empty(), "{:?}", crew.book.runs());
+    operator.elect.schedules().resume("report").await.unwrap();
+    pass(MINUTE).await;
+    assert_eq!(
+        crew.told().await,
+        ["01:00:00-01:00:00 1 too late", "02:00:00 succeeded 1", "03:00:00-03:00:00 1 paused"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_runner_died_waits_for_the_end_of_a_pause() {
+    let crew = Crew::short();
+    let one = crew.with_job("a", "@hourly", |schedule| schedule, crew.job("a", MINUTE)).await;
+    pass(HOUR + 10 * SECOND).await;
+    let two = crew.with_job("b", "@hourly", |schedule| schedule, crew.job("b", MINUTE)).await;
+    two.schedule.as_ref().unwrap().pause(why("it kills its runners")).await.unwrap();
+    one.kill().await;
+    pass(10 * MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 open 1"]);
+    two.schedule.as_ref().unwrap().resume().await.unwrap();
+    pass(2 * MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_ends_by_a_wrong_clock_has_ended() {
+    let crew = Crew::new();
+    let member = crew.with("a", "* * * * *", |schedule| schedule).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(90 * SECOND).await;
+    schedule.pause(why("")).await.unwrap();
+    pass(MINUTE).await;
+    crew.clock.step_wall(30 * crate::crew::DAY);
+    schedule.resume().await.unwrap();
+    pass(SECOND).await;
+    crew.clock.step_wall_back(30 * crate::crew::DAY);
+    pass(2 * MINUTE).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 1",
+            "00:02:00-00:02:00 1 paused",
+            "00:03:00 succeeded 1",
+            "00:04:00 succeeded 1"
+        ]
+    );
+}

@@ -247,3 +247,56 @@ async fn the_policies_stand_in_the_store_in_words() {
     assert_eq!(member.schedule.as_ref().unwrap().policies(), definition.policies.as_str());
     assert_eq!(member.schedule.as_ref().unwrap().timing(), definition.timing.as_str());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_missed_before_a_run_began_is_late_and_not_overlapped() {
+    let crew = Crew::short();
+    let one = crew.with_job("a", "@hourly", |schedule| schedule, crew.job("a", 5 * MINUTE)).await;
+    pass(HOUR + 10 * SECOND).await;
+    one.kill().await;
+    pass(4 * HOUR + 30 * MINUTE).await;
+    let _two = crew.with_job("b", "@hourly", |schedule| schedule, crew.job("b", 5 * MINUTE)).await;
+    pass(20 * MINUTE).await;
+    assert_eq!(
+        crew.told().await,
+        ["01:00:00 succeeded 2", "02:00:00-04:00:00 3 too late", "05:00:00 succeeded 1"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_does_not_make_way_for_a_tick_that_was_due_before() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel);
+    let member = crew.with_job("a", "@hourly", set, crew.job("a", MINUTE)).await;
+    pass(30 * MINUTE).await;
+    member.elect.close().await;
+    pass(HOUR).await;
+    let operator = crew.member("op").await;
+    operator.elect.schedules().run_now("report", tenure::model::Why::new("").unwrap()).await.unwrap();
+    let _member = crew.with_job("b", "@hourly", set, crew.job("b", MINUTE)).await;
+    pass(5 * MINUTE).await;
+    let told = crew.told().await;
+    assert!(told[0] == "01:00:00 succeeded 1" && told[1].ends_with("ordered succeeded 1"), "{told:?}");
+}
+
+/// Panics when it is dropped.
+struct Brittle;
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "it broke");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_panics_when_it_is_dropped_has_still_timed_out() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.timeout(10 * SECOND);
+    let job = |_, _| async move {
+        let _brittle = Brittle;
+        std::future::pending::<Result<(), String>>().await
+    };
+    let _member = crew.with_job("a", MINUTELY, set, job).await;
+    pass(3 * MINUTE + 30 * SECOND).await;
+    assert_eq!(crew.told().await, ["00:01:00 timed out 1", "00:02:00 timed out 1", "00:03:00 timed out 1"]);
+}

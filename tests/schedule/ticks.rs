@@ -170,6 +170,14 @@ async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
     );
     let zoned = elect.schedule("s", Timing::new("@daily").zone("Europe/Lodnon")).run(job());
     assert!(says(zoned).contains("Europe/Lodnon"));
+    for misfire in [
+        Misfire::Skip { tolerance: Duration::ZERO },
+        Misfire::One { window: SECOND / 2 },
+        Misfire::All { window: Duration::ZERO, at_most: 5 },
+    ] {
+        assert!(says(elect.schedule("s", "@daily").misfire(misfire).run(job())).contains("must be 1s"));
+    }
+    assert!(says(elect.schedule("s", "@daily").keep_history(SECOND, 9).run(job())).contains("too little"));
     let all = Misfire::All { window: HOUR, at_most: 0 };
     assert!(says(elect.schedule("s", "@daily").misfire(all).run(job())).contains("at most 0"));
     let never = Promise::AtLeastOnce { attempts: 0 };
@@ -182,4 +190,61 @@ async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
         elect.spread("tenure.schedules").run(async |_, _| Ok::<_, String>(())),
         Err(Error::Reserved(_))
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_is_removed_and_comes_again_at_once_goes_on() {
+    for (gone_for, expression) in [(Duration::ZERO, "*/10 * * * * *"), (SECOND / 20, "*/5 * * * * *")] {
+        let crew = Crew::new();
+        let member = crew.member("a").await;
+        let run = |name: &'static str, expression: &'static str| {
+            member.elect.schedule(name, expression).run(crew.job("a", Duration::ZERO)).unwrap()
+        };
+        let (one, _other) = (run("one", "*/10 * * * * *"), run("other", "@yearly"));
+        pass(11 * SECOND).await;
+        assert_eq!(crew.book.instants(), [at(10)]);
+        drop(one);
+        pass(gone_for).await;
+        let _one = run("one", expression);
+        pass(10 * SECOND).await;
+        assert_eq!(crew.book.instants().last(), Some(&at(20)), "{gone_for:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_part_an_instance_is_to_have_can_be_said_at_any_time() {
+    let crew = Crew::new();
+    let mut members = Vec::new();
+    for holder in ["a", "b"] {
+        let member = crew.member(holder).await;
+        // Before there is any, and before the others are known.
+        if holder == "a" {
+            member.elect.schedules().set_cap(1);
+        }
+        let schedules: Vec<_> = ["one", "two", "three", "four"]
+            .map(|name| member.elect.schedule(name, "@daily").run(crew.job(holder, Duration::ZERO)).unwrap())
+            .into();
+        members.push((member, schedules));
+    }
+    let all = members[1].0.elect.schedules();
+    all.until(|picture| picture.held() == 4 && picture.is_settled()).await;
+    let counts =
+        |picture: tenure::spread::Picture| picture.members.iter().map(|one| one.tasks).collect::<Vec<_>>();
+    assert_eq!(counts(all.picture().unwrap()), [1, 3]);
+    members[0].0.elect.schedules().set_cap(2);
+    all.until(|picture| picture.members.iter().all(|one| one.tasks == 2)).await;
+    members[0].0.elect.schedules().drain();
+    all.until(|picture| picture.members.iter().any(|one| one.tasks == 4)).await;
+    assert_eq!(counts(all.picture().unwrap()), [0, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_cannot_be_purged_stops_nothing() {
+    let crew = Crew::new();
+    let keep = |schedule: tenure::schedule::Scheduling| schedule.keep_history(HOUR, 2);
+    let member = crew.with("a", "* * * * * *", keep).await;
+    member.faulty.intercept().always(&[Operation::PurgeRuns], tenure::testing::Fault::Refused);
+    pass(MINUTE).await;
+    assert!(crew.book.runs().len() >= 55, "{}", crew.book.runs().len());
+    assert!(member.counts.intercept().counts().calls(Operation::PurgeRuns) > 5, "half of the ticks try");
 }

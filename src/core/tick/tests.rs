@@ -145,7 +145,7 @@ fn orders_go_first_also_while_nothing_else_is_run() {
     assert_eq!(ticks.next(at(600)), Step::Wait(None), "until there is news");
     record.pause.as_mut().unwrap().until = Some(at(500));
     record.orders.clear();
-    ticks.hear(&record);
+    ticks.hear(&record, at(600));
     let skipped = Step::Skip { from: at(60), to: at(480), count: 8, why: NotRun::Paused };
     assert_eq!(ticks.next(at(600)), skipped);
     let late = Step::Skip { from: at(540), to: at(540), count: 1, why: NotRun::Late };
@@ -162,8 +162,9 @@ fn go_through(policies: Policies, looks: &[(i64, i64)]) -> Vec<(StoreTime, i64)>
             match ticks.next(at(now)) {
                 Step::Run(attempt) => {
                     runs.push((attempt.instant, now));
+                    let begun = at(now);
                     now += takes;
-                    ticks.ended(at(now), Outcome::Succeeded);
+                    ticks.ended(begun, at(now), Outcome::Succeeded);
                     ledger.insert(0, run(Entry::Tick, attempt.instant, 1, Some(Outcome::Succeeded)));
                 }
                 Step::Skip { to, .. } => {
