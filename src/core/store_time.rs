@@ -160,7 +160,7 @@ mod tests {
         let mut clock = StoreClock::default();
         assert_eq!(clock.now(here(0)), None);
         assert_eq!(beat(&mut clock, 0, 2000, 7000), None);
-        assert_eq!(clock.uncertainty(here(2000)), Some(Duration::from_millis(1000)));
+        assert_eq!(clock.uncertainty(here(2000)), Some(Duration::from_secs(1)));
         assert_eq!(beat(&mut clock, 5000, 4, 7000), None);
         assert!(clock.uncertainty(here(5004)).unwrap() <= Duration::from_millis(3));
         assert!(ahead(&clock, 5004).abs_diff(7000) <= 3);

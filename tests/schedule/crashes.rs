@@ -112,7 +112,7 @@ async fn one_that_must_go_takes_its_run_with_it() {
     let one = crew.with_job("a", HOURLY, |schedule| schedule, crew.job("a", 10 * MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
     let two = crew.with_job("b", HOURLY, |schedule| schedule, crew.job("b", MINUTE)).await;
-    two.elect.schedules().until(|picture| picture.is_settled()).await;
+    two.elect.schedules().until(tenure::spread::Picture::is_settled).await;
     one.elect.schedules().drain();
     pass(2 * MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
@@ -127,7 +127,7 @@ async fn calls_that_are_lost_or_not_answered_change_nothing_but_the_lateness() {
             let member = crew.with("a", "*/10 * * * * *", |schedule| schedule).await;
             pass(5 * SECOND).await;
             for _ in 0..3 {
-                member.faulty.intercept().next(operation, fault.clone());
+                member.faulty.intercept().next(operation, fault);
             }
             pass(MINUTE).await;
             let ticks: Vec<_> = (1..=6).map(|tick| at(10 * tick)).collect();
@@ -142,7 +142,7 @@ async fn a_claim_of_a_dead_owner_that_arrives_late_runs_nothing_twice() {
     for promise in [Promise::default(), Promise::AtMostOnce] {
         let crew = Crew::short();
         let one = crew.with("a", HOURLY, |schedule| schedule.promise(promise)).await;
-        pass(HOUR - 4 * SECOND).await;
+        pass(59 * MINUTE + 56 * SECOND).await;
         let lease = {
             let seen = crew.memory.list_locks("test".parse().unwrap(), None, None, 10, SECOND).await.unwrap();
             seen.items[0].clone()

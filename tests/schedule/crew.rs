@@ -138,9 +138,9 @@ impl Crew {
         let clock = TestClock::new();
         let off = Duration::from_secs(seed * 7919 % 300);
         if seed.is_multiple_of(2) {
-            clock.step_wall(off)
+            clock.step_wall(off);
         } else {
-            clock.step_wall_back(off)
+            clock.step_wall_back(off);
         }
         let hint_lost = if self.deaf { 1000 } else { 0 };
         let faulty = Faulty::seeded(seed, Rates { hint_lost, ..Rates::default() });

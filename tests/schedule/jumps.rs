@@ -93,9 +93,9 @@ async fn a_small_step_of_the_stores_clock_is_no_burst_and_no_long_silence() {
         pass(MINUTE).await;
         let before = crew.book.runs().len();
         if forward {
-            crew.clock.step_wall(30 * SECOND)
+            crew.clock.step_wall(30 * SECOND);
         } else {
-            crew.clock.step_wall_back(30 * SECOND)
+            crew.clock.step_wall_back(30 * SECOND);
         }
         let silence = longest_silence(&crew, 2 * MINUTE).await;
         assert!(silence <= 31 * SECOND, "{silence:?}");
