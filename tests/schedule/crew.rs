@@ -32,6 +32,8 @@ pub(crate) struct Crew {
     short: bool,
     /// No hint reaches anybody.
     deaf: bool,
+    /// What the configuration says of the history, if it says anything.
+    kept: Option<(Duration, usize)>,
     seed: AtomicU64,
 }
 
@@ -103,7 +105,15 @@ impl Crew {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
-        Self { clock, memory, book: Arc::default(), short: false, deaf: false, seed: AtomicU64::new(1) }
+        Self {
+            clock,
+            memory,
+            book: Arc::default(),
+            short: false,
+            deaf: false,
+            kept: None,
+            seed: AtomicU64::new(1),
+        }
     }
 
     /// With durations that make for quick takeovers.
@@ -116,6 +126,11 @@ impl Crew {
         Self { deaf: true, ..Self::new() }
     }
 
+    /// With so much history.
+    pub(crate) fn keeping(younger_than: Duration, at_least: usize) -> Self {
+        Self { kept: Some((younger_than, at_least)), ..Self::new() }
+    }
+
     /// The store's time.
     pub(crate) fn now(&self) -> StoreTime {
         tenure::Clock::wall(&*self.clock)
@@ -123,6 +138,10 @@ impl Crew {
 
     fn config(&self, holder: &str) -> ElectConfig {
         let config = ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap());
+        let config = match self.kept {
+            Some((time, entries)) => config.with_retention_runs(time).with_retention_run_entries(entries),
+            None => config,
+        };
         if !self.short {
             return config;
         }

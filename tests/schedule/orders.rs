@@ -133,6 +133,15 @@ async fn the_history_is_read_page_by_page_and_does_not_grow_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_configuration_says_how_much_history_is_kept() {
+    let crew = Crew::keeping(10 * MINUTE, 20);
+    let _member = crew.with("a", "* * * * * *", |schedule| schedule).await;
+    pass(HOUR).await;
+    let kept = crew.ledger().await.len();
+    assert!((600..600 + 300).contains(&kept), "{kept}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_knows_a_schedule_that_nobody_has() {
     let crew = Crew::new();
     let schedules = crew.member("op").await.elect.schedules();
