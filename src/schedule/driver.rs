@@ -20,7 +20,8 @@ use crate::{
     core::{
         backoff::Backoff,
         calendar::Calendar,
-        tick::{Attempt, NotRun, Policies, Step, Ticks},
+        flaw::Flaw,
+        tick::{Attempt, NotRun, Policies, Promise, Step, Ticks},
     },
     elect::{Engine, Lease, careful},
     model::{
@@ -114,7 +115,15 @@ impl Driver {
             let Some((record, runs)) = self.load().await else { return };
             let Some(now) = self.now().await else { return };
             let Plan { calendar, policies, .. } = &*self.plan;
-            let ticks = Ticks::load(calendar.clone(), *policies, &record, &runs, now);
+            let mut policies = *policies;
+            if self.engine.flaws.has(Flaw::SettleTwice) {
+                policies.promise = Promise::default();
+            }
+            let ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
+                Ticks::load(calendar.clone(), policies, &ScheduleRecord::new(record.id.clone()), &[], now)
+            } else {
+                Ticks::load(calendar.clone(), policies, &record, &runs, now)
+            };
             let Some(records) = self.host.upgrade().map(|host| host.board.sit(self.key.clone(), record))
             else {
                 return;
@@ -337,12 +346,17 @@ impl Driver {
         let mut is_over = false;
         while !is_over {
             let claim = self.claim(attempt);
+            let flaws = self.engine.flaws;
+            let ran = if flaws.has(Flaw::ClaimAfterRun) { Some(self.run(ticks, attempt).await) } else { None };
             let store = self.engine.store.clone();
             let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
-            if !self.is_ours(ticks, claimed).await {
+            if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
                 break;
             }
-            let end = self.run(ticks, attempt).await;
+            let end = match ran {
+                Some(end) => end,
+                None => self.run(ticks, attempt).await,
+            };
             let ended = self.engine.store_times.now(self.engine.clock.now());
             let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
                 && attempt.number < self.plan.policies.retries.tries;
