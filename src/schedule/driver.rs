@@ -347,7 +347,8 @@ impl Driver {
         while !is_over {
             let claim = self.claim(attempt);
             let flaws = self.engine.flaws;
-            let ran = if flaws.has(Flaw::ClaimAfterRun) { Some(self.run(ticks, attempt).await) } else { None };
+            let ran =
+                if flaws.has(Flaw::ClaimAfterRun) { Some(self.run(ticks, attempt).await) } else { None };
             let store = self.engine.store.clone();
             let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
             if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {

@@ -105,7 +105,16 @@ fn a_store_that_breaks_the_contract_is_noticed() {
 
 /// A small fleet to which nothing happens but what the script says.
 fn plan(paces: Paces, instances: usize, flaw: Option<Flaw>) -> Plan {
-    Plan { instances, keys: 2, tasks: 0, schedules: 0, paces, rates: Rates::default(), flaw, ..Plan::default() }
+    Plan {
+        instances,
+        keys: 2,
+        tasks: 0,
+        schedules: 0,
+        paces,
+        rates: Rates::default(),
+        flaw,
+        ..Plan::default()
+    }
 }
 
 async fn begun(fleet: &Fleet, member: usize) -> Instance {

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    Dice, Fleet, Instance, NAMESPACE, Trouble, What, key_of, lock_id, programs, replicas::Replicas, stores::GROUPS,
+    Dice, Fleet, Instance, NAMESPACE, Trouble, What, key_of, lock_id, programs, replicas::Replicas,
+    stores::GROUPS,
 };
 use crate::{
     model::{Request, Why},

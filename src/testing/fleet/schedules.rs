@@ -90,11 +90,7 @@ impl Habits {
     /// What becomes of a run whose runner died.
     #[must_use]
     pub const fn promise(&self) -> Promise {
-        if self.at_most_once {
-            Promise::AtMostOnce
-        } else {
-            Promise::AtLeastOnce { attempts: self.attempts }
-        }
+        if self.at_most_once { Promise::AtMostOnce } else { Promise::AtLeastOnce { attempts: self.attempts } }
     }
 
     /// How a job that failed is tried again.
@@ -269,8 +265,7 @@ fn why() -> Why {
 /// Somebody holds a schedule back, lets it go on, or wants it run.
 pub(super) async fn instruct(instance: &Instance, dice: &mut Dice) {
     let fleet = instance.fleet();
-    let (name, schedules) =
-        (schedule_name(dice.place(fleet.plan().schedules)), instance.elect().schedules());
+    let (name, schedules) = (schedule_name(dice.place(fleet.plan().schedules)), instance.elect().schedules());
     match dice.below(8) {
         0..2 => {
             let _ = schedules.pause(&name, why()).await;

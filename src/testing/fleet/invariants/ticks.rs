@@ -13,6 +13,8 @@ const UNSURE: Duration = Duration::from_secs(3);
 const UNSURE_WHILE_DOUBTED: Duration = Duration::from_secs(10);
 /// So long after the store's clock was set all instances go by what it shows.
 const ADOPTED: Duration = Duration::from_secs(600);
+/// How far beyond the latest time that its clock showed the store's time is when it is beyond all doubt.
+const AHEAD: Duration = Duration::from_secs(120);
 /// How far behind its ticks a schedule may be in quiet, besides two of them.
 const BEHIND: Duration = Duration::from_secs(10);
 
@@ -35,7 +37,8 @@ struct StoreClock {
     most: i64,
     /// When it was set last.
     set: Option<Duration>,
-    was_set_back: bool,
+    /// The latest it showed before it was set: the ledger may tell of ticks up to there.
+    latest: Option<i64>,
 }
 
 #[derive(Default)]
@@ -165,6 +168,13 @@ impl StoreClock {
     fn is_settled(self, at: Duration) -> bool {
         self.set.is_none_or(|set| at > set + ADOPTED)
     }
+
+    /// All instances go by it, and it shows what it never showed: what the ledger tells of is over, and so is
+    /// whatever was held back.
+    fn is_beyond_all(self, at: Duration) -> bool {
+        self.is_settled(at)
+            && self.latest.is_none_or(|latest| self.ahead + millis(at) > latest + millis(AHEAD))
+    }
 }
 
 impl Ticks {
@@ -175,12 +185,12 @@ impl Ticks {
     fn set_clock(&mut self, at: Duration, shows: StoreTime) {
         let ahead = shows.as_millis() - millis(at);
         self.clock = Some(match self.clock {
-            None => StoreClock { ahead, most: ahead, set: None, was_set_back: false },
+            None => StoreClock { ahead, most: ahead, set: None, latest: None },
             Some(before) => StoreClock {
                 ahead,
                 most: before.most.max(ahead),
                 set: Some(at),
-                was_set_back: before.was_set_back || ahead < before.ahead,
+                latest: before.latest.max(Some(before.ahead + millis(at))),
             },
         });
         // What was due by the clock before says nothing of now.
@@ -203,7 +213,8 @@ impl Ticks {
 
     /// What ran is in the ledger, unless it was purged.
     fn is_kept(&self, census: &Census, number: usize) -> Result<(), String> {
-        let (Some(schedule), Some(ledger)) = (self.schedules.get(&number), census.ledgers.get(&number)) else {
+        let (Some(schedule), Some(ledger)) = (self.schedules.get(&number), census.ledgers.get(&number))
+        else {
             return Ok(());
         };
         let begun = schedule.entries.iter().filter(|(_, claims)| claims.begun > 0);
@@ -214,7 +225,9 @@ impl Ticks {
                 None if is_purged => {}
                 found => {
                     let begun = claims.begun;
-                    return Err(format!("attempt {begun} at {tick:?} has begun, and its ledger has {found:?}"));
+                    return Err(format!(
+                        "attempt {begun} at {tick:?} has begun, and its ledger has {found:?}"
+                    ));
                 }
             }
         }
@@ -230,15 +243,18 @@ impl Ticks {
             return Err(format!("it was wanted in quiet, and has not begun: {wanted:?}"));
         }
         let (Some(clock), Some(calm)) = (self.clock, book.calm()) else { return Ok(()) };
-        // When the clock has gone back there may be no tick for so long.
-        if !clock.was_set_back && schedule.begun.is_none_or(|begun| begun < calm) {
+        // When the clock has gone back there may be no tick for so long; nor while some do not believe it yet by which
+        // a pause has ended.
+        if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
             return Err("no tick has begun since nothing is done to anybody".to_owned());
         }
         if let (None, Some(shows)) = (clock.set, census.store_shows) {
             let due = shows.minus(habits.every * 2 + BEHIND);
             if schedule.covered.is_none_or(|covered| covered < due) {
                 let covered = schedule.covered;
-                return Err(format!("its ticks are in the ledger up to {covered:?}, and {due} was due long ago"));
+                return Err(format!(
+                    "its ticks are in the ledger up to {covered:?}, and {due} was due long ago"
+                ));
             }
         }
         Ok(())
@@ -276,7 +292,8 @@ impl Schedule {
         if tick.entry == Of::Order {
             return Ok(());
         }
-        let Some(before) = self.covered.or(self.since) else { return Ok(()) };
+        // It has none before it was defined, but for those who go by an earlier time yet.
+        let Some(before) = self.covered.max(self.since) else { return Ok(()) };
         if from > before.plus(habits.every) {
             return Err(format!("ticks are missing between {before} and {from}"));
         }
@@ -294,7 +311,9 @@ impl Schedule {
     ) -> Result<(), String> {
         let claims = self.entries.entry(tick).or_default();
         if !claims.claimed.contains(&(attempt, term)) {
-            return Err(format!("attempt {attempt} at {tick:?} begins under term {term}, which is not on record"));
+            return Err(format!(
+                "attempt {attempt} at {tick:?} begins under term {term}, which is not on record"
+            ));
         }
         // Whose lock was deleted by hand, or taken by force, may begin late what it claimed before.
         let key = FIRST_SCHEDULE + tick.schedule;
