@@ -376,7 +376,7 @@ impl Driver {
                 ticks.ordered(at);
             }
         }
-        self.purge_sometimes().await;
+        self.purge_sometimes(ticks).await;
     }
 
     /// Whether the attempt is to be made.
@@ -511,7 +511,7 @@ impl Driver {
     }
 
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
-    async fn purge_sometimes(&self) {
+    async fn purge_sometimes(&self, ticks: &mut Ticks) {
         let Keep { younger_than, at_least } = self.plan.keep;
         if self.engine.entropy.roll() % (at_least.max(1) as u64) != 0 {
             return;
@@ -520,8 +520,10 @@ impl Driver {
         let mut gone = BTreeSet::new();
         loop {
             let page = self.ask(|limit| store.purge_runs(id.clone(), younger_than, at_least, limit)).await;
+            let Some(page) = page else { return };
+            ticks.purged(page.mark);
             // What was purged before is not purged again: a store that says so would be asked for ever.
-            match page.and_then(|page| page.page.items.last().map(|run| run.id.clone())) {
+            match page.page.items.last().map(|run| run.id.clone()) {
                 Some(last) if gone.insert(last.clone()) => {}
                 _ => return,
             }

@@ -139,3 +139,23 @@ async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap(
     assert!((CAP as usize..=CAP as usize + 61).contains(&after), "{after}");
     nothing_twice(&crew);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_by_a_clock_that_is_doubted_makes_nothing_run_twice() {
+    let crew = Crew::new();
+    let _member = crew.with("a", "*/10 * * * * *", |schedule| schedule.keep_history(10 * MINUTE, 1)).await;
+    pass(20 * MINUTE).await;
+    crew.clock.step_wall_back(15 * MINUTE);
+    // Until it is believed: its ticks have run before.
+    pass(6 * MINUTE).await;
+    let before = crew.book.runs().len();
+    crew.clock.step_wall(40 * MINUTE);
+    pass(4 * MINUTE).await;
+    assert_eq!(crew.book.runs().len(), before, "it goes by the time before, in which all has run");
+    pass(20 * MINUTE).await;
+    let mut instants = crew.book.instants();
+    assert!(instants.len() > before, "and then by what the store shows");
+    instants.sort_unstable();
+    let twice: Vec<_> = instants.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}

@@ -6,8 +6,8 @@ use crate::{
     testing::fleet::{Book, Entry, FIRST_SCHEDULE, Habits, Life, TickId, What},
 };
 
-/// How far an instance may be wrong about the store's clock: half of the longest way there and back, and what
-/// clocks part by while the store does not answer.
+/// How far an instance may be wrong about the store's clock, beside half of the longest time that a call may take, which
+/// is a lease, where it is frozen meanwhile: what clocks part by while the store does not answer.
 const UNSURE: Duration = Duration::from_secs(3);
 /// And for as long as it does not believe what the store's clock shows since it was set.
 const UNSURE_WHILE_DOUBTED: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ impl Invariant for Ticks {
                 Ok(())
             }
             (What::TickBegan { tick, attempt, term, lateness }, Some(life)) => {
-                self.is_due(entry.at, *tick)?;
+                self.is_due(book, entry.at, *tick)?;
                 let is_sure = self.clock.is_some_and(|clock| clock.is_settled(entry.at));
                 let schedule = self.schedule(tick.schedule);
                 schedule.begins(book, life, *tick, *attempt, *term)?;
@@ -200,11 +200,12 @@ impl Ticks {
     }
 
     /// No tick begins before its instant, by any time that the store's clock has shown.
-    fn is_due(&self, at: Duration, tick: TickId) -> Result<(), String> {
+    fn is_due(&self, book: &Book, at: Duration, tick: TickId) -> Result<(), String> {
         let Some(clock) = self.clock else { return Ok(()) };
         let unsure = if clock.set.is_some() { UNSURE_WHILE_DOUBTED } else { UNSURE };
-        let latest = clock.most + millis(at + unsure);
-        if tick.instant.as_millis() > latest {
+        let latest = clock.most + millis(at + unsure + book.longest_ttl() / 2);
+        // Whoever wants one run now names it by a time that it may be less sure of: it may have no lease.
+        if tick.entry == Of::Tick && tick.instant.as_millis() > latest {
             let early = tick.instant.as_millis() - latest;
             return Err(format!("{tick:?} begins {early} ms before it may by any clock"));
         }
@@ -236,6 +237,8 @@ impl Ticks {
 
     /// In quiet it runs: at its ticks, and when it is wanted.
     fn is_alive(&self, book: &Book, census: &Census, number: usize) -> Result<(), String> {
+        // Where schedules are looked at there is a clock.
+        let Some(shows) = census.store_shows else { return Ok(()) };
         let habits = book.schedule(number).ok_or("nobody knows it")?;
         let schedule = self.schedules.get(&number).ok_or("it was never run")?;
         let wanted = schedule.wanted.ok_or("nobody was told that it is wanted")?;
@@ -248,7 +251,7 @@ impl Ticks {
         if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
             return Err("no tick has begun since nothing is done to anybody".to_owned());
         }
-        if let (None, Some(shows)) = (clock.set, census.store_shows) {
+        if clock.set.is_none() {
             let due = shows.minus(habits.every * 2 + BEHIND);
             if schedule.covered.is_none_or(|covered| covered < due) {
                 let covered = schedule.covered;
@@ -347,7 +350,8 @@ impl Schedule {
     ) -> Result<(), String> {
         let (Of::Tick, 1, Some(life)) = (tick.entry, attempt, entry.life) else { return Ok(()) };
         let Some(owned) = book.noticed(life, FIRST_SCHEDULE + tick.schedule, term) else { return Ok(()) };
-        let due = tick.instant.plus(lateness).minus(entry.local.since(owned) + UNSURE);
+        let unsure = UNSURE + book.longest_ttl() / 2;
+        let due = tick.instant.plus(lateness).minus(entry.local.since(owned) + unsure);
         let (due, begun) = self.catching_up.entry(term).or_insert((due, 0));
         if tick.instant > *due {
             return Ok(());
