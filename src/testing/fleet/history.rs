@@ -104,6 +104,8 @@ pub enum What {
     Finished { tick: TickId, attempt: u32, outcome: &'static str },
     /// Somebody holds a schedule back.
     Paused { schedule: usize },
+    /// Entries of its ledger are gone, none of them later than that.
+    Purged { schedule: usize, mark: StoreTime },
     /// Somebody set the store's clock, which shows that now.
     StoreClock { shows: StoreTime },
     // ----- between an instance and the store
@@ -240,7 +242,9 @@ impl What {
     #[must_use]
     pub const fn schedule(&self) -> Option<usize> {
         match self {
-            Self::Scheduled { schedule, .. } | Self::Paused { schedule } => Some(*schedule),
+            Self::Scheduled { schedule, .. } | Self::Paused { schedule } | Self::Purged { schedule, .. } => {
+                Some(*schedule)
+            }
             Self::Claimed { tick, .. }
             | Self::Finished { tick, .. }
             | Self::TickBegan { tick, .. }

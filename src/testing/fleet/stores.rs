@@ -58,7 +58,6 @@ macro_rules! pass_on_what_nobody_judges {
             ) -> Page<LockRecord>;
             schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
             history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
-            purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
             purge(namespace: Namespace, retention: Retention) -> Purged;
             $($more)*
         }
@@ -338,6 +337,24 @@ impl Store for Ledger {
         .boxed()
     }
 
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        async move {
+            let number = schedule_of(schedule.name.as_str());
+            let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
+            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.page.items.is_empty()) {
+                self.history.record(What::Purged { schedule, mark });
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
     fn hints(&self) -> BoxStream<'static, Hint> {
         self.store.hints()
     }
@@ -539,6 +556,7 @@ impl Store for TermsKept {
         instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
         claim(claim: Claim) -> ClaimAnswer;
         finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;
@@ -624,6 +642,7 @@ impl Store for Deposed {
         instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
         claim(claim: Claim) -> ClaimAnswer;
         finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;

@@ -37,7 +37,8 @@ struct StoreClock {
     most: i64,
     /// When it was set last.
     set: Option<Duration>,
-    /// The latest it showed before it was set: the ledger may tell of ticks up to there.
+    /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks up to
+    /// there.
     latest: Option<i64>,
 }
 
@@ -190,7 +191,7 @@ impl Ticks {
                 ahead,
                 most: before.most.max(ahead),
                 set: Some(at),
-                latest: before.latest.max(Some(before.ahead + millis(at))),
+                latest: before.latest.max(Some(before.ahead + millis(at + ADOPTED))),
             },
         });
         // What was due by the clock before says nothing of now.

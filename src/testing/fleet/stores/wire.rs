@@ -159,6 +159,7 @@ impl Store for Wire {
         instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
         claim(claim: Claim) -> ClaimAnswer;
         finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
