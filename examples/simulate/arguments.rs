@@ -14,6 +14,7 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
   --instances N     instances of a fleet (5)
   --keys N          keys they contend for (8)
   --tasks N         tasks they share out (6)
+  --schedules N     schedules they run (2)
   --programs N      programs of each instance at a time (1)
   --round SECONDS   how long things go wrong before all must settle (1800)
   --every SECONDS   the longest time between two troubles (60)
@@ -53,7 +54,8 @@ impl Arguments {
                 "--paces" => paces = Some(paces_of(&value)?),
                 "--instances" => plan.instances = at_least_one(&name, &value)?,
                 "--keys" => plan.keys = at_least_one(&name, &value)?,
-                "--tasks" => plan.tasks = at_least_one(&name, &value)?,
+                "--tasks" => plan.tasks = number(&name, &value)?,
+                "--schedules" => plan.schedules = number(&name, &value)?,
                 "--programs" => plan.programs = number(&name, &value)?,
                 "--round" => round = number(&name, &value)?,
                 "--every" => plan.trouble_every = seconds(&name, &value)?,
@@ -90,8 +92,11 @@ impl fmt::Display for Arguments {
             names(&self.plan.troubles)
         };
         let Range { start, end } = self.seeds;
-        let Plan { instances, keys, tasks, .. } = self.plan;
-        write!(f, "{start}..{end} | {instances} instances, {keys} keys, {tasks} tasks, {faults}")
+        let Plan { instances, keys, tasks, schedules, .. } = self.plan;
+        write!(
+            f,
+            "{start}..{end} | {instances} instances, {keys} keys, {tasks} tasks, {schedules} schedules, {faults}"
+        )
     }
 }
 
@@ -105,13 +110,14 @@ pub(crate) fn replay(seed: u64, plan: &Plan) -> String {
     let faults = names(&plan.troubles);
     let hours = plan.chaos.as_secs_f64() * f64::from(plan.rounds) / 3600.0;
     format!(
-        "--seeds {seed} --paces {} --hours {hours} --round {} --instances {} --keys {} --tasks {} --programs {} \
-         --every {} --slower {} --rest {} --faults {faults}",
+        "--seeds {seed} --paces {} --hours {hours} --round {} --instances {} --keys {} --tasks {} \
+         --schedules {} --programs {} --every {} --slower {} --rest {} --faults {faults}",
         plan.paces.name(),
         plan.chaos.as_secs_f64(),
         plan.instances,
         plan.keys,
         plan.tasks,
+        plan.schedules,
         plan.programs,
         plan.trouble_every.as_secs_f64(),
         plan.slower,

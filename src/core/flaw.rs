@@ -2,7 +2,8 @@
 
 /// One rule the engine can be told to break, to see whether a fleet's checkers notice.
 ///
-/// Not for programs: each of these lets two leases of one key overlap, or loses one.
+/// Not for programs: each of these lets two leases of one key overlap, or loses one, or runs a tick that is not to be
+/// run, or loses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]
@@ -45,6 +46,14 @@ pub enum Flaw {
     ChosenWatchers,
     /// The audit gives back what an undecided operation may have taken.
     HastyAudit,
+    /// A tick is run although its claim says that it is another's.
+    RunUnclaimed,
+    /// A tick is run, and then claimed.
+    ClaimAfterRun,
+    /// Whoever has a schedule goes on from now, not from what its ledger says.
+    ForgetLedger,
+    /// What is run at most once is begun again when its runner died.
+    SettleTwice,
 }
 
 /// The flaw an engine has, if it has one.

@@ -312,6 +312,16 @@ impl Ticks {
         }
     }
 
+    /// The ledger does not know any more what was up to there. A purge goes by the store's clock, which may be ahead of
+    /// the time that the owner goes by, as long as it does not believe it.
+    pub(crate) fn purged(&mut self, mark: Option<StoreTime>) {
+        self.mark = self.mark.max(mark);
+        if let Some(mark) = self.mark {
+            self.cursor = self.cursor.max(mark);
+            self.backlog.retain(|instant| *instant > mark);
+        }
+    }
+
     /// The order is in the ledger.
     pub(crate) fn ordered(&mut self, at: StoreTime) {
         self.orders.retain(|order| *order != at);

@@ -20,7 +20,8 @@ use crate::{
     core::{
         backoff::Backoff,
         calendar::Calendar,
-        tick::{Attempt, NotRun, Policies, Step, Ticks},
+        flaw::Flaw,
+        tick::{Attempt, NotRun, Policies, Promise, Step, Ticks},
     },
     elect::{Engine, Lease, careful},
     model::{
@@ -129,7 +130,15 @@ impl Driver {
             };
             let Some(now) = self.now().await else { return };
             let Plan { calendar, policies, .. } = &*self.plan;
-            let ticks = Ticks::load(calendar.clone(), *policies, &record, &runs, now);
+            let mut policies = *policies;
+            if self.engine.flaws.has(Flaw::SettleTwice) {
+                policies.promise = Promise::default();
+            }
+            let ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
+                Ticks::load(calendar.clone(), policies, &ScheduleRecord::new(record.id.clone()), &[], now)
+            } else {
+                Ticks::load(calendar.clone(), policies, &record, &runs, now)
+            };
             if ticks.is_silenced(now) {
                 tracing::error!(
                     schedule = %self.plan.id, mark = ?record.mark,
@@ -192,7 +201,7 @@ impl Driver {
             match ticks.next(now) {
                 Step::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
                 Step::Abandon(run) => self.abandon(&mut ticks, &run).await,
-                Step::Skip { from, to, count, why } => self.skip(from, to, count, why).await,
+                Step::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 Step::Reload => {
                     tracing::error!(
                         schedule = %self.plan.id,
@@ -377,14 +386,23 @@ impl Driver {
         let (mut is_over, mut begun) = (false, None);
         while !is_over {
             let claim = self.claim(attempt);
+            let flaws = self.engine.flaws;
+            let early = if flaws.has(Flaw::ClaimAfterRun) {
+                Some(self.run(ticks, seat, attempt).await)
+            } else {
+                None
+            };
             let store = self.engine.store.clone();
             let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
-            if !self.is_ours(ticks, claimed).await {
+            if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
                 break;
             }
             let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
             let begun = *begun.get_or_insert_with(now);
-            let end = self.run(ticks, seat, attempt).await;
+            let end = match early {
+                Some(end) => end,
+                None => self.run(ticks, seat, attempt).await,
+            };
             let ended = now();
             let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
                 && attempt.number < self.plan.policies.retries.tries;
@@ -403,7 +421,7 @@ impl Driver {
                 ticks.ordered(at);
             }
         }
-        self.purge_sometimes().await;
+        self.purge_sometimes(ticks).await;
     }
 
     /// Whether the attempt is to be made.
@@ -542,7 +560,7 @@ impl Driver {
     }
 
     /// Writes that ticks are not run.
-    async fn skip(&self, from: StoreTime, to: StoreTime, count: u64, why: NotRun) {
+    async fn skip(&self, ticks: &mut Ticks, from: StoreTime, to: StoreTime, count: u64, why: NotRun) {
         let skipped = Some(Skipped { from, count, why: Why::shortened(why.as_str()) });
         let attempt = Attempt { entry: Entry::Skipped, instant: to, number: 1, instead_of: None };
         let claim = Claim { skipped, ..self.claim(attempt) };
@@ -554,11 +572,11 @@ impl Driver {
         metrics::skipped(&self.engine, &self.plan.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
-        self.purge_sometimes().await;
+        self.purge_sometimes(ticks).await;
     }
 
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
-    async fn purge_sometimes(&self) {
+    async fn purge_sometimes(&self, ticks: &mut Ticks) {
         let Keep { younger_than, at_least } = self.plan.keep;
         if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) {
             return;
@@ -572,6 +590,9 @@ impl Driver {
                 () = self.lease.cancelled() => return,
                 page = careful(limit, page) => page,
             };
+            if let Ok(page) = &page {
+                ticks.purged(page.mark);
+            }
             match page.map(|page| page.page.items.last().map(|run| run.id.clone())) {
                 // What was purged before is not purged again: a store that says so would be asked for ever.
                 Ok(Some(last)) if gone.insert(last.clone()) => {}

@@ -89,6 +89,25 @@ fn hunt() {
     println!("{found:#?}");
 }
 
+/// The same over hours, without a shorter story.
+#[test]
+#[ignore = "for whoever hunts: FLEET_SEEDS and FLEET_FROM say over which seeds"]
+fn hunt_for_hours() {
+    let mut found = std::collections::BTreeMap::<_, Vec<u64>>::new();
+    let mut sum = Sum::default();
+    for seed in seeds(500) {
+        match run(seed, &Plan::for_hours(2.0, Paces::of_seed(seed))) {
+            Ok(ran) => sum += Sum::from(&ran),
+            Err(violation) => {
+                let seeds = found.entry(violation.invariant).or_default();
+                println!("{}", if seeds.is_empty() { violation.to_string() } else { violation.says });
+                seeds.push(seed);
+            }
+        }
+    }
+    println!("{sum}; {found:#?}");
+}
+
 #[test]
 #[ignore = "for whoever hunts: the hash of each seed, to compare over processes"]
 fn hashes() {

@@ -44,6 +44,10 @@ const FLAWS: &[(Flaw, Where, &[&str])] = &[
     (Flaw::EndIncluded, Script(a_machine_comes_back_at_its_end), &["early cancel"]),
     (Flaw::ChosenWatchers, Script(all_crash_but_one), &["liveness"]),
     (Flaw::HastyAudit, Chance(Paces::Short), &["exclusion"]),
+    (Flaw::RunUnclaimed, Chance(Paces::Short), &["ticks"]),
+    (Flaw::ClaimAfterRun, Chance(Paces::Short), &["ticks"]),
+    (Flaw::ForgetLedger, Chance(Paces::Short), &["ticks"]),
+    (Flaw::SettleTwice, Chance(Paces::Short), &["ticks"]),
 ];
 
 /// Over how many seeds a flaw may hide.
@@ -101,7 +105,16 @@ fn a_store_that_breaks_the_contract_is_noticed() {
 
 /// A small fleet to which nothing happens but what the script says.
 fn plan(paces: Paces, instances: usize, flaw: Option<Flaw>) -> Plan {
-    Plan { instances, keys: 2, tasks: 0, paces, rates: Rates::default(), flaw, ..Plan::default() }
+    Plan {
+        instances,
+        keys: 2,
+        tasks: 0,
+        schedules: 0,
+        paces,
+        rates: Rates::default(),
+        flaw,
+        ..Plan::default()
+    }
 }
 
 async fn begun(fleet: &Fleet, member: usize) -> Instance {

@@ -69,7 +69,7 @@ impl Court {
         let durations =
             |member| Durations { slack: SLACK, preempted: PREEMPTED, ..Durations::of(&config(member)) };
         Self {
-            history: History::from_outside(seed, (0..members).map(durations).collect()),
+            history: History::from_outside(seed, (0..members).map(durations).collect(), Vec::new()),
             ttl: config(0).ttl(),
             heard: Vec::new(),
             applied: Vec::new(),

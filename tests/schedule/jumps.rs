@@ -173,3 +173,23 @@ async fn a_change_of_the_clocks_is_the_same_for_whoever_has_the_schedule() {
         assert_eq!(over_a_change(spring, "30 2 * * *", new_york).await, expected, "{dst:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_by_a_clock_that_is_doubted_makes_nothing_run_twice() {
+    let crew = Crew::new();
+    let _member = crew.with("a", "*/10 * * * * *", |schedule| schedule.keep_history(10 * MINUTE, 10)).await;
+    pass(20 * MINUTE).await;
+    crew.clock.step_wall_back(15 * MINUTE);
+    // Until it is believed: its ticks have run before.
+    pass(6 * MINUTE).await;
+    let before = crew.book.runs().len();
+    crew.clock.step_wall(40 * MINUTE);
+    pass(4 * MINUTE).await;
+    assert_eq!(crew.book.runs().len(), before, "it goes by the time before, in which all has run");
+    pass(20 * MINUTE).await;
+    let mut instants = crew.book.instants();
+    assert!(instants.len() > before, "and then by what the store shows");
+    instants.sort_unstable();
+    let twice: Vec<_> = instants.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Entry, Life, Sort, Told, What, invariants::SLACK};
+use super::{Entry, Habits, Life, Sort, Told, What, invariants::SLACK};
 use crate::{
     clock::Moment,
     config::ElectConfig,
@@ -102,6 +102,7 @@ pub struct Lease {
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     members: Vec<Member>,
+    schedules: Vec<Habits>,
     sessions: BTreeMap<SessionId, Session>,
     grants: BTreeMap<(usize, Term), Grant>,
     current: BTreeMap<usize, Term>,
@@ -127,6 +128,22 @@ impl Book {
     pub(super) fn new(members: Vec<Durations>) -> Self {
         let member = |durations| Member { durations, frozen: false, undisturbed_since: Duration::ZERO };
         Self { members: members.into_iter().map(member).collect(), ..Self::default() }
+    }
+
+    pub(super) fn with_schedules(self, schedules: Vec<Habits>) -> Self {
+        Self { schedules, ..self }
+    }
+
+    /// What the schedule of that number goes by.
+    #[must_use]
+    pub fn schedule(&self, schedule: usize) -> Option<&Habits> {
+        self.schedules.get(schedule)
+    }
+
+    /// How many schedules there are.
+    #[must_use]
+    pub const fn schedules(&self) -> usize {
+        self.schedules.len()
     }
 
     /// An instance.

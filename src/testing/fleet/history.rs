@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    Reference,
+    FIRST_SCHEDULE, Habits, Reference,
     book::{Book, Durations},
     invariants::{self, Invariant, Stage},
     key_of,
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Event,
     clock::Moment,
-    model::{SessionId, Term, Wish},
+    model::{Entry as Of, SessionId, StoreTime, Term, Wish},
 };
 
 /// How many entries are kept for the story of a violation.
@@ -40,6 +40,17 @@ impl fmt::Display for Life {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.member, self.number)
     }
+}
+
+/// An entry of the ledger of one of the fleet's schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TickId {
+    /// Which schedule, by its number.
+    pub schedule: usize,
+    /// The instant it is named after.
+    pub instant: StoreTime,
+    /// What it is of.
+    pub entry: Of,
 }
 
 /// One thing that happened.
@@ -84,6 +95,19 @@ pub enum What {
     LockDeleted { key: usize },
     /// An operator took a lock away by force.
     Forced { key: usize },
+    /// A schedule is defined, and has ticks since then.
+    Scheduled { schedule: usize, since: StoreTime },
+    /// An entry of a schedule's ledger is there, or has another attempt. One of ticks that are not run tells of those
+    /// from that one on.
+    Claimed { tick: TickId, attempt: u32, term: Term, session: SessionId, from: Option<StoreTime> },
+    /// Its attempt has ended like that.
+    Finished { tick: TickId, attempt: u32, outcome: &'static str },
+    /// Somebody holds a schedule back.
+    Paused { schedule: usize },
+    /// Entries of its ledger are gone, none of them later than that.
+    Purged { schedule: usize, mark: StoreTime },
+    /// Somebody set the store's clock, which shows that now.
+    StoreClock { shows: StoreTime },
     // ----- between an instance and the store
     /// The instance tries to open this session.
     Opens { session: SessionId },
@@ -108,6 +132,12 @@ pub enum What {
     Wrote { key: usize, term: Term, over: u64 },
     /// It may have so many tasks of the spread from now on.
     Capped { cap: usize },
+    /// It was given a tick to run, so late as it was told.
+    TickBegan { tick: TickId, attempt: u32, term: Term, lateness: Duration },
+    /// That has come to its end, or was dropped.
+    TickEnded { tick: TickId, attempt: u32, how: &'static str },
+    /// Somebody was told that this order is written down. Recorded in quiet.
+    Ordered { tick: TickId },
     /// An event of the engine.
     Told(Told),
     // ----- what happens to the instance
@@ -201,6 +231,25 @@ impl What {
                 | Told::Released { key, .. }
                 | Told::Overran { key, .. },
             ) => Some(*key),
+            _ => match self.schedule() {
+                Some(schedule) => Some(FIRST_SCHEDULE + schedule),
+                None => None,
+            },
+        }
+    }
+
+    /// The schedule it is about.
+    #[must_use]
+    pub const fn schedule(&self) -> Option<usize> {
+        match self {
+            Self::Scheduled { schedule, .. } | Self::Paused { schedule } | Self::Purged { schedule, .. } => {
+                Some(*schedule)
+            }
+            Self::Claimed { tick, .. }
+            | Self::Finished { tick, .. }
+            | Self::TickBegan { tick, .. }
+            | Self::TickEnded { tick, .. }
+            | Self::Ordered { tick } => Some(tick.schedule),
             _ => None,
         }
     }
@@ -321,10 +370,10 @@ impl History {
 
     /// A history of what happens elsewhere, as to real engines on a real server: it is [entered](Self::enter_at)
     /// in order afterwards, and [judged](Self::judge) by the same invariants. The members run by these
-    /// durations.
+    /// durations, and have these schedules.
     #[must_use]
-    pub fn from_outside(seed: u64, members: Vec<Durations>) -> Self {
-        Self::new(seed, Reference::start(), Book::new(members))
+    pub fn from_outside(seed: u64, members: Vec<Durations>, schedules: Vec<Habits>) -> Self {
+        Self::new(seed, Reference::start(), Book::new(members).with_schedules(schedules))
     }
 
     /// That has happened, so long after the beginning; `life` and `local` as in an [`Entry`].
@@ -461,7 +510,7 @@ fn story(last: &VecDeque<Entry>, book: &Book, what: &What, life: Option<Life>) -
         let of_life = entry.life.is_some_and(|life| lives.contains(&life))
             && entry.what.key().is_none()
             && entry.what.session().is_none();
-        let of_all = matches!(entry.what, What::Fault(_) | What::Calm);
+        let of_all = matches!(entry.what, What::Fault(_) | What::StoreClock { .. } | What::Calm);
         let beside = key.is_none() && sessions.is_empty();
         of_key || of_session || of_life || of_all || beside
     };

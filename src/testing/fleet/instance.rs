@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -28,6 +29,8 @@ pub struct Instance {
     weather: Arc<Intercepted<Weather>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
+    /// Fires when it is closed.
+    ended: CancellationToken,
 }
 
 impl fmt::Debug for Instance {
@@ -61,7 +64,8 @@ impl Instance {
         }
         let elect = builder.begin().expect("the fleet's configuration keeps the rules");
         gate.spawn(tell(elect.events(), pen.clone()));
-        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed };
+        let ended = CancellationToken::new();
+        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, ended };
         instance.depose(shared.plan.deviation == Some(Deviation::DeposedPrimary) && life.member == 1);
         instance
     }
@@ -101,6 +105,16 @@ impl Instance {
     /// From now on it talks to a deposed primary, or to the real one again.
     pub fn depose(&self, deposed: bool) {
         self.deposed.depose(deposed);
+    }
+
+    /// It is closed.
+    pub(super) fn ends(&self) {
+        self.ended.cancel();
+    }
+
+    /// Fires when it is closed.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
     }
 
     /// It does not hear of the change of primary that comes next, as long as the former one does not.
@@ -169,18 +183,27 @@ impl Pen {
     }
 
     /// Something runs under a lock from now on.
-    pub(super) fn begins(&self, key: usize, term: Term, tag: &str, sort: Sort, token: CancellationToken) {
+    /// Answers with the task that waits for the token.
+    pub(super) fn begins(
+        &self,
+        key: usize,
+        term: Term,
+        tag: &str,
+        sort: Sort,
+        token: CancellationToken,
+    ) -> Option<AbortHandle> {
         self.record(What::Began { key, term, tag: tag.to_owned(), sort });
         if token.is_cancelled() {
             self.record(What::Cancelled { key, term });
-            return;
+            return None;
         }
         let pen = self.clone();
         // Not behind the gate: the token fires when it fires.
-        tokio::spawn(async move {
+        let waits = tokio::spawn(async move {
             token.cancelled().await;
             pen.record(What::Cancelled { key, term });
         });
+        Some(waits.abort_handle())
     }
 
     /// Whether what runs under this term has no right to its key any more, because somebody deleted the

@@ -29,6 +29,7 @@ mod nemesis;
 mod plan;
 mod programs;
 mod replicas;
+mod schedules;
 mod shorten;
 mod stores;
 mod sum;
@@ -49,10 +50,11 @@ pub use book::{Book, Durations, Grant, Lease, Member, Session};
 pub use clocks::{Drifting, Reference};
 pub use dice::Dice;
 pub use gate::{Gate, Gated, block_for};
-pub use history::{Entry, History, Life, Sort, Told, Violation, What};
+pub use history::{Entry, History, Life, Sort, TickId, Told, Violation, What};
 pub use instance::Instance;
 pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;
+pub use schedules::{Habits, tick_id};
 pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Scribe, Weather, Wire};
 pub use sum::Sum;
@@ -60,11 +62,11 @@ pub use sum::Sum;
 use crate::{
     clock::Clock,
     config::ElectConfig,
-    model::{Key, Kind, LockId, SessionId, Term},
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionId, Term},
     store::Store,
     testing::TestClock,
 };
-use invariants::{Census, Stage};
+use invariants::{Census, Stage, StoreLedger};
 use replicas::Replicas;
 use stores::{Common, Tally};
 
@@ -181,7 +183,9 @@ impl Fleet {
         let reference = Reference::start();
         let store_clock = Arc::new(TestClock::new());
         let durations = (0..plan.instances).map(|member| Durations::of(&config(&plan, member)));
-        let history = History::new(seed, reference, Book::new(durations.collect()));
+        let habits = (0..plan.schedules).map(|schedule| Habits::of(&plan, schedule)).collect();
+        let history = History::new(seed, reference, Book::new(durations.collect()).with_schedules(habits));
+        history.record(What::StoreClock { shows: store_clock.wall() });
         let replicas = Replicas::new(store_clock.clone(), history.clone(), plan.deviation, dice.split(7));
         let slots = (0..plan.instances).map(|member| {
             let drift = u64::from(plan.drift());
@@ -283,6 +287,7 @@ impl Fleet {
         let ahead = dice.up_to(1_000_000 * SECOND);
         let clock = Arc::new(Drifting::new(self.0.reference, gains, ahead));
         let instance = Instance::start(self, life, clock, config(&self.0.plan, member), &mut dice);
+        schedules::run_all(&instance);
         let mut slot = self.slot(member);
         slot.running = Some(instance.clone());
         slot.gates.push(instance.gate().clone());
@@ -312,6 +317,7 @@ impl Fleet {
         let closed = if grace.is_zero() { elect.close().await } else { elect.close_for_restart(grace).await };
         let (overran, life, gate) = (closed.overran.len(), instance.life(), instance.gate().clone());
         instance.record(What::Closed { overran });
+        instance.ends();
         let mut slot = self.slot(member);
         slot.running = None;
         if overran == 0 {
@@ -363,7 +369,8 @@ impl Fleet {
             instance.gate().spawn(programs::share(instance.clone(), spreads.clone()));
         }
         let ttl = self.longest_ttl();
-        tokio::time::sleep(ttl * 2 + 15 * SECOND).await;
+        let rest = tokio::time::sleep(ttl * 2 + 15 * SECOND);
+        tokio::join!(rest, schedules::let_go_on(self));
         let census = self.census(true).await;
         self.0.history.judge(&Stage::Settled(census));
         spreads.cancel();
@@ -401,7 +408,7 @@ impl Fleet {
         let alive = common.sessions(&namespace).await;
         let alive = alive.iter().filter(|session| session.is_alive()).map(|session| session.id).collect();
         let mut waiters = Vec::new();
-        for key in self.0.plan.locks() {
+        for key in self.0.plan.all_locks() {
             let line =
                 common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
             waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
@@ -411,7 +418,25 @@ impl Fleet {
             lives.extend(self.slot(member).closed.iter().map(|(life, gate)| (*life, gate.inside())));
         }
         let wanted = if all_stand { self.0.plan.locks().collect() } else { Vec::new() };
-        Census { wanted, held, alive, waiters, lives }
+        let ledgers = self.ledgers().await;
+        Census { wanted, held, alive, waiters, lives, ledgers, store_shows: Some(self.store_now()) }
+    }
+
+    /// What the ledgers of all schedules say.
+    async fn ledgers(&self) -> BTreeMap<usize, StoreLedger> {
+        let mut ledgers = BTreeMap::new();
+        for schedule in 0..self.0.plan.schedules {
+            let majority = self.0.common.replicas.majority();
+            let Ok(runs) = majority.history(schedule_id(schedule), None, usize::MAX, SECOND).await else {
+                continue;
+            };
+            let entries = runs.page.items.into_iter().map(|run| {
+                let tick = TickId { schedule, instant: run.id.instant, entry: run.id.entry };
+                (tick, run.attempt)
+            });
+            ledgers.insert(schedule, StoreLedger { entries: entries.collect(), mark: runs.mark });
+        }
+        ledgers
     }
 
     fn look_for_panics(&self) {
@@ -483,9 +508,12 @@ const NAMESPACE: &str = "fleet";
 #[must_use]
 pub fn lock_id(key: usize) -> LockId {
     let namespace = NAMESPACE.parse().expect("it is a name");
-    let (kind, name) = match key.checked_sub(FIRST_TASK) {
-        Some(task) => (Kind::Task(SPREAD.parse().expect("it is a name")), task_name(task)),
-        None => (Kind::Lock, format!("k{key}")),
+    let (kind, name) = if let Some(schedule) = key.checked_sub(FIRST_SCHEDULE) {
+        (Kind::Schedule, schedule_name(schedule))
+    } else if let Some(task) = key.checked_sub(FIRST_TASK) {
+        (Kind::Task(SPREAD.parse().expect("it is a name")), task_name(task))
+    } else {
+        (Kind::Lock, format!("k{key}"))
     };
     LockId { namespace, kind, key: name.parse().expect("it is a name") }
 }
@@ -501,13 +529,42 @@ pub fn task_name(task: usize) -> String {
     format!("t{task}")
 }
 
+/// What the fleet's schedules are counted from, among all locks.
+pub const FIRST_SCHEDULE: usize = 2000;
+
+/// What a schedule of it is called.
+#[must_use]
+pub fn schedule_name(schedule: usize) -> String {
+    format!("s{schedule}")
+}
+
+/// The number of a schedule, by its name.
+#[must_use]
+pub fn schedule_of(name: &str) -> Option<usize> {
+    name.strip_prefix('s')?.parse().ok()
+}
+
 /// The number of a lock, by its key.
 #[must_use]
 pub fn number_of(key: &str) -> Option<usize> {
-    match key.strip_prefix('t') {
-        Some(task) => task.parse::<usize>().ok()?.checked_add(FIRST_TASK),
-        None => key.strip_prefix('k')?.parse().ok(),
+    let (first, number) = (key.chars().next()?, key.get(1..)?.parse::<usize>().ok()?);
+    match first {
+        'k' => Some(number),
+        't' => number.checked_add(FIRST_TASK),
+        's' => number.checked_add(FIRST_SCHEDULE),
+        _ => None,
     }
+}
+
+/// Whether a lock is a task of the spread.
+const fn is_task(key: usize) -> bool {
+    FIRST_TASK <= key && key < FIRST_SCHEDULE
+}
+
+/// What a schedule of it is called in the store.
+fn schedule_id(schedule: usize) -> ScheduleId {
+    let namespace = NAMESPACE.parse().expect("it is a name");
+    ScheduleId { namespace, name: ScheduleName::new(schedule_name(schedule)).expect("it is a name") }
 }
 
 fn key_of(key: &Key) -> Option<usize> {

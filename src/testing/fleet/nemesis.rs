@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    Dice, Fleet, Instance, NAMESPACE, Trouble, key_of, lock_id, programs, replicas::Replicas, stores::GROUPS,
+    Dice, Fleet, Instance, NAMESPACE, Trouble, What, key_of, lock_id, programs, replicas::Replicas,
+    stores::GROUPS,
 };
 use crate::{
     model::{Request, Why},
@@ -243,6 +244,7 @@ impl Nemesis {
         } else {
             self.fleet.store_clock().step_wall_back(by);
         }
+        self.fleet.history().record(What::StoreClock { shows: self.fleet.store_now() });
     }
 
     async fn delete_session(&mut self) {
@@ -257,7 +259,7 @@ impl Nemesis {
     }
 
     fn some_lock(&mut self) -> usize {
-        let locks: Vec<_> = self.fleet.plan().locks().collect();
+        let locks: Vec<_> = self.fleet.plan().all_locks().collect();
         locks[self.dice.place(locks.len())]
     }
 

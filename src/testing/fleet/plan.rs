@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
 
-use super::{Deviation, FIRST_TASK};
+use super::{Deviation, FIRST_SCHEDULE, FIRST_TASK};
 use crate::testing::{Flaw, Rates};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,6 +16,8 @@ pub struct Plan {
     pub keys: usize,
     /// How many tasks they share out.
     pub tasks: usize,
+    /// How many schedules they run.
+    pub schedules: usize,
     /// By what durations they run.
     pub paces: Paces,
     /// What may happen.
@@ -52,6 +54,7 @@ impl Default for Plan {
             instances: 5,
             keys: 8,
             tasks: 12,
+            schedules: 2,
             paces: Paces::Mixed,
             troubles: Trouble::ALL.into(),
             drift: 10_000,
@@ -95,9 +98,14 @@ impl Plan {
         Self { chaos: Duration::from_secs_f64(seconds / rounds), rounds: rounds as u32, ..self }
     }
 
-    /// All locks, by their numbers: keys, and tasks.
+    /// The locks that somebody holds all the time in quiet, by their numbers: keys, and tasks.
     pub(super) fn locks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
+    }
+
+    /// Those, and schedules.
+    pub(super) fn all_locks(&self) -> impl Iterator<Item = usize> + use<> {
+        self.locks().chain(FIRST_SCHEDULE..FIRST_SCHEDULE + self.schedules)
     }
 
     /// Whether that may happen.

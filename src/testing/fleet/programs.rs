@@ -13,7 +13,7 @@ use std::{
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen};
+use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen, schedules};
 use crate::{
     Guard, Lease,
     elect::{Acquired, Ask, Campaign, Locked, Unlocked},
@@ -140,20 +140,20 @@ impl Conduct {
 }
 
 /// What is done under a lock.
-struct Work {
-    instance: Instance,
-    key: usize,
-    term: Term,
+pub(super) struct Work {
+    pub(super) instance: Instance,
+    pub(super) key: usize,
+    pub(super) term: Term,
 }
 
 impl Work {
     /// As long as a busy program would pause, or longer.
-    async fn pause(&self, time: Duration) {
+    pub(super) async fn pause(&self, time: Duration) {
         sleep(time * self.instance.fleet().plan().slower).await;
     }
 
     /// Reads the resource, and after a moment writes it.
-    async fn round(&self, dice: &mut Dice) {
+    pub(super) async fn round(&self, dice: &mut Dice) {
         let version = self.read();
         sleep(dice.up_to(20 * MS)).await;
         self.write(version);
@@ -338,6 +338,9 @@ impl Program {
         // As often as every other way to hold something, or more.
         if self.instance.fleet().plan().tasks > 0 && self.dice.percent(12) {
             return self.share().await;
+        }
+        if self.instance.fleet().plan().schedules > 0 && self.dice.percent(6) {
+            return schedules::instruct(&self.instance, &mut self.dice).await;
         }
         match self.dice.below(20) {
             0..5 => self.lock().await,

@@ -74,6 +74,12 @@ fn simpler(plan: &Plan, violation: &Violation) -> Vec<Plan> {
             with(&|plan| plan.keys = fewer);
         }
     }
+    if plan.tasks > 0 {
+        with(&|plan| plan.tasks = 0);
+    }
+    if plan.schedules > 0 {
+        with(&|plan| plan.schedules -= 1);
+    }
     if plan.instances > 2 {
         with(&|plan| plan.instances -= 1);
     }

@@ -18,7 +18,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 
-use super::{Dice, History, Life, Replicas, What, key_of};
+use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
 use crate::{
     clock::Clock,
     model::{
@@ -56,13 +56,8 @@ macro_rules! pass_on_what_nobody_judges {
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
             ) -> Page<LockRecord>;
-            define(define: Define) -> ScheduleSeen;
-            instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
             schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
-            claim(claim: Claim) -> ClaimAnswer;
-            finish(finish: FinishRun) -> ClaimAnswer;
             history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
-            purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
             purge(namespace: Namespace, retention: Retention) -> Purged;
             $($more)*
         }
@@ -93,6 +88,9 @@ pub(super) struct Ledger {
 struct Known {
     sessions: BTreeMap<SessionId, (Nonce, u64, bool)>,
     locks: BTreeMap<LockId, (Term, Option<(SessionId, Wish)>)>,
+    /// Since when it has its timing, and since when it is held back.
+    schedules: BTreeMap<usize, (Option<StoreTime>, Option<StoreTime>)>,
+    runs: BTreeMap<TickId, (Term, u32, Option<&'static str>)>,
 }
 
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -121,6 +119,40 @@ impl Ledger {
         }
         if !now.2 && before.is_none_or(|(.., alive)| alive) {
             self.history.record(What::Died { session, ground, by });
+        }
+    }
+
+    /// That is what a schedule's record says now.
+    fn schedule(&self, seen: &ScheduleSeen) {
+        let ScheduleSeen::Found(record) = seen else { return };
+        let Some(schedule) = schedule_of(record.id.name.as_str()) else { return };
+        let since = record.definition.as_ref().map(|definition| definition.since);
+        let paused = record.pause.as_ref().filter(|pause| pause.is_on()).map(|pause| pause.since);
+        let before = self.known().schedules.insert(schedule, (since, paused)).unwrap_or_default();
+        if let Some(since) = since.filter(|_| before.0 != since) {
+            self.history.record(What::Scheduled { schedule, since });
+        }
+        if paused.is_some() && before.1 != paused {
+            self.history.record(What::Paused { schedule });
+        }
+    }
+
+    /// That is what an entry of a ledger says now.
+    fn run(&self, answer: &ClaimAnswer) {
+        let (ClaimAnswer::Yours(run) | ClaimAnswer::Others(run)) = answer else { return };
+        let Some(schedule) = schedule_of(run.id.schedule.name.as_str()) else { return };
+        let tick = TickId { schedule, instant: run.id.instant, entry: run.id.entry };
+        let (attempt, term, session) = (run.attempt, run.term, run.session);
+        let outcome = run.finish.as_ref().map(|finish| finish.outcome.as_str());
+        let before = self.known().runs.insert(tick, (term, attempt, outcome));
+        if before.is_none_or(|(before, number, _)| before != term || number != attempt) {
+            let from = run.skipped.as_ref().map(|skipped| skipped.from);
+            self.history.record(What::Claimed { tick, attempt, term, session, from });
+        }
+        if let Some(outcome) = outcome
+            && before != Some((term, attempt, Some(outcome)))
+        {
+            self.history.record(What::Finished { tick, attempt, outcome });
         }
     }
 
@@ -260,6 +292,65 @@ impl Store for Ledger {
                 }
             }
             Ok(())
+        }
+        .boxed()
+    }
+
+    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let seen = self.store.define(define, limit).await?;
+            self.schedule(&seen);
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let seen = self.store.instruct(schedule, instruction, limit).await?;
+            self.schedule(&seen);
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            let answer = self.store.claim(claim, limit).await?;
+            self.run(&answer);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            let answer = self.store.finish(finish, limit).await?;
+            self.run(&answer);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        async move {
+            let number = schedule_of(schedule.name.as_str());
+            let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
+            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.page.items.is_empty()) {
+                self.history.record(What::Purged { schedule, mark });
+            }
+            Ok(page)
         }
         .boxed()
     }
@@ -461,6 +552,11 @@ impl Store for TermsKept {
 
     pass_on_what_nobody_judges! {
         store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;
@@ -542,6 +638,11 @@ impl Store for Deposed {
 
     pass_on_what_nobody_judges! {
         store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         open(open: Open) -> Sighting;

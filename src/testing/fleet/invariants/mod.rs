@@ -15,14 +15,15 @@ mod release;
 mod spreading;
 mod terms;
 mod theft;
+mod ticks;
 
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{Book, Entry, Life};
-use crate::model::{SessionId, Term, Wish};
+use super::{Book, Entry, Life, TickId};
+use crate::model::{SessionId, StoreTime, Term, Wish};
 
 /// How late something may happen that is due: timers have whole milliseconds, and clocks run at
 /// different rates.
@@ -74,6 +75,19 @@ pub struct Census {
     pub waiters: Vec<(usize, SessionId, Wish)>,
     /// The instances that were closed, and the tasks that are left of them.
     pub lives: Vec<(Life, Vec<String>)>,
+    /// What the schedules' ledgers say.
+    pub ledgers: BTreeMap<usize, StoreLedger>,
+    /// What the store's clock shows.
+    pub store_shows: Option<StoreTime>,
+}
+
+/// What the ledger of a schedule says.
+#[derive(Clone, Debug, Default)]
+pub struct StoreLedger {
+    /// Its entries, and the attempt of each.
+    pub entries: BTreeMap<TickId, u32>,
+    /// What is no later may have been purged.
+    pub mark: Option<StoreTime>,
 }
 
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {
@@ -90,6 +104,7 @@ pub(super) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(release::Released),
         Box::new(liveness::Liveness),
         Box::new(spreading::Spreading::default()),
+        Box::new(ticks::Ticks::default()),
         Box::new(leak::NoLeak::default()),
     ]
 }

@@ -6,7 +6,7 @@ use std::{
 use super::{Invariant, Stage};
 use crate::{
     model::Term,
-    testing::fleet::{Book, Entry, FIRST_TASK, Life, What},
+    testing::fleet::{Book, Entry, FIRST_TASK, Life, What, is_task},
 };
 
 /// A cap that was changed lately: what began just then was right by the one before.
@@ -37,12 +37,12 @@ impl Invariant for Spreading {
                 self.caps.insert(life, (*cap, before, entry.at));
             }
             (What::Began { key, term, .. }, Some(life))
-                if *key >= FIRST_TASK && self.begun.insert((life, *key, *term)) =>
+                if is_task(*key) && self.begun.insert((life, *key, *term)) =>
             {
                 self.is_capped(book, entry, life)?;
             }
             (What::Calm, _) => self.judged = false,
-            (What::Granted { key, term, .. }, _) if *key >= FIRST_TASK && !self.judged => {
+            (What::Granted { key, term, .. }, _) if is_task(*key) && !self.judged => {
                 let rest = book.longest_ttl() * 2 + AT_REST;
                 if book.calm().is_some_and(|calm| entry.at > calm + rest) {
                     let task = key - FIRST_TASK;
@@ -60,7 +60,7 @@ impl Invariant for Spreading {
         let Stage::Settled(census) = stage else { return Ok(()) };
         self.judged = true;
         let mut counts: BTreeMap<Life, usize> = BTreeMap::new();
-        let tasks: Vec<_> = census.wanted.iter().filter(|key| **key >= FIRST_TASK).collect();
+        let tasks: Vec<_> = census.wanted.iter().filter(|key| is_task(**key)).collect();
         for (key, _, session) in &census.held {
             if let (true, Some(life)) =
                 (tasks.contains(&key), book.session(*session).and_then(|session| session.life))
@@ -90,7 +90,7 @@ impl Spreading {
         let most = if lately { *cap.max(before) } else { *cap };
         let runs: BTreeSet<_> = book
             .leases_of(life)
-            .filter(|(key, _, lease)| *key >= FIRST_TASK && lease.running > 0)
+            .filter(|(key, _, lease)| is_task(*key) && lease.running > 0)
             .map(|(key, ..)| key)
             .collect();
         // The one that begins is not in the book yet.

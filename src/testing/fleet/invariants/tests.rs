@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Census, SLACK, Stage};
+use super::{Census, SLACK, Stage, StoreLedger};
 use crate::{
     clock::Moment,
-    model::{SessionId, Term, Wish},
-    testing::fleet::{Book, Durations, FIRST_TASK, History, Life, Reference, Sort, Told, What},
+    model::{Entry as Of, SessionId, StoreTime, Term, Wish},
+    testing::fleet::{
+        Book, Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Sort, TickId, Told,
+        What,
+    },
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +29,9 @@ impl Story {
     fn new() -> Self {
         let (ttl, margin, stop_grace) = (30 * SECOND, SECOND, 5 * SECOND);
         let durations = Durations { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO };
-        Self(History::new(1, Reference::start(), Book::new(vec![durations, durations])))
+        let book = Book::new(vec![durations, durations])
+            .with_schedules(vec![Habits::often(2 * SECOND), Habits::seldom(10 * SECOND)]);
+        Self(History::new(1, Reference::start(), book))
     }
 
     fn moment(&self) -> Moment {
@@ -336,6 +341,209 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
     for census in leaks {
         assert_eq!(judged(census.clone()), Some("no leak"), "{census:?}");
     }
+}
+
+// ----- ticks
+
+/// That many seconds after the store's clock began.
+fn tick(schedule: usize, second: i64) -> TickId {
+    TickId { schedule, instant: StoreTime::from_millis(1_000_000 + second * 1000), entry: Of::Tick }
+}
+
+impl Story {
+    /// The first instance has both schedules, as of now.
+    fn schedules(&self) -> &Self {
+        self.store(What::StoreClock { shows: tick(0, 0).instant }).open(FIRST, SESSION);
+        for schedule in 0..2 {
+            self.owns(schedule, FIRST, SESSION, TERM);
+            self.store(What::Scheduled { schedule, since: tick(0, 0).instant });
+        }
+        self
+    }
+
+    fn owns(&self, schedule: usize, life: Life, session: SessionId, term: Term) -> &Self {
+        let (key, wish) = (FIRST_SCHEDULE + schedule, Wish::new(1));
+        self.store(What::Granted { key, term, session, wish, tag: String::new() });
+        self.of(life, What::Noticed { key, term, session, wish })
+    }
+
+    fn claimed(&self, tick: TickId, attempt: u32) -> &Self {
+        self.store(What::Claimed { tick, attempt, term: TERM, session: SESSION, from: None })
+    }
+
+    fn skipped(&self, from: TickId, to: TickId) -> &Self {
+        let (tick, from) = (TickId { entry: Of::Skipped, ..to }, Some(from.instant));
+        self.store(What::Claimed { tick, attempt: 1, term: TERM, session: SESSION, from })
+    }
+
+    fn began(&self, tick: TickId, attempt: u32) -> &Self {
+        self.late(tick, attempt, Duration::ZERO)
+    }
+
+    fn late(&self, tick: TickId, attempt: u32, lateness: Duration) -> &Self {
+        self.first(What::TickBegan { tick, attempt, term: TERM, lateness })
+    }
+
+    fn ended(&self, tick: TickId, attempt: u32, outcome: &'static str) -> &Self {
+        self.first(What::TickEnded { tick, attempt, how: outcome });
+        self.store(What::Finished { tick, attempt, outcome })
+    }
+
+    /// All of an attempt.
+    fn ran(&self, tick: TickId, attempt: u32, outcome: &'static str) -> &Self {
+        self.claimed(tick, attempt).began(tick, attempt).ended(tick, attempt, outcome)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_are_run_once_tried_again_and_not_run_violate_nothing() {
+    let story = Story::new();
+    story.schedules();
+    sleep(20 * SECOND).await;
+    story.ran(tick(0, 2), 1, "cancelled").ran(tick(0, 2), 2, "failed").ran(tick(0, 2), 3, "succeeded");
+    story.ran(tick(1, 10), 1, "failed").ran(tick(1, 10), 2, "succeeded");
+    story.skipped(tick(0, 4), tick(0, 18)).ran(tick(0, 20), 1, "succeeded");
+    let order = TickId { entry: Of::Order, ..tick(1, 11) };
+    story.ran(order, 1, "succeeded");
+    assert_eq!(story.violates(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_claim_is_not_on_record_is_noticed() {
+    let story = Story::new();
+    story.schedules();
+    sleep(5 * SECOND).await;
+    assert_eq!(story.claimed(tick(0, 2), 1).began(tick(0, 4), 1).violates(), Some("ticks"));
+    let story = Story::new();
+    story.schedules();
+    let other = What::Claimed { tick: tick(0, 2), attempt: 1, term: TERM, session: OTHER, from: None };
+    assert_eq!(story.store(other).violates(), Some("ticks"), "a claim of somebody who does not have it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_begun_twice_is_noticed() {
+    for (first, again, noticed) in [
+        // The same attempt, and an earlier one.
+        ((1, "failed"), 1, true),
+        ((2, "failed"), 1, true),
+        ((1, "succeeded"), 2, true),
+        ((1, "cancelled"), 2, false),
+        ((5, "cancelled"), 6, true),
+    ] {
+        let story = Story::new();
+        story.schedules();
+        sleep(5 * SECOND).await;
+        let (attempt, outcome) = first;
+        story.ran(tick(0, 2), attempt, outcome).ran(tick(0, 2), again, "succeeded");
+        assert_eq!(story.violates(), noticed.then_some("ticks"), "{attempt} {outcome}, {again}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_run_at_most_once_and_begun_again_is_noticed() {
+    for (outcome, noticed) in
+        [("cancelled", true), ("abandoned", true), ("failed", false), ("timed out", false)]
+    {
+        let story = Story::new();
+        story.schedules();
+        sleep(15 * SECOND).await;
+        story.ran(tick(1, 10), 1, outcome).claimed(tick(1, 10), 2);
+        assert_eq!(story.violates(), noticed.then_some("ticks"), "{outcome}");
+    }
+    let story = Story::new();
+    story.schedules();
+    sleep(15 * SECOND).await;
+    story.claimed(tick(1, 10), 1).claimed(tick(1, 10), 2);
+    assert_eq!(story.violates(), Some("ticks"), "whose runner died");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_overlap_in_one_lease_are_noticed() {
+    let story = Story::new();
+    story.schedules();
+    sleep(5 * SECOND).await;
+    story.claimed(tick(0, 2), 1).began(tick(0, 2), 1).claimed(tick(0, 4), 1);
+    assert_eq!(story.violates(), None);
+    assert_eq!(story.began(tick(0, 4), 1).violates(), Some("ticks"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_begins_before_its_time_is_noticed() {
+    for (ahead, second, noticed) in
+        [(0, 2, false), (0, 18, false), (0, 20, true), (60, 84, false), (60, 86, true)]
+    {
+        let story = Story::new();
+        story.schedules();
+        if ahead > 0 {
+            story.store(What::StoreClock { shows: tick(0, ahead).instant });
+            story.store(What::StoreClock { shows: tick(0, 0).instant });
+        }
+        story.skipped(tick(0, 2), tick(0, second - 2)).ran(tick(0, second), 1, "succeeded");
+        assert_eq!(story.violates(), noticed.then_some("ticks"), "{ahead} {second}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_in_the_ledger_is_noticed() {
+    let story = Story::new();
+    story.schedules().ran(tick(0, 2), 1, "succeeded").claimed(tick(0, 6), 1);
+    assert_eq!(story.violates(), Some("ticks"));
+    let story = Story::new();
+    story.schedules().claimed(tick(0, 4), 1);
+    assert_eq!(story.violates(), Some("ticks"), "the first is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_ticks_that_are_made_up_for_than_the_cap_are_noticed() {
+    for (paused, most) in [(false, 5), (true, 10)] {
+        let story = Story::new();
+        story.schedules();
+        if paused {
+            story.store(What::Paused { schedule: 0 });
+        }
+        sleep(100 * SECOND).await;
+        let later = Term::new(12);
+        story.owns(0, FIRST, SESSION, later).skipped(tick(0, 2), tick(0, 40));
+        for (number, second) in (42..).step_by(2).take(12).enumerate() {
+            let late = Duration::from_secs(u64::try_from(100 - second).unwrap());
+            let (tick, attempt) = (tick(0, second), 1);
+            story.store(What::Claimed { tick, attempt, term: later, session: SESSION, from: None });
+            story.first(What::TickBegan { tick, attempt, term: later, lateness: late });
+            story.ended(tick, 1, "succeeded");
+            assert_eq!(story.violates(), (number >= most).then_some("ticks"), "{number}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_does_not_run_in_quiet_is_noticed() {
+    let order = |schedule| TickId { schedule, entry: Of::Order, ..tick(0, 7) };
+    let judged = |ticks: bool, orders: bool, census: fn(Census) -> Census| async move {
+        let story = Story::new();
+        story.schedules().ran(tick(0, 2), 1, "succeeded").ran(tick(1, 2), 1, "succeeded");
+        sleep(SECOND).await;
+        story.store(What::Calm);
+        sleep(12 * SECOND).await;
+        for schedule in 0..2 {
+            story.store(What::Ordered { tick: order(schedule) });
+            if ticks {
+                story.skipped(tick(schedule, 4), tick(schedule, 8)).ran(tick(schedule, 10), 1, "succeeded");
+            }
+            if orders {
+                story.ran(order(schedule), 1, "succeeded");
+            }
+        }
+        let shows = Some(tick(0, 12).instant);
+        story.0.judge(&Stage::Settled(census(Census { store_shows: shows, ..Census::default() })));
+        story.violates()
+    };
+    assert_eq!(judged(true, true, |census| census).await, None);
+    assert_eq!(judged(false, true, |census| census).await, Some("ticks"), "no tick");
+    assert_eq!(judged(true, false, |census| census).await, Some("ticks"), "it was wanted");
+    let late = |census| Census { store_shows: Some(tick(0, 60).instant), ..census };
+    assert_eq!(judged(true, true, late).await, Some("ticks"), "the last is long ago");
+    let empty = |census| Census { ledgers: [(0, StoreLedger::default())].into(), ..census };
+    assert_eq!(judged(true, true, empty).await, Some("ticks"), "what ran is not in the ledger");
 }
 
 #[test]

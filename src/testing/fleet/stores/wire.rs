@@ -155,6 +155,11 @@ impl Store for Wire {
 
     pass_on_what_nobody_judges! {
         store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
         stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
