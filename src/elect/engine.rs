@@ -38,8 +38,8 @@ use crate::{
         key::{Around, Manner},
         session::{LONGEST_ATTEMPT, Times},
     },
-    model::{Candidate, LockId, SessionId, StoreTime, Wish},
-    store::{LockSeen, Release, ReleaseAnswer, Store, Take, TakeAnswer, Wait},
+    model::{Candidate, LockId, ScheduleId, SessionId, StoreTime, Wish},
+    store::{LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
 };
 
 /// What is wrong with the store, as the keeper found it last.
@@ -75,6 +75,7 @@ pub(crate) struct Engine {
     waits: Batch<Wait, ()>,
     leaves: Batch<(LockId, SessionId, Wish), ()>,
     looks: Batch<LockId, LockSeen>,
+    schedule_looks: Batch<ScheduleId, ScheduleSeen>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
     /// Wakes those who wait for a session in the order in which they came; the watch does not.
@@ -176,6 +177,13 @@ impl Engine {
                 async move {
                     let limit = engine.limit();
                     careful(limit, engine.store.locks(items, limit)).await
+                }
+                .boxed()
+            }),
+            schedule_looks: Batch::new(|engine, items| {
+                async move {
+                    let limit = engine.limit();
+                    careful(limit, engine.store.schedules(items, limit)).await
                 }
                 .boxed()
             }),
@@ -359,6 +367,13 @@ impl Engine {
 
     pub(crate) async fn look(self: &Arc<Self>, lock: LockId) -> Result<LockSeen, Arc<StoreError>> {
         self.looks.submit(self, |engine| &engine.looks, lock).await
+    }
+
+    pub(crate) async fn look_at_schedule(
+        self: &Arc<Self>,
+        schedule: ScheduleId,
+    ) -> Result<ScheduleSeen, Arc<StoreError>> {
+        self.schedule_looks.submit(self, |engine| &engine.schedule_looks, schedule).await
     }
 
     // ----- what is told

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -268,11 +269,23 @@ impl Driver {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
+        let engine = &self.engine;
+        self.until_answered(|| {
+            let limit = engine.limit();
+            careful(limit, call(limit))
+        })
+        .await
+    }
+
+    async fn until_answered<T, E, F>(&self, mut call: impl FnMut() -> F) -> T
+    where
+        E: fmt::Display,
+        F: Future<Output = Result<T, E>>,
+    {
         let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
         let (begun, mut told) = (self.engine.clock.now(), false);
         loop {
-            let limit = self.engine.limit();
-            match careful(limit, call(limit)).await {
+            match call().await {
                 Ok(answer) => {
                     if told {
                         tracing::info!(schedule = %self.plan.id, "the schedule goes on, the store has answered");
@@ -301,9 +314,12 @@ impl Driver {
             () = self.lease.cancelled() => return Err(NotLoaded::Over),
             turn = host.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
         };
-        let record = self.defined().await?;
+        let (record, is_new) = self.defined().await?;
         let (store, id) = (&self.engine.store, &self.plan.id);
         let mut runs: Vec<RunRecord> = Vec::new();
+        if is_new {
+            return Ok((record, runs));
+        }
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
         loop {
@@ -323,22 +339,26 @@ impl Driver {
         }
     }
 
-    /// The schedule's record, which says what the program says.
-    async fn defined(&self) -> Result<ScheduleRecord, NotLoaded> {
+    /// The schedule's record, which says what the program says; and whether there was none before.
+    async fn defined(&self) -> Result<(ScheduleRecord, bool), NotLoaded> {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
-        let known = self.ask(|limit| store.schedules(vec![id.clone()], limit)).await;
-        let before = match known.ok_or(NotLoaded::Over)?.pop() {
-            Some(ScheduleSeen::Refused(refusal)) => return Err(NotLoaded::Refused(refusal)),
-            Some(ScheduleSeen::Found(record)) => Some(record),
-            Some(ScheduleSeen::Absent) | None => None,
+        let known = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => return Err(NotLoaded::Over),
+            known = self.until_answered(|| self.engine.look_at_schedule(id.clone())) => known,
+        };
+        let before = match known {
+            ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
+            ScheduleSeen::Found(record) => Some(record),
+            ScheduleSeen::Absent => None,
         };
         let says = |record: &ScheduleRecord| {
             let definition = record.definition.as_ref();
             definition.is_some_and(|known| known.timing == timing && known.policies == policies)
         };
         if let Some(record) = before.as_ref().filter(|record| says(record)) {
-            return Ok(record.clone());
+            return Ok((record.clone(), false));
         }
         let define = Define {
             schedule: id.clone(),
@@ -352,11 +372,12 @@ impl Driver {
             ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
             ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
         };
+        let is_new = before.is_none();
         if before.and_then(|record| record.definition).is_some_and(|before| before.timing != timing) {
             tracing::info!(schedule = %id, %timing, "the schedule has another timing from now on");
             self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
-        Ok(record)
+        Ok((record, is_new))
     }
 
     // ----- its ticks
