@@ -122,9 +122,7 @@ impl Crew {
     /// Until all have their part.
     pub(crate) async fn settled(&self, schedules: usize) {
         let is_so = |picture: &Picture| {
-            picture.is_settled()
-                && picture.members.len() == self.members.len()
-                && picture.held() == schedules
+            picture.is_settled() && picture.members.len() == self.members.len() && picture.held() == schedules
         };
         let picture = self.members[0].elect.schedules();
         timeout(BOUND, picture.until(is_so)).await.expect("schedules are shared out in time");

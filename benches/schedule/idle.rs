@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    crew::{Config, Crew, SECOND, wall},
+    crew::{Config, Crew, SECOND},
     figures::measured,
     measure::{cpu, median, now},
     world::World,
@@ -16,10 +16,9 @@ const ROUNDS: usize = 2;
 const CALM: Duration = Duration::from_secs(20);
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// What all instances spend in a minute.
-#[derive(Clone, Copy, Debug)]
+/// What all instances spend.
 struct Spent {
-    /// Seconds of processor time, here and of the servers.
+    /// Seconds of processor time a minute, here and of the servers.
     cpu: f64,
     servers: f64,
     /// Commands a second.
@@ -59,12 +58,6 @@ pub(crate) async fn ten_thousand(world: &World) {
         balanced.push(begun.elapsed().as_secs_f64());
         with.push(spent(world, &crew).await);
         memory.push(resident() - before);
-        println!(
-            "measured idle_{round} without {:?} with {:?} at {}",
-            without[round],
-            with[round],
-            wall()
-        );
         crew.close().await;
         tokio::time::sleep(2 * SECOND).await;
     }
@@ -74,6 +67,7 @@ pub(crate) async fn ten_thousand(world: &World) {
     measured("idle_cpu_s_a_minute_more", of(&with, |spent| spent.cpu) - of(&without, |spent| spent.cpu), "s");
     measured("idle_servers_cpu_s_a_minute_without", of(&without, |spent| spent.servers), "s");
     measured("idle_servers_cpu_s_a_minute_with", of(&with, |spent| spent.servers), "s");
+    measured("idle_ticks_meanwhile", with.iter().map(|spent| spent.ticks).sum::<usize>() as f64, "ticks");
     measured("idle_commands_without", of(&without, |spent| spent.commands), "commands/s");
     measured("idle_commands_with", of(&with, |spent| spent.commands), "commands/s");
     // The first round: what it left behind, the second one uses again.

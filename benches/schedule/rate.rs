@@ -16,7 +16,7 @@ use crate::{
     world::{World, bare, insert},
 };
 
-const STEPS: [usize; 9] = [250, 500, 750, 1000, 1250, 1500, 2000, 3000, 4000];
+const STEPS: [usize; 10] = [250, 500, 750, 900, 1000, 1250, 1500, 2000, 3000, 4000];
 const WINDOW: u32 = 10;
 /// How late they may be, in milliseconds.
 const BOUND: f64 = 1000.0;

@@ -228,7 +228,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     let mut members = start(&place, 0..FLEET, &book).await;
     settled(&members).await;
     let begun = wall();
-    for (round, next) in (FLEET..FLEET + 7).enumerate() {
+    for (round, next) in (0..7).zip(FLEET..) {
         let owner = book.mid_tick().await;
         if round % 2 == 1 {
             // At the very second: it claims, or is about to.
@@ -239,7 +239,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         members.push(Member::start(&place, next, &book).await);
         let taken = book.until("another has caught up", |run| run.by != owner && run.lateness() < SECOND);
         taken.await;
-        let left = ROUND.saturating_sub(wall().since(begun) - ROUND * u32::try_from(round).unwrap());
+        let left = (ROUND * (round + 1)).saturating_sub(wall().since(begun));
         tokio::time::sleep(left).await;
     }
     // All of them, in the middle of a tick.
