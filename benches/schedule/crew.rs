@@ -121,11 +121,16 @@ impl Crew {
 
     /// Until all have their part.
     pub(crate) async fn settled(&self, schedules: usize) {
+        assert!(self.settles(schedules).await, "schedules are shared out in time");
+    }
+
+    /// Whether all have their part in time.
+    pub(crate) async fn settles(&self, schedules: usize) -> bool {
         let is_so = |picture: &Picture| {
             picture.is_settled() && picture.members.len() == self.members.len() && picture.held() == schedules
         };
         let picture = self.members[0].elect.schedules();
-        timeout(BOUND, picture.until(is_so)).await.expect("schedules are shared out in time");
+        timeout(BOUND, picture.until(is_so)).await.is_ok()
     }
 
     fn book(&self) -> MutexGuard<'_, Vec<Run>> {

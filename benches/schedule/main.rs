@@ -41,7 +41,8 @@ async fn main() {
             rate::one_instance(&world).await;
         }
         if wants("idle") {
-            idle::ten_thousand(&world).await;
+            idle::with_and_without(&world, 2_000).await;
+            idle::with_and_without(&world, 10_000).await;
         }
         if wants("takeover") {
             takeover::after_a_kill(&world).await;
