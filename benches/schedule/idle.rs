@@ -11,8 +11,10 @@ use crate::{
 
 const INSTANCES: usize = 10;
 const ROUNDS: usize = 2;
-/// Until those that come together watch each other no more.
+/// Until those that have just started are at rest.
 const CALM: Duration = Duration::from_secs(15);
+/// Until nobody watches those any more from whom it got its part: three ttl.
+const CALM_AFTER_MOVES: Duration = Duration::from_secs(90);
 const WINDOW: Duration = Duration::from_secs(20);
 
 /// What all instances spend.
@@ -25,8 +27,8 @@ struct Spent {
     ticks: usize,
 }
 
-async fn spent(world: &World, crew: &Crew) -> Spent {
-    tokio::time::sleep(CALM).await;
+async fn spent(world: &World, crew: &Crew, calm: Duration) -> Spent {
+    tokio::time::sleep(calm).await;
     crew.take_runs();
     let own = || cpu(&[std::process::id()]);
     let (begun, here, servers, sent) = (now(), own(), world.cpu(), crew.sent());
@@ -51,7 +53,7 @@ pub(crate) async fn with_and_without(world: &World, schedules: usize) {
     for round in 0..ROUNDS {
         let mut crew =
             Crew::new(world, &format!("idle_{schedules}_{round}"), INSTANCES, Config::Default).await;
-        without.push(spent(world, &crew).await);
+        without.push(spent(world, &crew, CALM).await);
         let (before, begun) = (resident(), now());
         // At another time of the day each.
         crew.schedules(schedules, "@daily", Duration::from_secs(24 * 60 * 60));
@@ -62,7 +64,7 @@ pub(crate) async fn with_and_without(world: &World, schedules: usize) {
             return crew.close().await;
         }
         balanced.push(begun.elapsed().as_secs_f64());
-        with.push(spent(world, &crew).await);
+        with.push(spent(world, &crew, CALM_AFTER_MOVES).await);
         memory.push(resident() - before);
         crew.close().await;
         tokio::time::sleep(2 * SECOND).await;
