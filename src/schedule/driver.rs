@@ -498,7 +498,7 @@ impl Driver {
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
     async fn purge_sometimes(&self) {
         let Keep { younger_than, at_least } = self.plan.keep;
-        if self.engine.entropy.roll() % (at_least.max(1) as u64) != 0 {
+        if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) {
             return;
         }
         let (store, id) = (&self.engine.store, &self.plan.id);
