@@ -134,6 +134,7 @@ fn every_example_is_run_here() {
         files.map(|name| name.to_str().unwrap().trim_end_matches(".rs").to_owned()).collect();
     // `simulate` is run in tests/fleet, and `support` is what the others share.
     let run = [
+        "cron",
         "fenced_transaction",
         "guard",
         "leader_callbacks",
@@ -344,4 +345,93 @@ async fn subscriptions_are_halved_among_two_processes_and_all_go_to_the_one_that
     second.says("has left: its 100 subscriptions are free").await;
     let (status, said) = second.ends().await;
     assert!(status.success(), "{status} after {said:#?}");
+}
+
+/// The schedule and the time of day in the line of a run.
+fn ran(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.split_whitespace();
+    let (time, schedule) = (words.next()?, words.next()?);
+    (time.ends_with('Z') && ["pulse", "digest", "invoices"].contains(&schedule)).then_some((schedule, time))
+}
+
+/// The second of the day of a time.
+fn second_of_day(time: &str) -> u32 {
+    let mut parts = time.trim_end_matches('Z').split(':').map(|part| part.parse::<u32>().unwrap());
+    let mut next = || parts.next().unwrap();
+    (next() * 60 + next()) * 60 + next()
+}
+
+/// Checks that each second of a schedule is there, from the first one to the last.
+fn assert_no_gap(times: &BTreeSet<&str>, apart: u32, said: &[String]) {
+    const DAY: u32 = 24 * 60 * 60;
+    let mut seconds: Vec<_> = times.iter().map(|time| second_of_day(time)).collect();
+    // Midnight may lie between.
+    if seconds.last().zip(seconds.first()).is_some_and(|(last, first)| last - first > DAY / 2) {
+        seconds.iter_mut().filter(|second| **second < DAY / 2).for_each(|second| *second += DAY);
+        seconds.sort_unstable();
+    }
+    assert!(seconds.windows(2).all(|pair| pair[1] - pair[0] == apart), "{times:?} in {said:#?}");
+}
+
+#[tokio::test]
+async fn ticks_of_cron_jobs_are_run_once_each_and_what_was_cut_off_is_begun_again() {
+    let mut running = Running::start("cron", None);
+    let pulled = running.says("the cable of").await;
+    let victim = pulled.split_whitespace().find(|word| word.starts_with("pod-")).unwrap().to_owned();
+    running.says("the others have its schedules").await;
+    for schedule in ["pulse", "digest", "invoices"] {
+        let judged = running.says(&format!("{schedule}: ")).await;
+        assert!(judged.contains("ticks, each in the ledger once"), "{judged}");
+    }
+    let (status, said) = running.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
+    let first = |line: &&String| !line.contains(", attempt");
+    for (schedule, apart) in [("pulse", 1), ("digest", 3), ("invoices", 2)] {
+        let runs = said.iter().filter(first).filter_map(|line| ran(line));
+        let times: Vec<_> = runs.filter(|(name, _)| *name == schedule).map(|(_, time)| time).collect();
+        let once: BTreeSet<_> = times.iter().copied().collect();
+        assert_eq!(once.len(), times.len(), "{schedule} ran a tick twice: {said:#?}");
+        assert!(once.len() >= 3, "{said:#?}");
+        assert_no_gap(&once, apart, &said);
+    }
+    // The digest was on when the cable was pulled out: another has begun it again, for a second time.
+    let place = said.iter().position(|line| *line == pulled).unwrap();
+    let again = said[place..].iter().find(|line| line.contains("digest") && line.contains("attempt 2"));
+    let again = again.unwrap_or_else(|| panic!("{said:#?}"));
+    assert!(!again.contains(&victim), "{again}");
+    let (_, time) = ran(again).unwrap();
+    let before = said[..place].iter().rev().find(|line| line.contains("digest")).unwrap();
+    assert!(before.contains(time) && before.contains(&victim), "{before}, then {again}");
+}
+
+#[tokio::test]
+async fn cron_jobs_are_shared_among_two_processes_and_all_go_to_the_one_that_stays() {
+    let uri = database("cron").await;
+    let mut first = Running::start("cron", Some(&uri));
+    first.says("invoices: ").await;
+    first.says("pulse     pod-").await;
+    let mut second = Running::start("cron", Some(&uri));
+    // Whichever it gets.
+    second.says(&format!("  pod-{}", second.pid())).await;
+    first.says(&format!("  pod-{}", first.pid())).await;
+    first.terminate().await;
+    let (status, first_said) = first.ends().await;
+    assert!(status.success(), "{status} after {first_said:#?}");
+    let left = first_said.last().is_some_and(|line| line.ends_with("has left, 0 runs go on"));
+    assert!(left, "{first_said:#?}");
+    // Until it has run a tick of each since then.
+    for schedule in ["pulse", "digest", "invoices"] {
+        second.says(&format!("Z  {schedule:8}  pod-{}", second.pid())).await;
+    }
+    second.terminate().await;
+    let (status, second_said) = second.ends().await;
+    assert!(status.success(), "{status} after {second_said:#?}");
+    let said = [first_said, second_said].concat();
+    for (schedule, apart) in [("pulse", 1), ("digest", 3), ("invoices", 2)] {
+        let of = |line: &&String| ran(line).is_some_and(|(name, _)| name == schedule);
+        let runs: Vec<_> = said.iter().filter(of).filter(|line| !line.contains(", attempt")).collect();
+        let times: BTreeSet<_> = runs.iter().filter_map(|line| ran(line)).map(|(_, time)| time).collect();
+        assert_eq!(times.len(), runs.len(), "{schedule} ran a tick in both: {said:#?}");
+        assert_no_gap(&times, apart, &said);
+    }
 }

@@ -64,6 +64,10 @@ const GOALS: &[(&str, Goal)] = &[
     ("scale_needless_moves", AtMost(0.0)),
     ("engines_near_needless_moves", AtMost(0.0)),
     ("engines_far_needless_moves", AtMost(0.0)),
+    ("schedule_lateness_p99_ms", AtMost(100.0)),
+    ("schedule_lateness_100_p99_ms", AtMost(100.0)),
+    // With a ttl of 3 s.
+    ("schedule_takeover_worst_ms", AtMost(4000.0)),
 ];
 
 /// A figure that has a goal.

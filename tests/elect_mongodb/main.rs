@@ -24,5 +24,6 @@ mod outage;
 mod polls;
 mod processes;
 mod revoked;
+mod schedules;
 mod unreachable;
 mod wedged;
