@@ -338,12 +338,23 @@ impl Ticks {
         let Some(finish) = &run.finish else { return true };
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
-            Outcome::Failed | Outcome::TimedOut => run.attempt < self.policies.retries.tries && is_last(),
+            Outcome::Failed | Outcome::TimedOut => {
+                run.attempt < self.policies.retries.tries && is_last() && !self.is_forgotten(run)
+            }
             _ => false,
         }
     }
 
+    /// Whether the ledger may not know any more what became of it: a claim that came late, after the purge, stands
+    /// there as if nothing had been run.
+    fn is_forgotten(&self, run: &RunRecord) -> bool {
+        run.id.entry == Entry::Tick && self.mark.is_some_and(|mark| run.id.instant <= mark)
+    }
+
     fn may_begin_again(&self, run: &RunRecord) -> bool {
+        if self.is_forgotten(run) {
+            return false;
+        }
         match self.policies.promise {
             Promise::AtLeastOnce { attempts } => run.attempt < attempts.max(self.policies.retries.tries),
             Promise::AtMostOnce => false,

@@ -85,6 +85,28 @@ fn nothing_is_run_that_was_purged_or_before_it_was_defined() {
 }
 
 #[test]
+fn what_stands_below_the_mark_is_not_begun_again() {
+    let load = |mark| {
+        let runs =
+            [run(Entry::Tick, at(120), 1, None), run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
+        let record = ScheduleRecord { mark, ..record() };
+        Ticks::load(calendar("* * * * *"), Policies::default(), &record, &runs, at(150))
+    };
+    assert!(matches!(load(Some(at(60))).next(at(150)), Step::Run(attempt) if attempt.number == 2));
+    let mut ticks = load(Some(at(120)));
+    assert!(matches!(ticks.next(at(150)), Step::Abandon(run) if run.id.instant == at(120)));
+    assert_eq!(ticks.next(at(150)), Step::Wait(Some(at(180))));
+}
+
+#[test]
+fn what_the_owner_purges_by_a_clock_that_is_ahead_is_not_run_again() {
+    let mut ticks = by_the_minute(Policies::default(), &[], at(10));
+    assert_eq!(ticks.next(at(60)), first(at(60)));
+    ticks.purged(Some(at(200)));
+    assert_eq!(ticks.next(at(120)), Step::Wait(Some(at(240))));
+}
+
+#[test]
 fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
     let month = 30 * 24 * 3600;
     let runs = [

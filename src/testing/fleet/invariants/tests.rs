@@ -458,6 +458,17 @@ async fn a_tick_that_is_run_at_most_once_and_begun_again_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_comes_after_a_purge_may_stand_there_but_begins_nothing() {
+    let story = Story::new();
+    story.schedules();
+    sleep(5 * SECOND).await;
+    story.ran(tick(0, 2), 1, "succeeded").ran(tick(0, 4), 1, "succeeded");
+    story.store(What::Purged { schedule: 0, mark: tick(0, 2).instant }).claimed(tick(0, 2), 1);
+    assert_eq!(story.violates(), None);
+    assert_eq!(story.began(tick(0, 2), 1).violates(), Some("ticks"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn runs_that_overlap_in_one_lease_are_noticed() {
     let story = Story::new();
     story.schedules();

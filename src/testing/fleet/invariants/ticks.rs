@@ -49,6 +49,8 @@ struct Schedule {
     /// Up to which one they are in the ledger without a gap, from the first on.
     covered: Option<StoreTime>,
     entries: BTreeMap<TickId, Claims>,
+    /// What is no later may have been purged.
+    mark: Option<StoreTime>,
     running: BTreeMap<TickId, (Life, Term, u32)>,
     /// Those that are made up for under the term of a new owner: what was due when it became the owner, and how
     /// many have begun.
@@ -93,6 +95,11 @@ impl Invariant for Ticks {
             }
             (What::Paused { schedule }, _) => {
                 self.schedule(*schedule).was_paused = true;
+                Ok(())
+            }
+            (What::Purged { schedule, mark }, _) => {
+                let schedule = self.schedule(*schedule);
+                schedule.mark = schedule.mark.max(Some(*mark));
                 Ok(())
             }
             (What::Ordered { tick }, _) => {
@@ -224,7 +231,7 @@ impl Ticks {
             let is_purged = ledger.mark.is_some_and(|mark| tick.instant <= mark);
             match ledger.entries.get(tick) {
                 Some(attempt) if *attempt >= claims.begun => {}
-                None if is_purged => {}
+                _ if is_purged => {}
                 found => {
                     let begun = claims.begun;
                     return Err(format!(
@@ -267,8 +274,13 @@ impl Ticks {
 
 impl Schedule {
     fn claimed(&mut self, habits: &Habits, tick: TickId, attempt: u32, term: Term) -> Result<(), String> {
+        let is_purged = self.mark.is_some_and(|mark| tick.instant <= mark);
         let claims = self.entries.entry(tick).or_default();
         if let Some((last, _)) = claims.claimed.last() {
+            // A claim that came late, after the purge: nothing begins by it.
+            if is_purged && attempt <= *last {
+                return Ok(());
+            }
             if attempt <= *last {
                 return Err(format!("attempt {attempt} at {tick:?} was claimed after attempt {last}"));
             }
