@@ -332,9 +332,6 @@ impl Ticks {
             let last = runs.iter().find(|other| other.id.entry == run.id.entry);
             last.is_some_and(|last| last.id == run.id)
         };
-        if self.mark.is_some_and(|mark| run.id.instant <= mark) {
-            return false;
-        }
         let Some(finish) = &run.finish else { return true };
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
