@@ -229,6 +229,8 @@ pub(crate) struct Ticks {
     since: StoreTime,
     /// Ticks up to here are dealt with.
     cursor: StoreTime,
+    /// The last instant in the ledger, also of a clock that was ahead.
+    last: Option<StoreTime>,
     /// Nothing up to here is ever run: the ledger does not know any more what was.
     mark: Option<StoreTime>,
     pause: Option<Pause>,
@@ -261,6 +263,7 @@ impl Ticks {
             policies,
             since: defined.unwrap_or(now),
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
+            last: runs.iter().map(|run| run.id.instant).max(),
             mark: record.mark,
             pause: None,
             orders: VecDeque::new(),
@@ -310,6 +313,12 @@ impl Ticks {
         if self.is_unsettled(&run, std::slice::from_ref(&run)) {
             self.unsettled.push(run);
         }
+    }
+
+    /// Whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's clock, and may
+    /// arrive late; what is still to be reached must not be forgotten.
+    pub(crate) fn may_purge(&self) -> bool {
+        self.last.is_none_or(|last| last <= self.cursor)
     }
 
     /// The ledger does not know any more what was up to there. A purge goes by the store's clock, which may be ahead of

@@ -599,7 +599,7 @@ impl Driver {
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
     async fn purge_sometimes(&self, ticks: &mut Ticks) {
         let Keep { younger_than, at_least } = self.plan.keep;
-        if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) {
+        if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) || !ticks.may_purge() {
             return;
         }
         let mut gone = BTreeSet::new();

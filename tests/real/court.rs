@@ -20,6 +20,7 @@ use crate::{
     holder::config,
     ledger::Applied,
     lines::{Line, start},
+    ticks::{Entry as Tick, Ticks},
 };
 
 /// How late something may be that is due, on a machine with more to do than processors to do it.
@@ -58,6 +59,8 @@ pub(crate) struct Court {
     committed: BTreeSet<(usize, u64, Term)>,
     /// Those of which a process was told that they are.
     claimed: Vec<(usize, u64, Term)>,
+    /// The ticks of the schedule.
+    ticks: Ticks,
     /// When each process was last heard, and how many jobs it ran then.
     running: BTreeMap<Life, Running>,
     /// How many of them were kept, as they had to be.
@@ -76,6 +79,7 @@ impl Court {
             lives: BTreeMap::new(),
             committed: BTreeSet::new(),
             claimed: Vec::new(),
+            ticks: Ticks::default(),
             running: BTreeMap::new(),
             kept: 0,
         }
@@ -119,15 +123,31 @@ impl Court {
             let since = entry.at.since(start());
             self.history.enter_at(since, entry.life, entry.at, entry.what);
         }
-        for heard in self.heard.extract_if(.., |heard| heard.at <= until) {
-            if let Line::Committed { key, term, version } = heard.line {
-                self.claimed.push((key, version, term));
+        let mut due: Vec<_> = self.heard.extract_if(.., |heard| heard.at <= until).collect();
+        due.sort_by_key(|heard| heard.at);
+        for heard in due {
+            match heard.line {
+                Line::Committed { key, term, version } => self.claimed.push((key, version, term)),
+                Line::Ticked { instant, attempt } => {
+                    if let Some(wrong) = self.ticks.begins(instant, attempt) {
+                        self.history.violate("ticks", wrong);
+                    }
+                }
+                Line::Seen(_) | Line::Echo(_) => {}
             }
         }
         let mut bounds = bounds.into_iter();
         self.applied.retain(|_| bounds.next().is_some_and(|bound| bound > until));
         self.judge_commits();
         self.history.violation()
+    }
+
+    /// Judges the whole ledger of the schedule. Answers with how many of its ticks were run.
+    pub(crate) fn judge_ledger(&mut self, ledger: Vec<Tick>) -> (usize, Option<Violation>) {
+        if let Some(wrong) = self.ticks.judge(ledger) {
+            self.history.violate("ticks", wrong);
+        }
+        (self.ticks.begun(), self.history.violation())
     }
 
     /// A transaction that was acknowledged is there: no update is lost.

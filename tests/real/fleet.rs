@@ -34,6 +34,7 @@ use crate::{
     ledger::{self, Applied, MARKS},
     lines::{self, Line},
     resource::{self, Resource},
+    ticks::{Entry as Tick, PULSE},
 };
 
 /// For what a process or a healthy set does in less than a second, on a busy machine.
@@ -443,6 +444,26 @@ impl Fleet {
                 self.close(member).await;
             }
         }
-        self.judge().await
+        if let Some(violation) = self.judge().await {
+            return Some(violation);
+        }
+        let ledger = until("the ledger is read", BOUND, || async {
+            timeout(QUESTION, self.ledger()).await.ok()?.ok()
+        })
+        .await;
+        let entries = ledger.len();
+        let (ticks, violation) = self.court.judge_ledger(ledger);
+        println!("{ticks} ticks run, {entries} entries in their ledger");
+        assert!(ticks > 0, "no tick was run");
+        violation
+    }
+
+    /// The ledger of the schedule, as a majority has it.
+    async fn ledger(&self) -> mongodb::error::Result<Vec<Tick>> {
+        use futures::TryStreamExt;
+        let runs = self.client.database(&self.plan.database).collection::<Document>("runs");
+        let found = runs.find(doc! { "_id.schedule": PULSE }).read_concern(ReadConcern::majority()).await?;
+        let found: Vec<_> = found.try_collect().await?;
+        Ok(found.iter().filter_map(Tick::read).collect())
     }
 }

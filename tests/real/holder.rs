@@ -19,6 +19,7 @@ use tenure::{
     Clock, Elect, ElectConfig, Lease, SystemClock,
     elect::Campaign,
     model::Term,
+    schedule::{Misfire, Overlap, Schedule},
     spread::{Spread, Task},
     store::mongo::{MongoOptions, MongoStore},
     testing::fleet::{Dice, Life, SPREAD, Scribe, Sort, Told, What, Wire, lock_id, number_of, task_name},
@@ -29,6 +30,7 @@ use crate::{
     flaw::flaw,
     lines::{self, Line},
     resource::Resource,
+    ticks::PULSE,
 };
 
 pub(crate) const ORDER: &str = "TENURE_TEST_HOLDER";
@@ -120,7 +122,7 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
     drop(kept);
 }
 
-async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread)) {
+async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
     let store = loop {
         let options = MongoOptions::new().database(&order.database);
         match MongoStore::connect(&order.uri, options).await {
@@ -163,7 +165,23 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread)) {
         campaigns.push(campaign.run(run).start().unwrap());
     }
     let share = share(&elect, &order, &Hands { store, resource, key: 0 }, dice.split(99));
-    (elect, (campaigns, share))
+    let pulse = pulse(&elect);
+    (elect, (campaigns, share, pulse))
+}
+
+/// Has the schedule: every tick of it is run, however late.
+fn pulse(elect: &Elect) -> Schedule {
+    let misfire = Misfire::All { window: Duration::from_secs(120), at_most: 120 };
+    let pulse = elect.schedule(PULSE, "* * * * * *").misfire(misfire).overlap(Overlap::Queue);
+    let run = async |tick: tenure::schedule::Tick, lease: Lease| {
+        say(&Line::Ticked { instant: tick.instant().as_millis(), attempt: tick.attempt() });
+        // It may be killed in the middle.
+        tokio::select! {
+            () = lease.cancelled() => Err("told to stop"),
+            () = sleep(Duration::from_millis(100)) => Ok(()),
+        }
+    };
+    pulse.run(run).unwrap()
 }
 
 /// Takes part in the spread. Its wishes have no names.

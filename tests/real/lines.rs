@@ -15,6 +15,8 @@ pub(crate) enum Line {
     Seen(What),
     /// A fenced transaction of its was acknowledged, which wrote this version of the key's resource.
     Committed { key: usize, term: Term, version: u64 },
+    /// An attempt at a tick of the schedule begins.
+    Ticked { instant: i64, attempt: u32 },
     /// All that it said before has been said.
     Echo(i64),
 }
@@ -32,6 +34,7 @@ pub(crate) fn write(at: Moment, line: &Line) -> String {
     let said = match line {
         Line::Seen(what) => seen(what),
         Line::Committed { key, term, version } => format!("committed {key} {term} {version}"),
+        Line::Ticked { instant, attempt } => format!("ticked {instant} {attempt}"),
         Line::Echo(number) => format!("echo {number}"),
     };
     format!("> {} {said}\n", at.since(start()).as_nanos())
@@ -107,6 +110,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
             term: term(&mut words)?,
             version: number(&mut words)?,
         },
+        "ticked" => Line::Ticked { instant: number(&mut words)?, attempt: number(&mut words)? },
         "echo" => Line::Echo(number(&mut words)?),
         _ => return None,
     };
@@ -166,7 +170,8 @@ fn lines_are_read_as_they_were_written() {
         What::Closes,
         What::Closed { overran: 2 },
     ];
-    let others = [Line::Committed { key, term, version: 12 }, Line::Echo(5)];
+    let ticked = Line::Ticked { instant: 1_767_225_600_000, attempt: 2 };
+    let others = [Line::Committed { key, term, version: 12 }, ticked, Line::Echo(5)];
     for line in all.into_iter().map(Line::Seen).chain(others) {
         let written = write(at, &line);
         assert_eq!(read(written.trim_end()), Some((at, line)));

@@ -20,3 +20,4 @@ mod lines;
 mod resource;
 mod short;
 mod soak;
+mod ticks;

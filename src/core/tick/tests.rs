@@ -107,6 +107,21 @@ fn what_the_owner_purges_by_a_clock_that_is_ahead_is_not_run_again() {
 }
 
 #[test]
+fn a_ledger_that_is_ahead_of_its_owner_is_not_purged() {
+    let month = 30 * 24 * 3600;
+    let runs = [
+        run(Entry::Tick, at(month), 1, Some(Outcome::Succeeded)),
+        run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)),
+    ];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(170));
+    assert!(!ticks.may_purge());
+    assert!(by_the_minute(Policies::default(), &runs[1..], at(170)).may_purge());
+    assert!(by_the_minute(Policies::default(), &[], at(170)).may_purge());
+    ticks.purged(Some(at(month)));
+    assert!(ticks.may_purge(), "it has forgotten all of it");
+}
+
+#[test]
 fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
     let month = 30 * 24 * 3600;
     let runs = [

@@ -312,4 +312,9 @@ pub(super) async fn let_go_on(fleet: &Fleet) {
             sleep(SECOND / 10).await;
         }
     }
+    // A pause that was on its way may have come after that.
+    sleep(10 * SECOND).await;
+    for schedule in 0..fleet.plan().schedules {
+        let _ = instance.elect().schedules().resume(&schedule_name(schedule)).await;
+    }
 }
