@@ -219,6 +219,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Stander {
     by: Box<Candidate>,
     patience: Patience,
