@@ -143,8 +143,8 @@ impl Court {
     }
 
     /// Judges the whole ledger of the schedule. Answers with how many of its ticks were run.
-    pub(crate) fn judge_ledger(&mut self, ledger: Vec<Tick>) -> (usize, Option<Violation>) {
-        if let Some(wrong) = self.ticks.judge(ledger) {
+    pub(crate) fn judge_ledger(&mut self, ledger: Vec<Tick>, one_time: bool) -> (usize, Option<Violation>) {
+        if let Some(wrong) = self.ticks.judge(ledger, one_time) {
             self.history.violate("ticks", wrong);
         }
         (self.ticks.begun(), self.history.violation())

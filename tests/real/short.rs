@@ -36,7 +36,14 @@ impl World {
         let proxies: Vec<_> = deployment.nodes().iter().map(|node| Proxy::start(node.port())).collect();
         let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
         let uri = deployment.move_behind(&ports).await;
-        let plan = Plan { seed: 1, members: HOLDERS, keys: KEYS, tasks: TASKS, database: "real".to_owned() };
+        let plan = Plan {
+            seed: 1,
+            members: HOLDERS,
+            keys: KEYS,
+            tasks: TASKS,
+            database: "real".to_owned(),
+            one_time: true,
+        };
         let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
         let ways = vec![Way { uri, namespace: None }; HOLDERS];
         let fleet = Fleet::start(plan, client, ways).await;

@@ -85,8 +85,14 @@ async fn soak(options: &Options) -> bool {
     let Options { folder, mongod, faketime, election, seed, .. } = options;
     let set = Set::start(folder, mongod, faketime, *election, OFFSETS, DATABASE).await;
     let client = Client::with_uri_str(set.root_uri()).await.unwrap();
-    let plan =
-        Plan { seed: *seed, members: HOLDERS, keys: KEYS, tasks: TASKS, database: DATABASE.to_owned() };
+    let plan = Plan {
+        seed: *seed,
+        members: HOLDERS,
+        keys: KEYS,
+        tasks: TASKS,
+        database: DATABASE.to_owned(),
+        one_time: false,
+    };
     let site = |member| Way { uri: set.uri(DATABASE), namespace: Some(Place::Site(member % SITES).name()) };
     let ways = (0..HOLDERS).map(site).collect();
     let fleet = Fleet::start(plan, client, ways).await;
