@@ -222,7 +222,7 @@ fn healthy(runs: &[Run]) -> Vec<Duration> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once() {
     const FLEET: usize = 20;
-    const ROUND: Duration = Duration::from_secs(8);
+    const ROUND: Duration = Duration::from_secs(9);
     let place = Place::on(replica_set().await.uri()).await;
     let (store, book) = (place.store().await, Book::default());
     let mut members = start(&place, 0..FLEET, &book).await;
