@@ -212,6 +212,11 @@ impl Engine {
         self.current().filter(|session| !session.is_in_doubt())
     }
 
+    /// Until the session changes, counted from the call: in the order in which they came.
+    pub(crate) fn session_changes(&self) -> impl Future<Output = ()> + '_ {
+        self.session_changed.notified()
+    }
+
     /// Those who wait for a session may go on with the one they know.
     pub(crate) fn doubt_is_over(&self) {
         self.session_changed.notify_waiters();

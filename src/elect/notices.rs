@@ -4,10 +4,13 @@ use std::{
     any::Any,
     collections::BTreeSet,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::{
     clock::Moment,
@@ -94,16 +97,45 @@ impl Notices {
 }
 
 /// The store's time, as this instance estimates it, over all of its sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     clock: Mutex<StoreClock>,
-    /// Counts the changes that are worth waking those who wait for an instant.
-    changes: watch::Sender<u64>,
+    signal: Arc<Signal>,
 }
 
-impl Default for StoreTimes {
-    fn default() -> Self {
-        Self { clock: Mutex::default(), changes: watch::Sender::new(0) }
+/// Wakes those who wait for an instant, in the order in which they came: a watch does not.
+#[derive(Debug, Default)]
+struct Signal {
+    /// Counts the changes that are worth it.
+    changes: AtomicU64,
+    changed: Notify,
+}
+
+/// The changes of the store's time, as one follows them.
+#[derive(Debug)]
+pub(crate) struct TimeChanges {
+    signal: Arc<Signal>,
+    seen: u64,
+}
+
+impl TimeChanges {
+    /// What has changed until now is known.
+    pub(crate) fn mark_seen(&mut self) {
+        self.seen = self.signal.changes.load(Ordering::Acquire);
+    }
+
+    /// Until something has changed that is not known.
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            let mut changed = std::pin::pin!(self.signal.changed.notified());
+            changed.as_mut().enable();
+            let changes = self.signal.changes.load(Ordering::Acquire);
+            if changes != self.seen {
+                self.seen = changes;
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -132,7 +164,8 @@ impl StoreTimes {
             None => {}
         }
         if is_news {
-            self.changes.send_modify(|changes| *changes += 1);
+            self.signal.changes.fetch_add(1, Ordering::AcqRel);
+            self.signal.changed.notify_waiters();
         }
     }
 
@@ -146,7 +179,9 @@ impl StoreTimes {
         self.clock().uncertainty(now)
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    pub(crate) fn changes(&self) -> TimeChanges {
+        let mut changes = TimeChanges { signal: self.signal.clone(), seen: 0 };
+        changes.mark_seen();
+        changes
     }
 }

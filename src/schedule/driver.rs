@@ -181,7 +181,7 @@ impl Driver {
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
         loop {
-            clock.borrow_and_update();
+            clock.mark_seen();
             if self.lease.is_cancelled() {
                 return Halt::Over;
             }
@@ -227,7 +227,7 @@ impl Driver {
                         }
                         () = seat.changed() => {}
                         // It may have gone back: then this is not what to wait for.
-                        _ = clock.changed() => {}
+                        () = clock.changed() => {}
                         () = due => {}
                     }
                 }
@@ -239,14 +239,14 @@ impl Driver {
     async fn now(&self) -> Option<StoreTime> {
         let mut changes = self.engine.store_times.changes();
         loop {
-            changes.borrow_and_update();
+            changes.mark_seen();
             if let Some(now) = self.engine.store_times.now(self.engine.clock.now()) {
                 return Some(now);
             }
             tokio::select! {
                 biased;
                 () = self.lease.cancelled() => return None,
-                _ = changes.changed() => {}
+                () = changes.changed() => {}
             }
         }
     }

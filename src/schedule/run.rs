@@ -110,15 +110,14 @@ async fn or_never(future: Option<impl Future<Output = ()>>) {
 pub(super) async fn until(engine: &Engine, at: StoreTime) {
     let mut changes = engine.store_times.changes();
     loop {
-        changes.borrow_and_update();
+        changes.mark_seen();
         let wait = engine.store_times.now(engine.clock.now()).map(|now| left(now, at));
         if wait.is_some_and(|wait| wait.is_zero()) {
             return;
         }
         tokio::select! {
             biased;
-            // The sender is in the engine.
-            _ = changes.changed() => {}
+            () = changes.changed() => {}
             () = or_never(wait.map(tokio::time::sleep)) => {}
         }
     }

@@ -273,9 +273,16 @@ impl Shell {
         let engine = self.engine().clone();
         // Whatever ends this task: nobody is to plan with one that does nothing.
         let _joined = Joined { engine: engine.clone(), shared: self.shared.clone() };
-        let mut sessions = engine.session.subscribe();
+        let session = || engine.session.borrow().as_ref().map(|session| session.id);
+        let mut known = session();
         let retiring = engine.retiring.clone();
         loop {
+            let session_changed = engine.session_changes();
+            let current = session();
+            if known != current {
+                known = current;
+                self.change();
+            }
             self.hear();
             let now = engine.clock.now();
             if now >= self.poll_at {
@@ -303,7 +310,7 @@ impl Shell {
                 Some(report) = self.reports.recv() => self.reported(report),
                 () = wake.wake.notified() => {}
                 () = self.inbox.news() => {}
-                Ok(()) = sessions.changed() => self.change(),
+                () = session_changed => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
