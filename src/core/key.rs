@@ -44,9 +44,6 @@ const WATCHED_AHEAD: usize = 3;
 const AFTER_RELEASE: Duration = Duration::from_millis(5);
 /// The least time between two takes of a key that is said to be closed.
 const SOON: Duration = Duration::from_millis(50);
-/// Where hints tell what changes, an heir looks for itself after so many polls only: a spread has thousands of them
-/// stand in line, and looks at all of its tasks anyway.
-const HEIR_LOOKS: u32 = 6;
 /// Who is to be given the lock by name is looked for among so many.
 pub(crate) const WHOLE_LINE: usize = 1000;
 /// How often a wish that does not wait is tried, if the store does not answer.
@@ -219,7 +216,6 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Stander {
     by: Box<Candidate>,
     patience: Patience,
@@ -231,8 +227,6 @@ struct Stander {
     doubtful: bool,
     /// A place in line was asked for: it may have one, also if that was not answered.
     placed: bool,
-    /// It waits for one who lives to hand over, as thousands of its instance may.
-    heir: bool,
     /// Who is known to be dead that may hold it: its first take names him.
     dead: Option<SessionId>,
 }
@@ -421,7 +415,6 @@ impl KeyMachine {
             contested: false,
             doubtful: false,
             placed: false,
-            heir: patience == Patience::Waits && expect == Expect::Held,
             dead: if let Expect::Dead(session) = expect { Some(session) } else { None },
         });
     }
@@ -968,8 +961,7 @@ impl KeyMachine {
             (Patience::Once, None) => {}
             (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Register,
             (Patience::Waits, _) => {
-                let pace = if head.heir && self.hints { self.poll * HEIR_LOOKS } else { self.poll };
-                self.wait(now, jittered(pace, around.roll));
+                self.wait(now, jittered(self.poll, around.roll));
             }
         }
     }
