@@ -368,9 +368,10 @@ impl Fleet {
         for instance in self.instances().iter().filter(|_| self.0.plan.tasks > 0) {
             instance.gate().spawn(programs::share(instance.clone(), spreads.clone()));
         }
-        let ttl = self.longest_ttl();
-        let rest = tokio::time::sleep(ttl * 2 + 15 * SECOND);
-        tokio::join!(rest, schedules::let_go_on(self));
+        // What is due meanwhile is judged: each schedule has a tick of its own by then.
+        let periods = (0..self.0.plan.schedules).map(|schedule| Habits::of(&self.0.plan, schedule).every);
+        let rest = (self.longest_ttl() * 2).max(periods.max().unwrap_or_default()) + 15 * SECOND;
+        tokio::join!(tokio::time::sleep(rest), schedules::let_go_on(self));
         let census = self.census(true).await;
         self.0.history.judge(&Stage::Settled(census));
         spreads.cancel();
