@@ -14,8 +14,8 @@ use tenure::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Passes every call on, until the cable is pulled out: from then on nothing arrives, in either direction, and
-/// nobody is told why.
+/// Passes every call on, until the cable is pulled out: from then on nothing arrives, in either direction,
+/// and nobody is told why.
 #[derive(Debug)]
 pub(crate) struct Cabled {
     pub(crate) store: Arc<dyn Store>,
@@ -69,6 +69,7 @@ calls! {
     wait(waits: Vec<Wait>) -> ();
     stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
     waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+    places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
     set_value(set: SetValue) -> SetAnswer;
     locks(locks: Vec<LockId>) -> Vec<LockSeen>;
     list_locks(

@@ -60,6 +60,8 @@ pub(crate) enum Op {
     Confirm { session: SessionId, wish: Wish },
     /// Release it.
     Release { session: SessionId, term: Term, note: Option<Why>, then: Then },
+    /// Read the lock, and whether this wish stands in line still.
+    Poll { session: SessionId, wish: Wish },
     /// Read who stands first in line.
     ReadLine { most: usize },
     /// Stand in line with these wishes.
@@ -74,6 +76,7 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Seen(LockSeen),
+    Polled { seen: LockSeen, stands: bool },
     Took(TakeAnswer),
     Released(ReleaseAnswer),
     Line(Vec<Waiter>),
@@ -227,13 +230,18 @@ struct Stander {
     doubtful: bool,
     /// A place in line was asked for: it may have one, also if that was not answered.
     placed: bool,
-    /// Who is known to be dead that may hold it: its first take names him.
-    dead: Option<SessionId>,
+    /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
+    /// who knows of a death names the dead.
+    expect: Expect,
 }
 
 impl Stander {
     fn is_unregistered(&self) -> bool {
         self.patience == Patience::Waits && self.step == Step::Register
+    }
+
+    fn dead(&self) -> Option<SessionId> {
+        if let Expect::Dead(session) = self.expect { Some(session) } else { None }
     }
 }
 
@@ -305,6 +313,10 @@ pub(crate) struct KeyMachine {
     handed_on: bool,
     /// Read the line before the next try.
     unsure_of_place: bool,
+    /// A failure of the store may have undone the place in line: the next look is at that too.
+    unsure_of_entry: bool,
+    /// Under which term of another the line was read last.
+    line_read_under: Option<Term>,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
@@ -336,6 +348,8 @@ impl KeyMachine {
             handed: false,
             handed_on: false,
             unsure_of_place: false,
+            unsure_of_entry: false,
+            line_read_under: None,
             look_at: now,
             pause: now,
             backoff: Backoff::new(Duration::from_millis(100), poll.max(Duration::from_millis(100))),
@@ -415,7 +429,7 @@ impl KeyMachine {
             contested: false,
             doubtful: false,
             placed: false,
-            dead: if let Expect::Dead(session) = expect { Some(session) } else { None },
+            expect,
         });
     }
 
@@ -533,6 +547,7 @@ impl KeyMachine {
     pub(crate) fn resync(&mut self, now: Moment) {
         self.queue = true;
         self.stirred |= self.under_way;
+        self.unsure_of_entry = true;
         if !self.line.is_empty() {
             self.look_at = now;
         }
@@ -663,24 +678,42 @@ impl KeyMachine {
     fn head_step(&self, around: Around<'_>, head: &Stander) -> Next {
         let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| Next::Do(Op::Take { by: head.by.clone(), dead });
+        let look = match head.step {
+            Step::Waiting if self.unsure_of_entry => {
+                Op::Poll { session: head.by.session, wish: head.by.wish }
+            }
+            _ => Op::Look,
+        };
+        let read_line = match head.step {
+            Step::Waiting => self.unsure_of_place || self.has_new_line(head),
+            Step::Again => self.unsure_of_place,
+            Step::Try | Step::Register => false,
+        };
         match head.step {
             Step::Waiting if around.now < self.look_at => Next::At(self.look_at),
-            Step::Waiting | Step::Again if self.unsure_of_place => Next::Do(Op::ReadLine { most: LINE_READ }),
+            _ if read_line => Next::Do(Op::ReadLine { most: LINE_READ }),
             _ if self.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
-                None if head.step == Step::Try && !self.handed => take(head.dead.into_iter().collect()),
+                None if head.step == Step::Try && !self.handed => take(head.dead().into_iter().collect()),
                 Some(held) => match (around.known)(held.by.session) {
                     Some(Standing::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {
                         let record = self.other.as_ref().expect("it names a holder");
                         Next::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
                     }
-                    _ => Next::Do(Op::Look),
+                    _ => Next::Do(look),
                 },
-                None => Next::Do(Op::Look),
+                None => Next::Do(look),
             },
         }
+    }
+
+    /// Whether others may be first in line since it was read: those are watched, but not by an heir, who has
+    /// the lock from one who lives.
+    fn has_new_line(&self, head: &Stander) -> bool {
+        let term = self.other.as_ref().map(|record| record.term);
+        head.expect != Expect::Held && term.is_some() && term != self.line_read_under
     }
 
     // ----- what came of it
@@ -705,6 +738,9 @@ impl KeyMachine {
     fn succeeded(&mut self, around: Around<'_>, op: Op, answer: Answer) {
         match (op, answer) {
             (Op::Look, Answer::Seen(seen)) => self.seen(around, seen),
+            (Op::Poll { wish, .. }, Answer::Polled { seen, stands }) => {
+                self.polled(around, wish, seen, stands);
+            }
             (Op::Take { by, dead }, Answer::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Out::TookOver(*dead));
@@ -784,6 +820,18 @@ impl KeyMachine {
                 self.free = true;
             }
             LockSeen::Refused(refusal) => self.refused(around, refusal),
+        }
+    }
+
+    fn polled(&mut self, around: Around<'_>, wish: Wish, seen: LockSeen, stands: bool) {
+        self.unsure_of_entry = false;
+        self.seen(around, seen);
+        let Some(head) = self.line.front_mut().filter(|head| head.by.wish == wish) else { return };
+        // Others may be before it: the line is read before it tries.
+        self.unsure_of_place |= self.free || head.step == Step::Again;
+        if !stands {
+            // A failure of the store undid it.
+            head.step = Step::Register;
         }
     }
 
@@ -978,14 +1026,14 @@ impl KeyMachine {
             // next poll, if that is sooner.
             self.wait(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
             self.free = self.look_at.since(now) >= left;
+            self.unsure_of_place = true;
         }
     }
 
     fn wait(&mut self, now: Moment, time: Duration) {
         self.look_at = now + time;
+        self.unsure_of_entry = true;
         if let Some(head) = self.line.front_mut() {
-            // The next look is at the place in line too: a failure of the store may have undone it.
-            self.unsure_of_place = head.step == Step::Waiting;
             head.step = match (head.patience, head.step) {
                 // It is not to wait, so it is tried again, in a moment.
                 (Patience::Once, _) => {
@@ -1126,6 +1174,7 @@ impl KeyMachine {
             return;
         }
         self.unsure_of_place = false;
+        self.line_read_under = self.other.as_ref().map(|record| record.term);
         let Some(head) = self.line.front_mut() else { return };
         let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
         if ahead.is_none() && complete && head.patience == Patience::Waits {
@@ -1133,6 +1182,7 @@ impl KeyMachine {
             head.step = Step::Register;
             return;
         }
+        self.unsure_of_entry = ahead.is_none();
         let ahead = ahead.unwrap_or(LINE_READ);
         for waiter in living.iter().take(ahead.min(WATCHED_AHEAD)) {
             self.out.push(Out::Watch(waiter.by.session, None));

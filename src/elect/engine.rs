@@ -39,7 +39,7 @@ use crate::{
         session::{LONGEST_ATTEMPT, Times},
     },
     model::{Candidate, LockId, ScheduleId, SessionId, StoreTime, Wish},
-    store::{LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
+    store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
 };
 
 /// What is wrong with the store, as the keeper found it last.
@@ -75,6 +75,7 @@ pub(crate) struct Engine {
     waits: Batch<Wait, ()>,
     leaves: Batch<(LockId, SessionId, Wish), ()>,
     looks: Batch<LockId, LockSeen>,
+    places: Batch<(LockId, SessionId, Wish), bool>,
     schedule_looks: Batch<ScheduleId, ScheduleSeen>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
@@ -152,13 +153,7 @@ impl Engine {
             notices: Notices::default(),
             store_times: StoreTimes::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
-            releases: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    careful(limit, engine.store.release(items, limit)).await
-                }
-                .boxed()
-            }),
+            releases: Batch::new(|engine, items| send(engine, <dyn Store>::release, items).boxed()),
             waits: Batch::new(|engine, items| {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
@@ -173,20 +168,9 @@ impl Engine {
                 }
                 .boxed()
             }),
-            looks: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    careful(limit, engine.store.locks(items, limit)).await
-                }
-                .boxed()
-            }),
-            schedule_looks: Batch::new(|engine, items| {
-                async move {
-                    let limit = engine.limit();
-                    careful(limit, engine.store.schedules(items, limit)).await
-                }
-                .boxed()
-            }),
+            looks: Batch::new(|engine, items| send(engine, <dyn Store>::locks, items).boxed()),
+            places: Batch::new(|engine, items| send(engine, <dyn Store>::places, items).boxed()),
+            schedule_looks: Batch::new(|engine, items| send(engine, <dyn Store>::schedules, items).boxed()),
             session: watch::Sender::new(None),
             session_changed: Notify::new(),
             trouble: watch::Sender::new(None),
@@ -374,6 +358,14 @@ impl Engine {
         self.looks.submit(self, |engine| &engine.looks, lock).await
     }
 
+    /// Whether this wish stands in line.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        place: (LockId, SessionId, Wish),
+    ) -> Result<bool, Arc<StoreError>> {
+        self.places.submit(self, |engine| &engine.places, place).await
+    }
+
     pub(crate) async fn look_at_schedule(
         self: &Arc<Self>,
         schedule: ScheduleId,
@@ -415,6 +407,7 @@ impl Engine {
 
     pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
         let (lock, term) = (lease.lock.clone(), lease.term);
+        tracing::error!(%lock, %term, panic = message, "a job panicked");
         self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
     }
 
@@ -508,6 +501,15 @@ impl Engine {
             self.clock.now().since(alive) > probe.patience
         })
     }
+}
+
+/// A method of the store that answers for each item.
+type ForEach<I, A> = for<'a> fn(&'a (dyn Store + 'static), Vec<I>, Duration) -> Answer<'a, Vec<A>>;
+
+/// Sends a batch.
+async fn send<I, A>(engine: Arc<Engine>, method: ForEach<I, A>, items: Vec<I>) -> Result<Vec<A>, StoreError> {
+    let limit = engine.limit();
+    careful(limit, method(&*engine.store, items, limit)).await
 }
 
 async fn take_all(

@@ -498,6 +498,11 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
     let (store, limit) = (&engine.store, engine.limit());
     let answer = match op.clone() {
         Op::Look => engine.look(lock.clone()).await.map(Answer::Seen),
+        Op::Poll { session, wish } => {
+            let place = (lock.clone(), session, wish);
+            let both = futures::future::try_join(engine.look(lock.clone()), engine.place(place));
+            both.await.map(|(seen, stands)| Answer::Polled { seen, stands })
+        }
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(Answer::Took)
         }

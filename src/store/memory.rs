@@ -659,6 +659,13 @@ impl Store for MemoryStore {
         self.step(move |store| store.waiters_now(&lock, at_most))
     }
 
+    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, _: Duration) -> Answer<'_, Vec<bool>> {
+        self.step(move |store| {
+            let records = store.records();
+            places.iter().map(|place| records.waiters.contains_key(place)).collect()
+        })
+    }
+
     fn set_value(&self, set: SetValue, _: Duration) -> Answer<'_, SetAnswer> {
         self.step(|store| store.set_value_now(set))
     }

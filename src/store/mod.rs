@@ -70,11 +70,12 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
 /// [`take`](Self::take), [`set_value`](Self::set_value), [`define`](Self::define),
 /// [`instruct`](Self::instruct), [`claim`](Self::claim), [`finish`](Self::finish) and
-/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say (R11); so do the reads, except [`waiters`](Self::waiters).
-/// [`release`](Self::release), [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide
-/// nothing and may be undone by a failure: nobody may conclude from their answer that somebody
-/// holds a lock. A write that decides something keeps everything that was answered before it, also
-/// if it changes nothing itself; until there is one, reads may not yet see a release.
+/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say (R11); so do the
+/// reads, except [`waiters`](Self::waiters) and [`places`](Self::places). [`release`](Self::release),
+/// [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide nothing and may be undone by a
+/// failure: nobody may conclude from their answer that somebody holds a lock. A write that decides something
+/// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
+/// may not yet see a release.
 ///
 /// **Time.** The store has a clock; it is written into records for people to read. It decides two
 /// things only, and safety rests on neither: whether a key is still [closed](crate::model::Closed),
@@ -128,9 +129,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// each take, in order, with the lock as it stands afterwards.
     ///
     /// - Granted, it gets the term [`Term::after`](crate::model::Term::after) the old one.
-    /// - Held by the caller's own session, whatever `dead` says: by the same wish, the answer is the same term again; by a
-    ///   larger wish, nothing changes (this take came late); by a smaller wish, it is granted to
-    ///   this one under a new term (R7).
+    /// - Held by the caller's own session, whatever `dead` says: by the same wish, the answer is the same
+    ///   term again; by a larger wish, nothing changes (this take came late); by a smaller wish, it is
+    ///   granted to this one under a new term (R7).
     /// - Held by a dead session that asked for a [`lock_delay`](Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
     ///
@@ -156,6 +157,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// and wish. Entries that cannot be read are left out. A grant leaves the waiter's place in line:
     /// whoever got what it waited for leaves it.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>>;
+
+    /// Which of these places in line there are, in the order they were asked for: a failure of the store may
+    /// have undone one.
+    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>>;
 
     /// Sets the value of a lock held by that session under that term. One that comes after a change
     /// with a larger number changes nothing, and is answered as set.
@@ -220,8 +225,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the run as it stands afterwards: a late finish finds another attempt, or an end.
     fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
 
-    /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that instant may
-    /// have been purged. The mark never goes back and is never purged.
+    /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that
+    /// instant may have been purged. The mark never goes back and is never purged.
     fn history(
         &self,
         schedule: ScheduleId,
@@ -231,8 +236,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Answer<'_, RunPage>;
 
     /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
-    /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the schedule's owner only, which claims and purges
-    /// one after the other.
+    /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the
+    /// schedule's owner only, which claims and purges one after the other.
     fn purge_runs(
         &self,
         schedule: ScheduleId,
@@ -244,8 +249,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     // ----- upkeep
 
     /// Removes what nobody needs any more, some at a time: locks that have been free for
-    /// `retention.locks`, are not closed, and whose term lies 24 h behind the store's clock (R5), with their fences; sessions
-    /// dead for `retention.sessions` that no lock names, and their places in line.
+    /// `retention.locks`, are not closed, and whose term lies 24 h behind the store's clock (R5), with their
+    /// fences; sessions dead for `retention.sessions` that no lock names, and their places in line.
     fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged>;
 
     /// What changes, as it changes, for as long as the stream is kept. Hints may be lost, late, or

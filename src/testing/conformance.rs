@@ -210,6 +210,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @subject [$store] queue:
             waiters_stand_in_the_order_they_came
             only_so_many_waiters_are_read
+            places_are_found_in_the_order_asked_for
             an_entry_that_is_there_keeps_its_place
             each_wish_of_a_session_has_its_place
             leaving_passes_over_those_who_do_not_stand_there

@@ -295,6 +295,7 @@ operations! {
     Wait wait(waits: Vec<Wait>) -> (), waits.len();
     StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> (), waits.len();
     Waiters waiters(lock: LockId, at_most: usize) -> Vec<Waiter>, 1;
+    Places places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>, places.len();
     SetValue set_value(set: SetValue) -> SetAnswer, 1;
     Locks locks(locks: Vec<LockId>) -> Vec<LockSeen>, locks.len();
     ListLocks list_locks(

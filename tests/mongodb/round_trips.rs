@@ -241,6 +241,7 @@ async fn use_everything(fixture: &Fixture) {
     let by = fixture.candidate(fixture.session(), 1);
     store.wait(vec![Wait { lock: lock.clone(), by: by.clone() }], limit).await.unwrap();
     store.waiters(lock.clone(), 3, limit).await.unwrap();
+    store.places(vec![(lock.clone(), by.session, by.wish)], limit).await.unwrap();
     store.stop_waiting(vec![(lock.clone(), by.session, by.wish)], limit).await.unwrap();
     fixture.set(&lock, mine, record.term, None).await;
     store.locks(vec![lock.clone()], limit).await.unwrap();
@@ -451,6 +452,7 @@ async fn an_empty_batch_asks_nobody() {
     assert_eq!(store.schedules(vec![], LIMIT).await.unwrap(), vec![]);
     store.wait(vec![], LIMIT).await.unwrap();
     store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Wish)>::new(), LIMIT).await.unwrap();
+    assert_eq!(store.places(vec![], LIMIT).await.unwrap(), [false; 0]);
     assert_eq!(log.names(), [""; 0]);
 }
 

@@ -67,6 +67,7 @@ pub(crate) enum Mutation {
     OrderedAgainTakesTheNewWords,
     RanIsForgotten,
     RanTakesOthersAlong,
+    PlacesOutOfOrder,
     SchedulesOutOfOrder,
     // runs and upkeep
     EntriesMeet,
@@ -121,6 +122,7 @@ impl Mutation {
         Self::OrderedAgainTakesTheNewWords,
         Self::RanIsForgotten,
         Self::RanTakesOthersAlong,
+        Self::PlacesOutOfOrder,
         Self::SchedulesOutOfOrder,
         Self::EntriesMeet,
         Self::SkippedIsForgotten,
@@ -446,6 +448,17 @@ impl Store for Mutant {
 
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>> {
         self.store.waiters(lock, at_most, limit)
+    }
+
+    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>> {
+        async move {
+            let mut stand = self.store.places(places, limit).await?;
+            if self.is(Mutation::PlacesOutOfOrder) {
+                stand.reverse();
+            }
+            Ok(stand)
+        }
+        .boxed()
     }
 
     fn set_value(&self, mut set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {

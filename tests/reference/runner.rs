@@ -193,7 +193,11 @@ impl Runner {
             Step::Waiters { key, at_most } => {
                 let lock = &self.keys[*key];
                 let line = came(store.waiters(lock.clone(), *at_most, LIMIT).await)?;
-                self.model.line_seen(lock, *at_most, &line)
+                self.model.line_seen(lock, *at_most, &line)?;
+                let (places, stand): (Vec<_>, Vec<_>) = self.model.places(&self.keys).into_iter().unzip();
+                let seen = came(store.places(places.clone(), LIMIT).await)?;
+                ensure!(seen == stand, "of {places:?} there are {stand:?}, not {seen:?}");
+                Ok(())
             }
             Step::History { schedule, at_most } => {
                 let schedule = &self.schedules[*schedule];

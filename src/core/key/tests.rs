@@ -268,6 +268,10 @@ impl World {
                 let release = Release { lock: lock(), session, term, note, then };
                 Answer::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
             }
+            Op::Poll { session, wish } => Answer::Polled {
+                seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
+                stands: ready(store.places(vec![(lock(), session, wish)], LIMIT)).pop().unwrap(),
+            },
             Op::ReadLine { most } => Answer::Line(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(wishes) => {
                 let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
@@ -504,4 +508,96 @@ fn a_machine_that_breaks_a_rule_is_noticed() {
         .collect();
     std::panic::set_hook(hook);
     assert_eq!(found, [], "nobody noticed");
+}
+
+/// One that holds the lock, and one that has come to wait for it, in a world where nothing goes wrong.
+fn one_waits(manner: Manner) -> World {
+    let mut world = World::new(1, 2, Flaws::default());
+    world.calm = true;
+    world.stand(0, Patience::Waits);
+    world.sent(0);
+    assert!(world.instances[0].running.is_some());
+    let by = World::candidate(world.instances[1].session, Wish::new(1));
+    world.with(1, |instance, around| {
+        instance.standing.insert(by.wish, manner.patience);
+        instance.machine.stand(around, by, manner);
+    });
+    world
+}
+
+impl World {
+    /// What it sends until it waits for something to happen.
+    fn sent(&mut self, place: usize) -> Vec<&'static str> {
+        let mut sent = Vec::new();
+        while self.operate(place) {
+            sent.extend(self.instances[place].under_way.as_ref().map(|(_, op)| match op {
+                Op::Look => "look",
+                Op::Poll { .. } => "poll",
+                Op::Take { .. } => "take",
+                Op::ReadLine { .. } => "read the line",
+                Op::Register(_) => "register",
+                Op::Leave(_) => "leave",
+                other => panic!("{other:?} is not expected here"),
+            }));
+        }
+        sent
+    }
+
+    fn sent_at_the_next_poll(&mut self, place: usize) -> Vec<&'static str> {
+        self.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
+        self.sent(place)
+    }
+}
+
+/// What thousands of heirs send at each poll is to fit into a few batches.
+#[test]
+fn an_heir_polls_and_leaves_the_line_unread() {
+    let mut world = one_waits(Manner::HEIR);
+    assert_eq!(world.sent(1), ["register", "look"]);
+    for _ in 0..3 {
+        assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+    }
+}
+
+#[test]
+fn whose_place_was_undone_takes_it_again() {
+    for manner in [Manner::HEIR, Manner::WAITS] {
+        let mut world = one_waits(manner);
+        world.sent(1);
+        world.sent_at_the_next_poll(1);
+        let place = (lock(), world.instances[1].session, Wish::new(1));
+        ready(world.store.stop_waiting(vec![place.clone()], LIMIT));
+        assert_eq!(world.sent_at_the_next_poll(1), ["poll", "register", "look"]);
+        assert_eq!(ready(world.store.places(vec![place], LIMIT)), [true]);
+    }
+}
+
+/// The next in line are watched, in case one of them dies with the lock.
+#[test]
+fn the_line_is_read_for_each_holder_once() {
+    let mut world = one_waits(Manner::WAITS);
+    assert_eq!(world.sent(1), ["take", "register", "look"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+    let session = world.open();
+    let by = World::candidate(session, Wish::new(1));
+    let first = world.instances[0].session;
+    let take = Take { lock: lock(), by };
+    ready(world.store.take(vec![take], vec![first], LIMIT));
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll"], "it sees another holder");
+    assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+}
+
+/// Whoever finds it free looks who was there before, and takes it; then it looks who comes next.
+#[test]
+fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
+    let mut world = one_waits(Manner::HEIR);
+    world.sent(1);
+    let (_, term, _) = world.instances[0].running.unwrap();
+    let session = world.instances[0].session;
+    let release = Release { lock: lock(), session, term, note: None, then: Then::Free };
+    ready(world.store.release(vec![release], LIMIT));
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll", "read the line", "take", "leave", "read the line"]);
+    assert!(world.instances[1].running.is_some());
 }

@@ -153,8 +153,8 @@ pub(super) fn optional_millis(time: Option<Duration>) -> Bson {
 /// Reads the fields of one document.
 struct Fields<'a>(&'a Document);
 
-/// The most characters of what was found that are told: it may be megabytes of anything, and what is told goes
-/// into logs and answers.
+/// The most characters of what was found that are told: it may be megabytes of anything, and what is told
+/// goes into logs and answers.
 const MOST_TOLD: usize = 100;
 
 fn told(found: impl fmt::Display) -> String {

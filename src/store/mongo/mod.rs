@@ -333,6 +333,10 @@ impl Store for MongoStore {
         self.step(limit, "look along the line", move |store| steps::waiters(store, lock, at_most, limit))
     }
 
+    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>> {
+        self.step(limit, "look for places in line", move |store| steps::places(store, places, limit))
+    }
+
     fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
         self.step(limit, "set a value", move |store| steps::set_value(store, set, limit))
     }

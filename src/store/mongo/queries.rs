@@ -497,6 +497,16 @@ pub(super) fn waiters(lock: &LockId, at_most: usize) -> Find {
     }
 }
 
+/// The ids of those that there are.
+pub(super) fn places(ids: &[Document]) -> Find {
+    Find {
+        filter: by_ids(ids.iter().map(Bson::from)),
+        projection: Some(doc! { "_id": 1 }),
+        local: true,
+        ..Find::default()
+    }
+}
+
 // ----- sessions
 
 pub(super) fn open(open: &Open) -> Statement {
@@ -649,7 +659,8 @@ fn is_sane_schedule() -> Document {
     ] }
 }
 
-/// A record that says nothing, if there is none; and then the change, if the record is whole and has need of it.
+/// A record that says nothing, if there is none; and then the change, if the record is whole and has need of
+/// it.
 fn change_schedule(schedule: &ScheduleId, needed: Document, change: Document) -> Statement {
     let id = schedule_id(schedule);
     let mut stages = changed_if(is_new(id.clone()), overlaid(doc! { "v": LAYOUT }, doc! {}));

@@ -14,7 +14,7 @@ use super::{
     command::{Failure, Outcome, find, modify, within, write},
     documents::{
         lock_id, read_held, read_lock, read_mark, read_run, read_schedule, read_session, read_waiter, run_id,
-        schedule_id,
+        schedule_id, waiter_id,
     },
     queries::{self, Find, Kept, Statement},
 };
@@ -585,6 +585,24 @@ pub(super) async fn waiters(
 ) -> Outcome<Vec<Waiter>> {
     let found = store.find(&store.place().1.waiters, queries::waiters(&lock, at_most), limit).await?;
     Ok(found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect())
+}
+
+pub(super) async fn places(
+    store: MongoStore,
+    places: Vec<(LockId, SessionId, Wish)>,
+    limit: Duration,
+) -> Outcome<Vec<bool>> {
+    let mut stand = Vec::with_capacity(places.len());
+    for batch in places.chunks(BATCH) {
+        let ids: Vec<_> =
+            batch.iter().map(|(lock, session, wish)| waiter_id(lock, *session, *wish)).collect();
+        let found = store.find(&store.place().1.waiters, queries::places(&ids), limit).await?;
+        let found = by_key(found);
+        for id in ids {
+            stand.push(found.contains_key(&id.to_vec().map_err(Failure::unknown)?));
+        }
+    }
+    Ok(stand)
 }
 
 // ----- schedules

@@ -165,6 +165,7 @@ pub async fn an_empty_batch_does_nothing(fixture: &Fixture) {
     assert_eq!(sure(store.locks(Vec::new(), LIMIT)).await, []);
     sure(store.wait(Vec::new(), LIMIT)).await;
     sure(store.stop_waiting(Vec::new(), LIMIT)).await;
+    assert_eq!(sure(store.places(Vec::new(), LIMIT)).await, [false; 0]);
 }
 
 /// A time limit that is over before the store can answer leaves the outcome open; sent again with

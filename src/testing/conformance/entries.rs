@@ -60,8 +60,8 @@ pub async fn ticks_that_are_not_run_are_told_once(fixture: &Fixture) {
     assert_eq!(all_runs(fixture, &schedule, 10).await, [first]);
 }
 
-/// A tick, an order and ticks that were not run may bear the same instant: each is an entry of its own, ends by
-/// itself, and is replaced by itself.
+/// A tick, an order and ticks that were not run may bear the same instant: each is an entry of its own, ends
+/// by itself, and is replaced by itself.
 pub async fn entries_of_one_instant_do_not_meet(fixture: &Fixture) {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let schedule = fixture.schedule(&format!("{order:?}"));
@@ -99,8 +99,8 @@ pub async fn an_entry_that_is_replaced_is_replaced_as_a_whole(fixture: &Fixture)
     assert_eq!((record.attempt, record.finish, record.skipped), (2, None, None));
 }
 
-/// At one instant the tick comes before orders, and those before ticks that were not run: so the last is listed
-/// first, whatever the size of a page.
+/// At one instant the tick comes before orders, and those before ticks that were not run: so the last is
+/// listed first, whatever the size of a page.
 pub async fn entries_are_listed_last_first(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let mut expected = Vec::new();

@@ -79,6 +79,29 @@ pub async fn only_so_many_waiters_are_read(fixture: &Fixture) {
     }
 }
 
+/// Each by lock, session and wish together.
+pub async fn places_are_found_in_the_order_asked_for(fixture: &Fixture) {
+    let [lock, other] = ["report", "other"].map(|key| fixture.lock(key));
+    let came = line_of(fixture, &lock, 2).await;
+    stand(fixture, &other, &came[1]).await;
+    let nobody = fixture.candidate(fixture.session(), 1);
+    let asked = [
+        (&other, &came[1], came[1].wish, true),
+        (&lock, &came[0], came[0].wish, true),
+        (&other, &came[0], came[0].wish, false),
+        (&lock, &nobody, nobody.wish, false),
+        (&lock, &came[0], came[1].wish, false),
+        (&lock, &came[1], came[1].wish, true),
+        (&other, &came[1], came[1].wish, true),
+    ];
+    let places = asked.map(|(lock, by, wish, _)| (lock.clone(), by.session, wish));
+    let stand = sure(fixture.store().places(places.to_vec(), LIMIT)).await;
+    assert_eq!(stand, asked.map(|(.., stands)| stands), "of {places:#?}");
+    leave(fixture, &lock, &came[0]).await;
+    let stand = sure(fixture.store().places(places[..2].to_vec(), LIMIT)).await;
+    assert_eq!(stand, [true, false], "whoever left stands there no more");
+}
+
 /// Sent again, by a retry or out of impatience, it is the same place.
 pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
     let lock = fixture.lock("report");

@@ -508,6 +508,7 @@ impl Store for Way {
         sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;
         waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+        places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
         list_locks(
             namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize

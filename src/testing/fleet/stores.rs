@@ -53,6 +53,7 @@ macro_rules! pass_on_what_nobody_judges {
             $to:
             sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
             waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+            places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
             ) -> Page<LockRecord>;

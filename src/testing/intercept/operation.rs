@@ -55,6 +55,8 @@ operations! {
     StopWaiting, write, "leave the line";
     /// [`Store::waiters`](crate::store::Store::waiters).
     Waiters, read, "read the line";
+    /// [`Store::places`](crate::store::Store::places).
+    Places, read, "look for places in line";
     /// [`Store::set_value`](crate::store::Store::set_value).
     SetValue, write, "set a value";
     /// [`Store::locks`](crate::store::Store::locks).

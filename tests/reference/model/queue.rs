@@ -31,6 +31,18 @@ impl Model {
         self.line.retain(|place| !place.is(lock, *session, *wish));
     }
 
+    /// Every place in line, looked for in the lines of all these locks: in order, and whether it is there.
+    pub(crate) fn places(&self, locks: &[LockId]) -> Vec<((LockId, SessionId, Wish), bool)> {
+        let wishes = self.line.iter().map(|place| (place.by.session, place.by.wish));
+        let each = wishes.flat_map(|(session, wish)| {
+            locks.iter().map(move |lock| {
+                let stands = self.line.iter().any(|place| place.is(lock, session, wish));
+                ((lock.clone(), session, wish), stands)
+            })
+        });
+        each.collect()
+    }
+
     /// The whole line, or the first `at_most` of it.
     pub(crate) fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &[Waiter]) -> Check {
         let mut places: Vec<_> = self.line.iter_mut().filter(|place| place.lock == *lock).collect();
