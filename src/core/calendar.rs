@@ -37,9 +37,9 @@ const LONGEST: u64 = 366 * DAY as u64;
 
 /// What becomes of a tick whose civil time a change of the clock skips.
 ///
-/// It is asked of *fixed* patterns only, such as `30 2 * * *`. A pattern whose seconds, minutes or hours begin with
-/// `*` follows the clock: what is skipped is not run, and an hour that comes twice is run twice. A fixed
-/// pattern's time that comes twice runs once, at its first, under each of these rules.
+/// It is asked of *fixed* patterns only, such as `30 2 * * *`. A pattern whose seconds, minutes or hours
+/// begin with `*` follows the clock: what is skipped is not run, and an hour that comes twice is run twice. A
+/// fixed pattern's time that comes twice runs once, at its first, under each of these rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dst {
@@ -99,6 +99,11 @@ impl Calendar {
         }
         let phase = stable::below(name, "spread", spread.max(1)) as i64;
         Ok(Self { expression, zone, dst, phase, timing })
+    }
+
+    /// The first `n` instants after that; `@after` counts from there.
+    pub(crate) fn first(&self, n: usize, after: StoreTime) -> Vec<StoreTime> {
+        self.instants(after, StoreTime::from_millis(i64::MAX), after).take(n).collect()
     }
 
     /// The first instant after `after`. `since`: when this timing was first stored, by which `@after` counts.

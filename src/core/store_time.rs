@@ -17,7 +17,7 @@ const DRIFT: u32 = 2000;
 /// The store's clock is read in whole milliseconds.
 const GRAIN: Duration = Duration::from_millis(1);
 /// A change of what is known that is worth waking those who wait for an instant.
-const WORTH: i64 = 20;
+const WORTH: u64 = 20;
 
 /// How far the store's clock is ahead of this one, in milliseconds: no less, and no more, at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl StoreClock {
     /// something else.
     pub(crate) fn is_news(&mut self) -> bool {
         let Some(known) = self.known else { return false };
-        let is_news = self.told.is_none_or(|told| told.abs_diff(known.middle()) > WORTH.unsigned_abs());
+        let is_news = self.told.is_none_or(|told| told.abs_diff(known.middle()) > WORTH);
         if is_news {
             self.told = Some(known.middle());
         }

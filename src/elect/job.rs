@@ -233,7 +233,6 @@ fn report<T, E>(cell: &LeaseCell, end: &JobEnd<T, E>) {
             cell.engine().overran(cell, *by);
         }
         JobEnd::Panicked(panic) => {
-            tracing::error!(%lock, %term, panic, "a job panicked");
             cell.engine().panicked(cell, panic);
         }
         end => tracing::debug!(%lock, %term, end = end.name(), "a job ended"),

@@ -366,8 +366,6 @@ impl Lease {
 
     /// Something that runs under it panicked.
     pub(crate) fn panicked(&self, message: &str) {
-        let (lock, term) = (&self.cell.lock, self.cell.term);
-        tracing::error!(%lock, %term, panic = message, "a job panicked");
         self.cell.engine.panicked(&self.cell, message);
     }
 

@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use super::{
     Tick,
     host::{Board, Host, Seat},
-    metrics,
-    run::{self, End},
+    metrics, run,
 };
 use crate::{
     Event, StoreError,
@@ -26,17 +25,15 @@ use crate::{
     },
     elect::{Engine, Lease, careful},
     model::{
-        Entry, Finish, Holder, Key, Outcome, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        Skipped, StoreTime, Why,
+        Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
     },
     spread::Busy,
-    store::{Claim, ClaimAnswer, Cursor, Define, FinishRun, Instruction, Refusal, ScheduleSeen},
+    store::Claim,
 };
 
-/// How many entries of the ledger its new owner reads at once.
-const READ: usize = 20;
-/// And then, if these do not suffice.
-const READ_ON: usize = 1000;
+mod attempts;
+mod load;
+
 /// A store that does not answer for so long is told of.
 const WORTH_TELLING: Duration = Duration::from_secs(10);
 /// How long to wait before a call that failed is made again, at first.
@@ -69,16 +66,6 @@ impl Plan {
     fn policies(&self) -> Rules {
         Rules::new(self.policies.to_string()).expect("policies are one short line")
     }
-}
-
-/// Why nothing can be run yet.
-enum NotLoaded {
-    /// The lease is told to end.
-    Over,
-    /// Another instance has the schedule under a later term.
-    Superseded,
-    /// The record cannot be used.
-    Refused(Refusal),
 }
 
 /// The schedule is not to be driven here any more, or not as before.
@@ -158,25 +145,6 @@ impl Driver {
         }
     }
 
-    /// Nothing can be run. If the lease does not end, the driver does: its spread begins it again after a rest.
-    async fn wait_for_the_end(&self, why: NotLoaded) {
-        match why {
-            NotLoaded::Over => {}
-            NotLoaded::Superseded => {
-                tracing::warn!(schedule = %self.plan.id, "another instance has this schedule under a later term");
-                self.lease.cancelled().await;
-            }
-            NotLoaded::Refused(refusal) => {
-                tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
-                tokio::select! {
-                    biased;
-                    () = self.lease.cancelled() => {}
-                    () = tokio::time::sleep(self.engine.config.refresh_duration()) => {}
-                }
-            }
-        }
-    }
-
     async fn go_through(&mut self, mut ticks: Ticks, mut seat: Seat) -> Halt {
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
@@ -213,12 +181,6 @@ impl Driver {
                 Step::Wait(at) => {
                     drop(busy);
                     let (lease, engine) = (self.lease.clone(), self.engine.clone());
-                    let due = async {
-                        match at {
-                            Some(at) => run::until(&engine, at).await,
-                            None => std::future::pending().await,
-                        }
-                    };
                     tokio::select! {
                         biased;
                         () = lease.cancelled() => return Halt::Over,
@@ -228,11 +190,18 @@ impl Driver {
                         () = seat.changed() => {}
                         // It may have gone back: then this is not what to wait for.
                         () = clock.changed() => {}
-                        () = due => {}
+                        () = run::until(&engine, at) => {}
                     }
                 }
             }
         }
+    }
+
+    /// The schedule is somebody else's under a later term, and this lease is about to end.
+    async fn give_way(&self, to: Option<&Holder>) {
+        let to = to.map(tracing::field::display);
+        tracing::warn!(schedule = %self.plan.id, to, "another instance has this schedule under a later term");
+        self.lease.cancelled().await;
     }
 
     /// The store's time, as soon as that is known.
@@ -303,84 +272,7 @@ impl Driver {
         }
     }
 
-    // ----- its beginning
-
-    /// What the store knows of the schedule: its record, and the last entries of its ledger.
-    async fn load(&self) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
-        let host = self.host.upgrade().ok_or(NotLoaded::Over)?;
-        // Whoever takes over ten thousand schedules asks for some at a time.
-        let _turn = tokio::select! {
-            biased;
-            () = self.lease.cancelled() => return Err(NotLoaded::Over),
-            turn = host.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
-        };
-        let (record, is_new) = self.defined().await?;
-        let (store, id) = (&self.engine.store, &self.plan.id);
-        let mut runs: Vec<RunRecord> = Vec::new();
-        if is_new {
-            return Ok((record, runs));
-        }
-        let mut after: Option<Cursor> = None;
-        let now = self.now().await.ok_or(NotLoaded::Over)?;
-        loop {
-            // More of them only after a clock that was ahead.
-            let many = if runs.is_empty() { READ } else { READ_ON };
-            let page = self.ask(|limit| store.history(id.clone(), after.clone(), many, limit)).await;
-            let page = page.ok_or(NotLoaded::Over)?;
-            for (entry, refusal) in &page.page.refused {
-                tracing::error!(schedule = %id, entry, %refusal, "an entry of the ledger cannot be used");
-            }
-            runs.extend(page.page.items);
-            after = page.page.next;
-            if after.is_none() || Ticks::are_enough(&runs, now) {
-                let mark = record.mark.max(page.mark);
-                return Ok((ScheduleRecord { mark, ..record }, runs));
-            }
-        }
-    }
-
-    /// The schedule's record, which says what the program says; and whether there was none before.
-    async fn defined(&self) -> Result<(ScheduleRecord, bool), NotLoaded> {
-        let (store, id) = (&self.engine.store, &self.plan.id);
-        let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
-        let known = tokio::select! {
-            biased;
-            () = self.lease.cancelled() => return Err(NotLoaded::Over),
-            known = self.until_answered(|| self.engine.look_at_schedule(id.clone())) => known,
-        };
-        let before = match known {
-            ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
-            ScheduleSeen::Found(record) => Some(record),
-            ScheduleSeen::Absent => None,
-        };
-        let says = |record: &ScheduleRecord| {
-            let definition = record.definition.as_ref();
-            definition.is_some_and(|known| known.timing == timing && known.policies == policies)
-        };
-        if let Some(record) = before.as_ref().filter(|record| says(record)) {
-            return Ok((record.clone(), false));
-        }
-        let define = Define {
-            schedule: id.clone(),
-            term: self.lease.term(),
-            timing: timing.clone(),
-            policies: policies.clone(),
-        };
-        let seen = self.ask(|limit| store.define(define.clone(), limit)).await.ok_or(NotLoaded::Over)?;
-        let record = match seen {
-            ScheduleSeen::Found(record) if says(&record) => record,
-            ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
-            ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
-        };
-        let is_new = before.is_none();
-        if before.and_then(|record| record.definition).is_some_and(|before| before.timing != timing) {
-            tracing::info!(schedule = %id, %timing, "the schedule has another timing from now on");
-            self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
-        }
-        Ok((record, is_new))
-    }
-
-    // ----- its ticks
+    // ----- what is written
 
     fn run_id(&self, entry: Entry, instant: StoreTime) -> RunId {
         RunId { schedule: self.plan.id.clone(), instant, entry }
@@ -396,188 +288,6 @@ impl Driver {
             instead_of: attempt.instead_of,
             skipped: None,
         }
-    }
-
-    /// Runs a tick: one attempt, and more if it fails and may be tried again.
-    async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
-        let mut rests = {
-            let retries = self.plan.policies.retries;
-            Backoff::new(retries.first, retries.longest.max(retries.first))
-        };
-        let (mut is_over, mut begun) = (false, None);
-        while !is_over {
-            let claim = self.claim(attempt);
-            let flaws = self.engine.flaws;
-            let early = if flaws.has(Flaw::ClaimAfterRun) {
-                Some(self.run(ticks, seat, attempt).await)
-            } else {
-                None
-            };
-            let store = self.engine.store.clone();
-            let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
-            if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
-                break;
-            }
-            let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
-            let begun = *begun.get_or_insert_with(now);
-            let end = match early {
-                Some(end) => end,
-                None => self.run(ticks, seat, attempt).await,
-            };
-            let ended = now();
-            let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
-                && attempt.number < self.plan.policies.retries.tries;
-            self.finish(&claim, &end).await;
-            is_over = !may_try_again || !self.rest(ticks, seat, rests.next(self.engine.entropy.roll())).await;
-            if is_over {
-                ticks.ended(begun, ended, end.outcome);
-                metrics::failures(&self.engine, &self.plan.id, ticks.failures());
-            }
-            attempt = attempt.again(self.lease.term());
-        }
-        if attempt.entry == Entry::Order {
-            let (store, id, at) = (&self.engine.store, &self.plan.id, attempt.instant);
-            let ran = Instruction::Ran { at };
-            if self.ask(|limit| store.instruct(id.clone(), ran.clone(), limit)).await.is_some() {
-                ticks.ordered(at);
-            }
-        }
-        self.purge_sometimes(ticks).await;
-    }
-
-    /// Whether the attempt is to be made.
-    async fn is_ours(&self, ticks: &mut Ticks, claimed: ClaimAnswer) -> bool {
-        let id = &self.plan.id;
-        match claimed {
-            // Also one that was applied and not answered; but not one that came to its end.
-            ClaimAnswer::Yours(run) => run.finish.is_none(),
-            ClaimAnswer::Others(run) if run.term > self.lease.term() => {
-                tracing::warn!(schedule = %id, instant = %run.id.instant, by = %run.holder, "another instance has this schedule under a later term");
-                self.lease.cancelled().await;
-                false
-            }
-            ClaimAnswer::Others(run) => {
-                tracing::debug!(schedule = %id, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
-                ticks.found(run);
-                false
-            }
-            ClaimAnswer::Refused(refusal) => {
-                tracing::error!(schedule = %id, %refusal, "a tick cannot be run, its entry in the ledger has to be looked at");
-                false
-            }
-            ClaimAnswer::Absent => false,
-        }
-    }
-
-    /// Runs the job of a claimed attempt.
-    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt) -> End {
-        let engine = &self.engine;
-        let begun = engine.clock.now();
-        let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
-        let lateness = now.since(attempt.instant);
-        metrics::begun(engine, &self.plan.id, lateness);
-        let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
-        let timeout = self.plan.policies.timeout;
-        let displaced = self.make_way(ticks, seat, now);
-        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced).await;
-        let took = engine.clock.now().since(begun);
-        metrics::ended(engine, &self.plan.id, end.outcome, took);
-        if end.outcome == Outcome::Succeeded {
-            tracing::debug!(schedule = %self.plan.id, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
-        } else {
-            let (outcome, error) = (end.outcome.as_str(), end.error.as_deref().unwrap_or_default());
-            tracing::warn!(schedule = %self.plan.id, instant = %attempt.instant, attempt = attempt.number, outcome, error, "a tick was not run to its end");
-        }
-        engine.events.tell(Event::Ran {
-            lock: self.lease.lock().clone(),
-            run: self.run_id(attempt.entry, attempt.instant),
-            attempt: attempt.number,
-            outcome: end.outcome,
-            lateness,
-            took,
-            error: end.error.clone(),
-        });
-        end
-    }
-
-    /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
-    /// instance has let go of it.
-    async fn finish(&self, claim: &Claim, end: &End) {
-        let finish = FinishRun {
-            run: claim.run.clone(),
-            session: claim.session,
-            term: claim.term,
-            attempt: claim.attempt,
-            outcome: end.outcome,
-            error: end.error.as_deref().map(Why::shortened),
-        };
-        let store = &self.engine.store;
-        let answer = self.insist(&mut |limit| store.finish(finish.clone(), limit)).await;
-        if !matches!(answer, ClaimAnswer::Yours(_)) {
-            tracing::warn!(schedule = %self.plan.id, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
-        }
-    }
-
-    /// Until a run is to make way for the next tick; never, if it need not, or if that one is held back.
-    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, now: StoreTime) {
-        if let Some(at) = ticks.displaced_at(now) {
-            run::until(&self.engine, at).await;
-            if let Some(record) = seat.news() {
-                ticks.hear(&record, at);
-            }
-            if !ticks.is_held_back() {
-                return;
-            }
-        }
-        std::future::pending::<()>().await;
-    }
-
-    /// Rests before the next try. Says whether there is to be one: not if the schedule is held back.
-    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, rest: Duration) -> bool {
-        let Some(now) = self.now().await else { return false };
-        let is_over = tokio::select! {
-            biased;
-            () = self.lease.cancelled() => true,
-            () = self.make_way(ticks, seat, now) => true,
-            () = tokio::time::sleep(rest) => false,
-        };
-        if let Some(record) = seat.news() {
-            ticks.hear(&record, now);
-        }
-        !is_over && !ticks.is_held_back()
-    }
-
-    /// Nobody runs it again.
-    async fn abandon(&self, ticks: &mut Ticks, run: &RunRecord) {
-        let finish = FinishRun {
-            run: run.id.clone(),
-            session: run.session,
-            term: run.term,
-            attempt: run.attempt,
-            outcome: Outcome::Abandoned,
-            error: Some(Why::shortened("its runner died")),
-        };
-        let store = &self.engine.store;
-        let answer = self.ask(|limit| store.finish(finish.clone(), limit)).await;
-        let is_abandoned = |finish: &Finish| finish.outcome == Outcome::Abandoned;
-        // Its end may have arrived in between.
-        let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
-        if !is_abandoned(&finish) {
-            return;
-        }
-        tracing::warn!(schedule = %self.plan.id, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
-        ticks.count(Outcome::Abandoned);
-        metrics::failures(&self.engine, &self.plan.id, ticks.failures());
-        metrics::ended(&self.engine, &self.plan.id, Outcome::Abandoned, Duration::ZERO);
-        self.engine.events.tell(Event::Ran {
-            lock: self.lease.lock().clone(),
-            run: run.id.clone(),
-            attempt: run.attempt,
-            outcome: Outcome::Abandoned,
-            lateness: run.lateness(),
-            took: Duration::ZERO,
-            error: None,
-        });
     }
 
     /// Writes that ticks are not run.

@@ -73,10 +73,7 @@ impl Schedule {
     pub fn next(&self, ticks: usize) -> Vec<StoreTime> {
         let engine = self.elect.engine();
         let Some(now) = engine.store_times.now(engine.clock.now()) else { return Vec::new() };
-        let plan = self.plan();
-        std::iter::successors(plan.calendar.next(now, now), |at| plan.calendar.next(*at, now))
-            .take(ticks)
-            .collect()
+        self.plan().calendar.first(ticks, now)
     }
 
     /// Goes by another timing from now on. Instances that have another one go by theirs: whoever has the
@@ -126,11 +123,14 @@ impl Schedule {
     /// that says whose it is.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        let engine = self.elect.engine();
-        let namespace = engine.config.namespace().clone();
-        let lock = LockId { namespace, kind: Kind::Schedule, key: self.key.clone() };
-        engine.events.listen(Only::Lock(lock))
+        let lock = lock_of(&self.elect, self.key.clone());
+        self.elect.engine().events.listen(Only::Lock(lock))
     }
+}
+
+/// The lock that says whose a schedule is.
+fn lock_of(elect: &Elect, key: Key) -> LockId {
+    LockId { namespace: elect.config().namespace().clone(), kind: Kind::Schedule, key }
 }
 
 /// How a schedule stands in the store.
@@ -204,9 +204,7 @@ impl Schedules {
     }
 
     fn refused(&self, id: &ScheduleId, refusal: Refusal) -> Error {
-        let namespace = self.elect.config().namespace().clone();
-        let lock = LockId { namespace, kind: Kind::Schedule, key: key_of(&id.name) };
-        Error::Refused { lock, refusal }
+        Error::Refused { lock: lock_of(&self.elect, key_of(&id.name)), refusal }
     }
 
     /// Holds a schedule back: nothing of it is begun from now on, whoever has it, but what is

@@ -1,8 +1,8 @@
 //! Cron-style jobs: every tick once per fleet.
 //!
-//! Schedules are tasks of a spread: each has one owner, which alone looks at the clock. Before it runs a tick it
-//! claims it in the ledger, under its term: that, and no clock, is what makes a tick run once. What a wrong
-//! clock can change is when.
+//! Schedules are tasks of a spread: each has one owner, which alone looks at the clock. Before it runs a tick
+//! it claims it in the ledger, under its term: that, and no clock, is what makes a tick run once. What a
+//! wrong clock can change is when.
 //!
 //! ```text
 //!   wait until due ──▶ claim (schedule, instant) ──▶ job ──▶ finish: outcome, error
@@ -10,9 +10,9 @@
 //!        └──────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Ticks are due by the store's clock, as each instance estimates it from its beats: a host whose clock is wrong
-//! fires with the others. When the store's clock jumps by more than a minute, schedules go on by the old time
-//! until the new one has held for five minutes.
+//! Ticks are due by the store's clock, as each instance estimates it from its beats: a host whose clock is
+//! wrong fires with the others. When the store's clock jumps by more than a minute, schedules go on by the
+//! old time until the new one has held for five minutes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -115,8 +115,8 @@ impl Scheduling {
         self
     }
 
-    /// What becomes of ticks that could not be run when they were due. Default: the latest is run, if it is no
-    /// older than a week.
+    /// What becomes of ticks that could not be run when they were due. Default: the latest is run, if it is
+    /// no older than a week.
     pub const fn misfire(mut self, misfire: Misfire) -> Self {
         self.policies.misfire = misfire;
         self
@@ -140,16 +140,16 @@ impl Scheduling {
         self
     }
 
-    /// How long a job may take: then it is told to stop, by its lease's [token](Lease::token), and `stop_grace`
-    /// later dropped. Default: no limit.
+    /// How long a job may take: then it is told to stop, by its lease's [token](Lease::token), and
+    /// `stop_grace` later dropped. Default: no limit.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.policies.timeout = Some(timeout);
         self
     }
 
-    /// How much of its history is kept: what is younger than this, and so many entries at least; an hour or ten
-    /// entries, or more. Default: `retention.runs` and `retention.run_entries` of the configuration, which are
-    /// seven days and 100.
+    /// How much of its history is kept: what is younger than this, and so many entries at least; an hour or
+    /// ten entries, or more. Default: `retention.runs` and `retention.run_entries` of the configuration,
+    /// which are seven days and 100.
     pub const fn keep_history(mut self, younger_than: Duration, at_least: usize) -> Self {
         self.keep = Keep { younger_than, at_least };
         self
@@ -158,9 +158,9 @@ impl Scheduling {
     /// Has it run, by one of the instances that have a schedule of this name.
     ///
     /// A job that returns `Ok` has done its work. One that was told to stop before it was through returns an
-    /// error. What it [spawns](Lease::spawn) it should await: that ends with the lease, which outlives the run;
-    /// all it is told is that the run has ended, by the token. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
-    /// dropped at its next `.await`.
+    /// error. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
+    /// dropped at its next `.await`. What it [spawns](Lease::spawn) it should await: that ends with the
+    /// lease, which outlives the run, and is only told by the token that the run has ended.
     ///
     /// # Errors
     /// The name breaks a limit, the expression or zone is none, the expression has no instant, a policy lets
@@ -175,9 +175,7 @@ impl Scheduling {
         if elect.engine().is_closed() {
             return Err(Error::Closed);
         }
-        let problem =
-            |problem: PolicyError| Error::Schedule { schedule: name.clone(), problem: Arc::new(problem) };
-        check(policies, keep).map_err(problem)?;
+        check(policies, keep).map_err(|problem| cannot_be(&name, problem))?;
         let job = Arc::new(job);
         let body: Body = Arc::new(move |tick, lease| {
             let job = job.clone();
@@ -230,6 +228,10 @@ fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
     Err(PolicyError(problem))
 }
 
+fn cannot_be(schedule: &ScheduleName, problem: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Schedule { schedule: schedule.clone(), problem: Arc::new(problem) }
+}
+
 impl Plan {
     fn new(
         id: ScheduleId,
@@ -238,11 +240,8 @@ impl Plan {
         keep: Keep,
         body: Body,
     ) -> Result<Self, Error> {
-        let problem = |problem: CalendarError| Error::Schedule {
-            schedule: id.name.clone(),
-            problem: Arc::new(problem),
-        };
-        let calendar = timing.named(id.name.clone()).calendar().map_err(problem)?;
+        let calendar = timing.named(id.name.clone()).calendar();
+        let calendar = calendar.map_err(|problem| cannot_be(&id.name, problem))?;
         let timing = Rules::new(calendar.timing()).expect("an expression is at most 256 bytes long");
         Ok(Self { id, calendar, policies, timing, keep, body })
     }
@@ -255,8 +254,8 @@ impl Plan {
 }
 
 impl Elect {
-    /// A job that is run at the instants of an expression, once per fleet: [`Timing`] says what expressions there
-    /// are, [`Scheduling`] what else can be said.
+    /// A job that is run at the instants of an expression, once per fleet: [`Timing`] says what expressions
+    /// there are, [`Scheduling`] what else can be said.
     pub fn schedule(&self, name: impl AsRef<str>, timing: impl Into<Timing>) -> Scheduling {
         Scheduling {
             elect: self.clone(),

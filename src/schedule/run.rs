@@ -1,7 +1,7 @@
 //! One attempt at a tick: its job, and what tells it to stop.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     time::Duration,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How an attempt ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) outcome: Outcome,
     pub(super) error: Option<String>,
@@ -44,7 +44,7 @@ pub(super) async fn run(
         let ended = async {
             match &mut job {
                 Some(job) => job.await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         tokio::select! {
@@ -102,16 +102,17 @@ async fn until_told(
 async fn or_never(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
-        None => std::future::pending().await,
+        None => pending().await,
     }
 }
 
-/// Until the store's clock shows that, as far as this instance can tell.
-pub(super) async fn until(engine: &Engine, at: StoreTime) {
+/// Until the store's clock shows that, as far as this instance can tell; never, if it is nothing.
+pub(super) async fn until(engine: &Engine, at: Option<StoreTime>) {
+    let Some(at) = at else { return pending().await };
     let mut changes = engine.store_times.changes();
     loop {
         changes.mark_seen();
-        let wait = engine.store_times.now(engine.clock.now()).map(|now| left(now, at));
+        let wait = engine.store_times.now(engine.clock.now()).map(|now| at.since(now));
         if wait.is_some_and(|wait| wait.is_zero()) {
             return;
         }
@@ -121,8 +122,4 @@ pub(super) async fn until(engine: &Engine, at: StoreTime) {
             () = or_never(wait.map(tokio::time::sleep)) => {}
         }
     }
-}
-
-fn left(now: StoreTime, at: StoreTime) -> Duration {
-    at.since(now)
 }

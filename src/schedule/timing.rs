@@ -69,8 +69,8 @@ impl Timing {
         Self { dst, ..self }
     }
 
-    /// Everything is later by a part of this, which the schedule's name decides: so that not all that is due at
-    /// midnight starts at once. Whole seconds, up to 366 days. Default: none.
+    /// Everything is later by a part of this, which the schedule's name decides: so that not all that is due
+    /// at midnight starts at once. Whole seconds, up to 366 days. Default: none.
     pub fn spread_over(self, spread: Duration) -> Self {
         Self { spread, ..self }
     }
@@ -86,9 +86,7 @@ impl Timing {
     /// # Errors
     /// [`CalendarError`] if no schedule can have this expression, zone or spread.
     pub fn next(&self, n: usize, after: StoreTime) -> Result<Vec<StoreTime>, CalendarError> {
-        let calendar = self.calendar()?;
-        let first = calendar.next(after, after);
-        Ok(std::iter::successors(first, |last| calendar.next(*last, after)).take(n).collect())
+        Ok(self.calendar()?.first(n, after))
     }
 
     /// Whether a schedule can have it.

@@ -1,9 +1,9 @@
 //! N keyed tasks, spread over the instances that take part.
 //!
-//! Each instance brings a share: the tasks it knows, how many it may have at most, and its weight. All come to
-//! the same plan from what the store says, and each does its own part of it: it gives away what it has too much
-//! of, straight to the one that is to have it, and takes what is nobody's and its own. Nobody takes a task
-//! from one that lives.
+//! Each instance brings a share: the tasks it knows, how many it may have at most, and its weight. All come
+//! to the same plan from what the store says, and each does its own part of it: it gives away what it has too
+//! much of, straight to the one that is to have it, and takes what is nobody's and its own. Nobody takes a
+//! task from one that lives.
 //!
 //! ```text
 //!  hints, looks ──▶ picture (core/picture) ──▶ plan (core/plan) ──▶ orders ──▶ shell
@@ -38,17 +38,16 @@ mod source;
 mod view;
 mod worker;
 
-pub(crate) use busy::Busy;
-pub(crate) use worker::Start;
-
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, Stream};
 
+pub(crate) use busy::Busy;
 pub use handle::Spread;
 pub use source::{Change, Task};
 pub use view::{Explanation, Member, Picture, TaskState};
 pub use worker::Phase;
+pub(crate) use worker::Start;
 
 use crate::{
     elect::{Elect, Error, Lease, Wants},

@@ -1,0 +1,192 @@
+//! The attempts at one tick.
+
+use std::{future::pending, time::Duration};
+
+use super::Driver;
+use crate::{
+    Event,
+    core::{
+        backoff::Backoff,
+        flaw::Flaw,
+        tick::{Attempt, Ticks},
+    },
+    model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
+    schedule::{
+        Tick,
+        host::Seat,
+        metrics,
+        run::{self, End},
+    },
+    store::{Claim, ClaimAnswer, FinishRun, Instruction},
+};
+
+impl Driver {
+    /// Runs a tick: one attempt, and more if it fails and may be tried again.
+    pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
+        let mut rests = {
+            let retries = self.plan.policies.retries;
+            Backoff::new(retries.first, retries.longest.max(retries.first))
+        };
+        let (mut is_over, mut begun) = (false, None);
+        while !is_over {
+            let claim = self.claim(attempt);
+            let flaws = self.engine.flaws;
+            let early = if flaws.has(Flaw::ClaimAfterRun) {
+                Some(self.run(ticks, seat, attempt).await)
+            } else {
+                None
+            };
+            let store = self.engine.store.clone();
+            let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
+            if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
+                break;
+            }
+            let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
+            let begun = *begun.get_or_insert_with(now);
+            let end = match early {
+                Some(end) => end,
+                None => self.run(ticks, seat, attempt).await,
+            };
+            let ended = now();
+            let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
+                && attempt.number < self.plan.policies.retries.tries;
+            self.finish(&claim, &end).await;
+            is_over = !may_try_again || !self.rest(ticks, seat, rests.next(self.engine.entropy.roll())).await;
+            if is_over {
+                ticks.ended(begun, ended, end.outcome);
+                metrics::failures(&self.engine, &self.plan.id, ticks.failures());
+            }
+            attempt = attempt.again(self.lease.term());
+        }
+        if attempt.entry == Entry::Order {
+            let (store, id, at) = (&self.engine.store, &self.plan.id, attempt.instant);
+            let ran = Instruction::Ran { at };
+            if self.ask(|limit| store.instruct(id.clone(), ran.clone(), limit)).await.is_some() {
+                ticks.ordered(at);
+            }
+        }
+        self.purge_sometimes(ticks).await;
+    }
+
+    /// Whether the attempt is to be made.
+    async fn is_ours(&self, ticks: &mut Ticks, claimed: ClaimAnswer) -> bool {
+        let id = &self.plan.id;
+        match claimed {
+            // Also one that was applied and not answered; but not one that came to its end.
+            ClaimAnswer::Yours(run) => run.finish.is_none(),
+            ClaimAnswer::Others(run) if run.term > self.lease.term() => {
+                self.give_way(Some(&run.holder)).await;
+                false
+            }
+            ClaimAnswer::Others(run) => {
+                tracing::debug!(schedule = %id, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
+                ticks.found(run);
+                false
+            }
+            ClaimAnswer::Refused(refusal) => {
+                tracing::error!(schedule = %id, %refusal, "a tick cannot be run, its entry in the ledger has to be looked at");
+                false
+            }
+            ClaimAnswer::Absent => false,
+        }
+    }
+
+    /// Runs the job of a claimed attempt.
+    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt) -> End {
+        let engine = &self.engine;
+        let begun = engine.clock.now();
+        let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
+        let lateness = now.since(attempt.instant);
+        metrics::begun(engine, &self.plan.id, lateness);
+        let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
+        let timeout = self.plan.policies.timeout;
+        let displaced = self.make_way(ticks, seat, now);
+        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced).await;
+        let took = engine.clock.now().since(begun);
+        if end.outcome == Outcome::Succeeded {
+            tracing::debug!(schedule = %self.plan.id, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
+        } else {
+            let (outcome, error) = (end.outcome.as_str(), end.error.as_deref().unwrap_or_default());
+            tracing::warn!(schedule = %self.plan.id, instant = %attempt.instant, attempt = attempt.number, outcome, error, "a tick was not run to its end");
+        }
+        self.tell(self.run_id(attempt.entry, attempt.instant), attempt.number, lateness, took, &end);
+        end
+    }
+
+    /// Tells of the end of an attempt.
+    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &End) {
+        let End { outcome, error } = end.clone();
+        metrics::ended(&self.engine, &self.plan.id, outcome, took);
+        let lock = self.lease.lock().clone();
+        self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, lateness, took, error });
+    }
+
+    /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
+    /// instance has let go of it.
+    async fn finish(&self, claim: &Claim, end: &End) {
+        let finish = FinishRun {
+            run: claim.run.clone(),
+            session: claim.session,
+            term: claim.term,
+            attempt: claim.attempt,
+            outcome: end.outcome,
+            error: end.error.as_deref().map(Why::shortened),
+        };
+        let store = &self.engine.store;
+        let answer = self.insist(&mut |limit| store.finish(finish.clone(), limit)).await;
+        if !matches!(answer, ClaimAnswer::Yours(_)) {
+            tracing::warn!(schedule = %self.plan.id, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
+        }
+    }
+
+    /// Until a run is to make way for the next tick; never, if it need not, or if that one is held back.
+    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, now: StoreTime) {
+        let at = ticks.displaced_at(now);
+        run::until(&self.engine, at).await;
+        if let (Some(at), Some(record)) = (at, seat.news()) {
+            ticks.hear(&record, at);
+        }
+        if ticks.is_held_back() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Rests before the next try. Says whether there is to be one: not if the schedule is held back.
+    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, rest: Duration) -> bool {
+        let Some(now) = self.now().await else { return false };
+        let is_over = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => true,
+            () = self.make_way(ticks, seat, now) => true,
+            () = tokio::time::sleep(rest) => false,
+        };
+        if let Some(record) = seat.news() {
+            ticks.hear(&record, now);
+        }
+        !is_over && !ticks.is_held_back()
+    }
+
+    /// Nobody runs it again.
+    pub(super) async fn abandon(&self, ticks: &mut Ticks, run: &RunRecord) {
+        let finish = FinishRun {
+            run: run.id.clone(),
+            session: run.session,
+            term: run.term,
+            attempt: run.attempt,
+            outcome: Outcome::Abandoned,
+            error: Some(Why::shortened("its runner died")),
+        };
+        let store = &self.engine.store;
+        let answer = self.ask(|limit| store.finish(finish.clone(), limit)).await;
+        // Its end may have arrived in between.
+        let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
+        if finish.outcome != Outcome::Abandoned {
+            return;
+        }
+        tracing::warn!(schedule = %self.plan.id, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
+        ticks.count(Outcome::Abandoned);
+        metrics::failures(&self.engine, &self.plan.id, ticks.failures());
+        let end = End { outcome: Outcome::Abandoned, error: None };
+        self.tell(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end);
+    }
+}
