@@ -11,7 +11,8 @@ use crate::{
 
 const ROUNDS: u32 = 8;
 
-/// How long until a schedule of every second runs again, of whatever phase of the beat and the second it died in.
+/// How long until a schedule of every second runs again, of whatever phase of the beat and the second it died
+/// in.
 pub(crate) async fn after_a_kill(world: &World) {
     let mut crew = Crew::new(world, "takeover", 3, Config::Killed).await;
     crew.schedules(1, "* * * * * *", Duration::ZERO);

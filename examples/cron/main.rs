@@ -4,9 +4,9 @@
 //! cargo run --release --example cron
 //! ```
 //!
-//! runs three instances in one process, and cuts one of them off from the store in the middle of its work: what
-//! the others see is what they see of a crash. A line is printed for every run. At the end the ledger says
-//! whether each tick was run, and once.
+//! runs three instances in one process, and cuts one of them off from the store in the middle of its work:
+//! what the others see is what they see of a crash. A line is printed for every run. At the end the ledger
+//! says whether each tick was run, and once.
 //!
 //! ```sh
 //! TENURE_STORE=mongodb://localhost/shop cargo run --release --example cron

@@ -2,8 +2,8 @@
 
 /// One rule the engine can be told to break, to see whether a fleet's checkers notice.
 ///
-/// Not for programs: each of these lets two leases of one key overlap, or loses one, or runs a tick that is not to be
-/// run, or loses one.
+/// Not for programs: each of these lets two leases of one key overlap, or loses one, or runs a tick that is
+/// not to be run, or loses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]

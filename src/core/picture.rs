@@ -1,8 +1,8 @@
 //! What one instance knows of a spread: who takes part, and who holds which task; and what it does about
 //! that.
 //!
-//! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a picture that
-//! is wrong costs moves and time, and is mended by the next look.
+//! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a picture
+//! that is wrong costs moves and time, and is mended by the next look.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,8 +136,8 @@ pub(crate) struct Resolved {
     pub(crate) next: Option<Moment>,
 }
 
-/// Whether this instance leaves a task to others for a while; one that somebody has for longer than one that is
-/// free.
+/// Whether this instance leaves a task to others for a while; one that somebody has for longer than one that
+/// is free.
 pub(crate) type Shuns<'a> = &'a dyn Fn(&Key, bool) -> bool;
 
 /// The most moves one instance has under way.
@@ -691,7 +691,8 @@ fn stagger(session: SessionId, key: &Key) -> Duration {
     FORGOTTEN.mul_f64(f64::from(u16::try_from(hash.0 >> 48).unwrap_or(0)) / f64::from(u16::MAX))
 }
 
-/// The digest of a task set: the same for the same keys, on every machine and in every version (64-bit FNV-1a).
+/// The digest of a task set: the same for the same keys, on every machine and in every version (64-bit
+/// FNV-1a).
 pub(crate) fn digest<'a>(keys: impl Iterator<Item = &'a Key>) -> u64 {
     let mut digest = Digest::default();
     for key in keys {

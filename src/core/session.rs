@@ -292,7 +292,8 @@ impl SessionMachine {
         self.next = self.due_after(attempt.sent, now, roll);
     }
 
-    /// The first beat that is due after half an interval: never later than its phase, a little earlier by chance.
+    /// The first beat that is due after half an interval: never later than its phase, a little earlier by
+    /// chance.
     fn due_after(&self, sent: Moment, now: Moment, roll: u64) -> Moment {
         let interval = self.times.interval;
         let gone = (sent + interval / 2).since(self.phase).as_nanos() / interval.as_nanos().max(1);

@@ -303,7 +303,8 @@ impl Ticks {
         self.pause.as_ref().is_some_and(Pause::is_on)
     }
 
-    /// Whether the ledger was purged up to an instant that the clock has not reached: nothing is run until then.
+    /// Whether the ledger was purged up to an instant that the clock has not reached: nothing is run until
+    /// then.
     pub(crate) fn is_silenced(&self, now: StoreTime) -> bool {
         self.mark.is_some_and(|mark| !is_believable(mark, now))
     }
@@ -315,14 +316,14 @@ impl Ticks {
         }
     }
 
-    /// Whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's clock, and may
-    /// arrive late; what is still to be reached must not be forgotten.
+    /// Whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's
+    /// clock, and may arrive late; what is still to be reached must not be forgotten.
     pub(crate) fn may_purge(&self) -> bool {
         self.last.is_none_or(|last| last <= self.cursor)
     }
 
-    /// The ledger does not know any more what was up to there. A purge goes by the store's clock, which may be ahead of
-    /// the time that the owner goes by, as long as it does not believe it.
+    /// The ledger does not know any more what was up to there. A purge goes by the store's clock, which may
+    /// be ahead of the time that the owner goes by, as long as it does not believe it.
     pub(crate) fn purged(&mut self, mark: Option<StoreTime>) {
         self.mark = self.mark.max(mark);
         if let Some(mark) = self.mark {
@@ -351,8 +352,8 @@ impl Ticks {
         }
     }
 
-    /// Whether the ledger may not know any more what became of it: a claim that came late, after the purge, stands
-    /// there as if nothing had been run.
+    /// Whether the ledger may not know any more what became of it: a claim that came late, after the purge,
+    /// stands there as if nothing had been run.
     fn is_forgotten(&self, run: &RunRecord) -> bool {
         run.id.entry == Entry::Tick && self.mark.is_some_and(|mark| run.id.instant <= mark)
     }

@@ -179,8 +179,8 @@ impl StoreTime {
     }
 }
 
-/// RFC 3339 in UTC, with milliseconds if there are any: `2026-11-21T03:00:00Z`. The few instants outside of the
-/// years -9999 to 9999 have no such form, and are shown in milliseconds.
+/// RFC 3339 in UTC, with milliseconds if there are any: `2026-11-21T03:00:00Z`. The few instants outside of
+/// the years -9999 to 9999 have no such form, and are shown in milliseconds.
 impl fmt::Display for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {

@@ -70,8 +70,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         }
     }
 
-    /// What happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away or
-    /// done ([`Released`](crate::Event::Released)), [lost](crate::Event::Lost),
+    /// What happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away
+    /// or done ([`Released`](crate::Event::Released)), [lost](crate::Event::Lost),
     /// [waiting](crate::Event::Waiting) because nobody has room, [set aside](crate::Event::SetAside).
     #[must_use]
     pub fn events(&self) -> EventStream {

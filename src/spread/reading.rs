@@ -190,8 +190,8 @@ pub(super) fn lock(engine: &Engine, spread: &SpreadName, key: &Key) -> LockId {
     LockId { namespace, kind: Kind::of_tasks(spread), key: key.clone() }
 }
 
-/// Watches those who come next on the ring, until some of them were seen to beat (R3): so each member has some
-/// who watch it, also if those who did have died with it.
+/// Watches those who come next on the ring, until some of them were seen to beat (R3): so each member has
+/// some who watch it, also if those who did have died with it.
 async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
     let within = engine.times.interval * 2 + Duration::from_millis(500);
     let (mut beating, mut at) = (0, 0);

@@ -418,7 +418,8 @@ async fn what_an_operator_says_reaches_the_owner_by_a_hint_and_outlives_every_in
         status.record.orders.is_empty().then_some(())
     };
     until("it is wanted no more", is_done).await;
-    // Ticks are not run meanwhile, also not by the next owner, who is there as soon as it runs what is wanted.
+    // Ticks are not run meanwhile, also not by the next owner, who is there as soon as it runs what is
+    // wanted.
     kill(&mut members, &owner);
     let ordered = schedules.run_now(NAME, why("twice")).await.unwrap();
     let run = book.until("it is run by another", |run| run.instant == ordered).await;

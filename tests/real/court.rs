@@ -1,9 +1,9 @@
 //! Brings what the store has applied and what the processes said into one order, and has it judged.
 //!
 //! When exactly something was applied is seen by nobody; only when it was known to be. A grant stands
-//! in the history where it was first known for certain: where its instance was told of it, or where it was read in
-//! the stream of changes, and never behind what was committed later. A beat stands where it was sent. So
-//! every verdict holds whatever the true moments were.
+//! in the history where it was first known for certain: where its instance was told of it, or where it was
+//! read in the stream of changes, and never behind what was committed later. A beat stands where it was sent.
+//! So every verdict holds whatever the true moments were.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -193,8 +193,8 @@ struct Running {
 }
 
 /// The ends of the times in which a process did not run, as it had jobs that are polled every 20 ms and
-/// nothing was heard of it. Timers do not fire in a process that the kernel does not run: as after a freeze, what
-/// is due is late. A poll after the end is one all the same.
+/// nothing was heard of it. Timers do not fire in a process that the kernel does not run: as after a freeze,
+/// what is due is late. A poll after the end is one all the same.
 ///
 /// What was heard before is remembered in `running`; what is later than `until` will be heard again.
 fn stalls(heard: &[Heard], until: Moment, running: &mut BTreeMap<Life, Running>) -> Vec<Entry> {

@@ -371,8 +371,8 @@ impl Fleet {
         })
     }
 
-    /// Waits until every key was held and worked under after that moment, each at some time: keys change hands all the time.
-    /// Nothing, if it takes too long.
+    /// Waits until every key was held and worked under after that moment, each at some time: keys change
+    /// hands all the time. Nothing, if it takes too long.
     pub(crate) async fn converges(&self, since: Moment, bound: Duration) -> Option<Duration> {
         let wait = async {
             while !self.is_held(since).await {

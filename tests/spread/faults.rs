@@ -228,7 +228,8 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
     }
 }
 
-/// Somebody deletes a session by hand: what it held is named by nobody, and free after the ttl that its locks carry.
+/// Somebody deletes a session by hand: what it held is named by nobody, and free after the ttl that its locks
+/// carry.
 #[tokio::test(start_paused = true)]
 async fn what_was_held_by_a_session_that_is_deleted_is_found() {
     for others in [0, 2] {

@@ -1,5 +1,5 @@
-//! The pattern of a cron expression as masks: which seconds, minutes, hours, months, and which days of a month
-//! that begins with such a weekday and has so many days. What the fields mean is croner's to say, once.
+//! The pattern of a cron expression as masks: which seconds, minutes, hours, months, and which days of a
+//! month that begins with such a weekday and has so many days. What the fields mean is croner's to say, once.
 
 #![allow(
     clippy::cast_possible_truncation,

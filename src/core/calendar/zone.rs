@@ -76,8 +76,9 @@ impl Zone {
         next.take_while(|change| change.at <= LAST).find(|change| change.to != from)
     }
 
-    /// The changes at `at` and shortly before, the earliest first. Found forwards: backwards, jiff 0.2.43 passes over
-    /// a zone's last transition if the rule it goes by ever since has another (Metlakatla in 2019).
+    /// The changes at `at` and shortly before, the earliest first. Found forwards: backwards, jiff 0.2.43
+    /// passes over a zone's last transition if the rule it goes by ever since has another (Metlakatla in
+    /// 2019).
     pub(super) fn changes_near(&self, at: i64) -> impl Iterator<Item = Change> + '_ {
         let begin = at - NEAR;
         let first = self.change_after(begin, self.offset(begin));
@@ -85,8 +86,8 @@ impl Zone {
         changes.take_while(move |change| change.at <= at)
     }
 
-    /// Whether the clocks had shown this civil time before `at`. If so, until which civil time they then went on:
-    /// all between was shown, too.
+    /// Whether the clocks had shown this civil time before `at`. If so, until which civil time they then went
+    /// on: all between was shown, too.
     pub(super) fn shown_before(&self, civil: i64, at: i64) -> Option<i64> {
         let mut began = at - NEAR;
         for change in self.changes_near(at) {

@@ -97,8 +97,8 @@ pub enum What {
     Forced { key: usize },
     /// A schedule is defined, and has ticks since then.
     Scheduled { schedule: usize, since: StoreTime },
-    /// An entry of a schedule's ledger is there, or has another attempt. One of ticks that are not run tells of those
-    /// from that one on.
+    /// An entry of a schedule's ledger is there, or has another attempt. One of ticks that are not run tells
+    /// of those from that one on.
     Claimed { tick: TickId, attempt: u32, term: Term, session: SessionId, from: Option<StoreTime> },
     /// Its attempt has ended like that.
     Finished { tick: TickId, attempt: u32, outcome: &'static str },
@@ -368,9 +368,9 @@ impl History {
         Self(Arc::new(Shared { seed, reference, pages: Mutex::new(pages), violated: Notify::new() }))
     }
 
-    /// A history of what happens elsewhere, as to real engines on a real server: it is [entered](Self::enter_at)
-    /// in order afterwards, and [judged](Self::judge) by the same invariants. The members run by these
-    /// durations, and have these schedules.
+    /// A history of what happens elsewhere, as to real engines on a real server: it is
+    /// [entered](Self::enter_at) in order afterwards, and [judged](Self::judge) by the same invariants. The
+    /// members run by these durations, and have these schedules.
     #[must_use]
     pub fn from_outside(seed: u64, members: Vec<Durations>, schedules: Vec<Habits>) -> Self {
         Self::new(seed, Reference::start(), Book::new(members).with_schedules(schedules))

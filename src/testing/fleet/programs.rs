@@ -620,8 +620,8 @@ fn join(instance: &Instance, cap: u64, conducts: Vec<Conduct>, dice: &mut Dice) 
     Some(spread)
 }
 
-/// Takes part in the fleet's spread with jobs that obey, as soon as it takes part no more in another way, until
-/// then.
+/// Takes part in the fleet's spread with jobs that obey, as soon as it takes part no more in another way,
+/// until then.
 pub(super) async fn share(instance: Instance, until: CancellationToken) {
     let mut dice = instance.fleet().dice();
     let kept = loop {

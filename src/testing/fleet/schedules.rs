@@ -25,8 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How often an order is given in quiet until somebody says that it is written down.
 const TRIES: u32 = 100;
 
-/// What a schedule of a fleet goes by. One kind is due often, is made up for and is run at least once; the other
-/// is due seldom, takes a while, and is run at most once.
+/// What a schedule of a fleet goes by. One kind is due often, is made up for and is run at least once; the
+/// other is due seldom, takes a while, and is run at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habits {
     /// From one tick to the next.

@@ -1,5 +1,5 @@
-//! Configuration as text and as variables: refused by the name of a field, or keeping every rule and read back
-//! the same.
+//! Configuration as text and as variables: refused by the name of a field, or keeping every rule and read
+//! back the same.
 
 use std::{ffi::OsString, time::Duration};
 

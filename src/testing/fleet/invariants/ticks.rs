@@ -6,8 +6,8 @@ use crate::{
     testing::fleet::{Book, Entry, FIRST_SCHEDULE, Habits, Life, TickId, What},
 };
 
-/// How far an instance may be wrong about the store's clock, beside half of the longest time that a call may take, which
-/// is a lease, where it is frozen meanwhile: what clocks part by while the store does not answer.
+/// How far an instance may be wrong about the store's clock, beside half of the longest time that a call may
+/// take, which is a lease, where it is frozen meanwhile: what clocks part by while the store does not answer.
 const UNSURE: Duration = Duration::from_secs(3);
 /// And for as long as it does not believe what the store's clock shows since it was set.
 const UNSURE_WHILE_DOUBTED: Duration = Duration::from_secs(10);
@@ -18,10 +18,10 @@ const AHEAD: Duration = Duration::from_secs(120);
 /// How far behind its ticks a schedule may be in quiet, besides two of them.
 const BEHIND: Duration = Duration::from_secs(10);
 
-/// The ticks of schedules. An attempt begins when its claim is on record, and once; they are counted up; none follows
-/// one that succeeded, nor, at most once, one that did not fail. Runs of one lease do not overlap, none begins
-/// before its time, no more are made up for after a change of owner than were to be, and no tick is missing
-/// from the ledger. In quiet all schedules run.
+/// The ticks of schedules. An attempt begins when its claim is on record, and once; they are counted up; none
+/// follows one that succeeded, nor, at most once, one that did not fail. Runs of one lease do not overlap,
+/// none begins before its time, no more are made up for after a change of owner than were to be, and no tick
+/// is missing from the ledger. In quiet all schedules run.
 #[derive(Default)]
 pub(super) struct Ticks {
     schedules: BTreeMap<usize, Schedule>,
@@ -37,8 +37,8 @@ struct StoreClock {
     most: i64,
     /// When it was set last.
     set: Option<Duration>,
-    /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks up to
-    /// there.
+    /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks
+    /// up to there.
     latest: Option<i64>,
 }
 
@@ -52,8 +52,8 @@ struct Schedule {
     /// What is no later may have been purged.
     mark: Option<StoreTime>,
     running: BTreeMap<TickId, (Life, Term, u32)>,
-    /// Those that are made up for under the term of a new owner: what was due when it became the owner, and how
-    /// many have begun.
+    /// Those that are made up for under the term of a new owner: what was due when it became the owner, and
+    /// how many have begun.
     catching_up: BTreeMap<Term, (StoreTime, u32)>,
     was_paused: bool,
     /// When a tick began last.
@@ -254,8 +254,8 @@ impl Ticks {
             return Err(format!("it was wanted in quiet, and has not begun: {wanted:?}"));
         }
         let (Some(clock), Some(calm)) = (self.clock, book.calm()) else { return Ok(()) };
-        // When the clock has gone back there may be no tick for so long; nor while some do not believe it yet by which
-        // a pause has ended.
+        // When the clock has gone back there may be no tick for so long; nor while some do not believe it yet
+        // by which a pause has ended.
         if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
             return Err("no tick has begun since nothing is done to anybody".to_owned());
         }

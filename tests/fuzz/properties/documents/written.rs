@@ -1,5 +1,5 @@
-//! Records as documents, made by the store's own writes: of the pipeline that is sent the part that makes a new
-//! document, carried out here as a server would.
+//! Records as documents, made by the store's own writes: of the pipeline that is sent the part that makes a
+//! new document, carried out here as a server would.
 
 use std::time::Duration;
 
@@ -65,7 +65,8 @@ fn of_a_new_document(expression: &Bson, now: StoreTime) -> Option<Bson> {
     }
 }
 
-/// The last of the documents that a pipeline makes: `$mergeObjects` of the old, a literal and what is evaluated.
+/// The last of the documents that a pipeline makes: `$mergeObjects` of the old, a literal and what is
+/// evaluated.
 fn new_document(pipeline: &Bson) -> Option<[Document; 2]> {
     match pipeline {
         Bson::Document(document) => match document.get("$mergeObjects") {
