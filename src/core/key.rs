@@ -233,6 +233,8 @@ struct Stander {
     /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
     /// who knows of a death names the dead.
     expect: Expect,
+    /// When it read the line last, and under which term somebody held the lock then.
+    line_read: Option<(Term, Moment)>,
 }
 
 impl Stander {
@@ -315,8 +317,6 @@ pub(crate) struct KeyMachine {
     unsure_of_place: bool,
     /// A failure of the store may have undone the place in line: the next look is at that too.
     unsure_of_entry: bool,
-    /// Under which term of another the line was read last.
-    line_read_under: Option<Term>,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
@@ -349,7 +349,6 @@ impl KeyMachine {
             handed_on: false,
             unsure_of_place: false,
             unsure_of_entry: false,
-            line_read_under: None,
             look_at: now,
             pause: now,
             backoff: Backoff::new(Duration::from_millis(100), poll.max(Duration::from_millis(100))),
@@ -430,6 +429,7 @@ impl KeyMachine {
             doubtful: false,
             placed: false,
             expect,
+            line_read: None,
         });
     }
 
@@ -522,7 +522,7 @@ impl KeyMachine {
                 if !self.line.is_empty() && self.held.is_none() =>
             {
                 self.free = matches!(change, Some(LockChange::Freed));
-                self.unsure_of_place = self.free;
+                self.unsure_of_place |= self.free;
                 self.look_at = now;
                 self.stirred |= self.under_way;
             }
@@ -685,7 +685,7 @@ impl KeyMachine {
             _ => Op::Look,
         };
         let read_line = match head.step {
-            Step::Waiting => self.unsure_of_place || self.has_new_line(head),
+            Step::Waiting => self.unsure_of_place || self.is_line_new(around.now, head),
             Step::Again => self.unsure_of_place,
             Step::Try | Step::Register => false,
         };
@@ -709,11 +709,11 @@ impl KeyMachine {
         }
     }
 
-    /// Whether others may be first in line since it was read: those are watched, but not by an heir, who has
-    /// the lock from one who lives.
-    fn has_new_line(&self, head: &Stander) -> bool {
-        let term = self.other.as_ref().map(|record| record.term);
-        head.expect != Expect::Held && term.is_some() && term != self.line_read_under
+    /// Whether the line is to be read for those who are first in it, who are watched: at first, when the lock has
+    /// changed hands, and once a ttl, before they are forgotten. An heir is handed the lock by one who lives.
+    fn is_line_new(&self, now: Moment, head: &Stander) -> bool {
+        let Some(holder) = self.other.as_ref().filter(|_| head.expect != Expect::Held) else { return false };
+        head.line_read.is_none_or(|(term, at)| term != holder.term || now.since(at) >= head.by.ttl)
     }
 
     // ----- what came of it
@@ -722,14 +722,15 @@ impl KeyMachine {
     pub(crate) fn answered(&mut self, around: Around<'_>, sent: Moment, op: Op, answer: Answer) {
         self.under_way = false;
         self.changed = around.now;
+        let reads_line = matches!(op, Op::ReadLine { .. });
         if let Answer::Failed(error) = answer {
             self.failed(around, sent, &op, error);
         } else {
             self.backoff.reset();
             self.succeeded(around, op, answer);
         }
-        // What was asked for may have been answered from before it.
-        if mem::take(&mut self.stirred) {
+        // What was asked for may have been answered from before it. Whoever holds back for others does so still.
+        if mem::take(&mut self.stirred) && !reads_line {
             self.look_at = around.now;
         }
         self.undecided |= mem::take(&mut self.strayed) && self.held.is_none();
@@ -826,12 +827,13 @@ impl KeyMachine {
     fn polled(&mut self, around: Around<'_>, wish: Wish, seen: LockSeen, stands: bool) {
         self.unsure_of_entry = false;
         self.seen(around, seen);
-        let Some(head) = self.line.front_mut().filter(|head| head.by.wish == wish) else { return };
+        let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
         self.unsure_of_place |= self.free || head.step == Step::Again;
-        if !stands {
-            // A failure of the store undid it.
+        if head.by.wish == wish && !stands {
+            // A failure of the store undid it: it stands behind others from now on.
             head.step = Step::Register;
+            head.line_read = None;
         }
     }
 
@@ -1174,15 +1176,16 @@ impl KeyMachine {
             return;
         }
         self.unsure_of_place = false;
-        self.line_read_under = self.other.as_ref().map(|record| record.term);
         let Some(head) = self.line.front_mut() else { return };
+        head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
         let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
         if ahead.is_none() && complete && head.patience == Patience::Waits {
             // Its entry is gone: a failure of the store undid it.
             head.step = Step::Register;
             return;
         }
-        self.unsure_of_entry = ahead.is_none();
+        // Also if it is not among those that were read: after the step back it is to try.
+        self.unsure_of_entry = false;
         let ahead = ahead.unwrap_or(LINE_READ);
         for waiter in living.iter().take(ahead.min(WATCHED_AHEAD)) {
             self.out.push(Out::Watch(waiter.by.session, None));

@@ -543,6 +543,13 @@ impl World {
         sent
     }
 
+    /// Frees the lock, behind the back of whoever has it.
+    fn release(&mut self, place: usize, term: Term) {
+        let session = self.instances[place].session;
+        let release = Release { lock: lock(), session, term, note: None, then: Then::Free };
+        ready(self.store.release(vec![release], LIMIT));
+    }
+
     fn sent_at_the_next_poll(&mut self, place: usize) -> Vec<&'static str> {
         self.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
         self.sent(place)
@@ -587,6 +594,52 @@ fn the_line_is_read_for_each_holder_once() {
     assert_eq!(world.sent_at_the_next_poll(1), ["poll"], "it sees another holder");
     assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+    world.pass(30_000);
+    assert_eq!(world.sent(1), ["read the line", "look"], "those before it are forgotten otherwise");
+}
+
+/// Those who came before it may be dead, and more than are read.
+#[test]
+fn whoever_is_far_back_in_line_tries_in_the_end() {
+    let mut world = one_waits(Manner::HEIR);
+    let (session, first) = (world.open(), world.instances[0].running.unwrap());
+    let by = |wish| World::candidate(session, Wish::new(wish));
+    let waits = (1..=LINE_READ as u64).map(|wish| Wait { lock: lock(), by: by(wish) }).collect();
+    ready(world.store.wait(waits, LIMIT));
+    world.pass(1);
+    world.sent(1);
+    world.release(0, first.1);
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll", "read the line"]);
+    world.pass(1000);
+    assert_eq!(world.sent(1)[..2], ["look", "take"]);
+    assert!(world.instances[1].running.is_some());
+}
+
+/// What was asked for one wish tells of the lock; whether another may try is for the line to say.
+#[test]
+fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
+    let mut world = one_waits(Manner::HEIR);
+    world.sent(1);
+    world.pass(1);
+    let other = Wait { lock: lock(), by: World::candidate(world.open(), Wish::new(1)) };
+    ready(world.store.wait(vec![other], LIMIT));
+    world.pass(1);
+    let by = World::candidate(world.instances[1].session, Wish::new(2));
+    world.with(1, |instance, around| {
+        instance.standing.insert(by.wish, Patience::Waits);
+        instance.machine.stand(around, by, Manner::HEIR);
+    });
+    world.sent(1);
+    let term = world.instances[0].running.unwrap().1;
+    world.release(0, term);
+    world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
+    assert!(world.operate(1), "the poll is sent");
+    world.with(1, |instance, around| {
+        instance.standing.remove(&Wish::new(1));
+        instance.machine.leave(around.now, Wish::new(1));
+    });
+    assert!(!world.sent(1).contains(&"take"));
+    assert!(world.instances[1].running.is_none(), "another stands before it");
 }
 
 /// Whoever finds it free looks who was there before, and takes it; then it looks who comes next.
@@ -595,9 +648,7 @@ fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
     let mut world = one_waits(Manner::HEIR);
     world.sent(1);
     let (_, term, _) = world.instances[0].running.unwrap();
-    let session = world.instances[0].session;
-    let release = Release { lock: lock(), session, term, note: None, then: Then::Free };
-    ready(world.store.release(vec![release], LIMIT));
+    world.release(0, term);
     assert_eq!(world.sent_at_the_next_poll(1), ["poll", "read the line", "take", "leave", "read the line"]);
     assert!(world.instances[1].running.is_some());
 }

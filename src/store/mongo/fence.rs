@@ -34,9 +34,9 @@ pub const FENCE_SLOTS: u32 = 16;
 /// use std::time::Duration;
 /// use tenure::{model::{LockId, Term}, store::mongo::{Armed, MongoStore}};
 ///
-/// # async fn example(store: MongoStore, lock: LockId, term: Term, client: mongodb::Client) -> Result<(),
-/// Box<dyn std::error::Error>> { let Armed::Yes(fence) = store.arm(&lock, term,
-/// Duration::from_secs(2)).await? else {
+/// # type Done = Result<(), Box<dyn std::error::Error>>;
+/// # async fn example(store: MongoStore, lock: LockId, term: Term, client: mongodb::Client) -> Done {
+/// let Armed::Yes(fence) = store.arm(&lock, term, Duration::from_secs(2)).await? else {
 ///     return Ok(()); // somebody holds a later term: this one is over
 /// };
 /// let mut session = client.start_session().await?;
