@@ -14,7 +14,7 @@ simulate --seeds A..B [--hours H] [--faults all|LIST] [...]
   --instances N     instances of a fleet (5)
   --keys N          keys they contend for (8)
   --tasks N         tasks they share out (6)
-  --schedules N     schedules they run (2)
+  --schedules N     schedules they run (3)
   --programs N      programs of each instance at a time (1)
   --round SECONDS   how long things go wrong before all must settle (1800)
   --every SECONDS   the longest time between two troubles (60)

@@ -379,6 +379,12 @@ impl Lease {
         Self { cell: self.cell.clone(), token: self.token.child_token() }
     }
 
+    /// The lease of the whole job, of which this may be a part.
+    #[cfg(feature = "testing")]
+    pub(crate) fn whole(&self) -> Self {
+        Self::of(self.cell.clone())
+    }
+
     /// The key.
     #[must_use]
     pub fn key(&self) -> &Key {

@@ -66,7 +66,7 @@ fn a_run_is_put_into_the_table_of_the_log() {
     let hash = says(&ran.stdout).rsplit_once("hash ").unwrap().1.trim().to_owned();
     let new: Vec<_> = written.lines().filter(|line| line.ends_with(&format!("| {hash} | 0 |"))).collect();
     let [row] = new[..] else { panic!("{written}") };
-    assert!(row.contains("| 2..4 | 5 instances, 8 keys, 6 tasks, 2 schedules, all faults |"), "{row}");
+    assert!(row.contains("| 2..4 | 5 instances, 8 keys, 6 tasks, 3 schedules, all faults |"), "{row}");
     assert_eq!(written.replace(&format!("{row}\n"), ""), page, "all else is as it was");
     let ran = simulate(&format!("--seeds 2 --hours 0.2 --programs 3 --log {}", log.display()));
     assert!(

@@ -54,7 +54,7 @@ impl Default for Plan {
             instances: 5,
             keys: 8,
             tasks: 12,
-            schedules: 2,
+            schedules: 3,
             paces: Paces::Mixed,
             troubles: Trouble::ALL.into(),
             drift: 10_000,

@@ -25,8 +25,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How often an order is given in quiet until somebody says that it is written down.
 const TRIES: u32 = 100;
 
-/// What a schedule of a fleet goes by. One kind is due often, is made up for and is run at least once; the
-/// other is due seldom, takes a while, and is run at most once.
+/// What a schedule of a fleet goes by. One kind is due often, is made up for and is run at least once;
+/// another is due seldom, takes a while, and is run at most once; the third is told to stop after a time, and
+/// by its next tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habits {
     /// From one tick to the next.
@@ -41,28 +42,61 @@ pub struct Habits {
     pub at_most: u32,
     /// And no older than this.
     pub window: Duration,
+    /// What becomes of a tick that falls due while the run before it is on.
+    pub overlap: Overlap,
+    /// How long a run may take.
+    pub timeout: Option<Duration>,
 }
 
 impl Habits {
     pub(super) fn of(plan: &Plan, schedule: usize) -> Self {
         let pace = plan.slower.div_ceil(5).max(1);
-        if schedule.is_multiple_of(2) {
-            Self::often(2 * SECOND * pace)
-        } else {
-            Self::seldom(6 * SECOND * pace)
+        match schedule % 3 {
+            0 => Self::often(2 * SECOND * pace),
+            1 => Self::seldom(6 * SECOND * pace),
+            _ => Self::hasty(3 * SECOND * pace),
         }
     }
 
     /// Due that often, and run at least once.
     #[must_use]
     pub fn often(every: Duration) -> Self {
-        Self { every, at_most_once: false, tries: 2, attempts: 5, at_most: 5, window: every * 60 }
+        Self {
+            every,
+            at_most_once: false,
+            tries: 2,
+            attempts: 5,
+            at_most: 5,
+            window: every * 60,
+            overlap: Overlap::Queue,
+            timeout: None,
+        }
     }
 
     /// Due that seldom, and run at most once.
     #[must_use]
     pub fn seldom(every: Duration) -> Self {
-        Self { every, at_most_once: true, tries: 2, attempts: 2, at_most: 1, window: every * 10 }
+        Self {
+            at_most_once: true,
+            attempts: 2,
+            at_most: 1,
+            window: every * 10,
+            overlap: Overlap::Skip,
+            ..Self::often(every)
+        }
+    }
+
+    /// Due that often, and told to stop shortly before the next one, or by it.
+    #[must_use]
+    pub fn hasty(every: Duration) -> Self {
+        Self {
+            tries: 3,
+            at_most: 1,
+            window: every * 10,
+            overlap: Overlap::Cancel,
+            timeout: Some(every * 4 / 5),
+            ..Self::often(every)
+        }
     }
 
     /// The schedule's expression.
@@ -79,12 +113,6 @@ impl Habits {
         } else {
             Misfire::All { window: self.window, at_most: self.at_most }
         }
-    }
-
-    /// What becomes of a tick that falls due while the run before it is on.
-    #[must_use]
-    pub const fn overlap(&self) -> Overlap {
-        if self.at_most_once { Overlap::Skip } else { Overlap::Queue }
     }
 
     /// What becomes of a run whose runner died.
@@ -130,8 +158,12 @@ fn begin(instance: &Instance, schedule: usize) -> Option<Schedule> {
         job(&worker, &tick, lease, dice.clone().split(moment), habits)
     };
     let schedule = instance.elect().schedule(schedule_name(schedule), habits.expression());
-    let schedule = schedule.misfire(habits.misfire()).overlap(habits.overlap());
+    let schedule = schedule.misfire(habits.misfire()).overlap(habits.overlap);
     let schedule = schedule.promise(habits.promise()).retries(habits.retries());
+    let schedule = match habits.timeout {
+        Some(timeout) => schedule.timeout(timeout),
+        None => schedule,
+    };
     schedule.keep_history(600 * SECOND, 20).run(run).ok()
 }
 
@@ -201,7 +233,8 @@ fn job(
     let pen = instance.pen().clone();
     pen.record(What::TickBegan { tick: id, attempt, term, lateness: tick.lateness() });
     let key = FIRST_SCHEDULE + id.schedule;
-    let waits = pen.begins(key, term, "", Sort::Job, lease.token());
+    // Of all that goes on under the lease: one run may be told to stop before.
+    let waits = pen.begins(key, term, "", Sort::Job, lease.whole().token());
     let watch = Watch { pen, tick: id, attempt, key, term, how: "dropped", waits };
     let work = Work { instance: instance.clone(), key, term };
     let conduct = Conduct::any(instance, &mut dice, habits);
