@@ -76,8 +76,8 @@ pub enum Overlap {
 /// What becomes of a run whose runner died, or was told to stop before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// It is begun again, by whoever has the schedule next: so its job may do its work twice. For a job that
-    /// can be repeated.
+    /// It is begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
+    /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
     AtLeastOnce {
         /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
         attempts: u32,
@@ -161,6 +161,8 @@ pub enum NotRun {
     Overlapped,
     /// The schedule was held back.
     Paused,
+    /// The schedule got another timing before they were run.
+    Retimed,
 }
 
 impl NotRun {
@@ -171,6 +173,7 @@ impl NotRun {
             Self::Late => "too late",
             Self::Overlapped => "the run before was still on",
             Self::Paused => "paused",
+            Self::Retimed => "the schedule got another timing",
         }
     }
 }
@@ -255,6 +258,8 @@ impl Ticks {
         runs: &[RunRecord],
         now: StoreTime,
     ) -> Self {
+        let is_order = |run: &RunRecord| run.id.entry == Entry::Order;
+        let is_ahead = |run: &RunRecord| !is_believable(run.id.instant, now);
         let defined = record.definition.as_ref().map(|definition| definition.since);
         let dealt_with = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
         let cursor = dealt_with.chain(defined).filter(|at| is_believable(*at, now)).max().unwrap_or(now);
@@ -263,17 +268,24 @@ impl Ticks {
             policies,
             since: defined.unwrap_or(now),
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
-            last: runs.iter().map(|run| run.id.instant).max(),
+            last: runs.iter().filter(|run| !is_order(run) || is_ahead(run)).map(|run| run.id.instant).max(),
             mark: record.mark,
             pause: None,
             orders: VecDeque::new(),
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
             busy: None,
-            failures: failures(runs),
+            failures: 0,
         };
         ticks.hear(record, now);
-        ticks.unsettled = runs.iter().filter(|run| ticks.is_unsettled(run, runs)).cloned().collect();
+        // What was written by a clock that was ahead hides nothing of what came after it.
+        let (open, past): (Vec<_>, Vec<_>) = runs
+            .iter()
+            .filter(|run| run.finish.is_none() || !is_ahead(run))
+            .cloned()
+            .partition(|run| ticks.is_unsettled(run, runs.iter().filter(|run| !is_ahead(run)), now));
+        ticks.failures = failures(&past);
+        ticks.unsettled = open;
         ticks
     }
 
@@ -310,8 +322,8 @@ impl Ticks {
     }
 
     /// A tick that was to be begun is in the ledger already: it may not have come to its end.
-    pub(crate) fn found(&mut self, run: RunRecord) {
-        if self.is_unsettled(&run, std::slice::from_ref(&run)) {
+    pub(crate) fn found(&mut self, run: RunRecord, now: StoreTime) {
+        if self.is_unsettled(&run, [&run], now) {
             self.unsettled.push(run);
         }
     }
@@ -337,16 +349,26 @@ impl Ticks {
         self.orders.retain(|order| *order != at);
     }
 
-    fn is_unsettled(&self, run: &RunRecord, runs: &[RunRecord]) -> bool {
+    /// Whether a run is to be begun again, or to be given up; these were the last.
+    fn is_unsettled<'a>(
+        &self,
+        run: &RunRecord,
+        runs: impl IntoIterator<Item = &'a RunRecord>,
+        now: StoreTime,
+    ) -> bool {
         let is_last = || {
-            let last = runs.iter().find(|other| other.id.entry == run.id.entry);
+            let last = runs.into_iter().find(|other| other.id.entry == run.id.entry);
             last.is_some_and(|last| last.id == run.id)
         };
         let Some(finish) = &run.finish else { return true };
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
             Outcome::Failed | Outcome::TimedOut => {
-                run.attempt < self.policies.retries.tries && is_last() && !self.is_forgotten(run)
+                // What has failed for good is not tried again by whoever allows more tries one day.
+                let (window, _) = self.policies.misfire.bounds();
+                let may_be_tried = run.attempt < self.policies.retries.tries && !self.is_forgotten(run);
+                let late = window.saturating_add(self.policies.retries.longest);
+                may_be_tried && finish.at.plus(late) >= now && is_last()
             }
             _ => false,
         }
@@ -366,6 +388,16 @@ impl Ticks {
             Promise::AtLeastOnce { attempts } => run.attempt < attempts.max(self.policies.retries.tries),
             Promise::AtMostOnce => false,
         }
+    }
+
+    /// What is due and not run yet, which is not to be run: the schedule goes by another timing from now on.
+    pub(crate) fn left_behind(&mut self, now: StoreTime) -> Option<Step> {
+        if let Some(first) = self.backlog.front() {
+            self.cursor = just_before(*first);
+            self.backlog.clear();
+        }
+        let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= now)?;
+        Some(self.skip(first, now, NotRun::Retimed))
     }
 
     /// What to do at this time of the store.
@@ -451,11 +483,12 @@ impl Ticks {
     }
 
     /// A run was on from then to then. While ticks that were late are made up for, others wait their turn.
-    pub(crate) fn ended(&mut self, begun: StoreTime, ended: StoreTime, outcome: Outcome) {
+    pub(crate) fn ended(&mut self, begun: StoreTime, ended: StoreTime) {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
+            // One after the other, they are one.
+            let begun = self.busy.map_or(begun, |(first, _)| first);
             self.busy = Some((begun, ended));
         }
-        self.count(outcome);
     }
 
     /// A tick came to its end like this.

@@ -55,9 +55,18 @@ impl Notices {
     }
 
     pub(crate) fn schedule(&self, schedule: ScheduleName) {
-        self.tell(|news| {
-            news.schedules.insert(schedule);
-        });
+        // Where no schedule is run, nobody takes them.
+        if self
+            .host
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|host| host.strong_count() > 0)
+        {
+            self.tell(|news| {
+                news.schedules.insert(schedule);
+            });
+        }
     }
 
     pub(crate) fn take(&self) -> ScheduleNews {

@@ -34,6 +34,8 @@ use crate::{
 mod attempts;
 mod load;
 
+/// Of so many ticks one purges, at least.
+const ROLL: usize = 10;
 /// A store that does not answer for so long is told of.
 const WORTH_TELLING: Duration = Duration::from_secs(10);
 /// How long to wait before a call that failed is made again, at first.
@@ -154,7 +156,7 @@ impl Driver {
                 return Halt::Over;
             }
             match self.plans.has_changed() {
-                Ok(true) => return Halt::Reload,
+                Ok(true) => return self.leave_behind(ticks).await,
                 Ok(false) => {}
                 Err(_) => return Halt::Removed,
             }
@@ -184,9 +186,10 @@ impl Driver {
                     tokio::select! {
                         biased;
                         () = lease.cancelled() => return Halt::Over,
-                        changed = self.plans.changed() => {
-                            return if changed.is_ok() { Halt::Reload } else { Halt::Removed };
-                        }
+                        changed = self.plans.changed() => match changed {
+                            Ok(()) => self.plans.mark_changed(),
+                            Err(_) => return Halt::Removed,
+                        },
                         () = seat.changed() => {}
                         // It may have gone back: then this is not what to wait for.
                         () = clock.changed() => {}
@@ -197,11 +200,32 @@ impl Driver {
         }
     }
 
+    /// It goes on by what the program says now. Another timing counts from when it is stored: what is due by
+    /// this one, and not run, is told.
+    async fn leave_behind(&self, mut ticks: Ticks) -> Halt {
+        if self.plans.borrow().timing != self.plan.timing {
+            let Some(now) = self.now().await else { return Halt::Over };
+            if let Some(Step::Skip { from, to, count, why }) = ticks.left_behind(now) {
+                self.skip(&mut ticks, from, to, count, why).await;
+            }
+        }
+        Halt::Reload
+    }
+
     /// The schedule is somebody else's under a later term, and this lease is about to end.
     async fn give_way(&self, to: Option<&Holder>) {
         let to = to.map(tracing::field::display);
         tracing::warn!(schedule = %self.plan.id, to, "another instance has this schedule under a later term");
-        self.lease.cancelled().await;
+        self.rest_in_vain().await;
+    }
+
+    /// Nothing can be run. If the lease does not end, it is tried again after a rest.
+    async fn rest_in_vain(&self) {
+        tokio::select! {
+            biased;
+            () = self.lease.cancelled() => {}
+            () = tokio::time::sleep(self.engine.config.refresh_duration()) => {}
+        }
     }
 
     /// The store's time, as soon as that is known.
@@ -309,7 +333,7 @@ impl Driver {
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
     async fn purge_sometimes(&self, ticks: &mut Ticks) {
         let Keep { younger_than, at_least } = self.plan.keep;
-        if !self.engine.entropy.roll().is_multiple_of(at_least.max(1) as u64) || !ticks.may_purge() {
+        if !self.engine.entropy.roll().is_multiple_of(at_least.max(ROLL) as u64) || !ticks.may_purge() {
             return;
         }
         let mut gone = BTreeSet::new();

@@ -211,7 +211,8 @@ impl Schedules {
     /// [ordered](Self::run_now). A run that is on goes on; one that fails or dies is not tried again until the
     /// schedule goes on. The ledger tells of the ticks that were not run.
     ///
-    /// Its owner learns of it by a hint at once, without hints within `poll_interval`.
+    /// Its owner learns of it by a hint at once, without hints within `poll_interval`. A name that nobody has run
+    /// yet is held back from its first run on.
     ///
     /// # Errors
     /// The name breaks a limit, the store did not answer, or the record cannot be used.

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tenure::schedule::{Misfire, Overlap, Promise, Retries, Scheduling};
+use tenure::{
+    model::Why,
+    schedule::{Misfire, Overlap, Promise, Retries, Scheduling},
+};
 
 use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
 
@@ -299,4 +302,87 @@ async fn a_job_that_panics_when_it_is_dropped_has_still_timed_out() {
     let _member = crew.with_job("a", MINUTELY, set, job).await;
     pass(3 * MINUTE + 30 * SECOND).await;
     assert_eq!(crew.told().await, ["00:01:00 timed out 1", "00:02:00 timed out 1", "00:03:00 timed out 1"]);
+}
+
+/// A run whose job takes an hour, of a schedule by the minute whose runs make way.
+async fn with_a_run_that_makes_way() -> (Crew, Member) {
+    let crew = Crew::new();
+    let job = crew.job("a", HOUR);
+    let member = crew.with_job("a", MINUTELY, |schedule| schedule.overlap(Overlap::Cancel), job).await;
+    (crew, member)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_makes_way_also_when_the_schedule_was_held_back_meanwhile() {
+    let (crew, member) = with_a_run_that_makes_way().await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(90 * SECOND).await;
+    schedule.pause(Why::new("a look").unwrap()).await.unwrap();
+    pass(MINUTE).await;
+    schedule.resume().await.unwrap();
+    pass(40 * SECOND).await;
+    assert_eq!(crew.told().await, ["00:01:00 displaced 1", "00:02:00-00:02:00 1 paused", "00:03:00 open 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_ordered_while_it_was_held_back_makes_way_too() {
+    let (crew, member) = with_a_run_that_makes_way().await;
+    let schedule = member.schedule.as_ref().unwrap();
+    schedule.pause(Why::new("a look").unwrap()).await.unwrap();
+    pass(90 * SECOND).await;
+    schedule.run_now(Why::new("now").unwrap()).await.unwrap();
+    pass(SECOND).await;
+    schedule.resume().await.unwrap();
+    pass(40 * SECOND).await;
+    let told = crew.told().await;
+    assert!(told.iter().any(|entry| entry.ends_with("ordered displaced 1")), "{told:?}");
+    assert_eq!(told.last().unwrap(), "00:02:00 open 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_another_timing_leaves_behind_are_told() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.overlap(Overlap::Queue);
+    let member = crew.with_job("a", MINUTELY, set, crew.job("a", 150 * SECOND)).await;
+    pass(190 * SECOND).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    schedule.set_timing("@hourly").unwrap();
+    pass(MINUTE).await;
+    assert_eq!(
+        crew.told().await,
+        ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the schedule got another timing"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_a_pause_interrupts_is_made_when_the_schedule_goes_on() {
+    let crew = Crew::new();
+    let retries = Retries { tries: 2, first: MINUTE, longest: MINUTE };
+    let member = crew.with_job("a", "@hourly", |schedule| schedule.retries(retries), failing(1)).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(HOUR + 10 * SECOND).await;
+    assert_eq!(crew.told().await, ["01:00:00 failed 1"]);
+    schedule.pause(Why::new("a look").unwrap()).await.unwrap();
+    pass(3 * MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 failed 1"]);
+    assert_eq!(schedule.status().await.unwrap().unwrap().failures, 1);
+    schedule.resume().await.unwrap();
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_for_good_long_ago_is_not_tried_again_because_more_tries_are_allowed() {
+    let crew = Crew::new();
+    let window = Misfire::One { window: 10 * MINUTE };
+    let tries = |tries| {
+        move |schedule: Scheduling| schedule.misfire(window).retries(Retries { tries, ..Retries::default() })
+    };
+    let member = crew.with_job("a", "@hourly", tries(1), failing(1)).await;
+    pass(HOUR + MINUTE).await;
+    member.elect.close().await;
+    pass(20 * MINUTE).await;
+    let _member = crew.with("b", "@hourly", tries(2)).await;
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 failed 1"]);
 }

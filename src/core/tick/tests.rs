@@ -201,7 +201,7 @@ fn go_through(policies: Policies, looks: &[(i64, i64)]) -> Vec<(StoreTime, i64)>
                     runs.push((attempt.instant, now));
                     let begun = at(now);
                     now += takes;
-                    ticks.ended(begun, at(now), Outcome::Succeeded);
+                    ticks.ended(begun, at(now));
                     ledger.insert(0, run(Entry::Tick, attempt.instant, 1, Some(Outcome::Succeeded)));
                 }
                 Step::Skip { to, .. } => {
@@ -265,4 +265,54 @@ fn a_tick_that_is_late_by_less_than_its_tolerance_is_on_time() {
     assert_eq!(hourly(at(3660)), first(at(3600)), "by as much as that is, too");
     let late = Step::Skip { from: at(3600), to: at(3600), count: 1, why: NotRun::Late };
     assert_eq!(hourly(StoreTime::from_millis(BEGINNING + 3_660_002)), late);
+}
+
+#[test]
+fn what_is_ahead_of_the_clock_does_not_hide_what_is_to_be_begun_again() {
+    let month = 30 * 24 * 3600;
+    let runs = |outcome| {
+        [
+            run(Entry::Tick, at(month), 1, Some(Outcome::Failed)),
+            run(Entry::Tick, at(120), 1, Some(outcome)),
+            run(Entry::Tick, at(60), 1, Some(Outcome::Failed)),
+        ]
+    };
+    let mut ticks = by_the_minute(Policies::default(), &runs(Outcome::Cancelled), at(170));
+    assert!(
+        matches!(ticks.next(at(170)), Step::Run(attempt) if attempt.number == 2 && attempt.instant == at(120))
+    );
+    assert_eq!(by_the_minute(Policies::default(), &runs(Outcome::Succeeded), at(170)).failures(), 0);
+}
+
+#[test]
+fn a_ledger_of_orders_is_purged() {
+    let order = |seconds| run(Entry::Order, at(seconds), 1, Some(Outcome::Succeeded));
+    let runs = [order(170), order(150), run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded))];
+    assert!(by_the_minute(Policies::default(), &runs, at(175)).may_purge());
+    let ahead = [order(30 * 24 * 3600), runs[2].clone()];
+    assert!(!by_the_minute(Policies::default(), &ahead, at(175)).may_purge(), "it is ahead");
+}
+
+#[test]
+fn ticks_of_two_runs_one_after_the_other_overlap_as_those_of_one() {
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
+    assert_eq!(ticks.next(at(120)), first(at(120)));
+    ticks.ended(at(120), at(190));
+    // What was ordered meanwhile comes first.
+    ticks.ended(at(190), at(200));
+    let (from, to) = (at(180), at(180));
+    assert_eq!(ticks.next(at(200)), Step::Skip { from, to, count: 1, why: NotRun::Overlapped });
+}
+
+#[test]
+fn a_tick_that_is_to_be_tried_again_has_not_failed_yet() {
+    let policies = Policies { retries: Retries { tries: 2, ..Retries::default() }, ..Policies::default() };
+    let runs = [
+        run(Entry::Tick, at(120), 1, Some(Outcome::Failed)),
+        run(Entry::Tick, at(60), 2, Some(Outcome::Failed)),
+    ];
+    let mut ticks = by_the_minute(policies, &runs, at(125));
+    assert_eq!(ticks.failures(), 1);
+    assert!(matches!(ticks.next(at(125)), Step::Run(attempt) if attempt.number == 2));
 }

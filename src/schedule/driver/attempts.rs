@@ -1,6 +1,6 @@
 //! The attempts at one tick.
 
-use std::{future::pending, time::Duration};
+use std::time::Duration;
 
 use super::Driver;
 use crate::{
@@ -50,10 +50,15 @@ impl Driver {
             let ended = now();
             let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
                 && attempt.number < self.plan.policies.retries.tries;
-            self.finish(&claim, &end).await;
+            let written = self.finish(&claim, &end).await;
             is_over = !may_try_again || !self.rest(ticks, seat, rests.next(self.engine.entropy.roll())).await;
             if is_over {
-                ticks.ended(begun, ended, end.outcome);
+                ticks.ended(begun, ended);
+                match written {
+                    // It is tried again when the schedule goes on.
+                    Some(run) if may_try_again && ticks.is_held_back() => ticks.found(run, ended),
+                    _ => ticks.count(end.outcome),
+                }
                 metrics::failures(&self.engine, &self.plan.id, ticks.failures());
             }
             attempt = attempt.again(self.lease.term());
@@ -80,7 +85,8 @@ impl Driver {
             }
             ClaimAnswer::Others(run) => {
                 tracing::debug!(schedule = %id, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
-                ticks.found(run);
+                let now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(run.id.instant);
+                ticks.found(run, now);
                 false
             }
             ClaimAnswer::Refused(refusal) => {
@@ -97,7 +103,9 @@ impl Driver {
         let begun = engine.clock.now();
         let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
         let lateness = now.since(attempt.instant);
-        metrics::begun(engine, &self.plan.id, lateness);
+        if attempt.number == 1 {
+            metrics::begun(engine, &self.plan.id, lateness);
+        }
         let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
         let timeout = self.plan.policies.timeout;
         let displaced = self.make_way(ticks, seat, now);
@@ -123,7 +131,7 @@ impl Driver {
 
     /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
     /// instance has let go of it.
-    async fn finish(&self, claim: &Claim, end: &End) {
+    async fn finish(&self, claim: &Claim, end: &End) -> Option<RunRecord> {
         let finish = FinishRun {
             run: claim.run.clone(),
             session: claim.session,
@@ -134,20 +142,26 @@ impl Driver {
         };
         let store = &self.engine.store;
         let answer = self.insist(&mut |limit| store.finish(finish.clone(), limit)).await;
-        if !matches!(answer, ClaimAnswer::Yours(_)) {
-            tracing::warn!(schedule = %self.plan.id, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
+        if let ClaimAnswer::Yours(run) = answer {
+            return Some(run);
         }
+        tracing::warn!(schedule = %self.plan.id, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
+        None
     }
 
-    /// Until a run is to make way for the next tick; never, if it need not, or if that one is held back.
-    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, now: StoreTime) {
-        let at = ticks.displaced_at(now);
-        run::until(&self.engine, at).await;
-        if let (Some(at), Some(record)) = (at, seat.news()) {
-            ticks.hear(&record, at);
-        }
-        if ticks.is_held_back() {
-            pending::<()>().await;
+    /// Until a run is to make way for the next tick; never, if it need not, or as long as that one is held back.
+    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, mut now: StoreTime) {
+        loop {
+            let at = ticks.displaced_at(now);
+            tokio::select! {
+                biased;
+                () = seat.changed() => {}
+                () = run::until(&self.engine, at) => return,
+            }
+            now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(now);
+            if let Some(record) = seat.news() {
+                ticks.hear(&record, now);
+            }
         }
     }
 

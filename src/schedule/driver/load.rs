@@ -37,6 +37,10 @@ impl Driver {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let mut runs: Vec<RunRecord> = Vec::new();
         if is_new {
+            let since = record.definition.as_ref().map(|definition| definition.since);
+            if since.is_some_and(|since| self.plan.calendar.next(since, since).is_none()) {
+                tracing::warn!(schedule = %id, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
+            }
             return Ok((record, runs));
         }
         let mut after: Option<Cursor> = None;
@@ -107,11 +111,7 @@ impl Driver {
             NotLoaded::Superseded => self.give_way(None).await,
             NotLoaded::Refused(refusal) => {
                 tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
-                tokio::select! {
-                    biased;
-                    () = self.lease.cancelled() => {}
-                    () = tokio::time::sleep(self.engine.config.refresh_duration()) => {}
-                }
+                self.rest_in_vain().await;
             }
         }
     }

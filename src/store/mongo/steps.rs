@@ -86,7 +86,7 @@ impl MongoStore {
     ) -> Outcome<Page<T>> {
         let at_most = at_most.max(1);
         let sort = Some(doc! { "_id": order });
-        let wanted = Find { filter, sort, at_most: Some(at_most + 1), ..Find::default() };
+        let wanted = Find { filter, sort, at_most: Some(at_most.saturating_add(1)), ..Find::default() };
         page(self.find(collection, wanted, limit).await?, at_most, read, by_id)
     }
 
@@ -503,7 +503,7 @@ pub(super) async fn held_by(
         after.map_or_else(|| vec![Document::new()], |(term, id)| queries::held_after(term, id).to_vec());
     let mut found = Vec::new();
     for part in parts {
-        let wanted = queries::held_by(session, part, at_most + 1 - found.len());
+        let wanted = queries::held_by(session, part, at_most.saturating_add(1) - found.len());
         found.extend(store.find(&store.place().1.locks, wanted, limit).await?);
         if found.len() > at_most {
             break;
