@@ -1182,6 +1182,7 @@ impl KeyMachine {
         if ahead.is_none() && complete && head.patience == Patience::Waits {
             // Its entry is gone: a failure of the store undid it.
             head.step = Step::Register;
+            head.line_read = None;
             return;
         }
         // Also if it is not among those that were read: after the step back it is to try.

@@ -14,6 +14,8 @@ use crate::model::{Entry, Order, Outcome, Pause, RunRecord, ScheduleRecord, Stor
 
 /// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
 const AHEAD: Duration = Duration::from_secs(60);
+/// How long it may take until another instance goes on with what an owner did not end.
+const TAKING_OVER: Duration = Duration::from_secs(5 * 60);
 /// Skipped ticks are counted no further.
 const COUNTED: usize = 10_000;
 
@@ -367,8 +369,11 @@ impl Ticks {
                 // What has failed for good is not tried again by whoever allows more tries one day.
                 let (window, _) = self.policies.misfire.bounds();
                 let may_be_tried = run.attempt < self.policies.retries.tries && !self.is_forgotten(run);
-                let late = window.saturating_add(self.policies.retries.longest);
-                may_be_tried && finish.at.plus(late) >= now && is_last()
+                let Retries { first, longest, .. } = self.policies.retries;
+                let late = window.saturating_add(longest.max(first)).saturating_add(TAKING_OVER);
+                let held = self.pause.as_ref().filter(|pause| pause.since >= finish.at);
+                let held = held.map_or(Duration::ZERO, |pause| pause.until.unwrap_or(now).since(pause.since));
+                may_be_tried && finish.at.plus(late).plus(held) >= now && is_last()
             }
             _ => false,
         }
@@ -445,11 +450,10 @@ impl Ticks {
         if let Some((begun, ended)) = self.busy {
             if first <= begun {
                 to = to.min(begun);
+            } else if first <= ended {
+                return self.skip(first, to.min(ended), NotRun::Overlapped);
             } else {
                 self.busy = None;
-                if first <= ended {
-                    return self.skip(first, to.min(ended), NotRun::Overlapped);
-                }
             }
         }
         let (window, at_most) = self.policies.misfire.bounds();
@@ -485,8 +489,10 @@ impl Ticks {
     /// A run was on from then to then. While ticks that were late are made up for, others wait their turn.
     pub(crate) fn ended(&mut self, begun: StoreTime, ended: StoreTime) {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
-            // One after the other, they are one.
-            let begun = self.busy.map_or(begun, |(first, _)| first);
+            // One after the other they are one, but not if a tick fell due in between.
+            let is_next = |last| self.calendar.next(last, self.since).is_none_or(|between| between > begun);
+            let before = self.busy.filter(|(_, last)| is_next(*last));
+            let begun = before.map_or(begun, |(first, _)| first);
             self.busy = Some((begun, ended));
         }
     }

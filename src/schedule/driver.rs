@@ -34,7 +34,7 @@ use crate::{
 mod attempts;
 mod load;
 
-/// Of so many ticks one purges, at least.
+/// A purge comes after one of so many ticks at most.
 const ROLL: usize = 10;
 /// A store that does not answer for so long is told of.
 const WORTH_TELLING: Duration = Duration::from_secs(10);
@@ -204,6 +204,10 @@ impl Driver {
     /// this one, and not run, is told.
     async fn leave_behind(&self, mut ticks: Ticks) -> Halt {
         if self.plans.borrow().timing != self.plan.timing {
+            let Some(_busy) = self.busy.begin() else {
+                self.lease.cancelled().await;
+                return Halt::Over;
+            };
             let Some(now) = self.now().await else { return Halt::Over };
             if let Some(Step::Skip { from, to, count, why }) = ticks.left_behind(now) {
                 self.skip(&mut ticks, from, to, count, why).await;
@@ -213,10 +217,9 @@ impl Driver {
     }
 
     /// The schedule is somebody else's under a later term, and this lease is about to end.
-    async fn give_way(&self, to: Option<&Holder>) {
-        let to = to.map(tracing::field::display);
-        tracing::warn!(schedule = %self.plan.id, to, "another instance has this schedule under a later term");
-        self.rest_in_vain().await;
+    fn is_superseded(&self, by: Option<&Holder>) {
+        let by = by.map(tracing::field::display);
+        tracing::warn!(schedule = %self.plan.id, by, "another instance has this schedule under a later term");
     }
 
     /// Nothing can be run. If the lease does not end, it is tried again after a rest.

@@ -300,7 +300,8 @@ impl Seat {
 
     /// Until there are news that were not taken.
     pub(super) async fn changed(&mut self) {
-        if self.records.changed().await.is_err() {
+        // Another may have the seat: this one's lease has ended.
+        if self.records.changed().await.is_err() || self.records.has_changed().is_err() {
             pending::<()>().await;
         }
         self.records.mark_changed();

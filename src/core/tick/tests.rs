@@ -316,3 +316,48 @@ fn a_tick_that_is_to_be_tried_again_has_not_failed_yet() {
     assert_eq!(ticks.failures(), 1);
     assert!(matches!(ticks.next(at(125)), Step::Run(attempt) if attempt.number == 2));
 }
+
+#[test]
+fn what_falls_due_in_a_run_overlaps_also_after_a_pause_within_it() {
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
+    assert_eq!(ticks.next(at(120)), first(at(120)));
+    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
+    let pause = Some(Pause { since: at(210), until: Some(at(270)), by, why });
+    ticks.hear(&ScheduleRecord { pause, ..record() }, at(330));
+    ticks.ended(at(120), at(330));
+    let skip = |instant, why| Step::Skip { from: at(instant), to: at(instant), count: 1, why };
+    assert_eq!(ticks.next(at(330)), skip(180, NotRun::Overlapped));
+    assert_eq!(ticks.next(at(330)), skip(240, NotRun::Paused));
+    assert_eq!(ticks.next(at(330)), skip(300, NotRun::Overlapped));
+    assert_eq!(ticks.next(at(330)), Step::Wait(Some(at(360))));
+}
+
+#[test]
+fn what_fell_due_between_two_runs_is_late() {
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
+    assert_eq!(ticks.next(at(120)), first(at(120)));
+    ticks.ended(at(120), at(130));
+    ticks.ended(at(250), at(260));
+    assert_eq!(ticks.next(at(260)), Step::Skip { from: at(180), to: at(180), count: 1, why: NotRun::Late });
+    assert_eq!(ticks.next(at(260)), first(at(240)));
+}
+
+#[test]
+fn a_try_is_made_by_whoever_takes_over_however_long_the_rest_and_the_pause() {
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Failed))];
+    let retries = Retries { tries: 2, first: 10 * MINUTE, longest: MINUTE };
+    let policies =
+        Policies { misfire: Misfire::Skip { tolerance: MINUTE / 60 }, retries, ..Policies::default() };
+    let is_tried = |pause, now| {
+        let record = ScheduleRecord { pause, ..record() };
+        let mut ticks = Ticks::load(calendar("* * * * *"), policies, &record, &runs, now);
+        matches!(ticks.next(now), Step::Run(attempt) if attempt.number == 2)
+    };
+    assert!(is_tried(None, at(60 + 600)), "it rests for so long");
+    assert!(!is_tried(None, at(60 + 7200)));
+    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
+    let pause = Pause { since: at(90), until: Some(at(60 + 7100)), by, why };
+    assert!(is_tried(Some(pause), at(60 + 7200)), "it was held back for so long");
+}

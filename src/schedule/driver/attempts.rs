@@ -20,6 +20,11 @@ use crate::{
     store::{Claim, ClaimAnswer, FinishRun, Instruction},
 };
 
+/// Whether no attempt at that is to be begun: what is ordered is run also while the schedule is held back.
+fn is_held_back(ticks: &Ticks, entry: Entry) -> bool {
+    entry != Entry::Order && ticks.is_held_back()
+}
+
 impl Driver {
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
     pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
@@ -51,12 +56,15 @@ impl Driver {
             let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
                 && attempt.number < self.plan.policies.retries.tries;
             let written = self.finish(&claim, &end).await;
-            is_over = !may_try_again || !self.rest(ticks, seat, rests.next(self.engine.entropy.roll())).await;
+            let rest = rests.next(self.engine.entropy.roll());
+            is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, rest).await;
             if is_over {
                 ticks.ended(begun, ended);
                 match written {
                     // It is tried again when the schedule goes on.
-                    Some(run) if may_try_again && ticks.is_held_back() => ticks.found(run, ended),
+                    Some(run) if may_try_again && is_held_back(ticks, attempt.entry) => {
+                        ticks.found(run, ended);
+                    }
                     _ => ticks.count(end.outcome),
                 }
                 metrics::failures(&self.engine, &self.plan.id, ticks.failures());
@@ -80,7 +88,8 @@ impl Driver {
             // Also one that was applied and not answered; but not one that came to its end.
             ClaimAnswer::Yours(run) => run.finish.is_none(),
             ClaimAnswer::Others(run) if run.term > self.lease.term() => {
-                self.give_way(Some(&run.holder)).await;
+                self.is_superseded(Some(&run.holder));
+                self.lease.cancelled().await;
                 false
             }
             ClaimAnswer::Others(run) => {
@@ -165,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// Rests before the next try. Says whether there is to be one: not if the schedule is held back.
-    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, rest: Duration) -> bool {
+    /// Rests before the next try. Says whether there is to be one: not if it is held back.
+    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, entry: Entry, rest: Duration) -> bool {
         let Some(now) = self.now().await else { return false };
         let is_over = tokio::select! {
             biased;
@@ -177,7 +186,7 @@ impl Driver {
         if let Some(record) = seat.news() {
             ticks.hear(&record, now);
         }
-        !is_over && !ticks.is_held_back()
+        !is_over && !is_held_back(ticks, entry)
     }
 
     /// Nobody runs it again.

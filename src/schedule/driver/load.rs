@@ -108,7 +108,10 @@ impl Driver {
     pub(super) async fn wait_for_the_end(&self, why: NotLoaded) {
         match why {
             NotLoaded::Over => {}
-            NotLoaded::Superseded => self.give_way(None).await,
+            NotLoaded::Superseded => {
+                self.is_superseded(None);
+                self.rest_in_vain().await;
+            }
             NotLoaded::Refused(refusal) => {
                 tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
                 self.rest_in_vain().await;
