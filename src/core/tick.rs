@@ -10,7 +10,7 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use super::calendar::Calendar;
-use crate::model::{Entry, Order, Outcome, Pause, RunRecord, ScheduleRecord, StoreTime, Term};
+use crate::model::{Definition, Entry, Order, Outcome, Pause, RunRecord, ScheduleRecord, StoreTime, Term};
 
 /// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -221,6 +221,8 @@ pub(crate) enum Step {
     Abandon(Box<RunRecord>),
     /// The clock has gone back behind the ledger: read it again.
     Reload,
+    /// The record says something else than this owner has written, or read: read it again.
+    Overwritten,
     /// Wait until then, or for news.
     Wait(Option<StoreTime>),
 }
@@ -230,6 +232,10 @@ pub(crate) enum Step {
 pub(crate) struct Ticks {
     calendar: Calendar,
     policies: Policies,
+    /// What the record said when this began.
+    definition: Option<Definition>,
+    /// And says so no more.
+    is_overwritten: bool,
     /// Since when it has this timing.
     since: StoreTime,
     /// Ticks up to here are dealt with.
@@ -268,6 +274,8 @@ impl Ticks {
         let mut ticks = Self {
             calendar,
             policies,
+            definition: record.definition.clone(),
+            is_overwritten: false,
             since: defined.unwrap_or(now),
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
             last: runs.iter().filter(|run| !is_order(run) || is_ahead(run)).map(|run| run.id.instant).max(),
@@ -299,6 +307,7 @@ impl Ticks {
     /// Somebody holds it back, lets it go on, or wants it run.
     pub(crate) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
         let was_held_back = self.is_held_back();
+        self.is_overwritten = record.definition != self.definition;
         // What is said to end in the future was said by a clock that was ahead: it is over.
         let over = |until: StoreTime| if is_believable(until, now) { until } else { now };
         self.pause = record.pause.clone().map(|pause| Pause { until: pause.until.map(over), ..pause });
@@ -407,6 +416,9 @@ impl Ticks {
 
     /// What to do at this time of the store.
     pub(crate) fn next(&mut self, now: StoreTime) -> Step {
+        if self.is_overwritten {
+            return Step::Overwritten;
+        }
         let is_lost = |run: &RunRecord| run.finish.is_none() && !self.may_begin_again(run);
         if let Some(place) = self.unsettled.iter().position(is_lost) {
             return Step::Abandon(Box::new(self.unsettled.swap_remove(place)));

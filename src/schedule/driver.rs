@@ -180,6 +180,10 @@ impl Driver {
                     );
                     return Halt::Reload;
                 }
+                Step::Overwritten => {
+                    tracing::debug!(schedule = %self.plan.id, "the record says something else, it is read again");
+                    return Halt::Reload;
+                }
                 Step::Wait(at) => {
                     drop(busy);
                     let (lease, engine) = (self.lease.clone(), self.engine.clone());

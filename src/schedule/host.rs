@@ -372,7 +372,7 @@ impl Board {
                 if let (Some(seat), ScheduleSeen::Found(record)) = (seats.get(key), seen) {
                     seat.send_if_modified(|known| {
                         // Its mark is the owner's own.
-                        let is_news = known.pause != record.pause || known.orders != record.orders;
+                        let is_news = ScheduleRecord { mark: record.mark, ..known.clone() } != record;
                         *known = record;
                         is_news
                     });

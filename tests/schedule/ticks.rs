@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tenure::{
     Error, Event,
+    model::Definition,
     schedule::Timing,
+    store::{Define, ScheduleSeen, Store},
     testing::{Counts, Operation},
 };
 
-use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, SECOND, at, every_second, pass};
+use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass};
 
 #[tokio::test(start_paused = true)]
 async fn each_tick_is_run_once_and_in_time() {
@@ -106,6 +108,36 @@ async fn another_expression_counts_from_when_it_is_stored() {
     };
     assert!(timed.await.as_str().starts_with("30 * * * *"));
     assert_eq!(crew.book.instants().len(), 3, "{:?}", crew.told().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_arrives_late_is_put_right() {
+    for crew in [Crew::new, Crew::deaf] {
+        let crew = crew();
+        let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
+        pass(MINUTE).await;
+        let record = async || {
+            let seen = crew.memory.schedules(vec![Crew::id(NAME)], SECOND).await.unwrap().remove(0);
+            let ScheduleSeen::Found(record) = seen else { panic!("{seen:?}") };
+            record.definition.unwrap()
+        };
+        let Definition { timing, policies, term, .. } = record().await;
+        let late = Define { schedule: Crew::id(NAME), term, timing, policies };
+        member.schedule.as_ref().unwrap().set_timing("30 * * * *").unwrap();
+        pass(MINUTE).await;
+        assert!(record().await.timing.as_str().starts_with("30 * * * *"));
+        // Its owner has long given up that call.
+        crew.memory.define(late, SECOND).await.unwrap();
+        assert!(record().await.timing.as_str().starts_with("0 * * * *"), "nothing refuses it");
+        let late_at = crew.now();
+        while !record().await.timing.as_str().starts_with("30 * * * *") {
+            pass(SECOND / 10).await;
+        }
+        let after = crew.now().since(late_at);
+        assert!(after <= member.elect.config().poll_interval() + SECOND, "{after:?}");
+        pass(2 * HOUR).await;
+        assert_eq!(crew.book.instants(), [at(1800), at(3600 + 1800)]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,6 +139,17 @@ fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
 }
 
 #[test]
+fn what_the_record_says_is_read_again_when_it_says_something_else() {
+    let mut ticks = by_the_minute(Policies::default(), &[], at(10));
+    let mut other = record();
+    other.definition.as_mut().unwrap().term = Term::new(2);
+    ticks.hear(&other, at(20));
+    assert_eq!(ticks.next(at(60)), Step::Overwritten);
+    ticks.hear(&record(), at(60));
+    assert_eq!(ticks.next(at(60)), first(at(60)), "that was old news");
+}
+
+#[test]
 fn one_that_cannot_be_settled_is_settled_first() {
     let lost = |attempt| [run(Entry::Tick, at(60), attempt, None)];
     let again = |attempt, number| {
