@@ -7,10 +7,17 @@
 //!           (the ledger knows)    run, run late, or not
 //! ```
 
-use std::{collections::VecDeque, fmt, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
+pub(crate) use self::policies::Policies;
+pub use self::policies::{Misfire, Overlap, Promise, Retries};
+use self::{busy::Busy, hold::Hold};
 use super::calendar::Calendar;
-use crate::model::{Definition, Entry, Order, Outcome, Pause, RunRecord, ScheduleRecord, StoreTime, Term};
+use crate::model::{Definition, Entry, Order, Outcome, RunRecord, ScheduleRecord, StoreTime, Term};
+
+mod busy;
+mod hold;
+mod policies;
 
 /// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -18,140 +25,6 @@ const AHEAD: Duration = Duration::from_secs(60);
 const TAKING_OVER: Duration = Duration::from_secs(5 * 60);
 /// Skipped ticks are counted no further.
 const COUNTED: usize = 10_000;
-
-/// What becomes of ticks that could not be run when they were due: nobody was there to run them, or the store
-/// could not be reached.
-///
-/// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is told in
-/// one entry of the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misfire {
-    /// It is not run if it is later than this; of several the latest is.
-    Skip {
-        /// A tick that is no later than this is on time.
-        tolerance: Duration,
-    },
-    /// The latest of them is run, once.
-    One {
-        /// Unless it is older than this.
-        window: Duration,
-    },
-    /// All of them are run, one after the other, earliest first.
-    All {
-        /// But those that are older than this.
-        window: Duration,
-        /// Of more than so many, the latest.
-        at_most: u32,
-    },
-}
-
-impl Misfire {
-    const fn bounds(self) -> (Duration, usize) {
-        match self {
-            Self::Skip { tolerance } => (tolerance, 1),
-            Self::One { window } => (window, 1),
-            Self::All { window, at_most } => (window, at_most as usize),
-        }
-    }
-}
-
-impl Default for Misfire {
-    /// The latest, if it is no older than a week.
-    fn default() -> Self {
-        Self::One { window: Duration::from_secs(7 * 24 * 60 * 60) }
-    }
-}
-
-/// What becomes of a tick that falls due while the run before it is on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overlap {
-    /// It is not run.
-    #[default]
-    Skip,
-    /// It waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
-    /// run.
-    Queue,
-    /// The run is told to stop, and the tick is run when it has.
-    Cancel,
-}
-
-/// What becomes of a run whose runner died, or was told to stop before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
-    /// It is begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
-    /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
-    AtLeastOnce {
-        /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
-        attempts: u32,
-    },
-    /// It is not begun again: so its job may have done half of its work, and nobody does the rest. For a job
-    /// that must not be repeated.
-    AtMostOnce,
-}
-
-impl Default for Promise {
-    fn default() -> Self {
-        Self::AtLeastOnce { attempts: 5 }
-    }
-}
-
-/// How a job that returned an error, panicked or took too long is tried again, within its tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retries {
-    /// How often a tick is tried in all. Default: 1.
-    pub tries: u32,
-    /// The rest before the second try, up to half of it shorter at random; later ones double. Default: 1 s.
-    pub first: Duration,
-    /// The longest rest. Default: 1 min.
-    pub longest: Duration,
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        Self { tries: 1, first: Duration::from_secs(1), longest: Duration::from_secs(60) }
-    }
-}
-
-/// What is done about ticks that are late, overlap, or fail.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Policies {
-    pub(crate) misfire: Misfire,
-    pub(crate) overlap: Overlap,
-    pub(crate) promise: Promise,
-    pub(crate) retries: Retries,
-    pub(crate) timeout: Option<Duration>,
-}
-
-impl fmt::Display for Policies {
-    /// In one line, as the store keeps it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = humantime::format_duration;
-        match self.misfire {
-            Misfire::Skip { tolerance } => write!(f, "misfire skip later than {}", time(tolerance))?,
-            Misfire::One { window } => write!(f, "misfire one within {}", time(window))?,
-            Misfire::All { window, at_most } => {
-                write!(f, "misfire all within {} at most {at_most}", time(window))?;
-            }
-        }
-        f.write_str(match self.overlap {
-            Overlap::Skip => ", overlap skip",
-            Overlap::Queue => ", overlap queue",
-            Overlap::Cancel => ", overlap cancel",
-        })?;
-        match self.promise {
-            Promise::AtLeastOnce { attempts } => write!(f, ", at least once of {attempts} attempts")?,
-            Promise::AtMostOnce => f.write_str(", at most once")?,
-        }
-        let Retries { tries, first, longest } = self.retries;
-        if tries > 1 {
-            write!(f, ", {tries} tries {} to {} apart", time(first), time(longest))?;
-        }
-        if let Some(timeout) = self.timeout {
-            write!(f, ", timeout {}", time(timeout))?;
-        }
-        Ok(())
-    }
-}
 
 /// Why a tick is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -244,14 +117,16 @@ pub(crate) struct Ticks {
     last: Option<StoreTime>,
     /// Nothing up to here is ever run: the ledger does not know any more what was.
     mark: Option<StoreTime>,
-    pause: Option<Pause>,
+    hold: Hold,
     orders: VecDeque<StoreTime>,
     /// Ticks that are late and to be run, earliest first.
     backlog: VecDeque<StoreTime>,
     /// Runs that have not come to their end.
     unsettled: Vec<RunRecord>,
-    /// A run was on from then to then: what fell due meanwhile is not run. What was due before is late.
-    busy: Option<(StoreTime, StoreTime)>,
+    /// What fell due meanwhile is not run.
+    busy: Busy,
+    /// A run has made way for this one: it is not too late.
+    awaited: Option<StoreTime>,
     /// How many ticks in a row have failed in the end.
     failures: u32,
 }
@@ -280,11 +155,12 @@ impl Ticks {
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
             last: runs.iter().filter(|run| !is_order(run) || is_ahead(run)).map(|run| run.id.instant).max(),
             mark: record.mark,
-            pause: None,
+            hold: Hold::load(record, runs, now),
             orders: VecDeque::new(),
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
-            busy: None,
+            busy: Busy::default(),
+            awaited: None,
             failures: 0,
         };
         ticks.hear(record, now);
@@ -308,9 +184,7 @@ impl Ticks {
     pub(crate) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
         let was_held_back = self.is_held_back();
         self.is_overwritten = record.definition != self.definition;
-        // What is said to end in the future was said by a clock that was ahead: it is over.
-        let over = |until: StoreTime| if is_believable(until, now) { until } else { now };
-        self.pause = record.pause.clone().map(|pause| Pause { until: pause.until.map(over), ..pause });
+        self.hold.hear(record, now);
         self.orders = record.orders.iter().map(|order: &Order| order.at).collect();
         if was_held_back && !self.is_held_back() {
             // Those that waited meanwhile may be too late now.
@@ -323,7 +197,7 @@ impl Ticks {
 
     /// Whether nothing is to be begun, but what is ordered.
     pub(crate) fn is_held_back(&self) -> bool {
-        self.pause.as_ref().is_some_and(Pause::is_on)
+        self.hold.is_on()
     }
 
     /// Whether the ledger was purged up to an instant that the clock has not reached: nothing is run until
@@ -380,8 +254,9 @@ impl Ticks {
                 let may_be_tried = run.attempt < self.policies.retries.tries && !self.is_forgotten(run);
                 let Retries { first, longest, .. } = self.policies.retries;
                 let late = window.saturating_add(longest.max(first)).saturating_add(TAKING_OVER);
-                let held = self.pause.as_ref().filter(|pause| pause.since >= finish.at);
-                let held = held.map_or(Duration::ZERO, |pause| pause.until.unwrap_or(now).since(pause.since));
+                let held = self.hold.pause().map_or(Duration::ZERO, |pause| {
+                    pause.until.unwrap_or(now).since(pause.since.max(finish.at))
+                });
                 may_be_tried && finish.at.plus(late).plus(held) >= now && is_last()
             }
             _ => false,
@@ -435,7 +310,8 @@ impl Ticks {
             return Step::Reload;
         }
         if self.is_held_back() {
-            return Step::Wait(None);
+            self.awaited = None;
+            return self.overlapped_before_the_pause().unwrap_or(Step::Wait(None));
         }
         if let Some(instant) = self.backlog.pop_front() {
             return Step::Run(Attempt::first(Entry::Tick, instant));
@@ -447,11 +323,12 @@ impl Ticks {
     fn due(&mut self, now: StoreTime) -> Step {
         let first = self.calendar.next(self.cursor, self.since);
         let Some(first) = first.filter(|first| *first <= now) else {
-            self.busy = None;
+            self.busy.clear();
+            self.awaited = None;
             return Step::Wait(first);
         };
         let mut to = now;
-        if let Some(pause) = &self.pause {
+        if let Some(pause) = self.hold.pause() {
             if let Some(until) = pause.until.filter(|_| pause.covers(first)) {
                 return self.skip(first, now.min(just_before(until)), NotRun::Paused);
             }
@@ -459,17 +336,14 @@ impl Ticks {
                 to = to.min(just_before(pause.since));
             }
         }
-        if let Some((begun, ended)) = self.busy {
-            if first <= begun {
-                to = to.min(begun);
-            } else if first <= ended {
-                return self.skip(first, to.min(ended), NotRun::Overlapped);
-            } else {
-                self.busy = None;
-            }
+        if let Some(ended) = self.busy.end_of(first) {
+            return self.skip(first, to.min(ended), NotRun::Overlapped);
         }
+        to = self.busy.next_from(first).map_or(to, |begun| to.min(begun));
         let (window, at_most) = self.policies.misfire.bounds();
-        let from = self.cursor.max(now.minus(window).minus(Duration::from_millis(1)));
+        let in_time = just_before(now.minus(window));
+        let in_time = self.awaited.map_or(in_time, |awaited| in_time.min(just_before(awaited)));
+        let from = self.cursor.max(in_time);
         let run = self.calendar.latest(from, to, self.since, at_most.max(1));
         match run.first() {
             None => self.skip(first, to, NotRun::Late),
@@ -481,6 +355,14 @@ impl Ticks {
                 Step::Run(Attempt::first(Entry::Tick, instant))
             }
         }
+    }
+
+    /// Tells it now: who has the schedule when the pause ends does not know of it.
+    fn overlapped_before_the_pause(&mut self) -> Option<Step> {
+        let since = self.hold.pause()?.since;
+        let first = self.calendar.next(self.cursor, self.since)?;
+        let ended = self.busy.end_of(first).filter(|_| first < since && self.backlog.is_empty())?;
+        Some(self.skip(first, ended.min(just_before(since)), NotRun::Overlapped))
     }
 
     fn skip(&mut self, from: StoreTime, to: StoreTime, why: NotRun) -> Step {
@@ -501,12 +383,18 @@ impl Ticks {
     /// A run was on from then to then. While ticks that were late are made up for, others wait their turn.
     pub(crate) fn ended(&mut self, begun: StoreTime, ended: StoreTime) {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
-            // One after the other they are one, but not if a tick fell due in between.
-            let is_next = |last| self.calendar.next(last, self.since).is_none_or(|between| between > begun);
-            let before = self.busy.filter(|(_, last)| is_next(*last));
-            let begun = before.map_or(begun, |(first, _)| first);
-            self.busy = Some((begun, ended));
+            let first = self.calendar.next(begun, self.since);
+            if first.is_some_and(|first| first <= ended && !self.is_held_back_at(first)) {
+                self.busy.add(begun, ended);
+            }
         }
+        let awaited = self.displaced_at(begun).filter(|next| *next <= ended);
+        self.awaited = self.awaited.or(awaited);
+    }
+
+    /// Whether the pause that goes on covers it.
+    fn is_held_back_at(&self, instant: StoreTime) -> bool {
+        self.is_held_back() && self.hold.pause().is_some_and(|pause| pause.covers(instant))
     }
 
     /// A tick came to its end like this.

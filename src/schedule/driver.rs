@@ -156,8 +156,10 @@ impl Driver {
                 return Halt::Over;
             }
             match self.plans.has_changed() {
-                Ok(true) => return self.leave_behind(ticks).await,
-                Ok(false) => {}
+                Ok(true) if self.plans.borrow_and_update().timing != self.plan.timing => {
+                    return self.leave_behind(ticks).await;
+                }
+                Ok(_) => {}
                 Err(_) => return Halt::Removed,
             }
             let Some(now) = self.now().await else { return Halt::Over };
@@ -204,18 +206,16 @@ impl Driver {
         }
     }
 
-    /// It goes on by what the program says now. Another timing counts from when it is stored: what is due by
-    /// this one, and not run, is told.
+    /// It goes on by another timing, which counts from when it is stored: what is due by this one, and not run,
+    /// is told.
     async fn leave_behind(&self, mut ticks: Ticks) -> Halt {
-        if self.plans.borrow().timing != self.plan.timing {
-            let Some(_busy) = self.busy.begin() else {
-                self.lease.cancelled().await;
-                return Halt::Over;
-            };
-            let Some(now) = self.now().await else { return Halt::Over };
-            if let Some(Step::Skip { from, to, count, why }) = ticks.left_behind(now) {
-                self.skip(&mut ticks, from, to, count, why).await;
-            }
+        let Some(_busy) = self.busy.begin() else {
+            self.lease.cancelled().await;
+            return Halt::Over;
+        };
+        let Some(now) = self.now().await else { return Halt::Over };
+        if let Some(Step::Skip { from, to, count, why }) = ticks.left_behind(now) {
+            self.skip(&mut ticks, from, to, count, why).await;
         }
         Halt::Reload
     }

@@ -100,10 +100,16 @@ impl Host {
         Ok(key)
     }
 
-    /// It is this one from now on.
+    /// It has this timing from now on.
     pub(super) fn change(&self, plan: Plan) {
         if let Some(known) = self.book().plans.get(&key_of(&plan.id.name)) {
-            known.send_replace(Arc::new(plan));
+            known.send_if_modified(|known| {
+                let is_other = known.timing != plan.timing;
+                if is_other {
+                    *known = Arc::new(plan);
+                }
+                is_other
+            });
         }
     }
 

@@ -386,3 +386,31 @@ async fn what_failed_for_good_long_ago_is_not_tried_again_because_more_tries_are
     pass(MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 failed 1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_falls_due_while_a_run_stops_is_run_rather_than_another_try() {
+    let crew = Crew::new();
+    let retries = Retries { tries: 3, ..Retries::default() };
+    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel).timeout(58 * SECOND).retries(retries);
+    let job = |_, lease: tenure::Lease| async move {
+        lease.cancelled().await;
+        pass(4 * SECOND).await;
+        Err("it had to stop".to_owned())
+    };
+    let _member = crew.with_job("a", MINUTELY, set, job).await;
+    pass(150 * SECOND).await;
+    assert_eq!(crew.told().await, ["00:01:00 timed out 1", "00:02:00 open 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timing_it_has_already_changes_nothing() {
+    let crew = Crew::new();
+    let member = crew.with_job("a", MINUTELY, |schedule| schedule, crew.job("a", 150 * SECOND)).await;
+    pass(130 * SECOND).await;
+    member.schedule.as_ref().unwrap().set_timing(MINUTELY).unwrap();
+    pass(95 * SECOND).await;
+    assert_eq!(
+        crew.told().await,
+        ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the run before was still on"]
+    );
+}

@@ -4,7 +4,8 @@ use super::*;
 use crate::{
     core::calendar::Dst,
     model::{
-        Definition, Finish, Holder, Namespace, Rules, ScheduleId, ScheduleName, SessionId, Skipped, Why,
+        Definition, Finish, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, SessionId, Skipped,
+        Why,
     },
 };
 
@@ -136,6 +137,19 @@ fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
     assert_eq!(ticks.next(at(month + 10)), Step::Wait(Some(at(month + 60))));
     assert_eq!(ticks.next(at(170)), Step::Reload);
     assert_eq!(ticks.next(at(month - 30)), Step::Wait(Some(at(month + 60))), "a small step is waited out");
+}
+
+#[test]
+fn an_order_that_was_run_is_not_wanted_any_more() {
+    let mut ticks = by_the_minute(Policies::default(), &[], at(10));
+    let order = Order { at: at(3), by: Holder::new("op").unwrap(), why: Why::shortened("") };
+    let record = ScheduleRecord { orders: vec![order], ..record() };
+    ticks.hear(&record, at(10));
+    assert_eq!(ticks.next(at(10)), Step::Run(Attempt::first(Entry::Order, at(3))));
+    // Something else is heard while it is run.
+    ticks.hear(&record, at(11));
+    ticks.ordered(at(3));
+    assert_eq!(ticks.next(at(12)), Step::Wait(Some(at(60))));
 }
 
 #[test]
@@ -371,4 +385,105 @@ fn a_try_is_made_by_whoever_takes_over_however_long_the_rest_and_the_pause() {
     let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
     let pause = Pause { since: at(90), until: Some(at(60 + 7100)), by, why };
     assert!(is_tried(Some(pause), at(60 + 7200)), "it was held back for so long");
+}
+
+fn hour(hours: i64) -> StoreTime {
+    at(hours * 3600)
+}
+
+/// Held back from then until then, in minutes; nothing if it still is.
+fn held_back(since: i64, until: Option<i64>) -> ScheduleRecord {
+    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
+    let pause = Some(Pause { since: at(since * 60), until: until.map(|until| at(until * 60)), by, why });
+    ScheduleRecord { pause, ..record() }
+}
+
+/// By the hour; it ran the tick of one o'clock until half past three, and is held back since half past two.
+fn held_back_in_a_run() -> Ticks {
+    let runs = [run(Entry::Tick, hour(0), 1, Some(Outcome::Succeeded))];
+    let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record(), &runs, hour(1));
+    assert_eq!(ticks.next(hour(1)), first(hour(1)));
+    ticks.hear(&held_back(150, None), at(150 * 60));
+    ticks.ended(hour(1), at(210 * 60));
+    ticks
+}
+
+#[test]
+fn what_overlapped_before_a_pause_is_told_before_it_ends() {
+    let mut ticks = held_back_in_a_run();
+    let (from, to) = (hour(2), hour(2));
+    assert_eq!(ticks.next(at(210 * 60)), Step::Skip { from, to, count: 1, why: NotRun::Overlapped });
+    assert_eq!(ticks.next(at(210 * 60)), Step::Wait(None));
+}
+
+#[test]
+fn what_overlapped_before_a_pause_is_not_run_after_what_was_ordered_within_it() {
+    let mut ticks = held_back_in_a_run();
+    ticks.ended(hour(5), at(5 * 3600 + 600));
+    ticks.hear(&held_back(150, Some(390)), at(390 * 60));
+    let skip = |from, to, count, why| Step::Skip { from, to, count, why };
+    assert_eq!(ticks.next(at(391 * 60)), skip(hour(2), hour(2), 1, NotRun::Overlapped));
+    assert_eq!(ticks.next(at(391 * 60)), skip(hour(3), hour(6), 4, NotRun::Paused));
+    assert_eq!(ticks.next(at(391 * 60)), Step::Wait(Some(hour(7))));
+}
+
+#[test]
+fn a_try_that_a_pause_held_back_is_made_also_if_that_began_before_the_failure() {
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Failed))];
+    let retries = Retries { tries: 2, ..Retries::default() };
+    let policies =
+        Policies { misfire: Misfire::Skip { tolerance: MINUTE / 60 }, retries, ..Policies::default() };
+    let mut ticks =
+        Ticks::load(calendar("* * * * *"), policies, &held_back(0, Some(120)), &runs, at(120 * 60));
+    assert!(matches!(ticks.next(at(120 * 60)), Step::Run(attempt) if attempt.number == 2));
+}
+
+#[test]
+fn a_tick_that_a_run_made_way_for_is_run_however_long_that_took() {
+    let policies = Policies {
+        misfire: Misfire::Skip { tolerance: MINUTE / 60 },
+        overlap: Overlap::Cancel,
+        ..Policies::default()
+    };
+    let runs = [run(Entry::Tick, at(0), 1, Some(Outcome::Succeeded))];
+    let mut ticks = by_the_minute(policies, &runs, at(1));
+    assert_eq!(ticks.next(at(60)), first(at(60)));
+    ticks.ended(at(60), at(122));
+    assert_eq!(ticks.next(at(122)), first(at(120)));
+    // But not one that was held back after it.
+    ticks.ended(at(122), at(182));
+    ticks.hear(&held_back(3, None), at(183));
+    assert_eq!(ticks.next(at(183)), Step::Wait(None));
+    ticks.hear(&held_back(3, Some(4)), at(250));
+    let skip = |at, why| Step::Skip { from: at, to: at, count: 1, why };
+    assert_eq!(ticks.next(at(250)), skip(at(180), NotRun::Paused));
+    assert_eq!(ticks.next(at(250)), skip(at(240), NotRun::Late));
+    assert_eq!(ticks.next(at(250)), Step::Wait(Some(at(300))));
+}
+
+#[test]
+fn a_pause_that_ended_by_a_clock_that_was_ahead_swallows_nothing_later() {
+    let month = Some(30 * 24 * 60);
+    let record = held_back(10, month);
+    let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &[], at(20 * 60));
+    assert_eq!(ticks.next(hour(1)), first(hour(1)));
+    // Nobody was there for a while.
+    ticks.hear(&record, hour(4));
+    let late = Step::Skip { from: hour(2), to: hour(3), count: 2, why: NotRun::Late };
+    assert_eq!([ticks.next(hour(4)), ticks.next(hour(4))], [late.clone(), first(hour(4))], "the same owner");
+    let runs = [run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded))];
+    let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, hour(4));
+    assert_eq!([ticks.next(hour(4)), ticks.next(hour(4))], [late, first(hour(4))], "another");
+}
+
+#[test]
+fn a_pause_that_began_by_a_clock_that_was_ahead_began_when_it_was_heard_of() {
+    let month = 30 * 24 * 60;
+    let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
+    let mut ticks = by_the_minute(Policies::default(), &runs, at(61));
+    ticks.hear(&held_back(month, None), at(90));
+    assert_eq!(ticks.next(at(130)), Step::Wait(None));
+    ticks.hear(&held_back(month, Some(month + 2)), at(210));
+    let paused = Step::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Paused };
+    assert_eq!([ticks.next(at(210)), ticks.next(at(210))], [paused, Step::Wait(Some(at(240)))]);
 }

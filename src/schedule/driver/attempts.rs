@@ -32,7 +32,7 @@ impl Driver {
             let retries = self.plan.policies.retries;
             Backoff::new(retries.first, retries.longest.max(retries.first))
         };
-        let (mut is_over, mut begun) = (false, None);
+        let (mut is_over, mut first_begun) = (false, None);
         while !is_over {
             let claim = self.claim(attempt);
             let flaws = self.engine.flaws;
@@ -47,7 +47,8 @@ impl Driver {
                 break;
             }
             let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
-            let begun = *begun.get_or_insert_with(now);
+            let begun = now();
+            let first_begun = *first_begun.get_or_insert(begun);
             let end = match early {
                 Some(end) => end,
                 None => self.run(ticks, seat, attempt).await,
@@ -57,9 +58,9 @@ impl Driver {
                 && attempt.number < self.plan.policies.retries.tries;
             let written = self.finish(&claim, &end).await;
             let rest = rests.next(self.engine.entropy.roll());
-            is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, rest).await;
+            is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, begun, rest).await;
             if is_over {
-                ticks.ended(begun, ended);
+                ticks.ended(first_begun, ended);
                 match written {
                     // It is tried again when the schedule goes on.
                     Some(run) if may_try_again && is_held_back(ticks, attempt.entry) => {
@@ -158,29 +159,41 @@ impl Driver {
         None
     }
 
-    /// Until a run is to make way for the next tick; never, if it need not, or as long as that one is held back.
-    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, mut now: StoreTime) {
+    /// Until a run is to make way for the first tick after that; never, if it need not. What falls due while
+    /// the schedule is held back displaces nothing.
+    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, mut since: StoreTime) {
         loop {
-            let at = ticks.displaced_at(now);
+            let at = ticks.displaced_at(since);
             tokio::select! {
                 biased;
                 () = seat.changed() => {}
                 () = run::until(&self.engine, at) => return,
             }
-            now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(now);
+            let now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(since);
+            if ticks.is_held_back() {
+                since = now;
+            }
             if let Some(record) = seat.news() {
                 ticks.hear(&record, now);
             }
         }
     }
 
-    /// Rests before the next try. Says whether there is to be one: not if it is held back.
-    async fn rest(&self, ticks: &mut Ticks, seat: &mut Seat, entry: Entry, rest: Duration) -> bool {
+    /// Rests before the next try. Says whether there is to be one: not if it is held back, or if a tick that
+    /// the run makes way for fell due since it was begun.
+    async fn rest(
+        &self,
+        ticks: &mut Ticks,
+        seat: &mut Seat,
+        entry: Entry,
+        begun: StoreTime,
+        rest: Duration,
+    ) -> bool {
         let Some(now) = self.now().await else { return false };
         let is_over = tokio::select! {
             biased;
             () = self.lease.cancelled() => true,
-            () = self.make_way(ticks, seat, now) => true,
+            () = self.make_way(ticks, seat, begun) => true,
             () = tokio::time::sleep(rest) => false,
         };
         if let Some(record) = seat.news() {

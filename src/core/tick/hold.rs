@@ -1,0 +1,52 @@
+//! The last time that a schedule was held back.
+
+use super::is_believable;
+use crate::model::{Pause, RunRecord, ScheduleRecord, StoreTime};
+
+/// A pause as the record says it, and as it is understood: what a clock that was ahead has dated is taken to
+/// have been said when it was heard of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    said: Option<Pause>,
+    understood: Option<Pause>,
+}
+
+impl Hold {
+    /// What is understood of what a record says, whose last ticks were run then.
+    pub(super) fn load(record: &ScheduleRecord, runs: &[RunRecord], now: StoreTime) -> Self {
+        let mut hold = Self::default();
+        hold.hear(record, now);
+        let is_late = |pause: &Pause| pause.until.is_some_and(|until| !is_believable(until, now));
+        if let (Some(pause), true) = (&mut hold.understood, hold.said.as_ref().is_some_and(is_late)) {
+            // It was over when a tick of later was run.
+            let is_run = |run: &&RunRecord| run.skipped.is_none() && is_believable(run.id.instant, now);
+            let runs = runs.iter().filter(is_run).map(|run| run.id.instant);
+            pause.until = runs.filter(|at| *at > pause.since).max().or(pause.until);
+        }
+        hold
+    }
+
+    /// Somebody holds it back, or lets it go on.
+    pub(super) fn hear(&mut self, record: &ScheduleRecord, now: StoreTime) {
+        let dated = |at: StoreTime| if is_believable(at, now) { at } else { now };
+        let said = self.said.as_ref().zip(self.understood.as_ref());
+        self.understood = record.pause.clone().map(|pause| {
+            let known = said.filter(|(said, _)| said.since == pause.since);
+            let since = known.map_or_else(|| dated(pause.since), |(_, understood)| understood.since);
+            let until = match known.filter(|(said, _)| said.until == pause.until) {
+                Some((_, understood)) => understood.until,
+                None => pause.until.map(dated),
+            };
+            Pause { since, until, ..pause }
+        });
+        self.said.clone_from(&record.pause);
+    }
+
+    pub(super) const fn pause(&self) -> Option<&Pause> {
+        self.understood.as_ref()
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.pause().is_some_and(Pause::is_on)
+    }
+}

@@ -1,0 +1,137 @@
+//! What is done about ticks that are late, overlap, or fail.
+
+use std::{fmt, time::Duration};
+
+/// What becomes of ticks that could not be run when they were due: nobody was there to run them, or the store
+/// could not be reached.
+///
+/// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is told in
+/// one entry of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfire {
+    /// It is not run if it is later than this; of several the latest is.
+    Skip {
+        /// A tick that is no later than this is on time.
+        tolerance: Duration,
+    },
+    /// The latest of them is run, once.
+    One {
+        /// Unless it is older than this.
+        window: Duration,
+    },
+    /// All of them are run, one after the other, earliest first.
+    All {
+        /// But those that are older than this.
+        window: Duration,
+        /// Of more than so many, the latest.
+        at_most: u32,
+    },
+}
+
+impl Misfire {
+    pub(super) const fn bounds(self) -> (Duration, usize) {
+        match self {
+            Self::Skip { tolerance } => (tolerance, 1),
+            Self::One { window } => (window, 1),
+            Self::All { window, at_most } => (window, at_most as usize),
+        }
+    }
+}
+
+impl Default for Misfire {
+    /// The latest, if it is no older than a week.
+    fn default() -> Self {
+        Self::One { window: Duration::from_secs(7 * 24 * 60 * 60) }
+    }
+}
+
+/// What becomes of a tick that falls due while the run before it is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// It is not run.
+    #[default]
+    Skip,
+    /// It waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
+    /// run.
+    Queue,
+    /// The run is told to stop, and the tick is run when it has.
+    Cancel,
+}
+
+/// What becomes of a run whose runner died, or was told to stop before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// It is begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
+    /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
+    AtLeastOnce {
+        /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
+        attempts: u32,
+    },
+    /// It is not begun again: so its job may have done half of its work, and nobody does the rest. For a job
+    /// that must not be repeated.
+    AtMostOnce,
+}
+
+impl Default for Promise {
+    fn default() -> Self {
+        Self::AtLeastOnce { attempts: 5 }
+    }
+}
+
+/// How a job that returned an error, panicked or took too long is tried again, within its tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// How often a tick is tried in all. Default: 1.
+    pub tries: u32,
+    /// The rest before the second try, up to half of it shorter at random; later ones double. Default: 1 s.
+    pub first: Duration,
+    /// The longest rest. Default: 1 min.
+    pub longest: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { tries: 1, first: Duration::from_secs(1), longest: Duration::from_secs(60) }
+    }
+}
+
+/// What is done about ticks that are late, overlap, or fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Policies {
+    pub(crate) misfire: Misfire,
+    pub(crate) overlap: Overlap,
+    pub(crate) promise: Promise,
+    pub(crate) retries: Retries,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl fmt::Display for Policies {
+    /// In one line, as the store keeps it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = humantime::format_duration;
+        match self.misfire {
+            Misfire::Skip { tolerance } => write!(f, "misfire skip later than {}", time(tolerance))?,
+            Misfire::One { window } => write!(f, "misfire one within {}", time(window))?,
+            Misfire::All { window, at_most } => {
+                write!(f, "misfire all within {} at most {at_most}", time(window))?;
+            }
+        }
+        f.write_str(match self.overlap {
+            Overlap::Skip => ", overlap skip",
+            Overlap::Queue => ", overlap queue",
+            Overlap::Cancel => ", overlap cancel",
+        })?;
+        match self.promise {
+            Promise::AtLeastOnce { attempts } => write!(f, ", at least once of {attempts} attempts")?,
+            Promise::AtMostOnce => f.write_str(", at most once")?,
+        }
+        let Retries { tries, first, longest } = self.retries;
+        if tries > 1 {
+            write!(f, ", {tries} tries {} to {} apart", time(first), time(longest))?;
+        }
+        if let Some(timeout) = self.timeout {
+            write!(f, ", timeout {}", time(timeout))?;
+        }
+        Ok(())
+    }
+}
