@@ -169,6 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_known_grows_uncertain_in_both_directions() {
+        for drift in [-40, 40] {
+            let mut clock = StoreClock::default();
+            beat(&mut clock, 0, 4, 7000);
+            let later = clock.uncertainty(here(100_004)).unwrap();
+            assert!(later.abs_diff(Duration::from_millis(52)) <= GRAIN, "one in two thousand: {later:?}");
+            // A slow answer contradicts nothing: what was known is as good, but for the drift.
+            beat(&mut clock, 100_000, 2000, 7000 + drift);
+            assert!(ahead(&clock, 102_000).abs_diff(7000) <= 3, "{drift}");
+            // A quick one says that it has drifted by as much as it may.
+            beat(&mut clock, 102_000, 4, 7000 + drift);
+            assert!(ahead(&clock, 102_004).abs_diff(7000 + drift) <= 3, "{drift}");
+            assert!(clock.uncertainty(here(102_004)).unwrap() <= Duration::from_millis(3));
+        }
+    }
+
+    #[test]
     fn a_small_jump_is_believed_at_once() {
         let mut clock = StoreClock::default();
         beat(&mut clock, 0, 4, 0);

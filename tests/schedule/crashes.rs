@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure::{
     Event,
+    elect::EventStream,
     model::{Entry, StoreTime},
     schedule::{Promise, Scheduling},
     store::{Claim, FinishRun, Store},
@@ -15,22 +16,23 @@ use crate::crew::{Crew, HOUR, MINUTE, NAME, SECOND, at, pass};
 const HOURLY: &str = "@hourly";
 
 /// The owner of an hourly schedule is killed in the middle of its first run.
-async fn killed_in_the_middle(set: impl Fn(Scheduling) -> Scheduling) -> Crew {
+async fn killed_in_the_middle(set: impl Fn(Scheduling) -> Scheduling) -> (Crew, EventStream) {
     let crew = Crew::short();
     let one = crew.with_job("a", HOURLY, &set, crew.job("a", MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
     assert!(crew.book.is_running());
-    let _two = crew.with_job("b", HOURLY, &set, crew.job("b", MINUTE)).await;
+    let two = crew.with_job("b", HOURLY, &set, crew.job("b", MINUTE)).await;
+    let events = two.schedule.as_ref().unwrap().events();
     pass(10 * SECOND).await;
     one.kill().await;
     assert!(!crew.book.is_running());
     pass(5 * MINUTE).await;
-    crew
+    (crew, events)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_runner_died_is_begun_again_at_least_once() {
-    let crew = killed_in_the_middle(|schedule| schedule).await;
+    let (crew, _) = killed_in_the_middle(|schedule| schedule).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
     let runs = crew.book.runs();
     assert_eq!(runs.iter().map(|run| (run.attempt, &*run.by)).collect::<Vec<_>>(), [(1, "a"), (2, "b")]);
@@ -39,9 +41,18 @@ async fn a_run_whose_runner_died_is_begun_again_at_least_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_runner_died_is_not_begun_again_at_most_once() {
-    let crew = killed_in_the_middle(|schedule| schedule.promise(Promise::AtMostOnce)).await;
+    let (crew, mut events) = killed_in_the_middle(|schedule| schedule.promise(Promise::AtMostOnce)).await;
     assert_eq!(crew.told().await, ["01:00:00 abandoned 1"]);
     assert_eq!(crew.book.runs().len(), 1);
+    let abandoned = async {
+        loop {
+            if let Event::Ran { run, attempt, outcome, .. } = events.next().await.unwrap() {
+                break (run.instant, attempt, outcome);
+            }
+        }
+    };
+    let told = tokio::time::timeout(SECOND, abandoned).await;
+    assert_eq!(told, Ok((at(3600), 1, tenure::model::Outcome::Abandoned)), "whoever gave it up says so");
 }
 
 #[tokio::test(start_paused = true)]

@@ -142,6 +142,23 @@ async fn the_configuration_says_how_much_history_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_kept_for_longer_is_purged_in_one_go() {
+    let crew = Crew::new();
+    let member = crew.with("a", "* * * * * *", |schedule| schedule.keep_history(HOUR, 20)).await;
+    pass(2_500 * SECOND).await;
+    member.elect.close().await;
+    let before = crew.ledger().await.len();
+    assert!(before > 2_400, "more than a page: {before}");
+    let _member = crew.with("b", "* * * * * *", |schedule| schedule.keep_history(MINUTE, 20)).await;
+    while crew.ledger().await.len() >= before {
+        pass(SECOND / 2).await;
+    }
+    pass(SECOND / 2).await;
+    let kept = crew.ledger().await.len();
+    assert!((60..70).contains(&kept), "{kept}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_knows_a_schedule_that_nobody_has() {
     let crew = Crew::new();
     let schedules = crew.member("op").await.elect.schedules();

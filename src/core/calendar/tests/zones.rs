@@ -105,3 +105,16 @@ fn every_change_of_every_zone_is_as_defined() {
     }
     assert!(nth > 1000, "{nth}");
 }
+
+#[test]
+fn a_day_is_that_date_and_that_date_is_the_day() {
+    let first = jiff::civil::date(1970, 1, 1);
+    for (day, date) in
+        first.series(jiff::Span::new().days(1)).take_while(|date| date.year() < 2401).enumerate()
+    {
+        let (month, of_month) = (date.month().unsigned_abs().into(), date.day().unsigned_abs().into());
+        let year = i64::from(date.year());
+        assert_eq!(zone::date(day as i64), (year, month, of_month));
+        assert_eq!(zone::days_since_1970(year, month, of_month), day as i64, "{date}");
+    }
+}
