@@ -291,9 +291,14 @@ impl Ticks {
 
     /// What to do at this time of the store.
     pub(crate) fn next(&mut self, now: StoreTime) -> Step {
-        if self.is_overwritten {
-            return Step::Overwritten;
+        match self.step(now) {
+            // Only then: what is to be made up for, and what overlapped, is known here and nowhere else.
+            Step::Wait(_) if self.is_overwritten => Step::Overwritten,
+            step => step,
         }
+    }
+
+    fn step(&mut self, now: StoreTime) -> Step {
         let is_lost = |run: &RunRecord| run.finish.is_none() && !self.may_begin_again(run);
         if let Some(place) = self.unsettled.iter().position(is_lost) {
             return Step::Abandon(Box::new(self.unsettled.swap_remove(place)));
@@ -372,12 +377,18 @@ impl Ticks {
         Step::Skip { from, to: last, count, why }
     }
 
-    /// When the next tick is due that a run must make way for.
-    pub(crate) fn displaced_at(&self, now: StoreTime) -> Option<StoreTime> {
-        let cancels = self.policies.overlap == Overlap::Cancel && self.backlog.is_empty();
+    /// When the first tick after that is due that a run must make way for.
+    pub(crate) fn displaced_at(&self, after: StoreTime) -> Option<StoreTime> {
+        if self.policies.overlap != Overlap::Cancel || !self.backlog.is_empty() || self.is_held_back() {
+            return None;
+        }
         // What was due before is late: it waits for the run's end.
-        let next = self.calendar.next(self.cursor.max(now), self.since);
-        next.filter(|_| cancels && !self.is_held_back())
+        let next = self.calendar.next(self.cursor.max(after), self.since)?;
+        // What was held back is not run.
+        match self.hold.pause().filter(|pause| pause.covers(next)).and_then(|pause| pause.until) {
+            Some(until) => self.calendar.next(just_before(until), self.since),
+            None => Some(next),
+        }
     }
 
     /// A run was on from then to then. While ticks that were late are made up for, others wait their turn.

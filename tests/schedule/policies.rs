@@ -414,3 +414,46 @@ async fn the_timing_it_has_already_changes_nothing() {
         ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the run before was still on"]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_is_over_takes_no_try_from_a_run_that_makes_way() {
+    let crew = Crew::new();
+    let retries = Retries { tries: 3, ..Retries::default() };
+    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel).retries(retries);
+    let job = |tick: tenure::schedule::Tick, _| async move {
+        if tick.attempt() > 1 {
+            return Ok(());
+        }
+        pass(85 * SECOND).await;
+        Err("it did not work".to_owned())
+    };
+    let member = crew.with_job("a", MINUTELY, set, job).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(100 * SECOND).await;
+    schedule.pause(Why::new("a look").unwrap()).await.unwrap();
+    pass(40 * SECOND).await;
+    schedule.resume().await.unwrap();
+    pass(20 * SECOND).await;
+    assert_eq!(crew.told().await, ["00:01:00 succeeded 2", "00:02:00-00:02:00 1 paused"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_falls_due_in_the_rest_before_a_pause_overlaps() {
+    let crew = Crew::new();
+    let retries = Retries { tries: 2, first: 10 * MINUTE, longest: 10 * MINUTE };
+    let member = crew.with_job("a", MINUTELY, |schedule| schedule.retries(retries), failing(1)).await;
+    let schedule = member.schedule.as_ref().unwrap();
+    pass(5 * MINUTE + 10 * SECOND).await;
+    schedule.pause(Why::new("a look").unwrap()).await.unwrap();
+    pass(15 * MINUTE).await;
+    schedule.resume().await.unwrap();
+    pass(20 * SECOND).await;
+    assert_eq!(
+        crew.told().await,
+        [
+            "00:01:00 succeeded 2",
+            "00:02:00-00:05:00 4 the run before was still on",
+            "00:06:00-00:20:00 15 paused"
+        ]
+    );
+}

@@ -1,7 +1,7 @@
 //! The last time that a schedule was held back.
 
 use super::is_believable;
-use crate::model::{Pause, RunRecord, ScheduleRecord, StoreTime};
+use crate::model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime};
 
 /// A pause as the record says it, and as it is understood: what a clock that was ahead has dated is taken to
 /// have been said when it was heard of.
@@ -16,12 +16,19 @@ impl Hold {
     pub(super) fn load(record: &ScheduleRecord, runs: &[RunRecord], now: StoreTime) -> Self {
         let mut hold = Self::default();
         hold.hear(record, now);
-        let is_late = |pause: &Pause| pause.until.is_some_and(|until| !is_believable(until, now));
-        if let (Some(pause), true) = (&mut hold.understood, hold.said.as_ref().is_some_and(is_late)) {
+        let Some((said, pause)) = hold.said.as_ref().zip(hold.understood.as_mut()) else { return hold };
+        let instants = |is: fn(Entry) -> bool| {
+            let instants = runs.iter().filter(move |run| is(run.id.entry)).map(|run| run.id.instant);
+            instants.filter(|at| is_believable(*at, now))
+        };
+        if said.until.is_some_and(|until| !is_believable(until, now)) {
             // It was over when a tick of later was run.
-            let is_run = |run: &&RunRecord| run.skipped.is_none() && is_believable(run.id.instant, now);
-            let runs = runs.iter().filter(is_run).map(|run| run.id.instant);
-            pause.until = runs.filter(|at| *at > pause.since).max().or(pause.until);
+            let since = pause.since;
+            pause.until =
+                instants(|entry| entry == Entry::Tick).filter(|at| *at > since).max().or(pause.until);
+        } else if !is_believable(said.since, now) {
+            // It began after what was dealt with last.
+            pause.since = instants(|entry| entry != Entry::Order).max().unwrap_or(pause.since);
         }
         hold
     }

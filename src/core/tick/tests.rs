@@ -158,9 +158,10 @@ fn what_the_record_says_is_read_again_when_it_says_something_else() {
     let mut other = record();
     other.definition.as_mut().unwrap().term = Term::new(2);
     ticks.hear(&other, at(20));
+    assert_eq!(ticks.next(at(60)), first(at(60)), "what is due comes first: nobody else knows of it");
     assert_eq!(ticks.next(at(60)), Step::Overwritten);
     ticks.hear(&record(), at(60));
-    assert_eq!(ticks.next(at(60)), first(at(60)), "that was old news");
+    assert_eq!(ticks.next(at(60)), Step::Wait(Some(at(120))), "that was old news");
 }
 
 #[test]
@@ -486,4 +487,43 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_began_when_it_was_heard_of() {
     ticks.hear(&held_back(month, Some(month + 2)), at(210));
     let paused = Step::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Paused };
     assert_eq!([ticks.next(at(210)), ticks.next(at(210))], [paused, Step::Wait(Some(at(240)))]);
+}
+
+#[test]
+fn a_tick_that_was_held_back_displaces_nothing() {
+    let policies = Policies { overlap: Overlap::Cancel, ..Policies::default() };
+    let mut ticks = Ticks::load(calendar("@hourly"), policies, &record(), &[], hour(1));
+    assert_eq!(ticks.next(hour(1)), first(hour(1)));
+    assert_eq!(ticks.displaced_at(hour(1)), Some(hour(2)));
+    ticks.hear(&held_back(90, None), at(90 * 60));
+    assert_eq!(ticks.displaced_at(hour(1)), None);
+    ticks.hear(&held_back(90, Some(150)), at(150 * 60));
+    assert_eq!(ticks.displaced_at(hour(1)), Some(hour(3)), "also to one that asks from before the pause");
+}
+
+#[test]
+fn an_order_within_a_pause_says_nothing_of_its_end() {
+    let record = held_back(90, Some(30 * 24 * 60));
+    let runs = [
+        run(Entry::Order, at(130 * 60), 1, Some(Outcome::Succeeded)),
+        run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded)),
+    ];
+    let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, at(310 * 60));
+    let paused = Step::Skip { from: hour(2), to: hour(5), count: 4, why: NotRun::Paused };
+    assert_eq!([ticks.next(at(310 * 60)), ticks.next(at(310 * 60))], [paused, Step::Wait(Some(hour(6)))]);
+}
+
+#[test]
+fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() {
+    let month = 30 * 24 * 60;
+    let runs = [run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded))];
+    let load = |record| Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, at(190 * 60));
+    let mut ticks = load(held_back(month, None));
+    assert_eq!(ticks.next(at(190 * 60)), Step::Wait(None));
+    ticks.hear(&held_back(month, Some(250)), at(250 * 60));
+    let paused = Step::Skip { from: hour(2), to: hour(4), count: 3, why: NotRun::Paused };
+    assert_eq!(ticks.next(at(250 * 60)), paused);
+    // Both by such a clock: nobody knows when.
+    let late = Step::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
+    assert_eq!(load(held_back(month, Some(month + 1))).next(at(190 * 60)), late);
 }

@@ -60,6 +60,8 @@ impl Driver {
             let rest = rests.next(self.engine.entropy.roll());
             is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, begun, rest).await;
             if is_over {
+                // It is on until there is no other try.
+                let ended = if may_try_again { now() } else { ended };
                 ticks.ended(first_begun, ended);
                 match written {
                     // It is tried again when the schedule goes on.
