@@ -8,5 +8,8 @@ mod guards;
 mod jobs;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "metrics")]
+#[path = "../support/numbers.rs"]
+mod numbers;
 mod rules;
 mod world;

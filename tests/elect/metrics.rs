@@ -1,89 +1,15 @@
-//! What the metrics say, in numbers.
+//! What the engine counts.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-
-use metrics::{
-    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    set_default_local_recorder,
-};
+use metrics::set_default_local_recorder;
 use tenure::{
     elect::JobEnd,
     testing::{Fault, Operation},
 };
 
-use crate::world::{SECOND, World};
-
-/// Keeps every number under the metric's name and labels.
-#[derive(Default)]
-struct Numbers {
-    counters: Book<AtomicU64>,
-    gauges: Book<AtomicU64>,
-    histograms: Book<Values>,
-}
-
-type Book<T> = Mutex<BTreeMap<String, Arc<T>>>;
-
-#[derive(Default)]
-struct Values(Mutex<Vec<f64>>);
-
-impl HistogramFn for Values {
-    fn record(&self, value: f64) {
-        self.0.lock().unwrap().push(value);
-    }
-}
-
-fn entry<T: Default>(book: &Book<T>, key: &Key) -> Arc<T> {
-    let labels = key.labels().map(|label| format!(" {}={}", label.key(), label.value()));
-    let name = format!("{}{}", key.name(), labels.collect::<String>());
-    book.lock().unwrap().entry(name).or_default().clone()
-}
-
-impl Recorder for Numbers {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(entry(&self.counters, key))
-    }
-
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(entry(&self.gauges, key))
-    }
-
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(entry(&self.histograms, key))
-    }
-}
-
-impl Numbers {
-    fn count(&self, name: &str) -> u64 {
-        self.counters.lock().unwrap().get(name).map_or(0, |count| count.load(Ordering::Relaxed))
-    }
-
-    fn gauge(&self, name: &str) -> f64 {
-        let gauges = self.gauges.lock().unwrap();
-        f64::from_bits(gauges.get(name).unwrap_or_else(|| panic!("no {name}")).load(Ordering::Relaxed))
-    }
-
-    fn values(&self, name: &str) -> Vec<f64> {
-        self.histograms
-            .lock()
-            .unwrap()
-            .get(name)
-            .map_or_else(Vec::new, |values| values.0.lock().unwrap().clone())
-    }
-}
-
-fn is(found: f64, expected: f64) {
-    assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
-}
+use crate::{
+    numbers::{Numbers, is},
+    world::{SECOND, World},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_held_and_released_is_counted() {

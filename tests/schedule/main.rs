@@ -7,6 +7,11 @@ mod crashes;
 mod crew;
 mod fleet;
 mod jumps;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "metrics")]
+#[path = "../support/numbers.rs"]
+mod numbers;
 mod orders;
 mod policies;
 mod ticks;

@@ -184,6 +184,24 @@ async fn schedules_come_and_go_while_the_instance_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schedule_that_is_removed_goes_to_an_instance_that_has_it() {
+    let crew = Crew::new();
+    let mut one = crew.with("a", "*/10 * * * * *", |schedule| schedule).await;
+    pass(5 * SECOND).await;
+    let _two = crew.with("b", "*/10 * * * * *", |schedule| schedule).await;
+    // One that stays keeps the instance a part of it all.
+    let _other = one.elect.schedule("other", "@yearly").run(|_, _| async { Ok::<(), String>(()) }).unwrap();
+    pass(10 * SECOND).await;
+    drop(one.schedule.take());
+    pass(MINUTE).await;
+    let by: Vec<_> = crew.book.runs().iter().map(|run| (run.instant, run.by.clone())).collect();
+    assert_eq!(by[0], (at(10), "a".to_owned()));
+    let all: Vec<_> = (1..8).map(|ten| at(ten * 10)).collect();
+    assert_eq!(crew.book.instants(), all);
+    assert_eq!(by.last().unwrap().1, "b");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
     use tenure::schedule::{Misfire, Promise, Retries};
     let crew = Crew::new();
@@ -268,6 +286,22 @@ async fn what_part_an_instance_is_to_have_can_be_said_at_any_time() {
     members[0].0.elect.schedules().drain();
     all.until(|picture| picture.members.iter().any(|one| one.tasks == 4)).await;
     assert_eq!(counts(all.picture().unwrap()), [0, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_more_weight_has_more_schedules() {
+    let crew = Crew::new();
+    let (one, two) = (crew.member("a").await, crew.member("b").await);
+    one.elect.schedules().set_weight(3);
+    let run = |member: &Member, holder| {
+        ["one", "two", "three", "four"]
+            .map(|name| member.elect.schedule(name, "@daily").run(crew.job(holder, Duration::ZERO)).unwrap())
+    };
+    let _schedules = (run(&one, "a"), run(&two, "b"));
+    let all = two.elect.schedules();
+    all.until(|picture| picture.held() == 4 && picture.is_settled()).await;
+    let counts: Vec<_> = all.picture().unwrap().members.iter().map(|one| one.tasks).collect();
+    assert_eq!(counts, [3, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -527,3 +527,23 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() 
     let late = Step::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
     assert_eq!(load(held_back(month, Some(month + 1))).next(at(190 * 60)), late);
 }
+
+#[test]
+fn what_waits_to_be_made_up_for_is_left_behind_with_the_rest() {
+    let policies = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
+    let mut ticks = by_the_minute(policies, &[], at(300));
+    assert_eq!(ticks.next(at(300)), first(at(60)));
+    let left = Step::Skip { from: at(120), to: at(300), count: 4, why: NotRun::Retimed };
+    assert_eq!(ticks.left_behind(at(310)), Some(left));
+    assert_eq!(ticks.left_behind(at(310)), None);
+}
+
+#[test]
+fn a_tick_that_was_missed_is_made_up_for_within_a_week() {
+    let week = 7 * 24 * 3600;
+    let yearly = |now| Ticks::load(calendar("0 0 1 1 *"), Policies::default(), &record(), &[], at(now));
+    let next_year = 365 * 24 * 3600;
+    assert_eq!(yearly(next_year + week).next(at(next_year + week)), first(at(next_year)));
+    let late = Step::Skip { from: at(next_year), to: at(next_year), count: 1, why: NotRun::Late };
+    assert_eq!(yearly(next_year + week + 1).next(at(next_year + week + 1)), late);
+}
