@@ -94,7 +94,7 @@ pub(crate) enum Step {
     Abandon(Box<RunRecord>),
     /// The clock has gone back behind the ledger: read it again.
     Reload,
-    /// The record says something else than this owner has written, or read: read it again.
+    /// The record says something else than this owner has written, or read: put it right, and go on.
     Overwritten,
     /// Wait until then, or for news.
     Wait(Option<StoreTime>),
@@ -279,26 +279,32 @@ impl Ticks {
         }
     }
 
-    /// What is due and not run yet, which is not to be run: the schedule goes by another timing from now on.
-    pub(crate) fn left_behind(&mut self, now: StoreTime) -> Option<Step> {
+    /// What was due and not run when the timing that the record tells of was stored.
+    pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<Step> {
+        let since = record.definition.as_ref()?.since;
+        if since == self.since {
+            return None;
+        }
         if let Some(first) = self.backlog.front() {
             self.cursor = just_before(*first);
             self.backlog.clear();
         }
-        let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= now)?;
-        Some(self.skip(first, now, NotRun::Retimed))
+        let to = if is_believable(since, now) { since } else { now };
+        let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= to)?;
+        Some(self.skip(first, to, NotRun::Retimed))
+    }
+
+    /// The record was read again, and says by what this goes.
+    pub(crate) fn is_defined(&mut self, record: &ScheduleRecord, now: StoreTime) {
+        self.definition.clone_from(&record.definition);
+        self.hear(record, now);
     }
 
     /// What to do at this time of the store.
     pub(crate) fn next(&mut self, now: StoreTime) -> Step {
-        match self.step(now) {
-            // Only then: what is to be made up for, and what overlapped, is known here and nowhere else.
-            Step::Wait(_) if self.is_overwritten => Step::Overwritten,
-            step => step,
+        if self.is_overwritten {
+            return Step::Overwritten;
         }
-    }
-
-    fn step(&mut self, now: StoreTime) -> Step {
         let is_lost = |run: &RunRecord| run.finish.is_none() && !self.may_begin_again(run);
         if let Some(place) = self.unsettled.iter().position(is_lost) {
             return Step::Abandon(Box::new(self.unsettled.swap_remove(place)));

@@ -74,8 +74,10 @@ impl Plan {
 enum Halt {
     /// The lease has ended, or was never ours.
     Over,
-    /// What the program says has changed, or the ledger is to be read again.
+    /// The ledger is to be read again.
     Reload,
+    /// The program says another timing.
+    Retimed(Box<Ticks>),
     /// The program has removed it.
     Removed,
 }
@@ -108,6 +110,7 @@ impl Driver {
     }
 
     pub(super) async fn drive(mut self) {
+        let mut before: Option<Box<Ticks>> = None;
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
             // Before the record is read: what is said meanwhile arrives.
@@ -124,7 +127,7 @@ impl Driver {
             if self.engine.flaws.has(Flaw::SettleTwice) {
                 policies.promise = Promise::default();
             }
-            let ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
+            let mut ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
                 Ticks::load(calendar.clone(), policies, &ScheduleRecord::new(record.id.clone()), &[], now)
             } else {
                 Ticks::load(calendar.clone(), policies, &record, &runs, now)
@@ -135,10 +138,14 @@ impl Driver {
                     "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
                 );
             }
+            if let Some(before) = before.take() {
+                self.leave_behind(*before, &mut ticks, &record, now).await;
+            }
             seat.knows(record);
             match self.go_through(ticks, seat).await {
                 Halt::Over => return,
                 Halt::Reload => {}
+                Halt::Retimed(ticks) => before = Some(ticks),
                 Halt::Removed => match Host::again(&self.host, &self.key, &self.lease).await {
                     Some(plans) => self.plans = plans,
                     None => return,
@@ -157,7 +164,7 @@ impl Driver {
             }
             match self.plans.has_changed() {
                 Ok(true) if self.plans.borrow_and_update().timing != self.plan.timing => {
-                    return self.leave_behind(ticks).await;
+                    return Halt::Retimed(Box::new(ticks));
                 }
                 Ok(_) => {}
                 Err(_) => return Halt::Removed,
@@ -182,10 +189,13 @@ impl Driver {
                     );
                     return Halt::Reload;
                 }
-                Step::Overwritten => {
-                    tracing::debug!(schedule = %self.plan.id, "the record says something else, it is read again");
-                    return Halt::Reload;
-                }
+                Step::Overwritten => match self.defined().await {
+                    Ok((record, _)) => ticks.is_defined(&record, now),
+                    Err(why) => {
+                        self.wait_for_the_end(why).await;
+                        return Halt::Over;
+                    }
+                },
                 Step::Wait(at) => {
                     drop(busy);
                     let (lease, engine) = (self.lease.clone(), self.engine.clone());
@@ -206,18 +216,18 @@ impl Driver {
         }
     }
 
-    /// It goes on by another timing, which counts from when it is stored: what is due by this one, and not run,
-    /// is told.
-    async fn leave_behind(&self, mut ticks: Ticks) -> Halt {
-        let Some(_busy) = self.busy.begin() else {
-            self.lease.cancelled().await;
-            return Halt::Over;
-        };
-        let Some(now) = self.now().await else { return Halt::Over };
-        if let Some(Step::Skip { from, to, count, why }) = ticks.left_behind(now) {
-            self.skip(&mut ticks, from, to, count, why).await;
-        }
-        Halt::Reload
+    /// It goes on by another timing, which counts from when it was stored: what was due by the one before, and
+    /// not run, is told.
+    async fn leave_behind(
+        &self,
+        mut before: Ticks,
+        ticks: &mut Ticks,
+        record: &ScheduleRecord,
+        now: StoreTime,
+    ) {
+        let Some(Step::Skip { from, to, count, why }) = before.left_behind(record, now) else { return };
+        let Some(_busy) = self.busy.begin() else { return };
+        self.skip(ticks, from, to, count, why).await;
     }
 
     /// The schedule is somebody else's under a later term, and this lease is about to end.

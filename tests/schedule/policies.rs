@@ -9,11 +9,13 @@ use std::{
 };
 
 use tenure::{
-    model::Why,
+    model::{Definition, Why},
     schedule::{Misfire, Overlap, Promise, Retries, Scheduling},
+    store::{Define, ScheduleSeen, Store},
+    testing::{Fault, Operation},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
+use crate::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 
 const MINUTELY: &str = "* * * * *";
 
@@ -352,6 +354,38 @@ async fn ticks_that_another_timing_leaves_behind_are_told() {
         crew.told().await,
         ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the schedule got another timing"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_fall_due_until_another_timing_is_stored_are_told() {
+    let crew = Crew::new();
+    let member = crew.with("a", MINUTELY, |schedule| schedule).await;
+    pass(90 * SECOND).await;
+    member.faulty.intercept().always(&[Operation::Define], Fault::Refused);
+    member.schedule.as_ref().unwrap().set_timing("@hourly").unwrap();
+    pass(3 * MINUTE).await;
+    member.faulty.intercept().heal();
+    pass(MINUTE).await;
+    let told = crew.told().await;
+    assert_eq!(told, ["00:01:00 succeeded 1", "00:02:00-00:04:00 3 the schedule got another timing"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_arrives_late_takes_no_tick_from_its_owner() {
+    let crew = Crew::new();
+    let set = |schedule: Scheduling| schedule.overlap(Overlap::Queue);
+    let member = crew.with_job("a", "@hourly", set, crew.job("a", 90 * MINUTE)).await;
+    pass(70 * MINUTE).await;
+    let seen = crew.memory.schedules(vec![Crew::id(NAME)], SECOND).await.unwrap().remove(0);
+    let ScheduleSeen::Found(record) = seen else { panic!("{seen:?}") };
+    let Definition { policies, term, .. } = record.definition.unwrap();
+    let late = Define { schedule: Crew::id(NAME), term, timing: "another".parse().unwrap(), policies };
+    crew.memory.define(late, SECOND).await.unwrap();
+    pass(2 * HOUR).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1", "02:00:00 open 1"]);
+    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    let timing = status.record.definition.unwrap().timing;
+    assert!(timing.as_str().starts_with("0 * * * *"), "it is put right: {timing}");
 }
 
 #[tokio::test(start_paused = true)]

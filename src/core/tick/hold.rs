@@ -28,7 +28,10 @@ impl Hold {
                 instants(|entry| entry == Entry::Tick).filter(|at| *at > since).max().or(pause.until);
         } else if !is_believable(said.since, now) {
             // It began after what was dealt with last.
-            pause.since = instants(|entry| entry != Entry::Order).max().unwrap_or(pause.since);
+            let defined = record.definition.as_ref().map(|definition| definition.since);
+            let defined = defined.filter(|at| is_believable(*at, now));
+            let since = instants(|entry| entry != Entry::Order).chain(defined).max();
+            pause.since = since.unwrap_or(pause.since);
         }
         hold
     }

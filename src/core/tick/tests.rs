@@ -158,10 +158,14 @@ fn what_the_record_says_is_read_again_when_it_says_something_else() {
     let mut other = record();
     other.definition.as_mut().unwrap().term = Term::new(2);
     ticks.hear(&other, at(20));
-    assert_eq!(ticks.next(at(60)), first(at(60)), "what is due comes first: nobody else knows of it");
     assert_eq!(ticks.next(at(60)), Step::Overwritten);
     ticks.hear(&record(), at(60));
-    assert_eq!(ticks.next(at(60)), Step::Wait(Some(at(120))), "that was old news");
+    assert_eq!(ticks.next(at(60)), first(at(60)), "that was old news");
+    other.definition.as_mut().unwrap().since = at(119);
+    ticks.hear(&other, at(130));
+    assert_eq!(ticks.next(at(130)), Step::Overwritten);
+    ticks.is_defined(&other, at(130));
+    assert_eq!(ticks.next(at(130)), first(at(120)), "and nothing is forgotten");
 }
 
 #[test]
@@ -523,6 +527,11 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() 
     ticks.hear(&held_back(month, Some(250)), at(250 * 60));
     let paused = Step::Skip { from: hour(2), to: hour(4), count: 3, why: NotRun::Paused };
     assert_eq!(ticks.next(at(250 * 60)), paused);
+    let mut new =
+        Ticks::load(calendar("@hourly"), Policies::default(), &held_back(month, None), &[], at(190 * 60));
+    new.hear(&held_back(month, Some(250)), at(250 * 60));
+    let all = Step::Skip { from: hour(1), to: hour(4), count: 4, why: NotRun::Paused };
+    assert_eq!(new.next(at(250 * 60)), all, "also of a schedule that has run nothing yet");
     // Both by such a clock: nobody knows when.
     let late = Step::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
     assert_eq!(load(held_back(month, Some(month + 1))).next(at(190 * 60)), late);
@@ -534,8 +543,15 @@ fn what_waits_to_be_made_up_for_is_left_behind_with_the_rest() {
     let mut ticks = by_the_minute(policies, &[], at(300));
     assert_eq!(ticks.next(at(300)), first(at(60)));
     let left = Step::Skip { from: at(120), to: at(300), count: 4, why: NotRun::Retimed };
-    assert_eq!(ticks.left_behind(at(310)), Some(left));
-    assert_eq!(ticks.left_behind(at(310)), None);
+    assert_eq!(ticks.left_behind(&record(), at(310)), None, "it is the timing that it was");
+    let mut other = record();
+    other.definition.as_mut().unwrap().since = at(310);
+    let month = at(30 * 24 * 3600);
+    let mut ahead = other.clone();
+    ahead.definition.as_mut().unwrap().since = month;
+    assert_eq!(ticks.clone().left_behind(&ahead, at(330)), Some(left.clone()), "no further than is due");
+    assert_eq!(ticks.left_behind(&other, at(309)), Some(left));
+    assert_eq!(ticks.left_behind(&other, at(320)), None);
 }
 
 #[test]

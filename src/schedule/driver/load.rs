@@ -63,7 +63,7 @@ impl Driver {
     }
 
     /// The schedule's record, which says what the program says; and whether there was none before.
-    async fn defined(&self) -> Result<(ScheduleRecord, bool), NotLoaded> {
+    pub(super) async fn defined(&self) -> Result<(ScheduleRecord, bool), NotLoaded> {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
         let known = tokio::select! {
