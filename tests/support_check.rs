@@ -447,7 +447,7 @@ async fn the_replies_to_one_operation_are_lost_and_those_to_others_are_not() {
         let update = doc! { "$set": { "n": 1 } };
         doc! { "findAndModify": "lost-of-one", "query": { "_id": id }, "update": update, "$db": "proxy" }
     };
-    proxy.drop_replies_of_one(2);
+    proxy.drop_replies_of_one(&["lost-of-one"], 2);
     wire::ask(proxy.port(), change(1)).await.expect_err("the first");
     wire::ask(proxy.port(), change(2)).await.expect("another one");
     wire::ask(proxy.port(), change(1)).await.expect_err("the first once more");

@@ -68,8 +68,9 @@ struct Counts {
 enum Target {
     /// Those to any command of the name.
     Any,
-    /// Those to the same operation over and over: that on the record of the first one that comes.
-    One(Option<RawBson>),
+    /// Those to the same operation over and over: that on the record of the first one that comes to one of these
+    /// collections.
+    One(&'static [&'static str], Option<RawBson>),
 }
 
 /// How many more replies to drop.
@@ -145,9 +146,9 @@ impl Proxy {
     }
 
     /// As [`Proxy::drop_replies`], of one operation only, however often it is sent again: of the next
-    /// `findAndModify`, and of those that follow on the same record.
-    pub(crate) fn drop_replies_of_one(&self, times: u32) {
-        let drops = Drops { left: times, target: Target::One(None) };
+    /// `findAndModify` in one of these collections, and of those that follow on the same record.
+    pub(crate) fn drop_replies_of_one(&self, collections: &'static [&'static str], times: u32) {
+        let drops = Drops { left: times, target: Target::One(collections, None) };
         self.state.to_drop().insert("findAndModify".to_owned(), drops);
     }
 
@@ -224,8 +225,9 @@ impl State {
     fn takes_drop(&self, command: &str, message: &Message) -> bool {
         let mut to_drop = self.to_drop();
         let Some(drops) = to_drop.get_mut(command).filter(|drops| drops.left > 0) else { return false };
-        if let Target::One(record) = &mut drops.target {
-            let Some(here) = message.body().and_then(record_of) else { return false };
+        if let Target::One(collections, record) = &mut drops.target {
+            let body = message.body().filter(|body| is_of(body, collections));
+            let Some(here) = body.and_then(record_of) else { return false };
             if *record.get_or_insert_with(|| here.clone()) != here {
                 return false;
             }
@@ -309,6 +311,10 @@ async fn connection(state: Arc<State>, client: TcpStream) {
 }
 
 /// Which record a `findAndModify` is about.
+fn is_of(command: &RawDocument, collections: &[&str]) -> bool {
+    command.get_str("findAndModify").is_ok_and(|collection| collections.contains(&collection))
+}
+
 fn record_of(command: &RawDocument) -> Option<RawBson> {
     Some(command.get_document("query").ok()?.get("_id").ok()??.into())
 }
