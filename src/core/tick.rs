@@ -155,7 +155,7 @@ impl Ticks {
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
             last: runs.iter().filter(|run| !is_order(run) || is_ahead(run)).map(|run| run.id.instant).max(),
             mark: record.mark,
-            hold: Hold::load(record, runs, now),
+            hold: Hold::load(record, runs, cursor, now),
             orders: VecDeque::new(),
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
@@ -188,10 +188,15 @@ impl Ticks {
         self.orders = record.orders.iter().map(|order: &Order| order.at).collect();
         if was_held_back && !self.is_held_back() {
             // Those that waited meanwhile may be too late now.
-            if let Some(first) = self.backlog.front() {
-                self.cursor = just_before(*first);
-                self.backlog.clear();
-            }
+            self.look_again_at_the_backlog();
+        }
+    }
+
+    /// What waits to be made up for is due as if it had never been looked at.
+    fn look_again_at_the_backlog(&mut self) {
+        if let Some(first) = self.backlog.front() {
+            self.cursor = just_before(*first);
+            self.backlog.clear();
         }
     }
 
@@ -285,10 +290,7 @@ impl Ticks {
         if since == self.since {
             return None;
         }
-        if let Some(first) = self.backlog.front() {
-            self.cursor = just_before(*first);
-            self.backlog.clear();
-        }
+        self.look_again_at_the_backlog();
         let to = if is_believable(since, now) { since } else { now };
         let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= to)?;
         Some(self.skip(first, to, NotRun::Retimed))

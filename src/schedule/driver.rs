@@ -245,6 +245,11 @@ impl Driver {
         }
     }
 
+    /// The store's time; if it is not known, that.
+    fn now_or(&self, other: StoreTime) -> StoreTime {
+        self.engine.store_times.now(self.engine.clock.now()).unwrap_or(other)
+    }
+
     /// The store's time, as soon as that is known.
     async fn now(&self) -> Option<StoreTime> {
         let mut changes = self.engine.store_times.changes();

@@ -11,7 +11,7 @@ use std::{
 
 use tenure::{
     Elect, ElectConfig, Lease,
-    model::{Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
+    model::{Definition, Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
     schedule::{Schedule, Scheduling, Tick},
     store::{MemoryStore, Store},
     testing::{Counting, Faulty, Intercept, Intercepted, Rates, TestClock, fleet::Gate},
@@ -98,6 +98,12 @@ impl Member {
     pub(crate) async fn kill(self) {
         self.gate.kill();
         tokio::time::sleep(SECOND / 1000).await;
+    }
+
+    /// By what its schedule goes, as the store says.
+    pub(crate) async fn definition(&self) -> Definition {
+        let status = self.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+        status.record.definition.unwrap()
     }
 }
 

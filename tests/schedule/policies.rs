@@ -11,7 +11,7 @@ use std::{
 use tenure::{
     model::{Definition, Why},
     schedule::{Misfire, Overlap, Promise, Retries, Scheduling},
-    store::{Define, ScheduleSeen, Store},
+    store::{Define, Store},
     testing::{Fault, Operation},
 };
 
@@ -242,8 +242,7 @@ async fn the_policies_stand_in_the_store_in_words() {
     };
     let member = crew.with("a", "*/5  * * * *", set).await;
     pass(SECOND).await;
-    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
-    let definition = status.record.definition.unwrap();
+    let definition = member.definition().await;
     assert_eq!(definition.timing.as_str(), "*/5 * * * * in Europe/London, vixie, spread over 5m");
     assert_eq!(
         definition.policies.as_str(),
@@ -376,15 +375,12 @@ async fn a_definition_that_arrives_late_takes_no_tick_from_its_owner() {
     let set = |schedule: Scheduling| schedule.overlap(Overlap::Queue);
     let member = crew.with_job("a", "@hourly", set, crew.job("a", 90 * MINUTE)).await;
     pass(70 * MINUTE).await;
-    let seen = crew.memory.schedules(vec![Crew::id(NAME)], SECOND).await.unwrap().remove(0);
-    let ScheduleSeen::Found(record) = seen else { panic!("{seen:?}") };
-    let Definition { policies, term, .. } = record.definition.unwrap();
+    let Definition { policies, term, .. } = member.definition().await;
     let late = Define { schedule: Crew::id(NAME), term, timing: "another".parse().unwrap(), policies };
     crew.memory.define(late, SECOND).await.unwrap();
     pass(2 * HOUR).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1", "02:00:00 open 1"]);
-    let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
-    let timing = status.record.definition.unwrap().timing;
+    let timing = member.definition().await.timing;
     assert!(timing.as_str().starts_with("0 * * * *"), "it is put right: {timing}");
 }
 

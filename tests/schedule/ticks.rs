@@ -6,7 +6,7 @@ use tenure::{
     Error, Event,
     model::Definition,
     schedule::Timing,
-    store::{Define, ScheduleSeen, Store},
+    store::{Define, Store},
     testing::{Counts, Operation},
 };
 
@@ -116,21 +116,16 @@ async fn a_definition_that_arrives_late_is_put_right() {
         let crew = crew();
         let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
         pass(MINUTE).await;
-        let record = async || {
-            let seen = crew.memory.schedules(vec![Crew::id(NAME)], SECOND).await.unwrap().remove(0);
-            let ScheduleSeen::Found(record) = seen else { panic!("{seen:?}") };
-            record.definition.unwrap()
-        };
-        let Definition { timing, policies, term, .. } = record().await;
+        let Definition { timing, policies, term, .. } = member.definition().await;
         let late = Define { schedule: Crew::id(NAME), term, timing, policies };
         member.schedule.as_ref().unwrap().set_timing("30 * * * *").unwrap();
         pass(MINUTE).await;
-        assert!(record().await.timing.as_str().starts_with("30 * * * *"));
+        assert!(member.definition().await.timing.as_str().starts_with("30 * * * *"));
         // Its owner has long given up that call.
         crew.memory.define(late, SECOND).await.unwrap();
-        assert!(record().await.timing.as_str().starts_with("0 * * * *"), "nothing refuses it");
+        assert!(member.definition().await.timing.as_str().starts_with("0 * * * *"), "nothing refuses it");
         let late_at = crew.now();
-        while !record().await.timing.as_str().starts_with("30 * * * *") {
+        while !member.definition().await.timing.as_str().starts_with("30 * * * *") {
             pass(SECOND / 10).await;
         }
         let after = crew.now().since(late_at);

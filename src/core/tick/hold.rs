@@ -12,26 +12,24 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// What is understood of what a record says, whose last ticks were run then.
-    pub(super) fn load(record: &ScheduleRecord, runs: &[RunRecord], now: StoreTime) -> Self {
+    /// What is understood of what a record says, whose last ticks were run then, and up to `cursor` all dealt with.
+    pub(super) fn load(
+        record: &ScheduleRecord,
+        runs: &[RunRecord],
+        cursor: StoreTime,
+        now: StoreTime,
+    ) -> Self {
         let mut hold = Self::default();
         hold.hear(record, now);
         let Some((said, pause)) = hold.said.as_ref().zip(hold.understood.as_mut()) else { return hold };
-        let instants = |is: fn(Entry) -> bool| {
-            let instants = runs.iter().filter(move |run| is(run.id.entry)).map(|run| run.id.instant);
-            instants.filter(|at| is_believable(*at, now))
-        };
         if said.until.is_some_and(|until| !is_believable(until, now)) {
             // It was over when a tick of later was run.
-            let since = pause.since;
-            pause.until =
-                instants(|entry| entry == Entry::Tick).filter(|at| *at > since).max().or(pause.until);
+            let ticks = runs.iter().filter(|run| run.id.entry == Entry::Tick).map(|run| run.id.instant);
+            let later = ticks.filter(|at| is_believable(*at, now) && *at > pause.since);
+            pause.until = later.max().or(pause.until);
         } else if !is_believable(said.since, now) {
             // It began after what was dealt with last.
-            let defined = record.definition.as_ref().map(|definition| definition.since);
-            let defined = defined.filter(|at| is_believable(*at, now));
-            let since = instants(|entry| entry != Entry::Order).chain(defined).max();
-            pause.since = since.unwrap_or(pause.since);
+            pause.since = cursor;
         }
         hold
     }

@@ -50,6 +50,10 @@ fn run(entry: Entry, instant: StoreTime, attempt: u32, outcome: Option<Outcome>)
     }
 }
 
+fn paused(since: StoreTime, until: Option<StoreTime>) -> Pause {
+    Pause { since, until, by: Holder::new("op").unwrap(), why: Why::shortened("a look") }
+}
+
 /// By the minute, at that time, after these entries (last first).
 fn by_the_minute(policies: Policies, runs: &[RunRecord], now: StoreTime) -> Ticks {
     Ticks::load(calendar("* * * * *"), policies, &record(), runs, now)
@@ -203,8 +207,7 @@ fn orders_go_first_also_while_nothing_else_is_run() {
     let order = |seconds| Order { at: at(seconds), by: Holder::new("op").unwrap(), why: Why::shortened("") };
     let mut record = record();
     record.orders = vec![order(3), order(5)];
-    record.pause =
-        Some(Pause { since: at(4), until: None, by: Holder::new("op").unwrap(), why: Why::shortened("") });
+    record.pause = Some(paused(at(4), None));
     let mut ticks = Ticks::load(calendar("* * * * *"), Policies::default(), &record, &[], at(10));
     let ordered = |seconds| Step::Run(Attempt::first(Entry::Order, at(seconds)));
     assert_eq!([ticks.next(at(10)), ticks.next(at(10))], [ordered(3), ordered(5)]);
@@ -352,9 +355,7 @@ fn what_falls_due_in_a_run_overlaps_also_after_a_pause_within_it() {
     let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(100));
     assert_eq!(ticks.next(at(120)), first(at(120)));
-    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
-    let pause = Some(Pause { since: at(210), until: Some(at(270)), by, why });
-    ticks.hear(&ScheduleRecord { pause, ..record() }, at(330));
+    ticks.hear(&ScheduleRecord { pause: Some(paused(at(210), Some(at(270)))), ..record() }, at(330));
     ticks.ended(at(120), at(330));
     let skip = |instant, why| Step::Skip { from: at(instant), to: at(instant), count: 1, why };
     assert_eq!(ticks.next(at(330)), skip(180, NotRun::Overlapped));
@@ -387,9 +388,10 @@ fn a_try_is_made_by_whoever_takes_over_however_long_the_rest_and_the_pause() {
     };
     assert!(is_tried(None, at(60 + 600)), "it rests for so long");
     assert!(!is_tried(None, at(60 + 7200)));
-    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
-    let pause = Pause { since: at(90), until: Some(at(60 + 7100)), by, why };
-    assert!(is_tried(Some(pause), at(60 + 7200)), "it was held back for so long");
+    assert!(
+        is_tried(Some(paused(at(90), Some(at(60 + 7100)))), at(60 + 7200)),
+        "it was held back for so long"
+    );
 }
 
 fn hour(hours: i64) -> StoreTime {
@@ -398,8 +400,7 @@ fn hour(hours: i64) -> StoreTime {
 
 /// Held back from then until then, in minutes; nothing if it still is.
 fn held_back(since: i64, until: Option<i64>) -> ScheduleRecord {
-    let (by, why) = (Holder::new("a").unwrap(), Why::shortened("a look"));
-    let pause = Some(Pause { since: at(since * 60), until: until.map(|until| at(until * 60)), by, why });
+    let pause = Some(paused(at(since * 60), until.map(|until| at(until * 60))));
     ScheduleRecord { pause, ..record() }
 }
 

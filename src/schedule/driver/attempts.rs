@@ -46,7 +46,7 @@ impl Driver {
             if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
                 break;
             }
-            let now = || self.engine.store_times.now(self.engine.clock.now()).unwrap_or(attempt.instant);
+            let now = || self.now_or(attempt.instant);
             let begun = now();
             let first_begun = *first_begun.get_or_insert(begun);
             let end = match early {
@@ -97,7 +97,7 @@ impl Driver {
             }
             ClaimAnswer::Others(run) => {
                 tracing::debug!(schedule = %id, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
-                let now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(run.id.instant);
+                let now = self.now_or(run.id.instant);
                 ticks.found(run, now);
                 false
             }
@@ -171,7 +171,7 @@ impl Driver {
                 () = seat.changed() => {}
                 () = run::until(&self.engine, at) => return,
             }
-            let now = self.engine.store_times.now(self.engine.clock.now()).unwrap_or(since);
+            let now = self.now_or(since);
             if ticks.is_held_back() {
                 since = now;
             }
