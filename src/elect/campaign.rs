@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
-    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, careful,
+    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, Work,
     events::Only,
     job,
     keys::{Told, Wants},
@@ -214,7 +214,8 @@ impl Campaign {
         }
         let engine = self.elect.engine();
         let limit = engine.limit();
-        let line = careful(limit, engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit));
+        let line = engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit);
+        let line = engine.call(Work::Asked, limit, line);
         let line = line.await.map_err(Error::store)?;
         if !line.iter().any(|waiter| waiter.by.holder == *holder) {
             return Ok(Resigned::NobodyWaits);

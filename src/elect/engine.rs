@@ -1,7 +1,6 @@
 //! What every part of one engine shares.
 
 use std::{
-    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -27,10 +26,11 @@ use super::{
     runtime::Runtime,
     session::Session,
     spreads::Spreads,
+    troubles::{Troubles, Work},
     watcher::Watcher,
 };
 use crate::{
-    Applied, StoreError,
+    StoreError,
     clock::{Clock, Moment},
     config::ElectConfig,
     core::{
@@ -44,7 +44,7 @@ use crate::{
 
 /// What is wrong with the store, as the keeper found it last.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct LastFailure {
     /// When the first attempt was sent that failed since the last answer.
     pub(crate) since: Moment,
     pub(crate) error: Arc<StoreError>,
@@ -81,7 +81,8 @@ pub(crate) struct Engine {
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
     /// Wakes those who wait for a session in the order in which they came; the watch does not.
     session_changed: Notify,
-    trouble: watch::Sender<Option<Trouble>>,
+    pub(crate) troubles: Troubles,
+    trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
     /// No new wishes: the engine is about to close.
     closed: AtomicBool,
@@ -153,26 +154,33 @@ impl Engine {
             notices: Notices::default(),
             store_times: StoreTimes::default(),
             takes: Batch::new(|engine, items| take_all(engine, items).boxed()),
-            releases: Batch::new(|engine, items| send(engine, <dyn Store>::release, items).boxed()),
+            releases: Batch::new(|engine, items| {
+                send(engine, Work::Releases, <dyn Store>::release, items).boxed()
+            }),
             waits: Batch::new(|engine, items| {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
-                    careful(limit, engine.store.wait(items, limit)).await.map(|()| vec![(); many])
+                    let call = engine.store.wait(items, limit);
+                    engine.call(Work::Standing, limit, call).await.map(|()| vec![(); many])
                 }
                 .boxed()
             }),
             leaves: Batch::new(|engine, items| {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
-                    careful(limit, engine.store.stop_waiting(items, limit)).await.map(|()| vec![(); many])
+                    let call = engine.store.stop_waiting(items, limit);
+                    engine.call(Work::Leaving, limit, call).await.map(|()| vec![(); many])
                 }
                 .boxed()
             }),
-            looks: Batch::new(|engine, items| send(engine, <dyn Store>::locks, items).boxed()),
-            places: Batch::new(|engine, items| send(engine, <dyn Store>::places, items).boxed()),
-            schedule_looks: Batch::new(|engine, items| send(engine, <dyn Store>::schedules, items).boxed()),
+            looks: Batch::new(|engine, items| send(engine, Work::Looks, <dyn Store>::locks, items).boxed()),
+            places: Batch::new(|engine, items| send(engine, Work::Lines, <dyn Store>::places, items).boxed()),
+            schedule_looks: Batch::new(|engine, items| {
+                send(engine, Work::Schedules, <dyn Store>::schedules, items).boxed()
+            }),
             session: watch::Sender::new(None),
             session_changed: Notify::new(),
+            troubles: Troubles::default(),
             trouble: watch::Sender::new(None),
             keeper,
             closed: AtomicBool::new(false),
@@ -421,18 +429,18 @@ impl Engine {
     }
 
     /// What the keeper found wrong with the store; the first failure's time stands until an answer.
-    pub(crate) fn trouble(&self, trouble: Option<Trouble>) {
+    pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
         self.trouble.send_if_modified(|known| {
             let changed = known.is_some() || trouble.is_some();
             *known = match (known.take(), trouble) {
-                (Some(old), Some(new)) => Some(Trouble { since: old.since, ..new }),
+                (Some(old), Some(new)) => Some(LastFailure { since: old.since, ..new }),
                 (_, new) => new,
             };
             changed
         });
     }
 
-    pub(crate) fn troubles(&self) -> watch::Receiver<Option<Trouble>> {
+    pub(crate) fn troubles(&self) -> watch::Receiver<Option<LastFailure>> {
         self.trouble.subscribe()
     }
 
@@ -507,9 +515,14 @@ impl Engine {
 type ForEach<I, A> = for<'a> fn(&'a (dyn Store + 'static), Vec<I>, Duration) -> Answer<'a, Vec<A>>;
 
 /// Sends a batch.
-async fn send<I, A>(engine: Arc<Engine>, method: ForEach<I, A>, items: Vec<I>) -> Result<Vec<A>, StoreError> {
+async fn send<I, A>(
+    engine: Arc<Engine>,
+    work: Work,
+    method: ForEach<I, A>,
+    items: Vec<I>,
+) -> Result<Vec<A>, StoreError> {
     let limit = engine.limit();
-    careful(limit, method(&*engine.store, items, limit)).await
+    engine.call(work, limit, method(&*engine.store, items, limit)).await
 }
 
 async fn take_all(
@@ -522,22 +535,5 @@ async fn take_all(
     dead.sort_unstable();
     dead.dedup();
     let limit = engine.limit();
-    careful(limit, engine.store.take(takes, dead, limit)).await
-}
-
-/// A call of the store that does not panic, and keeps to its limit even if the store does not.
-pub(crate) async fn careful<T>(
-    limit: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let unknown = |why: &'static str| StoreError::new("the store", "answer", Applied::Unknown, true, why);
-    let call = AssertUnwindSafe(call).catch_unwind();
-    match tokio::time::timeout(limit + limit / 10, call).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => {
-            tracing::error!("the store panicked");
-            Err(unknown("it panicked"))
-        }
-        Err(_) => Err(unknown("its limit is over")),
-    }
+    engine.call(Work::Takes, limit, engine.store.take(takes, dead, limit)).await
 }

@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::Engine;
+use super::{
+    Engine,
+    troubles::{Trouble, Work, chain},
+};
 use crate::model::{SessionId, StoreTime};
 
 /// How an engine fares.
@@ -27,6 +30,9 @@ pub struct Health {
     /// What the store's clock shows, as far as this instance can tell, and by how much it may be off:
     /// schedules go by it. Nothing before the first beat was answered.
     pub store_time: Option<(StoreTime, Duration)>,
+    /// What does not work: for want of a right or the like, or for some time already. What has stood longest
+    /// comes first.
+    pub troubles: Vec<Trouble>,
 }
 
 /// How an engine fares, in one word.
@@ -35,11 +41,12 @@ pub struct Health {
 pub enum Status {
     /// Its beats are answered.
     Healthy,
-    /// A beat failed, but its session is valid and its jobs run.
+    /// A beat failed, or something else has not worked for some time or will not without help; its session is
+    /// valid and its jobs run.
     Degraded {
-        /// How long the store has not answered.
+        /// For how long.
         since: Duration,
-        /// What it said last.
+        /// What does not work, and what the store said last.
         error: String,
     },
     /// It has no valid session: nothing runs, until it has one again.
@@ -62,13 +69,17 @@ impl Health {
         let now = engine.clock.now();
         let session = engine.current();
         let trouble = engine.troubles().borrow().clone();
+        let troubles = engine.troubles.lasting(now);
         let status = match (&session, trouble) {
             _ if engine.is_closed() => Status::Closed,
-            (Some(_), None) => Status::Healthy,
+            (Some(_), None) => match troubles.iter().find(|trouble| trouble.work != Work::Beats) {
+                None => Status::Healthy,
+                Some(trouble) => Status::Degraded { since: trouble.since, error: trouble.to_string() },
+            },
             (Some(_), Some(trouble)) => {
-                Status::Degraded { since: now.since(trouble.since), error: told(&*trouble.error) }
+                Status::Degraded { since: now.since(trouble.since), error: chain(&*trouble.error) }
             }
-            (None, trouble) => Status::Lost { error: trouble.map(|trouble| told(&*trouble.error)) },
+            (None, trouble) => Status::Lost { error: trouble.map(|trouble| chain(&*trouble.error)) },
         };
         Self {
             status,
@@ -78,19 +89,9 @@ impl Health {
             last_beat: engine.last_beat().map(|beat| now.since(beat)),
             waiting: engine.keys.waiting(),
             store_time: engine.store_times.now(now).zip(engine.store_times.uncertainty(now)),
+            troubles,
         }
     }
-}
-
-/// An error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 impl fmt::Display for Health {

@@ -12,7 +12,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Engine, Loss, Trouble, careful, session::Session};
+use super::{Engine, LastFailure, Loss, Work, session::Session};
 use crate::{
     StoreError,
     clock::Moment,
@@ -226,7 +226,9 @@ impl OneSession {
         limit: Duration,
         call: impl Future<Output = Result<Sighting, StoreError>> + Send + 'static,
     ) {
-        self.attempts.push(Box::pin(async move { (nonce, sent, careful(limit, call).await) }));
+        let engine = self.engine.clone();
+        self.attempts
+            .push(Box::pin(async move { (nonce, sent, engine.call(Work::Beats, limit, call).await) }));
     }
 
     fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<Sighting, StoreError>) {
@@ -257,7 +259,7 @@ impl OneSession {
             Err(error) => {
                 let took = self.engine.clock.now().since(sent);
                 tracing::debug!(session = %self.session.id, ?took, %error, "a beat was not answered");
-                self.engine.trouble(Some(Trouble { since: sent, error: Arc::new(error) }));
+                self.engine.trouble(Some(LastFailure { since: sent, error: Arc::new(error) }));
                 self.step(Event::Failed(nonce));
             }
         }
@@ -336,7 +338,8 @@ async fn close(
     session: SessionId,
     nonces: &[Nonce],
 ) -> Result<Option<Sighting>, StoreError> {
-    let mut seen = careful(LONGEST_ATTEMPT, store.observe(vec![session], LONGEST_ATTEMPT)).await?;
+    let observe = store.observe(vec![session], LONGEST_ATTEMPT);
+    let mut seen = engine.call(Work::Watching, LONGEST_ATTEMPT, observe).await?;
     match seen.pop() {
         Some(Sighting::Alive(record)) if nonces.contains(&record.nonce) => {
             let declaration = Declaration {
@@ -345,7 +348,8 @@ async fn close(
                 by: engine.config.holder().clone(),
                 why: Death::own(),
             };
-            careful(LONGEST_ATTEMPT, store.declare(declaration, LONGEST_ATTEMPT)).await.map(Some)
+            let declare = store.declare(declaration, LONGEST_ATTEMPT);
+            engine.call(Work::Declaring, LONGEST_ATTEMPT, declare).await.map(Some)
         }
         Some(dead @ Sighting::Dead(_)) => Ok(Some(dead)),
         _ => Ok(None),
@@ -387,7 +391,7 @@ async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Stor
             Err(error) => {
                 let since = engine.clock.now();
                 tracing::warn!(%error, "the keeper has no connection of its own yet");
-                engine.trouble(Some(Trouble { since, error: Arc::new(error) }));
+                engine.trouble(Some(LastFailure { since, error: Arc::new(error) }));
                 tokio::time::sleep(backoff.next(engine.entropy.roll())).await;
             }
         }

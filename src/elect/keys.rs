@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Engine, Life, Loss, careful,
+    Engine, Life, Loss, Work,
     lease::{Hold, LeaseCell},
     metrics,
     session::Session,
@@ -514,15 +514,17 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
             let release = Release { lock: lock.clone(), session, term, note, then };
             engine.release(release).await.map(Answer::Released)
         }
-        Op::ReadLine { most } => match careful(limit, store.waiters(lock.clone(), most, limit)).await {
-            Ok(line) => {
-                // Those who may be chosen are known by then, unless the store does not answer.
-                let sessions = line.iter().take(3).map(|waiter| waiter.by.session);
-                engine.watcher.meet(engine, sessions.collect()).await;
-                Ok(Answer::Line(line))
+        Op::ReadLine { most } => {
+            match engine.call(Work::Lines, limit, store.waiters(lock.clone(), most, limit)).await {
+                Ok(line) => {
+                    // Those who may be chosen are known by then, unless the store does not answer.
+                    let sessions = line.iter().take(3).map(|waiter| waiter.by.session);
+                    engine.watcher.meet(engine, sessions.collect()).await;
+                    Ok(Answer::Line(line))
+                }
+                Err(error) => Err(Arc::new(error)),
             }
-            Err(error) => Err(Arc::new(error)),
-        },
+        }
         Op::Register(wishes) => {
             let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
             engine.wait(waits).await.map(|()| Answer::Done)

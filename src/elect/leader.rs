@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Error, Event, careful};
+use super::{Engine, Error, Event, Work};
 use crate::{
     core::{backoff::jittered, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
@@ -157,7 +157,7 @@ async fn follow(
     loop {
         let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
         let limit = engine.limit();
-        match careful(limit, engine.store.locks(vec![lock.clone()], limit)).await {
+        match engine.call(Work::Looks, limit, engine.store.locks(vec![lock.clone()], limit)).await {
             Ok(seen) => {
                 let record = seen.into_iter().next().and_then(LockSeen::found);
                 let session =

@@ -11,7 +11,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Engine, Error, JobEnd, Loss, careful, job, session::Session};
+use super::{Engine, Error, JobEnd, Loss, Work, job, session::Session};
 use crate::{
     clock::Moment,
     core::{flaw::Flaw, key::Parting},
@@ -466,8 +466,8 @@ impl Lease {
         let cell = &self.cell;
         let engine = &cell.engine;
         let limit = engine.limit();
-        let locks = careful(limit, engine.store.locks(vec![cell.lock.clone()], limit));
-        let sessions = careful(limit, engine.store.observe(vec![cell.session.id], limit));
+        let locks = engine.call(Work::Asked, limit, engine.store.locks(vec![cell.lock.clone()], limit));
+        let sessions = engine.call(Work::Asked, limit, engine.store.observe(vec![cell.session.id], limit));
         let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
         let ours = matches!(&locks[..], [LockSeen::Found(record)]
             if record.term == cell.term && record.is_granted_to(cell.session.id, cell.wish));
@@ -493,7 +493,12 @@ impl Lease {
         let set =
             SetValue { lock: cell.lock.clone(), session: cell.session.id, term: cell.term, number, value };
         let limit = cell.engine.limit();
-        match careful(limit, cell.engine.store.set_value(set, limit)).await.map_err(Error::store)? {
+        match cell
+            .engine
+            .call(Work::Asked, limit, cell.engine.store.set_value(set, limit))
+            .await
+            .map_err(Error::store)?
+        {
             SetAnswer::Set => Ok(()),
             SetAnswer::NotHeld => Err(Error::lost(self.loss())),
             SetAnswer::Refused(refusal) => Err(Error::Refused { lock: cell.lock.clone(), refusal }),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, Loss, lease::LeaseCell};
+use super::{Engine, Loss, lease::LeaseCell, troubles::Work};
 
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge, histogram};
@@ -106,5 +106,24 @@ pub(crate) fn taken_over(engine: &Engine, after: Duration) {
     when_on! {
         let namespace = engine.config.namespace().to_string();
         histogram!("tenure_takeover_seconds", "namespace" => namespace).record(after.as_secs_f64());
+    }
+}
+
+/// Work of the engine failed.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn failed(engine: &Engine, work: Work) {
+    when_on! {
+        let namespace = engine.config.namespace().to_string();
+        counter!("tenure_failed_calls_total", "namespace" => namespace, "work" => work.name()).increment(1);
+    }
+}
+
+/// Work of the engine does not work, and that was told; or it works again.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn trouble(engine: &Engine, work: Work, is_on: bool) {
+    when_on! {
+        let namespace = engine.config.namespace().to_string();
+        gauge!("tenure_trouble", "namespace" => namespace, "work" => work.name())
+            .set(if is_on { 1.0 } else { 0.0 });
     }
 }

@@ -30,6 +30,7 @@ mod runtime;
 mod session;
 mod spreads;
 mod start;
+mod troubles;
 mod upkeep;
 mod watcher;
 
@@ -46,8 +47,9 @@ pub use leader::{HeldBy, LeaderWatch};
 pub use lease::Lease;
 pub use loss::Loss;
 pub use start::{Builder, StartError};
+pub use troubles::{Trouble, Work};
 
-pub(crate) use engine::{Engine, Trouble, careful};
+pub(crate) use engine::{Engine, LastFailure};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use entropy::splitmix;
 pub(crate) use events::Only;
@@ -307,7 +309,12 @@ impl Elect {
         let by = self.config().holder().clone();
         let ask = Revocation::Ask { session: held.session, request: Request { lock, term, by, why } };
         let limit = self.engine().limit();
-        match careful(limit, self.engine().store.revoke(ask, limit)).await.map_err(Error::store)? {
+        match self
+            .engine()
+            .call(Work::Asked, limit, self.engine().store.revoke(ask, limit))
+            .await
+            .map_err(Error::store)?
+        {
             RevokeAnswer::Asked | RevokeAnswer::Freed(_) => Ok(true),
             RevokeAnswer::NotHeld => Ok(false),
             RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: held.lock.clone(), refusal }),
@@ -337,7 +344,7 @@ impl Elect {
         loop {
             let limit = engine.limit();
             let page = engine.store.list_locks(namespace.clone(), Some(Kind::Lock), after, PAGE, limit);
-            let page: Page<LockRecord> = careful(limit, page).await.map_err(Error::store)?;
+            let page: Page<LockRecord> = engine.call(Work::Asked, limit, page).await.map_err(Error::store)?;
             let sessions =
                 page.items.iter().filter_map(|record| record.holding.as_ref()).map(|held| held.by.session);
             engine.watcher.meet(engine, sessions.collect()).await;

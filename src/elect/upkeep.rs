@@ -8,7 +8,7 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, careful, lease::LeaseCell, metrics};
+use super::{Engine, Work, lease::LeaseCell, metrics};
 use crate::{
     core::backoff::{fraction, jittered},
     model::{LockId, SessionId, SessionRecord, SpreadName},
@@ -91,6 +91,7 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
+            engine.forget_old_troubles();
             (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
         }) else {
             return;
@@ -121,7 +122,8 @@ async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Opti
         return None;
     }
     let limit = engine.limit();
-    let page = match careful(limit, engine.store.held_by(session.id, after, AUDIT_PAGE, limit)).await {
+    let page = engine.store.held_by(session.id, after, AUDIT_PAGE, limit);
+    let page = match engine.call(Work::Audit, limit, page).await {
         Ok(page) => page,
         Err(error) => {
             tracing::debug!(%error, "the audit was not answered");
@@ -180,7 +182,7 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
         loop {
             let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
             let limit = engine.limit();
-            match careful(limit, engine.store.purge(namespace, retention, limit)).await {
+            match engine.call(Work::Purge, limit, engine.store.purge(namespace, retention, limit)).await {
                 Ok(purged) if purged.more && !engine.closing.is_cancelled() => {}
                 Ok(purged) => {
                     tracing::debug!(locks = purged.locks, sessions = purged.sessions, "purged");
@@ -200,7 +202,8 @@ async fn look_after_the_silent(engine: &Arc<Engine>) {
     let mut after = None;
     loop {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-        let page = match careful(limit, engine.store.sessions(namespace, after, AUDIT_PAGE, limit)).await {
+        let page = engine.store.sessions(namespace, after, AUDIT_PAGE, limit);
+        let page = match engine.call(Work::Watching, limit, page).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!(%error, "could not list the sessions");

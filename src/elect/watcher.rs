@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Engine, careful};
+use super::{Engine, Work};
 use crate::{
     StoreError,
     clock::Moment,
@@ -201,7 +201,7 @@ impl Watcher {
     async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {
         let sent = engine.clock.now();
         let limit = engine.limit();
-        let seen = careful(limit, engine.store.observe(sessions.clone(), limit)).await;
+        let seen = engine.call(Work::Watching, limit, engine.store.observe(sessions.clone(), limit)).await;
         match seen {
             Ok(seen) => {
                 for (session, sighting) in sessions.into_iter().zip(seen) {
@@ -226,7 +226,7 @@ impl Watcher {
         let declaration =
             Declaration { session, ground, by: engine.config.holder().clone(), why: Why::shortened(why) };
         let limit = engine.limit();
-        match careful(limit, engine.store.declare(declaration, limit)).await {
+        match engine.call(Work::Declaring, limit, engine.store.declare(declaration, limit)).await {
             Ok(sighting) => {
                 if sighting.is_dead() {
                     tracing::info!(%session, why, "declared a session dead");

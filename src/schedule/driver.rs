@@ -23,7 +23,7 @@ use crate::{
         flaw::Flaw,
         tick::{Attempt, NotRun, Policies, Promise, Step, Ticks},
     },
-    elect::{Engine, Lease, careful},
+    elect::{Engine, Lease, Work},
     model::{
         Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
     },
@@ -267,7 +267,7 @@ impl Driver {
     }
 
     /// Makes a call until it is answered; nothing if the lease is told to end before.
-    async fn ask<T, F>(&self, mut call: impl FnMut(Duration) -> F) -> Option<T>
+    async fn ask<T, F>(&self, work: Work, mut call: impl FnMut(Duration) -> F) -> Option<T>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -275,19 +275,19 @@ impl Driver {
         tokio::select! {
             biased;
             () = lease.cancelled() => None,
-            answer = self.insist(&mut call) => Some(answer),
+            answer = self.insist(work, &mut call) => Some(answer),
         }
     }
 
     /// Makes a call until it is answered, for as long as this is polled: also within the grace.
-    async fn insist<T, F>(&self, call: &mut impl FnMut(Duration) -> F) -> T
+    async fn insist<T, F>(&self, work: Work, call: &mut impl FnMut(Duration) -> F) -> T
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let engine = &self.engine;
         self.until_answered(|| {
             let limit = engine.limit();
-            careful(limit, call(limit))
+            engine.call(work, limit, call(limit))
         })
         .await
     }
@@ -342,7 +342,7 @@ impl Driver {
         let attempt = Attempt { entry: Entry::Skipped, instant: to, number: 1, instead_of: None };
         let claim = Claim { skipped, ..self.claim(attempt) };
         let store = &self.engine.store;
-        if self.ask(|limit| store.claim(claim.clone(), limit)).await.is_none() {
+        if self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return;
         }
         tracing::warn!(schedule = %self.plan.id, %from, %to, count, why = why.as_str(), "ticks were not run");
@@ -365,7 +365,7 @@ impl Driver {
             let page = tokio::select! {
                 biased;
                 () = self.lease.cancelled() => return,
-                page = careful(limit, page) => page,
+                page = self.engine.call(Work::History, limit, page) => page,
             };
             if let Ok(page) = &page {
                 ticks.purged(page.mark);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     core::tick::failures,
-    elect::{Elect, Error, EventStream, Only, Part, careful},
+    elect::{Elect, Error, EventStream, Only, Part, Work},
     model::{
         Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
     },
@@ -192,7 +192,10 @@ impl Schedules {
             let limit = engine.limit();
             tries -= 1;
             // The same again is the same.
-            match careful(limit, engine.store.instruct(id.clone(), instruction.clone(), limit)).await {
+            match engine
+                .call(Work::Asked, limit, engine.store.instruct(id.clone(), instruction.clone(), limit))
+                .await
+            {
                 Err(error) if error.is_retryable() && tries > 0 => {}
                 seen => break seen,
             }
@@ -251,7 +254,7 @@ impl Schedules {
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<Status>, Error> {
         let (id, engine) = (self.id(name)?, self.elect.engine());
         let limit = engine.limit();
-        let seen = careful(limit, engine.store.schedules(vec![id.clone()], limit)).await;
+        let seen = engine.call(Work::Asked, limit, engine.store.schedules(vec![id.clone()], limit)).await;
         let record = match seen.map_err(Error::store)?.pop() {
             Some(ScheduleSeen::Found(record)) => record,
             Some(ScheduleSeen::Refused(refusal)) => return Err(self.refused(&id, refusal)),
@@ -275,7 +278,10 @@ impl Schedules {
     ) -> Result<RunPage, Error> {
         let (id, engine) = (self.id(name)?, self.elect.engine());
         let limit = engine.limit();
-        careful(limit, engine.store.history(id, after, at_most, limit)).await.map_err(Error::store)
+        engine
+            .call(Work::Asked, limit, engine.store.history(id, after, at_most, limit))
+            .await
+            .map_err(Error::store)
     }
 
     // ----- who has which

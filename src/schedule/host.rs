@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::driver::{Driver, Plan};
 use crate::{
     core::backoff::{Backoff, jittered},
-    elect::{Elect, Engine, Error, Lease, careful},
+    elect::{Elect, Engine, Error, Lease, Work},
     model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
     spread::{Spread, Start, Task},
     store::ScheduleSeen,
@@ -365,7 +365,7 @@ impl Board {
             let id = |key: &Key| ScheduleId { namespace: namespace.clone(), name: name_of(key) };
             let limit = engine.limit();
             let ids = some.iter().map(id).collect();
-            let seen = match careful(limit, engine.store.schedules(ids, limit)).await {
+            let seen = match engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     tracing::debug!(%error, "schedules could not be read");

@@ -6,7 +6,7 @@ use crate::{
     StoreError,
     clock::Moment,
     core::watch::Named,
-    elect::{Engine, careful},
+    elect::{Engine, Work},
     model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
     store::{Cursor, LockSeen, Page, Sighting},
 };
@@ -128,13 +128,13 @@ impl Reading {
         let sessions: Vec<_> = asked.sessions.into_iter().collect();
         for some in sessions.chunks(PAGE) {
             let limit = engine.limit();
-            let seen = careful(limit, engine.store.observe(some.to_vec(), limit)).await?;
+            let seen = engine.call(Work::Watching, limit, engine.store.observe(some.to_vec(), limit)).await?;
             self.sightings.extend(some.iter().copied().zip(seen));
         }
         for some in asked.tasks.chunks(PAGE) {
             let limit = engine.limit();
             let locks = some.iter().map(|key| lock(engine, spread, key)).collect();
-            let seen = careful(limit, engine.store.locks(locks, limit)).await?;
+            let seen = engine.call(Work::Spreads, limit, engine.store.locks(locks, limit)).await?;
             self.tasks.extend(some.iter().cloned().zip(seen));
         }
         if let Some(ring) = asked.ring {
@@ -152,7 +152,7 @@ impl Reading {
     ) -> Result<bool, StoreError> {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
         let page = engine.store.sessions(namespace, place.sessions.take(), at_most, limit);
-        let page = careful(limit, page).await?;
+        let page = engine.call(Work::Spreads, limit, page).await?;
         self.sessions.extend(page.items);
         place.sessions = page.next;
         Ok(place.sessions.is_some())
@@ -170,7 +170,7 @@ impl Reading {
         let kind = Some(Kind::of_tasks(spread));
         let (cursor, after) = place.tasks.take().unzip();
         let page = engine.store.list_locks(namespace, kind, cursor, at_most, limit);
-        let page: Page<LockRecord> = careful(limit, page).await?;
+        let page: Page<LockRecord> = engine.call(Work::Spreads, limit, page).await?;
         let last = page.items.last().map(|record| record.id.key.clone()).or_else(|| after.clone());
         let before = page.next.is_some().then(|| last.clone()).flatten();
         let refused = !page.refused.is_empty();

@@ -24,7 +24,7 @@ use crate::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
     },
-    elect::{Engine, Hold, JobEnd, Lease, Loss, Worker as Inside, careful, job},
+    elect::{Engine, Hold, JobEnd, Lease, Loss, Work, Worker as Inside, job},
     model::{Candidate, Key, Past, SessionId, Value, Why},
     store::LockSeen,
 };
@@ -452,7 +452,9 @@ impl Worker {
                 let mut more = pin!(line.notified());
                 more.as_mut().enable();
                 let limit = engine.limit();
-                let waiters = careful(limit, engine.store.waiters(lock.clone(), LINE_READ, limit)).await;
+                let waiters = engine
+                    .call(Work::Lines, limit, engine.store.waiters(lock.clone(), LINE_READ, limit))
+                    .await;
                 let line = waiters.into_iter().flatten().filter(|one| one.by.session == to);
                 // The latest: it may have left the line with an earlier one.
                 if let Some(wish) = line.max_by_key(|one| one.by.wish) {

@@ -10,6 +10,7 @@ use crate::{
         flaw::Flaw,
         tick::{Attempt, Ticks},
     },
+    elect::Work,
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
         Tick,
@@ -42,7 +43,10 @@ impl Driver {
                 None
             };
             let store = self.engine.store.clone();
-            let Some(claimed) = self.ask(|limit| store.claim(claim.clone(), limit)).await else { return };
+            let Some(claimed) = self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await
+            else {
+                return;
+            };
             if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
                 break;
             }
@@ -77,7 +81,11 @@ impl Driver {
         if attempt.entry == Entry::Order {
             let (store, id, at) = (&self.engine.store, &self.plan.id, attempt.instant);
             let ran = Instruction::Ran { at };
-            if self.ask(|limit| store.instruct(id.clone(), ran.clone(), limit)).await.is_some() {
+            if self
+                .ask(Work::Defining, |limit| store.instruct(id.clone(), ran.clone(), limit))
+                .await
+                .is_some()
+            {
                 ticks.ordered(at);
             }
         }
@@ -153,7 +161,7 @@ impl Driver {
             error: end.error.as_deref().map(Why::shortened),
         };
         let store = &self.engine.store;
-        let answer = self.insist(&mut |limit| store.finish(finish.clone(), limit)).await;
+        let answer = self.insist(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
         }
@@ -215,7 +223,7 @@ impl Driver {
             error: Some(Why::shortened("its runner died")),
         };
         let store = &self.engine.store;
-        let answer = self.ask(|limit| store.finish(finish.clone(), limit)).await;
+        let answer = self.ask(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
         // Its end may have arrived in between.
         let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
         if finish.outcome != Outcome::Abandoned {

@@ -4,6 +4,7 @@ use super::Driver;
 use crate::{
     Event,
     core::tick::Ticks,
+    elect::Work,
     model::{RunRecord, ScheduleRecord},
     store::{Cursor, Define, Refusal, ScheduleSeen},
 };
@@ -48,7 +49,9 @@ impl Driver {
         loop {
             // More of them only after a clock that was ahead.
             let many = if runs.is_empty() { READ } else { READ_ON };
-            let page = self.ask(|limit| store.history(id.clone(), after.clone(), many, limit)).await;
+            let page = self
+                .ask(Work::Schedules, |limit| store.history(id.clone(), after.clone(), many, limit))
+                .await;
             let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
                 tracing::error!(schedule = %id, entry, %refusal, "an entry of the ledger cannot be used");
@@ -89,7 +92,10 @@ impl Driver {
             timing: timing.clone(),
             policies: policies.clone(),
         };
-        let seen = self.ask(|limit| store.define(define.clone(), limit)).await.ok_or(NotLoaded::Over)?;
+        let seen = self
+            .ask(Work::Defining, |limit| store.define(define.clone(), limit))
+            .await
+            .ok_or(NotLoaded::Over)?;
         let record = match seen {
             ScheduleSeen::Found(record) if says(&record) => record,
             ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),

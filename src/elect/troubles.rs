@@ -1,0 +1,523 @@
+//! What does not work, as long as it does not: one register of all the work that the engine repeats.
+//!
+//! Each call of the store goes through [`Engine::call`], which says here how it ended. When somebody is told
+//! is decided by [`Course::next`], which reads no clock.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt;
+
+use super::{Engine, metrics};
+use crate::{Applied, StoreError, clock::Moment};
+
+/// A failure that may pass by itself is told when it has lasted for so long: longer than an election.
+const LASTS: Duration = Duration::from_secs(20);
+/// It is told again after so long, and then after twice as long each time.
+const FIRST_REST: Duration = Duration::from_secs(60);
+const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
+/// What failed and was not tried again for so long, and some polls, is no trouble any more: nobody needs it.
+const QUIET: Duration = Duration::from_secs(5 * 60);
+
+/// The work an engine does over and over, each of which may fail by itself: for want of a right, or of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Work {
+    /// Opening its session, and beating.
+    Beats,
+    /// Taking locks.
+    Takes,
+    /// Giving locks back, and handing them over.
+    Releases,
+    /// Reading locks that are waited for.
+    Looks,
+    /// Standing in line for a lock.
+    Standing,
+    /// Leaving a line.
+    Leaving,
+    /// Reading who stands in line.
+    Lines,
+    /// Watching the sessions of others.
+    Watching,
+    /// Declaring sessions dead.
+    Declaring,
+    /// Comparing what the store says is held here with what runs here.
+    Audit,
+    /// Removing records that nobody needs any more.
+    Purge,
+    /// Hearing of changes as they happen.
+    Hints,
+    /// Reading how a spread stands.
+    Spreads,
+    /// Reading schedules.
+    Schedules,
+    /// Storing what a schedule goes by.
+    Defining,
+    /// Claiming ticks, and writing what came of them.
+    Ledger,
+    /// Purging what is older than a schedule's history.
+    History,
+    /// What the program asked for: its error is the program's answer, and is told to nobody else.
+    Asked,
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Beats,
+        Self::Takes,
+        Self::Releases,
+        Self::Looks,
+        Self::Standing,
+        Self::Leaving,
+        Self::Lines,
+        Self::Watching,
+        Self::Declaring,
+        Self::Audit,
+        Self::Purge,
+        Self::Hints,
+        Self::Spreads,
+        Self::Schedules,
+        Self::Defining,
+        Self::Ledger,
+        Self::History,
+        Self::Asked,
+    ];
+
+    /// One word for it, as logs and metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Beats => "beats",
+            Self::Takes => "takes",
+            Self::Releases => "releases",
+            Self::Looks => "looks",
+            Self::Standing => "standing",
+            Self::Leaving => "leaving",
+            Self::Lines => "lines",
+            Self::Watching => "watching",
+            Self::Declaring => "declaring",
+            Self::Audit => "audit",
+            Self::Purge => "purge",
+            Self::Hints => "hints",
+            Self::Spreads => "spreads",
+            Self::Schedules => "schedules",
+            Self::Defining => "defining",
+            Self::Ledger => "ledger",
+            Self::History => "history",
+            Self::Asked => "asked",
+        }
+    }
+
+    /// What does not work, for people.
+    pub(crate) const fn subject(self) -> &'static str {
+        match self {
+            Self::Beats => "keeping the session",
+            Self::Takes => "taking locks",
+            Self::Releases => "releasing locks",
+            Self::Looks => "reading locks",
+            Self::Standing => "standing in line",
+            Self::Leaving => "leaving the line",
+            Self::Lines => "reading the line",
+            Self::Watching => "watching other sessions",
+            Self::Declaring => "declaring sessions dead",
+            Self::Audit => "the audit",
+            Self::Purge => "the purge",
+            Self::Hints => "hearing of changes",
+            Self::Spreads => "reading a spread",
+            Self::Schedules => "reading schedules",
+            Self::Defining => "storing a schedule's timing",
+            Self::Ledger => "writing the ledger",
+            Self::History => "purging the ledger",
+            Self::Asked => "what the program asked for",
+        }
+    }
+
+    /// What that means for people.
+    pub(crate) const fn consequence(self) -> &'static str {
+        match self {
+            Self::Beats => "when the session is over, every job here is stopped and others take over",
+            Self::Takes => "nothing is acquired or taken over here",
+            Self::Releases => "what is given back stays held until its session is over",
+            Self::Looks => "whoever waits here does not see that a lock is free",
+            Self::Standing => {
+                "a lock that is released is handed to nobody here, takeovers come at the pace of the poll"
+            }
+            Self::Leaving => "places of those who wait no more stay in line until the purge",
+            Self::Lines => {
+                "locks that are released here are handed to nobody, takeovers come at the pace of the poll"
+            }
+            Self::Watching => "the dead are not found, and what they hold is not taken over here",
+            Self::Declaring => "what the dead hold is not taken over here",
+            Self::Audit => "a lock that is held for nobody here is not found",
+            Self::Purge => "records that nobody needs any more stay, and the collections grow",
+            Self::Hints => "waiting goes by poll_interval",
+            Self::Spreads => "tasks stay where they are, also those of members that are gone",
+            Self::Schedules => "a pause or an order is not heard of",
+            Self::Defining => "the schedule is not run",
+            Self::Ledger => "the schedule is not run, or what came of a run is not on record",
+            Self::History => "the ledger grows",
+            Self::Asked => "the program was told",
+        }
+    }
+
+    /// The rights it takes: on which collection, and which.
+    const fn rights(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
+            Self::Takes => ("locks", "find, insert, update"),
+            Self::Releases => ("locks", "find, update"),
+            Self::Looks | Self::Audit | Self::Spreads => ("locks", "find"),
+            Self::Standing => ("waiters", "find, insert, update"),
+            Self::Leaving => ("waiters", "find, remove"),
+            Self::Lines => ("waiters", "find"),
+            Self::Watching => ("sessions", "find"),
+            Self::Purge => ("sessions, locks, waiters and fences", "find, remove"),
+            Self::Hints => ("the database", "find, changeStream"),
+            Self::Schedules => ("runs", "find"),
+            Self::Defining | Self::Ledger => ("runs", "find, insert, update"),
+            Self::History => ("runs", "find, update, remove"),
+            Self::Asked => ("the database", "find"),
+        }
+    }
+
+    /// What may be done about an error that says this.
+    fn advice(self, error: &str) -> Option<String> {
+        let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+        if says(&["not authorized", "Unauthorized"]) {
+            let (collection, rights) = self.rights();
+            Some(format!("grant {rights} on {collection}"))
+        } else if says(&["Authentication", "authentication failed", "SCRAM failure"]) {
+            Some("look whether the password or the certificate has changed or expired".to_owned())
+        } else if says(&["certificate"]) {
+            Some("look whether a certificate has expired or been replaced".to_owned())
+        } else if says(&["DocumentValidationFailure", "failed validation", "(121)", "code 121"]) {
+            Some("a validator on the collection refuses the record: remove it".to_owned())
+        } else if says(&["OutOfDiskSpace", "available disk space", "No space left"]) {
+            Some("make room on the server's disk".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Work that is done so seldom that a failure is not waited for to last.
+    const fn is_rare(self) -> bool {
+        matches!(self, Self::History)
+    }
+}
+
+/// Work of the engine that does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trouble {
+    /// What.
+    pub work: Work,
+    /// For how long.
+    pub since: Duration,
+    /// How often it has failed since it worked last.
+    pub failures: u64,
+    /// Whether somebody has to change something first: a right, a password, room on a disk.
+    pub lasting: bool,
+    /// The last error, with its causes.
+    pub error: String,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not work: {}", self.work.subject(), self.error)
+    }
+}
+
+/// How one sort of work has gone since it worked last.
+#[derive(Clone, Debug)]
+struct Course {
+    since: Moment,
+    last: Moment,
+    failures: u64,
+    lasting: bool,
+    error: String,
+    is_told: bool,
+}
+
+/// When somebody was told of one sort of work, and when of it next: kept when the trouble is over, so that one
+/// that comes and goes fills no log.
+#[derive(Clone, Copy, Debug)]
+struct Speech {
+    next: Moment,
+    rest: Duration,
+}
+
+impl Course {
+    /// Whether it is worth telling, whenever that was done last.
+    fn is_lasting(&self, work: Work, now: Moment) -> bool {
+        self.lasting || work.is_rare() || now.since(self.since) >= LASTS
+    }
+
+    /// Whether to speak of it now, and when again at the earliest.
+    fn next(&self, work: Work, spoken: Option<Speech>, now: Moment) -> Option<Speech> {
+        if work == Work::Asked || !self.is_lasting(work, now) {
+            return None;
+        }
+        match spoken {
+            Some(speech) if now < speech.next => None,
+            // One that was over for so long begins anew.
+            Some(speech) if now.since(speech.next) < LONGEST_REST => {
+                let rest = (speech.rest * 2).min(LONGEST_REST);
+                Some(Speech { next: now + rest, rest })
+            }
+            _ => Some(Speech { next: now + FIRST_REST, rest: FIRST_REST }),
+        }
+    }
+}
+
+/// The register.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    courses: BTreeMap<Work, Course>,
+    spoken: BTreeMap<Work, Speech>,
+}
+
+impl Troubles {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are worth telling, those of the longest standing first.
+    pub(crate) fn lasting(&self, now: Moment) -> Vec<Trouble> {
+        let book = self.book();
+        let told = book.courses.iter().filter(|(work, course)| course.is_lasting(**work, now));
+        let mut told: Vec<_> = told
+            .map(|(work, course)| Trouble {
+                work: *work,
+                since: now.since(course.since),
+                failures: course.failures,
+                lasting: course.lasting,
+                error: course.error.clone(),
+            })
+            .collect();
+        told.sort_by_key(|trouble| std::cmp::Reverse(trouble.since));
+        told
+    }
+}
+
+impl Engine {
+    /// A call of the store: it does not panic, keeps to its limit even if the store does not, and what comes
+    /// of it is on record.
+    pub(crate) async fn call<T>(
+        &self,
+        work: Work,
+        limit: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let sent = self.clock.now();
+        let answer = careful(limit, call).await;
+        match &answer {
+            Ok(_) => self.works(work),
+            Err(error) => self.fails(work, sent, error),
+        }
+        answer
+    }
+
+    /// This sort of work has failed; what was tried was begun then.
+    pub(crate) fn fails(&self, work: Work, begun: Moment, error: &StoreError) {
+        metrics::failed(self, work);
+        if work == Work::Asked {
+            return;
+        }
+        let now = self.clock.now();
+        let text = chain(error);
+        let mut book = self.troubles.book();
+        let Book { courses, spoken } = &mut *book;
+        let course = courses.entry(work).or_insert_with(|| Course {
+            since: begun,
+            last: now,
+            failures: 0,
+            lasting: false,
+            error: String::new(),
+            is_told: false,
+        });
+        course.last = now;
+        course.failures += 1;
+        course.lasting = !error.is_retryable();
+        course.error = text;
+        let Some(speech) = course.next(work, spoken.get(&work).copied(), now) else { return };
+        spoken.insert(work, speech);
+        course.is_told = true;
+        let told = course.clone();
+        drop(book);
+        metrics::trouble(self, work, true);
+        tracing::warn!(
+            namespace = %self.config.namespace(),
+            work = work.name(),
+            since = ?now.since(told.since),
+            failures = told.failures,
+            error = told.error,
+            advice = work.advice(&told.error),
+            "{} does not work: {}",
+            work.subject(),
+            work.consequence()
+        );
+    }
+
+    /// This sort of work was done.
+    pub(crate) fn works(&self, work: Work) {
+        let Some(over) = self.troubles.book().courses.remove(&work) else { return };
+        if over.is_told {
+            metrics::trouble(self, work, false);
+            let lasted = self.clock.now().since(over.since);
+            tracing::info!(
+                namespace = %self.config.namespace(),
+                work = work.name(),
+                ?lasted,
+                failures = over.failures,
+                "{} works again",
+                work.subject()
+            );
+        }
+    }
+
+    /// What failed and is not tried any more is no trouble.
+    pub(crate) fn forget_old_troubles(&self) {
+        let now = self.clock.now();
+        let quiet = QUIET + self.poll() * 3;
+        let mut book = self.troubles.book();
+        let old: Vec<Work> = book
+            .courses
+            .iter()
+            .filter(|(_, course)| now.since(course.last) >= quiet)
+            .map(|(work, _)| *work)
+            .collect();
+        for work in old {
+            if book.courses.remove(&work).is_some_and(|course| course.is_told) {
+                metrics::trouble(self, work, false);
+                tracing::info!(
+                    namespace = %self.config.namespace(),
+                    work = work.name(),
+                    "{} is not tried any more: nobody needs it now",
+                    work.subject()
+                );
+            }
+        }
+    }
+}
+
+/// A call of the store that does not panic, and keeps to its limit even if the store does not.
+async fn careful<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let unknown = |why: &'static str| StoreError::new("the store", "answer", Applied::Unknown, true, why);
+    let call = AssertUnwindSafe(call).catch_unwind();
+    match tokio::time::timeout(limit + limit / 10, call).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => {
+            tracing::error!("the store panicked");
+            Err(unknown("it panicked"))
+        }
+        Err(_) => Err(unknown("its limit is over")),
+    }
+}
+
+/// An error with its causes, in one line. A cause that was told already is not told again.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::after_start(Duration::from_secs(seconds))
+    }
+
+    /// Work that has failed since the beginning, at each of these seconds: those at which it is told.
+    fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut spoken = None;
+        let course =
+            Course { since: at(0), last: at(0), failures: 1, lasting, error: String::new(), is_told: false };
+        let mut told = Vec::new();
+        for second in failures {
+            if let Some(speech) = course.next(work, spoken, at(second)) {
+                spoken = Some(speech);
+                told.push(second);
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn what_will_not_pass_is_told_at_once_and_then_at_growing_rests() {
+        assert_eq!(told(Work::Standing, true, 0..1000), [0, 60, 180, 420, 900]);
+    }
+
+    #[test]
+    fn what_may_pass_is_told_when_it_has_lasted_longer_than_an_election() {
+        assert_eq!(told(Work::Takes, false, 0..20), [0_u64; 0]);
+        assert_eq!(told(Work::Takes, false, 0..200), [20, 80]);
+        assert_eq!(told(Work::Takes, false, [0, 59]), [59], "nothing that fails for a minute is silent");
+    }
+
+    #[test]
+    fn what_lasts_is_told_once_an_hour_at_least() {
+        let day = told(Work::Hints, false, 0..24 * 3600);
+        assert!(day.windows(2).all(|two| two[1] - two[0] <= 3600), "{day:?}");
+        assert!(day.len() <= 30, "{day:?}");
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_told_no_more_often_than_what_stays() {
+        let comes_and_goes = (0..1000).filter(|second| second % 10 == 0);
+        assert!(told(Work::Standing, true, comes_and_goes).len() <= 5);
+        // A new one after a long time is a new one.
+        let much_later = [0, 60, 20_000, 20_060];
+        assert_eq!(told(Work::Standing, true, much_later), much_later);
+    }
+
+    #[test]
+    fn what_the_program_asked_for_is_told_to_the_program_alone() {
+        assert_eq!(told(Work::Asked, true, 0..1000), [0_u64; 0]);
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes_and_none_of_them_twice() {
+        let error = StoreError::new("mongodb", "take 3 locks", Applied::Unknown, true, "reply lost");
+        let text = chain(&error);
+        assert_eq!(text.matches("reply lost").count(), 1, "{text}");
+        assert!(text.starts_with("mongodb"), "{text}");
+    }
+
+    #[test]
+    fn who_reads_it_is_told_what_to_do() {
+        let error = "not authorized on tenure to execute command { insert: \"waiters\" }";
+        assert_eq!(Work::Standing.advice(error).unwrap(), "grant find, insert, update on waiters");
+        let error = "Kind: SCRAM failure: Authentication failed., labels: {}";
+        assert!(Work::Beats.advice(error).unwrap().contains("password"));
+        assert!(Work::Beats.advice("no answer within 1s").is_none());
+    }
+
+    #[test]
+    fn every_work_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = Work::ALL.iter().map(|work| work.name()).collect();
+        assert_eq!(names.len(), Work::ALL.len());
+    }
+}
