@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
-    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
+    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish},
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
         RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
     },
 };
@@ -68,7 +68,7 @@ calls! {
     release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
     wait(waits: Vec<Wait>) -> ();
     stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-    waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+    waiters(lock: LockId, at_most: usize) -> Line;
     places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
     set_value(set: SetValue) -> SetAnswer;
     locks(locks: Vec<LockId>) -> Vec<LockSeen>;

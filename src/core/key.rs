@@ -22,7 +22,7 @@ use crate::{
     elect::Loss,
     error::Applied,
     model::{Candidate, Ended, Holder, LockRecord, SessionId, StoreTime, Term, Waiter, Why, Wish},
-    store::{LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
+    store::{Line, LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
 };
 
 /// How many of the line a releaser reads: who is first, and some more in case that one is dead.
@@ -79,7 +79,7 @@ pub(crate) enum Answer {
     Polled { seen: LockSeen, stands: bool },
     Took(TakeAnswer),
     Released(ReleaseAnswer),
-    Line(Vec<Waiter>),
+    Line(Line),
     Done,
     Known(Standing),
     Failed(Arc<StoreError>),
@@ -755,7 +755,7 @@ impl KeyMachine {
                 }
                 self.released(around, term, &then);
             }
-            (Op::ReadLine { most }, Answer::Line(line)) => self.line_read(around, line, most),
+            (Op::ReadLine { .. }, Answer::Line(line)) => self.line_read(around, line),
             (Op::Register(wishes), Answer::Done) => self.registered(around, &wishes),
             (Op::Leave(gone), Answer::Done) => {
                 self.left.retain(|wish| !gone.contains(wish));
@@ -1142,7 +1142,8 @@ impl KeyMachine {
         }
     }
 
-    fn line_read(&mut self, around: Around<'_>, line: Vec<Waiter>, most: usize) {
+    fn line_read(&mut self, around: Around<'_>, line: Line) {
+        let Line { waiters: line, whole: complete } = line;
         let ours = |waiter: &Waiter| Some(waiter.by.session) == around.current;
         // One that left, and stands there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
@@ -1157,7 +1158,6 @@ impl KeyMachine {
             _ if ours(waiter) => self.stands(waiter.by.session, waiter.by.wish).then_some(Standing::Alive),
             known => known.or(Some(Standing::Overdue)).filter(|_| known != Some(Standing::Dead)),
         };
-        let complete = line.len() < most;
         let mut living: Vec<_> =
             line.into_iter().filter_map(|waiter| Some((standing(&waiter)?, waiter))).collect();
         let to_hand_over = !self.returns.is_empty() || self.held.is_some();

@@ -217,7 +217,7 @@ impl Campaign {
         let line = engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit);
         let line = engine.call(Work::Asked, limit, line);
         let line = line.await.map_err(Error::store)?;
-        if !line.iter().any(|waiter| waiter.by.holder == *holder) {
+        if !line.waiters.iter().any(|waiter| waiter.by.holder == *holder) {
             return Ok(Resigned::NobodyWaits);
         }
         Ok(self.part(Parting { to: Some(holder.clone()), ..Parting::default() }))

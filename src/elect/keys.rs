@@ -518,7 +518,7 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
             match engine.call(Work::Lines, limit, store.waiters(lock.clone(), most, limit)).await {
                 Ok(line) => {
                     // Those who may be chosen are known by then, unless the store does not answer.
-                    let sessions = line.iter().take(3).map(|waiter| waiter.by.session);
+                    let sessions = line.waiters.iter().take(3).map(|waiter| waiter.by.session);
                     engine.watcher.meet(engine, sessions.collect()).await;
                     Ok(Answer::Line(line))
                 }

@@ -452,12 +452,13 @@ impl Worker {
                 let mut more = pin!(line.notified());
                 more.as_mut().enable();
                 let limit = engine.limit();
-                let waiters = engine
+                let line = engine
                     .call(Work::Lines, limit, engine.store.waiters(lock.clone(), LINE_READ, limit))
                     .await;
-                let line = waiters.into_iter().flatten().filter(|one| one.by.session == to);
+                let waiters = line.map_or_else(|_| Vec::new(), |line| line.waiters);
+                let wishes = waiters.into_iter().filter(|one| one.by.session == to);
                 // The latest: it may have left the line with an earlier one.
-                if let Some(wish) = line.max_by_key(|one| one.by.wish) {
+                if let Some(wish) = wishes.max_by_key(|one| one.by.wish) {
                     return Box::new(wish.by);
                 }
                 more.await;

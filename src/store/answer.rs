@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::model::{
     LockId, LockRecord, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
-    Term, Wish,
+    Term, Waiter, Wish,
 };
 
 /// What a store can do.
@@ -276,6 +276,15 @@ pub struct Page<T> {
     pub refused: Vec<(String, Refusal)>,
     /// Where to go on; nothing at the end.
     pub next: Option<Cursor>,
+}
+
+/// Who stands in line for a lock, as far as was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Those that can be read, longest wait first.
+    pub waiters: Vec<Waiter>,
+    /// Fewer stand there than were asked for, readable or not: nobody stands behind these.
+    pub whole: bool,
 }
 
 /// Some runs of a schedule.

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-    Held, Hint, Instruction, LockChange, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Reach,
+    Held, Hint, Instruction, Line, LockChange, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Reach,
     Refusal, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews,
     SetAnswer, SetValue, Sighting, Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
     rules::{Verdict, verdict},
@@ -264,13 +264,14 @@ impl MemoryStore {
         });
     }
 
-    fn waiters_now(&self, lock: &LockId, at_most: usize) -> Vec<Waiter> {
+    fn waiters_now(&self, lock: &LockId, at_most: usize) -> Line {
         let records = self.records();
         let mut line: Vec<_> =
             records.waiters.values().filter(|waiter| waiter.lock == *lock).cloned().collect();
         line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.wish));
+        let whole = line.len() < at_most;
         line.truncate(at_most);
-        line
+        Line { waiters: line, whole }
     }
 
     fn set_value_now(&self, set: SetValue) -> SetAnswer {
@@ -655,7 +656,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn waiters(&self, lock: LockId, at_most: usize, _: Duration) -> Answer<'_, Vec<Waiter>> {
+    fn waiters(&self, lock: LockId, at_most: usize, _: Duration) -> Answer<'_, Line> {
         self.step(move |store| store.waiters_now(&lock, at_most))
     }
 

@@ -20,7 +20,7 @@ use futures::{
 use tokio::sync::broadcast;
 
 pub use answer::{
-    Capabilities, ClaimAnswer, Cursor, Held, Hint, LockChange, LockSeen, Page, Purged, Reach, Refusal,
+    Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockChange, LockSeen, Page, Purged, Reach, Refusal,
     ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, Sighting, TakeAnswer,
 };
 pub use memory::MemoryStore;
@@ -29,7 +29,7 @@ use crate::{
     error::StoreError,
     model::{
         About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Order, Outcome, Request, Rules,
-        RunId, ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Waiter, Why, Wish,
+        RunId, ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
     },
 };
 
@@ -154,9 +154,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()>;
 
     /// The first in line for a lock, longest wait first; those who came at the same instant by session
-    /// and wish. Entries that cannot be read are left out. A grant leaves the waiter's place in line:
-    /// whoever got what it waited for leaves it.
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>>;
+    /// and wish. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
+    /// the waiter's place in line: whoever got what it waited for leaves it.
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line>;
 
     /// Which of these places in line there are, in the order they were asked for: a failure of the store may
     /// have undone one.

@@ -16,10 +16,10 @@ pub use slow::Slow;
 
 use crate::{
     error::{Applied, StoreError},
-    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish},
+    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish},
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+        Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
         RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
     },
 };
@@ -294,7 +294,7 @@ operations! {
     Release release(releases: Vec<Release>) -> Vec<ReleaseAnswer>, releases.len();
     Wait wait(waits: Vec<Wait>) -> (), waits.len();
     StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> (), waits.len();
-    Waiters waiters(lock: LockId, at_most: usize) -> Vec<Waiter>, 1;
+    Waiters waiters(lock: LockId, at_most: usize) -> Line, 1;
     Places places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>, places.len();
     SetValue set_value(set: SetValue) -> SetAnswer, 1;
     Locks locks(locks: Vec<LockId>) -> Vec<LockSeen>, locks.len();

@@ -94,7 +94,7 @@ async fn force_takes_one_lock_away_and_leaves_the_others() {
     until("the other waits", || async {
         let store = &store;
         let line = store.waiters(lease.lock().clone(), 10, LIMIT).await.unwrap();
-        (line.len() == 1).then_some(())
+        (line.waiters.len() == 1).then_some(())
     })
     .await;
 

@@ -306,8 +306,11 @@ async fn a_place_in_line_that_cannot_be_read_is_passed_over() {
     }
     let damage = doc! { "$set": { "v": 99 } };
     change(&place, "waiters", doc! { "session": first.session.to_string() }, damage).await;
-    let line = place.store.waiters(lock, 10, LIMIT).await.unwrap();
-    assert_eq!(line.iter().map(|waiter| &waiter.by).collect::<Vec<_>>(), [&second]);
+    for (asked, whole) in [(2, false), (3, true)] {
+        let line = place.store.waiters(lock.clone(), asked, LIMIT).await.unwrap();
+        assert_eq!(line.waiters.iter().map(|waiter| &waiter.by).collect::<Vec<_>>(), [&second]);
+        assert_eq!(line.whole, whole, "two stand there, and {asked} were asked for");
+    }
 }
 
 fn claim(fixture: &Fixture, schedule: &ScheduleId, instant: i64) -> Claim {

@@ -236,7 +236,7 @@ async fn a_look_along_the_line_reads_no_more_than_it_was_asked_for() {
     });
     place.store.wait(waits.collect(), LIMIT).await.unwrap();
     place.database.run_command(doc! { "profile": 2 }).await.unwrap();
-    assert_eq!(place.store.waiters(lock, 3, LIMIT).await.unwrap().len(), 3);
+    assert_eq!(place.store.waiters(lock, 3, LIMIT).await.unwrap().waiters.len(), 3);
     let profile = profile(&place, "waiters").await;
     assert_eq!((count(&profile, "docsExamined"), count(&profile, "keysExamined")), (3, 3), "{profile}");
     assert_eq!(profile.get_bool("hasSortStage").ok(), None, "the index has them in order: {profile}");

@@ -7,11 +7,11 @@ use tenure::{
     StoreError,
     model::{
         Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, ScheduleId, ScheduleRecord,
-        SessionId, SessionRecord, StoreTime, Waiter, Wish,
+        SessionId, SessionRecord, StoreTime, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-        Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
+        Held, Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
         Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
         Take, TakeAnswer, Then, Wait,
     },
@@ -435,7 +435,7 @@ impl Store for Mutant {
                 Mutation::LeavingTakesOthersAlong => {
                     for (lock, session, _) in waits.clone() {
                         let line = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
-                        let same = line.into_iter().filter(|waiter| waiter.by.session == session);
+                        let same = line.waiters.into_iter().filter(|waiter| waiter.by.session == session);
                         waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.wish)));
                     }
                 }
@@ -446,7 +446,7 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>> {
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line> {
         self.store.waiters(lock, at_most, limit)
     }
 

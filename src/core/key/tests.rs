@@ -225,7 +225,7 @@ impl World {
             self.trace.push(format!("{place}: wish {wish} ends"));
             // To whoever is or was seen in line; or as the machine finds.
             let line = ready(self.store.waiters(lock(), 10, LIMIT));
-            self.seen_in_line.extend(line.into_iter().map(|waiter| waiter.by));
+            self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
             let one = self.dice.below(self.seen_in_line.len() * 3 + 1);
             let heir = self.seen_in_line.get(one).cloned().map(Box::new);
             let parting = Parting { heir, ..Parting::default() };

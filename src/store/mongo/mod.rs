@@ -40,10 +40,10 @@ use self::{
 };
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
+    Instruction, Line, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
     RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
 };
-use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Waiter, Wish};
+use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish};
 
 /// How long the first answer of a fresh client may take: it has to find the servers.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -329,7 +329,7 @@ impl Store for MongoStore {
         self.step(limit, "leave the line", move |store| steps::stop_waiting(store, waits, limit))
     }
 
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Vec<Waiter>> {
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line> {
         self.step(limit, "look along the line", move |store| steps::waiters(store, lock, at_most, limit))
     }
 

@@ -21,13 +21,13 @@ use super::{
 use crate::{
     model::{
         Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, SessionId,
-        SessionRecord, StoreTime, Term, Waiter, Wish,
+        SessionRecord, StoreTime, Term, Wish,
     },
     store::{
         Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Instruction,
-        LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Refusal, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take, TakeAnswer,
-        Wait,
+        Line, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Refusal, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take,
+        TakeAnswer, Wait,
         rules::{Verdict, verdict},
     },
 };
@@ -582,9 +582,10 @@ pub(super) async fn waiters(
     lock: LockId,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Vec<Waiter>> {
+) -> Outcome<Line> {
     let found = store.find(&store.place().1.waiters, queries::waiters(&lock, at_most), limit).await?;
-    Ok(found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect())
+    let waiters = found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect();
+    Ok(Line { waiters, whole: found.len() < at_most })
 }
 
 pub(super) async fn places(

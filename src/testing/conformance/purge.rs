@@ -43,7 +43,7 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
     assert_eq!((purged.sessions, purged.waiters), (1, 2), "what was removed must be counted");
     for lock in locks {
         let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
-        let line: Vec<_> = line.iter().map(|waiter| waiter.by.session).collect();
+        let line: Vec<_> = line.waiters.iter().map(|waiter| waiter.by.session).collect();
         assert_eq!(line, [alive], "the living must keep their places");
     }
     assert!(matches!(fixture.seen(alive).await, Sighting::Alive(_)), "the living must stay");
@@ -129,7 +129,7 @@ pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
     marker_is_purged(fixture).await;
     assert_eq!(neighbour.seen(session).await, dead);
     let line = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;
-    assert_eq!(line.len(), 1);
+    assert_eq!(line.waiters.len(), 1);
 }
 
 /// The purge of an empty namespace finds nothing.

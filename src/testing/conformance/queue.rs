@@ -17,7 +17,9 @@ async fn leave(fixture: &Fixture, lock: &LockId, by: &Candidate) {
 }
 
 async fn line(fixture: &Fixture, lock: &LockId) -> Vec<Waiter> {
-    sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await
+    let line = sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await;
+    assert!(line.whole, "fewer stand there than were asked for");
+    line.waiters
 }
 
 /// Since when it stands there.
@@ -75,7 +77,8 @@ pub async fn only_so_many_waiters_are_read(fixture: &Fixture) {
     let came = line_of(fixture, &lock, 3).await;
     for at_most in 1..=4 {
         let first = sure(fixture.store().waiters(lock.clone(), at_most, LIMIT)).await;
-        assert_eq!(names(first), came[..at_most.min(3)], "the first {at_most} must be read");
+        assert_eq!(first.whole, at_most == 4, "of 3 who stand there, {at_most} were asked for");
+        assert_eq!(names(first.waiters), came[..at_most.min(3)], "the first {at_most} must be read");
     }
 }
 

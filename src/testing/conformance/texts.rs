@@ -104,7 +104,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
         assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&first), "taken as was said");
         sure(fixture.store().wait(vec![Wait { lock: lock.clone(), by: second.clone() }], LIMIT)).await;
         let line = sure(fixture.store().waiters(lock.clone(), 2, LIMIT)).await;
-        let line: Vec<_> = line.into_iter().map(|waiter| waiter.by).collect();
+        let line: Vec<_> = line.waiters.into_iter().map(|waiter| waiter.by).collect();
         assert_eq!(line, std::slice::from_ref(&second), "it must stand in line as was said");
         let release = crate::store::Release {
             lock: lock.clone(),
@@ -196,7 +196,7 @@ async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     for (lock, record) in locks.iter().zip(&records) {
         assert_eq!(fixture.record(lock).await, *record, "{lock} must be a lock of its own");
         let line = sure(fixture.store().waiters(lock.clone(), 100, LIMIT)).await;
-        assert_eq!(line.len(), 1, "{lock} must have a line of its own");
+        assert_eq!(line.waiters.len(), 1, "{lock} must have a line of its own");
     }
     fixture.freed(&records[0]).await;
     for record in &records[1..] {

@@ -412,7 +412,7 @@ impl Fleet {
         for key in self.0.plan.all_locks() {
             let line =
                 common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
-            waiters.extend(line.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
+            waiters.extend(line.waiters.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
         }
         let mut lives = Vec::new();
         for member in 0..self.0.plan.instances {

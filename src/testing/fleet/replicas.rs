@@ -23,14 +23,13 @@ use crate::{
     clock::{Clock, Moment},
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, SessionId, SessionRecord, StoreTime,
-        Waiter, Wish,
+        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, SessionId, SessionRecord, StoreTime, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
-        TakeAnswer, Wait,
+        Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Take, TakeAnswer, Wait,
     },
     testing::TestClock,
 };
@@ -507,7 +506,7 @@ impl Store for Way {
         observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
         sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;
-        waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+        waiters(lock: LockId, at_most: usize) -> Line;
         places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
         list_locks(

@@ -23,13 +23,13 @@ use crate::{
     clock::Clock,
     model::{
         Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, StoreTime,
-        Term, Waiter, Why, Wish,
+        Term, Why, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-        Held, Hint, Instruction, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
-        TakeAnswer, Wait,
+        Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Take, TakeAnswer, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
@@ -52,7 +52,7 @@ macro_rules! pass_on_what_nobody_judges {
         pass_on! {
             $to:
             sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
-            waiters(lock: LockId, at_most: usize) -> Vec<Waiter>;
+            waiters(lock: LockId, at_most: usize) -> Line;
             places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize

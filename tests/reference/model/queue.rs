@@ -1,6 +1,6 @@
 use tenure::{
-    model::{Candidate, LockId, SessionId, StoreTime, Waiter, Wish},
-    store::Wait,
+    model::{Candidate, LockId, SessionId, StoreTime, Wish},
+    store::{Line, Wait},
 };
 
 use super::{Check, Model, Once, ensure};
@@ -44,9 +44,12 @@ impl Model {
     }
 
     /// The whole line, or the first `at_most` of it.
-    pub(crate) fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &[Waiter]) -> Check {
+    pub(crate) fn line_seen(&mut self, lock: &LockId, at_most: usize, seen: &Line) -> Check {
         let mut places: Vec<_> = self.line.iter_mut().filter(|place| place.lock == *lock).collect();
         let length = places.len().min(at_most);
+        let whole = places.len() < at_most;
+        ensure!(seen.whole == whole, "of {} places, {at_most} were asked for: {seen:?}", places.len());
+        let seen = &seen.waiters[..];
         ensure!(seen.len() == length, "{length} must be read of the line, not {seen:?}");
         let rising = seen.is_sorted_by(|one, next| one.since <= next.since);
         ensure!(rising, "the longest wait must come first: {seen:?}");

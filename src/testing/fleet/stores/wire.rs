@@ -11,12 +11,10 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream::BoxStream};
 
 use crate::{
     clock::{Clock, Moment},
-    model::{
-        Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, Term, Waiter, Wish,
-    },
+    model::{Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, Term, Wish},
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
+        Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
         Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
         TakeAnswer, Wait,
     },
