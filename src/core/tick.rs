@@ -41,6 +41,9 @@ pub enum NotRun {
 }
 
 impl NotRun {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Late, Self::Overlapped, Self::Paused, Self::Retimed];
+
     /// The words in the record.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error, Event, Life, Loss,
     batch::Batch,
+    echoes::Echoes,
     entropy::Entropy,
     events::Events,
     keeper::Command,
@@ -82,6 +83,7 @@ pub(crate) struct Engine {
     /// Wakes those who wait for a session in the order in which they came; the watch does not.
     session_changed: Notify,
     pub(crate) troubles: Troubles,
+    pub(crate) echoes: Echoes,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
     /// No new wishes: the engine is about to close.
@@ -181,6 +183,7 @@ impl Engine {
             session: watch::Sender::new(None),
             session_changed: Notify::new(),
             troubles: Troubles::default(),
+            echoes: Echoes::default(),
             trouble: watch::Sender::new(None),
             keeper,
             closed: AtomicBool::new(false),
@@ -340,7 +343,15 @@ impl Engine {
         take: Take,
         dead: Vec<SessionId>,
     ) -> Result<TakeAnswer, Arc<StoreError>> {
-        self.takes.submit(self, |engine| &engine.takes, (take, dead)).await
+        let echo = (take.lock.clone(), take.by.session, take.by.wish);
+        if self.store.capabilities().hints {
+            self.echoes.sent(echo.clone(), self.clock.now());
+        }
+        let answer = self.takes.submit(self, |engine| &engine.takes, (take, dead)).await;
+        if matches!(&answer, Ok(answer) if !matches!(answer, TakeAnswer::Taken(_))) {
+            self.echoes.lost(&echo);
+        }
+        answer
     }
 
     pub(crate) async fn release(

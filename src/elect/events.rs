@@ -239,6 +239,8 @@ impl Events {
         let missed = Arc::new(AtomicU64::new(0));
         let listener = Listener { only, events: sender, missed: missed.clone() };
         if let Some(listeners) = &mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Those who are gone may wait for an event of a lock that never comes.
+            listeners.retain(|listener| !listener.events.is_closed());
             listeners.push(listener);
         }
         EventStream { events, missed }
@@ -255,7 +257,7 @@ impl Events {
                 Only::Lock(lock) => event.lock() == Some(lock),
                 Only::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
             };
-            !wanted || listener.tell(&event)
+            if wanted { listener.tell(&event) } else { !listener.events.is_closed() }
         });
     }
 
@@ -325,13 +327,37 @@ mod tests {
         assert_eq!(stream.next().await, Some(Event::Missed(3)));
     }
 
+    fn lock(key: &str) -> LockId {
+        LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: key.parse().unwrap() }
+    }
+
+    fn listeners(events: &Events) -> usize {
+        events.listeners.lock().unwrap().as_ref().unwrap().len()
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten_with_the_next_event_of_anything() {
+        let events = Events::default();
+        let stays = events.listen(Only::Lock(lock("stays")));
+        let gone: Vec<_> =
+            (0..1000).map(|number| events.listen(Only::Lock(lock(&number.to_string())))).collect();
+        drop(gone);
+        events.tell(event(1));
+        assert_eq!(listeners(&events), 1);
+        drop(stays);
+    }
+
+    #[test]
+    fn who_comes_and_goes_leaves_nothing_behind_though_nothing_happens() {
+        let events = Events::default();
+        for number in 0..1000 {
+            drop(events.listen(Only::Lock(lock(&number.to_string()))));
+        }
+        assert!(listeners(&events) <= 1, "{}", listeners(&events));
+    }
+
     #[tokio::test]
     async fn a_reader_of_one_lock_hears_of_no_other() {
-        let lock = |key: &str| LockId {
-            namespace: "n".parse().unwrap(),
-            kind: crate::model::Kind::Lock,
-            key: key.parse().unwrap(),
-        };
         let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
         let events = Events::default();
         let mut stream = events.listen(Only::Lock(lock("a")));

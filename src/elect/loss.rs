@@ -43,6 +43,10 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// The words for those that the program did not want.
+    #[cfg(feature = "metrics")]
+    pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "buried", "vanished", "probe"];
+
     /// One word for it, as logs and metrics name it.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -5,13 +5,114 @@ use std::time::Duration;
 use super::{Engine, Loss, lease::LeaseCell, troubles::Work};
 
 #[cfg(feature = "metrics")]
-use metrics::{counter, gauge, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 macro_rules! when_on {
     ($($body:tt)*) => {
         #[cfg(feature = "metrics")]
         { $($body)* }
     };
+}
+
+/// What each of them says, also those of spreads and schedules; `docs/operations.md` has the same words.
+#[cfg(feature = "metrics")]
+const GAUGES: &[(&str, &str)] = &[
+    ("tenure_leading", "1 while a campaign of this instance leads, else 0"),
+    ("tenure_standing", "how many campaigns of this instance stand"),
+    ("tenure_held", "how many locks are held, by jobs, guards and campaigns"),
+    ("tenure_waiting", "how many wait for a lock, counted about once an interval"),
+    ("tenure_trouble", "1 while this sort of work does not work and that was logged, else 0"),
+    ("tenure_spread_tasks", "how many tasks this instance has"),
+    ("tenure_spread_waiting", "how many tasks nobody has room for; every member counts the same"),
+    ("tenure_spread_members", "how many members this one plans with"),
+    ("tenure_spread_set_aside", "how many tasks are set aside here"),
+    ("tenure_schedule_failures", "how many ticks in a row have failed in the end, where the schedule is run"),
+];
+
+#[cfg(feature = "metrics")]
+const COUNTERS: &[(&str, &str)] = &[
+    ("tenure_acquired_total", "locks granted"),
+    (
+        "tenure_lost_total",
+        "leases lost against the program's will: expired, revoked, buried, vanished, probe",
+    ),
+    (
+        "tenure_sessions_lost_total",
+        "sessions lost against the program's will: expired, revoked, buried, vanished, probe",
+    ),
+    ("tenure_overruns_total", "jobs that ran on after their lease had ended"),
+    ("tenure_failed_calls_total", "calls of the store that failed, by the sort of work they were for"),
+    (
+        "tenure_spread_orders_total",
+        "tasks to be taken, waited for, or given away here: what the plans changed",
+    ),
+    (
+        "tenure_schedule_runs_total",
+        "attempts that have ended: succeeded, failed, cancelled, timed out, displaced, abandoned",
+    ),
+    (
+        "tenure_schedule_skipped_total",
+        "ticks that were not run: too late, the run before was still on, paused, the schedule got another timing",
+    ),
+];
+
+#[cfg(feature = "metrics")]
+const HISTOGRAMS: &[(&str, Unit, &str)] = &[
+    ("tenure_beat_seconds", Unit::Seconds, "how long a confirmed beat took"),
+    ("tenure_beat_budget_ratio", Unit::Count, "how long a confirmed beat took, in parts of refresh_interval"),
+    (
+        "tenure_takeover_seconds",
+        Unit::Seconds,
+        "how long a dead holder had been silent when its lock was taken over",
+    ),
+    (
+        "tenure_hint_lag_seconds",
+        Unit::Seconds,
+        "from sending a take to the hint of its grant, by this instance's own clock",
+    ),
+    ("tenure_schedule_lateness_seconds", Unit::Seconds, "how long after its instant a run began"),
+    ("tenure_schedule_run_seconds", Unit::Seconds, "how long a run took"),
+];
+
+/// Says what they mean, and begins those with 0 whose first change would not be seen else: a rate needs a value
+/// before it.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn begin(engine: &Engine) {
+    when_on! {
+        for (name, says) in GAUGES {
+            describe_gauge!(*name, Unit::Count, *says);
+        }
+        for (name, says) in COUNTERS {
+            describe_counter!(*name, Unit::Count, *says);
+        }
+        for (name, unit, says) in HISTOGRAMS {
+            describe_histogram!(*name, *unit, *says);
+        }
+        let namespace = engine.config.namespace().to_string();
+        counter!("tenure_acquired_total", "namespace" => namespace.clone()).increment(0);
+        counter!("tenure_overruns_total", "namespace" => namespace.clone()).increment(0);
+        gauge!("tenure_waiting", "namespace" => namespace.clone()).set(0.0);
+        gauge!("tenure_held", "namespace" => namespace.clone(), "kind" => "lock").increment(0.0);
+        for reason in Loss::UNWANTED {
+            counter!("tenure_lost_total", "namespace" => namespace.clone(), "reason" => *reason).increment(0);
+            counter!("tenure_sessions_lost_total", "namespace" => namespace.clone(), "reason" => *reason)
+                .increment(0);
+        }
+        for work in Work::ALL {
+            counter!("tenure_failed_calls_total", "namespace" => namespace.clone(), "work" => work.name())
+                .increment(0);
+            gauge!("tenure_trouble", "namespace" => namespace.clone(), "work" => work.name()).set(0.0);
+        }
+    }
+}
+
+/// A hint told of a lock that was granted here, so long after the take was sent.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn hint_heard(engine: &Engine, lag: Duration) {
+    when_on! {
+        let namespace = engine.config.namespace().to_string();
+        histogram!("tenure_hint_lag_seconds", "namespace" => namespace).record(lag.as_secs_f64());
+    }
 }
 
 /// A lock was granted.

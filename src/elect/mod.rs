@@ -12,6 +12,7 @@
 mod ask;
 mod batch;
 mod campaign;
+mod echoes;
 mod engine;
 mod entropy;
 mod error;

@@ -4,7 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::{Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, runtime::Runtime, upkeep};
+use super::{
+    Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, metrics, runtime::Runtime, upkeep,
+};
 use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
@@ -237,6 +239,7 @@ impl Builder {
             probe,
         };
         let engine = Arc::new(Engine::new(parts, keeper));
+        metrics::begin(&engine);
         let runtime = engine.runtime.clone();
         let weak = || Arc::downgrade(&engine);
         if engine.store.capabilities().hints {

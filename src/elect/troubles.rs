@@ -21,6 +21,8 @@ const LASTS: Duration = Duration::from_secs(20);
 /// It is told again after so long, and then after twice as long each time.
 const FIRST_REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
+/// What opens and fails again within so long did not work.
+const MENDED: Duration = Duration::from_secs(15);
 /// What failed and was not tried again for so long, and some polls, is no trouble any more: nobody needs it.
 const QUIET: Duration = Duration::from_secs(5 * 60);
 
@@ -242,6 +244,8 @@ struct Course {
     lasting: bool,
     error: String,
     is_told: bool,
+    /// Since when it may work again: it has to last, for there is no answer that says so.
+    mended: Option<Moment>,
 }
 
 /// When somebody was told of one sort of work, and when of it next: kept when the trouble is over, so that one
@@ -345,7 +349,9 @@ impl Engine {
             lasting: false,
             error: String::new(),
             is_told: false,
+            mended: None,
         });
+        course.mended = None;
         course.last = now;
         course.failures += 1;
         course.lasting = !error.is_retryable();
@@ -386,9 +392,32 @@ impl Engine {
         }
     }
 
-    /// What failed and is not tried any more is no trouble.
+    /// No hints come.
+    pub(crate) fn no_hints(&self, error: String, lasting: bool) {
+        let error = StoreError::new("the store", "tell of changes", Applied::No, !lasting, error);
+        self.fails(Work::Hints, self.clock.now(), &error);
+    }
+
+    /// This sort of work may work again, unless it fails soon.
+    pub(crate) fn may_work_again(&self, work: Work) {
+        let now = self.clock.now();
+        if let Some(course) = self.troubles.book().courses.get_mut(&work) {
+            course.mended.get_or_insert(now);
+        }
+    }
+
+    /// What has worked for some time works again; what failed and is not tried any more is no trouble.
     pub(crate) fn forget_old_troubles(&self) {
         let now = self.clock.now();
+        let mended = |course: &Course| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
+        let mended: Vec<Work> = {
+            let book = self.troubles.book();
+            let mended = book.courses.iter().filter(|(_, course)| mended(course));
+            mended.map(|(work, _)| *work).collect()
+        };
+        for work in mended {
+            self.works(work);
+        }
         let quiet = QUIET + self.poll() * 3;
         let mut book = self.troubles.book();
         let old: Vec<Work> = book
@@ -453,8 +482,15 @@ mod tests {
     /// Work that has failed since the beginning, at each of these seconds: those at which it is told.
     fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut spoken = None;
-        let course =
-            Course { since: at(0), last: at(0), failures: 1, lasting, error: String::new(), is_told: false };
+        let course = Course {
+            since: at(0),
+            last: at(0),
+            failures: 1,
+            lasting,
+            error: String::new(),
+            is_told: false,
+            mended: None,
+        };
         let mut told = Vec::new();
         for second in failures {
             if let Some(speech) = course.next(work, spoken, at(second)) {

@@ -12,13 +12,15 @@ use super::{Engine, Work, lease::LeaseCell, metrics};
 use crate::{
     core::backoff::{fraction, jittered},
     model::{LockId, SessionId, SessionRecord, SpreadName},
-    store::{Cursor, Held, Hint, SessionNews},
+    store::{Cursor, Held, Hint, LockChange, SessionNews},
 };
 
 /// How many records one round of the audit reads.
 const AUDIT_PAGE: usize = 1000;
 /// How often each instance purges what nobody needs any more, jittered.
 const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
+/// One that failed is tried again after so long, jittered: so that what lasts is found to last.
+const PURGE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Passes the store's hints on to those who wait. Ends with the engine.
 pub(crate) async fn hear_hints(engine: Weak<Engine>) {
@@ -38,13 +40,20 @@ pub(crate) async fn hear_hints(engine: Weak<Engine>) {
 
 fn pass_on(engine: &Arc<Engine>, hint: Hint) {
     match hint {
+        Hint::Failing { error, lasting } => engine.no_hints(error, lasting),
         Hint::Resync => {
+            engine.may_work_again(Work::Hints);
             engine.keys.resync(engine);
             engine.leaders.resync();
             engine.spreads.resync();
             engine.notices.resync();
         }
         Hint::Lock { lock, change } => {
+            if let Some(LockChange::Granted { session, wish, .. }) = change
+                && let Some(lag) = engine.echoes.heard(&(lock.clone(), session, wish), engine.clock.now())
+            {
+                metrics::hint_heard(engine, lag);
+            }
             engine.keys.hint(engine, &lock, change);
             engine.leaders.hint(&lock);
             if let Some(spread) = spread_of(engine, &lock) {
@@ -165,9 +174,10 @@ fn compare(
 
 /// Removes what nobody needs any more. Ends with the engine.
 pub(crate) async fn purge(engine: Weak<Engine>) {
+    let mut every = PURGE_EVERY;
     loop {
         let Some((wait, closing)) = engine.upgrade().map(|engine| {
-            let wait = PURGE_EVERY / 2 + fraction(PURGE_EVERY, engine.entropy.roll());
+            let wait = every / 2 + fraction(every, engine.entropy.roll());
             (wait, engine.closing.clone())
         }) else {
             return;
@@ -186,10 +196,12 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
                 Ok(purged) if purged.more && !engine.closing.is_cancelled() => {}
                 Ok(purged) => {
                     tracing::debug!(locks = purged.locks, sessions = purged.sessions, "purged");
+                    every = PURGE_EVERY;
                     break;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "could not purge");
+                    every = PURGE_AGAIN;
                     break;
                 }
             }

@@ -11,6 +11,30 @@ use crate::{
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge, histogram};
 
+/// This instance has a schedule from now on: what is counted begins with 0.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn added(engine: &Engine, id: &ScheduleId) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Skipped) {
+            counter!(
+                "tenure_schedule_runs_total",
+                "namespace" => namespace.clone(), "schedule" => schedule.clone(), "outcome" => outcome.as_str()
+            )
+            .increment(0);
+        }
+        for why in NotRun::ALL {
+            counter!(
+                "tenure_schedule_skipped_total",
+                "namespace" => namespace.clone(), "schedule" => schedule.clone(), "why" => why.as_str()
+            )
+            .increment(0);
+        }
+        gauge!("tenure_schedule_failures", "namespace" => namespace, "schedule" => schedule).set(0.0);
+    }
+}
+
 /// A run begins, so long after its instant.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn begun(engine: &Engine, id: &ScheduleId, lateness: Duration) {

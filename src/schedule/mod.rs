@@ -184,7 +184,9 @@ impl Scheduling {
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
         let plan = Plan::new(id, timing, policies, keep, body)?;
         let host = Host::of(&elect);
+        let added = plan.id.clone();
         let key = host.add(plan)?;
+        metrics::added(elect.engine(), &added);
         Ok(Schedule::new(elect, host, key, name))
     }
 }

@@ -9,6 +9,25 @@ use crate::{
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
 
+/// This instance takes part from now on: what is counted begins with 0.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
+    #[cfg(feature = "metrics")]
+    {
+        let namespace = engine.config.namespace().to_string();
+        let kind = crate::model::Kind::of_tasks(spread).to_string();
+        let spread = spread.to_string();
+        let gauge = |name| gauge!(name, "namespace" => namespace.clone(), "spread" => spread.clone());
+        for name in ["tenure_spread_tasks", "tenure_spread_waiting", "tenure_spread_members"] {
+            gauge(name).set(0.0);
+        }
+        gauge("tenure_spread_set_aside").increment(0.0);
+        gauge!("tenure_held", "namespace" => namespace.clone(), "kind" => kind).increment(0.0);
+        counter!("tenure_spread_orders_total", "namespace" => namespace.clone(), "spread" => spread.clone())
+            .increment(0);
+    }
+}
+
 /// A plan was made, after which so much is to be done here.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, orders: usize) {

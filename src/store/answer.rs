@@ -315,6 +315,14 @@ pub struct Purged {
 pub enum Hint {
     /// Hints may have been lost before this one: whoever waits looks for itself.
     Resync,
+    /// None come at present: the stream ended, or cannot be opened. [`Resync`](Self::Resync) says that it is
+    /// open again.
+    Failing {
+        /// Why not.
+        error: String,
+        /// Whether somebody has to change something first: a right, a password.
+        lasting: bool,
+    },
     /// A lock changed hands, or became free.
     Lock {
         /// Which lock.

@@ -115,6 +115,11 @@ mod code {
     pub(super) const DUPLICATE_KEY: i32 = 11_000;
 }
 
+/// Whether somebody has to change something before what failed so can succeed.
+pub(super) fn is_lasting(error: &DriverError) -> bool {
+    !classify(error).1
+}
+
 /// What an error of the driver says of the operation. In doubt, nothing.
 fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {

@@ -28,8 +28,9 @@ use mongodb::{
 use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Collections, documents, prepare};
+use super::{Collections, command::is_lasting, documents, prepare};
 use crate::{
+    clock::{Clock, SystemClock},
     model::{StoreTime, Term, Wish},
     store::{Hint, LockChange, SessionNews, hint_stream},
 };
@@ -41,6 +42,8 @@ const HINTS_KEPT: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A stream that was open for so long has worked: when it ends, the next is opened soon.
+const LIVED: Duration = Duration::from_secs(10);
 
 /// The stream of one store handle, and those who listen to it.
 pub(super) struct Hints {
@@ -105,7 +108,21 @@ pub(super) enum End {
     Unsupported,
     /// A collection was dropped, and its indexes with it.
     Dropped,
-    Failed(String),
+    Failed {
+        error: String,
+        /// Somebody has to change something first.
+        lasting: bool,
+    },
+}
+
+impl End {
+    fn failed(error: &DriverError) -> Self {
+        Self::Failed { error: error.to_string(), lasting: is_lasting(error) }
+    }
+
+    fn silent(error: impl Into<String>) -> Self {
+        Self::Failed { error: error.into(), lasting: false }
+    }
 }
 
 impl Shared {
@@ -119,14 +136,21 @@ impl Shared {
     }
 
     async fn reopen_for_ever(&self) {
+        let clock = SystemClock::new();
         let mut pause = FIRST_PAUSE;
         loop {
             let end = match self.open().await {
                 Ok(stream) => {
-                    pause = FIRST_PAUSE;
                     // Only now: what changes from here on is told.
                     self.tell(Hint::Resync);
-                    self.follow(stream).await
+                    let opened = clock.now();
+                    let end = self.follow(stream).await;
+                    // One that fails as soon as it is open is not opened again and again: whoever waits looks
+                    // each time.
+                    if clock.now().since(opened) >= LIVED {
+                        pause = FIRST_PAUSE;
+                    }
+                    end
                 }
                 Err(end) => end,
             };
@@ -153,7 +177,10 @@ impl Shared {
                         Err(_) => tracing::warn!("no answer to creating the collections again"),
                     }
                 }
-                End::Failed(why) => tracing::debug!(%why, "the stream of hints ended, opening it again"),
+                End::Failed { error, lasting } => {
+                    tracing::debug!(error, "the stream of hints ended, opening it again");
+                    self.tell(Hint::Failing { error, lasting });
+                }
             }
             // The next one may take a while: until it is open, whoever waits goes by its own pace.
             tokio::time::sleep(pause).await;
@@ -171,8 +198,8 @@ impl Shared {
         match timeout(PATIENCE, watch.into_future()).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) if is_unsupported(&error) => Err(End::Unsupported),
-            Ok(Err(error)) => Err(End::Failed(error.to_string())),
-            Err(_) => Err(End::Failed("no answer to its opening".to_owned())),
+            Ok(Err(error)) => Err(End::failed(&error)),
+            Err(_) => Err(End::silent("no answer to its opening")),
         }
     }
 
@@ -189,9 +216,9 @@ impl Shared {
                     Err(end) => return end,
                 },
                 Ok(Ok(None)) if stream.is_alive() => {}
-                Ok(Ok(None)) => return End::Failed("the server closed it".to_owned()),
-                Ok(Err(error)) => return End::Failed(error.to_string()),
-                Err(_) => return End::Failed(format!("no answer within {patience:?}")),
+                Ok(Ok(None)) => return End::silent("the server closed it"),
+                Ok(Err(error)) => return End::failed(&error),
+                Err(_) => return End::silent(format!("no answer within {patience:?}")),
             }
         }
     }

@@ -1,0 +1,109 @@
+//! How late hints are: measured at what this instance takes itself.
+//!
+//! From sending a take to the hint of its grant, both by the instance's own clock: whatever clock the store
+//! goes by, and however many servers stand between, nothing is compared with another machine's time.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    clock::Moment,
+    model::{LockId, SessionId, Wish},
+};
+
+/// Takes whose hint has not come yet. A hint may be lost: the oldest is forgotten.
+const KEPT: usize = 1024;
+
+type Take = (LockId, SessionId, Wish);
+
+/// Takes that were sent, and whose hint is to come.
+#[derive(Debug, Default)]
+pub(crate) struct Echoes {
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    sent: BTreeMap<Take, (u64, Moment)>,
+    order: VecDeque<(u64, Take)>,
+    next: u64,
+}
+
+impl Echoes {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A take is sent. One that is sent again counts from its first sending.
+    pub(crate) fn sent(&self, take: Take, now: Moment) {
+        let mut book = self.book();
+        if book.sent.contains_key(&take) {
+            return;
+        }
+        let number = book.next;
+        book.next += 1;
+        book.sent.insert(take.clone(), (number, now));
+        book.order.push_back((number, take));
+        while book.order.len() > KEPT {
+            let Some((oldest, take)) = book.order.pop_front() else { return };
+            if book.sent.get(&take).is_some_and(|(number, _)| *number == oldest) {
+                book.sent.remove(&take);
+            }
+        }
+    }
+
+    /// It was answered, and no hint is to come of it.
+    pub(crate) fn lost(&self, take: &Take) {
+        self.book().sent.remove(take);
+    }
+
+    /// A hint tells of its grant. Says how long that took, if the take is known.
+    pub(crate) fn heard(&self, take: &Take, now: Moment) -> Option<Duration> {
+        self.book().sent.remove(take).map(|(_, sent)| now.since(sent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+
+    fn at(millis: u64) -> Moment {
+        Moment::after_start(Duration::from_millis(millis))
+    }
+
+    fn take(wish: u64) -> Take {
+        let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
+        (lock, SessionId::from_u128(7), Wish::new(wish))
+    }
+
+    #[test]
+    fn the_time_counts_from_the_first_sending_and_each_grant_once() {
+        let echoes = Echoes::default();
+        echoes.sent(take(1), at(100));
+        echoes.sent(take(1), at(200));
+        assert_eq!(echoes.heard(&take(1), at(350)), Some(Duration::from_millis(250)));
+        assert_eq!(echoes.heard(&take(1), at(360)), None, "a hint that comes twice is one");
+    }
+
+    #[test]
+    fn what_was_lost_or_never_heard_of_is_not_kept() {
+        let echoes = Echoes::default();
+        echoes.sent(take(0), at(0));
+        echoes.lost(&take(0));
+        assert_eq!(echoes.heard(&take(0), at(1)), None);
+        for wish in 1..5000 {
+            echoes.sent(take(wish), at(wish));
+        }
+        let book = echoes.book();
+        assert!(
+            book.sent.len() <= KEPT && book.order.len() <= KEPT,
+            "{} {}",
+            book.sent.len(),
+            book.order.len()
+        );
+    }
+}
