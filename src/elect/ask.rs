@@ -6,6 +6,7 @@ use super::{
     Campaigning, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease, job,
     keys::{Told, Wants},
     lease::Hold,
+    troubles::chain,
 };
 use crate::{
     core::{
@@ -193,10 +194,12 @@ impl Ask {
         F: Future<Output = Result<T, E>>,
     {
         let guard = self.acquire().await?;
+        let lock = guard.lease().lock().clone();
         let end = guard.run(job).await;
         if let Err(error) = guard.release().await {
             // The job has ended all the same; the release goes on.
-            tracing::warn!(%error, "a lock is not released yet");
+            let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
+            tracing::warn!(%kind, key = key.as_str(), %namespace, error, "a lock is not released yet");
         }
         Ok(end)
     }

@@ -380,7 +380,8 @@ impl Standing {
                     JobEnd::Failed(error) | JobEnd::Panicked(error) => error.as_str(),
                     _ => "",
                 };
-                tracing::warn!(lock = %self.lock, error, end = end.name(), ?rest, "a campaign's job did not finish");
+                let LockId { kind, key, namespace } = &self.lock;
+                tracing::warn!(%kind, key = key.as_str(), %namespace, holder = %engine.config.holder(), error, end = end.name(), ?rest, "a campaign's job did not finish");
                 rest
             }
             _ => Duration::ZERO,
@@ -415,7 +416,8 @@ impl Standing {
                 let _ = before.await;
             }
             if AssertUnwindSafe(async { callback(loss).await }).catch_unwind().await.is_err() {
-                tracing::error!(%lock, "the callback on_lost panicked");
+                let LockId { kind, key, namespace } = &lock;
+                tracing::error!(%kind, key = key.as_str(), %namespace, "the callback on_lost panicked");
             }
             drop(tell);
         }));
@@ -446,7 +448,8 @@ async fn tell_of_leaders(
         }
         last = Some(term);
         if AssertUnwindSafe(async { callback(leader).await }).catch_unwind().await.is_err() {
-            tracing::error!(%lock, "the callback on_new_leader panicked");
+            let LockId { kind, key, namespace } = &lock;
+            tracing::error!(%kind, key = key.as_str(), %namespace, "the callback on_new_leader panicked");
         }
     }
 }

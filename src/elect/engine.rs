@@ -27,6 +27,7 @@ use super::{
     runtime::Runtime,
     session::Session,
     spreads::Spreads,
+    tallies::{Note, Tallies},
     troubles::{Troubles, Work},
     watcher::Watcher,
 };
@@ -83,6 +84,7 @@ pub(crate) struct Engine {
     /// Wakes those who wait for a session in the order in which they came; the watch does not.
     session_changed: Notify,
     pub(crate) troubles: Troubles,
+    pub(crate) tallies: Tallies,
     pub(crate) echoes: Echoes,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
@@ -183,6 +185,7 @@ impl Engine {
             session: watch::Sender::new(None),
             session_changed: Notify::new(),
             troubles: Troubles::default(),
+            tallies: Tallies::default(),
             echoes: Echoes::default(),
             trouble: watch::Sender::new(None),
             keeper,
@@ -250,17 +253,25 @@ impl Engine {
     }
 
     pub(crate) fn session_opened(self: &Arc<Self>, session: &Arc<Session>) {
-        tracing::info!(session = %session.id, holder = %self.config.holder(), namespace = %self.config.namespace(), "session opened");
+        let (holder, namespace) = (self.config.holder(), self.config.namespace());
+        tracing::info!(
+            session = %session.id, %holder, %namespace,
+            ttl = ?self.times.ttl, cancelled_after = ?self.times.validity().saturating_sub(self.times.stop_grace),
+            "session opened"
+        );
         self.session.send_replace(Some(session.clone()));
         self.session_changed.notify_waiters();
         self.events.tell(Event::SessionOpened { session: session.id });
     }
 
     pub(crate) fn session_ended(self: &Arc<Self>, session: &Arc<Session>, loss: Loss) {
+        let (holder, namespace) = (self.config.holder(), self.config.namespace());
+        // What led to it comes before it.
+        self.tell_tallies();
         if loss == Loss::Closed {
-            tracing::info!(session = %session.id, "session closed");
+            tracing::info!(session = %session.id, %holder, %namespace, "session closed");
         } else {
-            tracing::error!(session = %session.id, %loss, held = session.inside(), "session lost");
+            tracing::error!(session = %session.id, %holder, %namespace, %loss, held = session.inside(), "session lost");
             metrics::session_lost(self, &loss);
         }
         session.finish(loss.clone());
@@ -395,18 +406,29 @@ impl Engine {
     // ----- what is told
 
     pub(crate) fn lease_granted(&self, lease: &LeaseCell) {
-        tracing::info!(lock = %lease.lock, term = %lease.term, session = %lease.session.id, "acquired");
+        let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
+        let (term, session) = (lease.term, lease.session.id);
+        if self.tallies.note(&lease.lock, Note::Acquired, None) {
+            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired a task");
+        } else {
+            tracing::info!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired");
+        }
         metrics::acquired(self, lease);
         self.events.tell(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
     }
 
     pub(crate) fn lease_lost(&self, lease: &LeaseCell, loss: &Loss) {
+        let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
         let (lock, term) = (lease.lock.clone(), lease.term);
         if loss.is_wanted() {
-            tracing::debug!(%lock, %term, %loss, "told to stop");
+            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "told to stop");
             return;
         }
-        tracing::warn!(%lock, %term, %loss, "lost");
+        if self.tallies.note(&lease.lock, Note::Lost, Some(loss.to_string())) {
+            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost a task");
+        } else {
+            tracing::warn!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost");
+        }
         metrics::lost(self, loss);
         self.events.tell(Event::Lost { lock, term, loss: loss.clone() });
     }
@@ -414,7 +436,13 @@ impl Engine {
     pub(crate) fn lease_parted(&self, lease: &LeaseCell, lost: bool) {
         metrics::parted(self, lease);
         if !lost {
-            tracing::info!(lock = %lease.lock, term = %lease.term, "released");
+            let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
+            let term = lease.term;
+            if self.tallies.note(&lease.lock, Note::Released, None) {
+                tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, "released a task");
+            } else {
+                tracing::info!(%kind, key = key.as_str(), %namespace, %term, %holder, "released");
+            }
             self.events.tell(Event::Released { lock: lease.lock.clone(), term: lease.term });
         }
     }
@@ -426,7 +454,8 @@ impl Engine {
 
     pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
         let (lock, term) = (lease.lock.clone(), lease.term);
-        tracing::error!(%lock, %term, panic = message, "a job panicked");
+        let LockId { kind, key, namespace } = &lease.lock;
+        tracing::error!(%kind, key = key.as_str(), %namespace, %term, panic = message, "a job panicked");
         self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
     }
 
@@ -497,6 +526,7 @@ impl Engine {
     /// Ends it, with nobody to wait for that.
     pub(crate) fn end(&self) {
         self.retire();
+        self.tell_tallies();
         self.closing.cancel();
         self.close_session(None);
         self.events.end();

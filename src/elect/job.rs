@@ -139,7 +139,8 @@ where
 
 /// What a job logs, it logs within this.
 pub(crate) fn span(cell: &LeaseCell) -> tracing::Span {
-    tracing::info_span!("job", lock = %cell.lock, term = %cell.term, session = %cell.session.id)
+    let crate::model::LockId { kind, key, namespace } = &cell.lock;
+    tracing::info_span!("job", %kind, key = key.as_str(), %namespace, term = %cell.term, session = %cell.session.id)
 }
 
 /// Polls a future for as long as its lease is valid.
@@ -226,15 +227,16 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 fn report<T, E>(cell: &LeaseCell, end: &JobEnd<T, E>) {
-    let (lock, term) = (&cell.lock, cell.term);
+    let (crate::model::LockId { kind, key, namespace }, term) = (&cell.lock, cell.term);
     match end {
         JobEnd::Overran { by, loss } => {
-            tracing::error!(%lock, %term, overran_by = ?by, %loss, "a job ran on after its lease had ended");
+            let holder = cell.engine().config.holder();
+            tracing::error!(%kind, key = key.as_str(), %namespace, %term, %holder, overran_by = ?by, %loss, "a job ran on after its lease had ended");
             cell.engine().overran(cell, *by);
         }
         JobEnd::Panicked(panic) => {
             cell.engine().panicked(cell, panic);
         }
-        end => tracing::debug!(%lock, %term, end = end.name(), "a job ended"),
+        end => tracing::debug!(%kind, key = key.as_str(), %namespace, %term, end = end.name(), "a job ended"),
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Engine, LastFailure, Loss, Work, session::Session};
+use super::{Engine, LastFailure, Loss, Work, session::Session, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
@@ -71,6 +71,7 @@ impl Keeper {
                 let closing = async { while self.undertakers.join_next().await.is_some() {} };
                 if tokio::time::timeout(patience, closing).await.is_err() {
                     tracing::warn!(
+                        holder = %self.engine.config.holder(), namespace = %self.engine.config.namespace(),
                         "a session was left to be declared dead by others: something still runs under it"
                     );
                 }
@@ -201,12 +202,14 @@ impl OneSession {
             }
             Action::Requests(requests) => self.requests(requests),
             Action::Doubt(loss) => {
-                tracing::warn!(session = %id, %loss, "no beat is answered and the session's end is near: its jobs are cancelled");
+                let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+                tracing::warn!(session = %id, %holder, %namespace, %loss, "no beat is answered and the session's end is near: its jobs are cancelled");
                 self.session.cancel_all(&loss);
             }
             Action::End(loss) => self.end(loss),
             Action::Rename => {
-                tracing::warn!(session = %id, "the session's id is used by another, drawing a new one");
+                let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+                tracing::warn!(session = %id, %holder, %namespace, "the session's id is used by another, drawing a new one");
             }
         }
     }
@@ -244,7 +247,7 @@ impl OneSession {
                 }
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {
-                        self.engine.store_times.saw(sent, self.engine.clock.now(), record.beat_at);
+                        self.engine.saw_store_time(sent, record.beat_at);
                     }
                     // Written between sending and now; later is what makes fewer looks too early.
                     self.session.saw_store_time(self.engine.clock.now(), record.beat_at);
@@ -258,7 +261,7 @@ impl OneSession {
             }
             Err(error) => {
                 let took = self.engine.clock.now().since(sent);
-                tracing::debug!(session = %self.session.id, ?took, %error, "a beat was not answered");
+                tracing::debug!(session = %self.session.id, ?took, error = chain(&error), "a beat was not answered");
                 self.engine.trouble(Some(LastFailure { since: sent, error: Arc::new(error) }));
                 self.step(Event::Failed(nonce));
             }
@@ -286,7 +289,8 @@ impl OneSession {
 
     fn probe(&mut self) {
         if self.opened && self.engine.probe_failed() {
-            tracing::error!(session = %self.session.id, "the program did not answer its liveness probe, its session ends");
+            let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+            tracing::error!(session = %self.session.id, %holder, %namespace, "the program did not answer its liveness probe, its session ends");
             self.step(Event::Abandon(Loss::Probe));
         }
     }
@@ -385,12 +389,12 @@ async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Stor
         match store.dedicated().await {
             Ok(own) => return own,
             Err(error) if engine.closing.is_cancelled() => {
-                tracing::debug!(%error, "closed before the keeper had its connection");
+                tracing::debug!(error = chain(&error), "closed before the keeper had its connection");
                 return None;
             }
             Err(error) => {
                 let since = engine.clock.now();
-                tracing::warn!(%error, "the keeper has no connection of its own yet");
+                engine.fails(Work::Beats, since, &error);
                 engine.trouble(Some(LastFailure { since, error: Arc::new(error) }));
                 tokio::time::sleep(backoff.next(engine.entropy.roll())).await;
             }

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Engine, Life, Loss, Work,
+    Engine, Life, Loss, Note, Work,
     lease::{Hold, LeaseCell},
     metrics,
     session::Session,
@@ -433,12 +433,19 @@ fn happen<T>(
             }
             Out::TookOver(session) => {
                 if let Some(silent) = engine.watcher.silent_for(session, engine.clock.now()) {
-                    tracing::info!(lock = %cell.lock, from = %session, ?silent, "took over from a dead session");
+                    let (from, LockId { kind, key, namespace }) = (engine.watcher.name(session), &cell.lock);
+                    let holder = engine.config.holder();
+                    if engine.tallies.note(&cell.lock, Note::TookOver, Some(from.clone())) {
+                        tracing::debug!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over a task from a dead session");
+                    } else {
+                        tracing::info!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over from a dead session");
+                    }
                     metrics::taken_over(engine, silent);
                 }
             }
             Out::Refused(refusal) => {
-                tracing::error!(lock = %cell.lock, %refusal, "the lock cannot be released, its record has to be looked at");
+                let LockId { kind, key, namespace } = &cell.lock;
+                tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "the lock cannot be released, its record has to be looked at");
             }
             Out::Watch(session, named) => {
                 if engine.watcher.watch(engine, session, named, &cell.lock) == Some(Known::Dead) {

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Error, Event, Work};
+use super::{Engine, Error, Event, Work, troubles::chain};
 use crate::{
     core::{backoff::jittered, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
@@ -167,7 +167,10 @@ async fn follow(
                 tell(&engine, &lock, &leads, leader, first);
                 first = false;
             }
-            Err(error) => tracing::debug!(%lock, %error, "could not look who holds it"),
+            Err(error) => {
+                let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
+                tracing::debug!(%kind, key = key.as_str(), %namespace, error, "could not look who holds it");
+            }
         }
         let wait = jittered(engine.poll(), engine.entropy.roll());
         let closing = engine.closing.clone();

@@ -31,6 +31,7 @@ mod runtime;
 mod session;
 mod spreads;
 mod start;
+mod tallies;
 mod troubles;
 mod upkeep;
 mod watcher;
@@ -60,6 +61,8 @@ pub(crate) use lease::{Hold, Worker};
 pub(crate) use notices::Part;
 pub(crate) use session::Session;
 pub(crate) use spreads::Inbox;
+pub(crate) use tallies::Note;
+pub(crate) use troubles::chain;
 
 use crate::{
     config::ElectConfig,
@@ -418,7 +421,7 @@ impl Elect {
                 reserving.keep();
             } else {
                 drop(reserving);
-                tracing::warn!("the store did not answer: the tasks are not kept for the restart");
+                tracing::warn!(namespace = %engine.config.namespace(), holder = %engine.config.holder(), "the store did not answer: the tasks are not kept for the restart");
             }
         }
         self.close().await

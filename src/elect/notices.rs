@@ -12,6 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
+use super::Engine;
 use crate::{
     clock::Moment,
     core::store_time::{Jump, StoreClock},
@@ -148,34 +149,42 @@ impl TimeChanges {
     }
 }
 
-impl StoreTimes {
-    fn clock(&self) -> MutexGuard<'_, StoreClock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The store's clock showed `at`, at some moment between these two.
-    pub(crate) fn saw(&self, sent: Moment, answered: Moment, at: StoreTime) {
-        let (jump, is_news) = {
-            let mut clock = self.clock();
-            (clock.saw(sent, answered, at), clock.is_news())
-        };
-        match jump {
+impl Engine {
+    /// The store's clock showed `at`, at some moment since this was sent.
+    pub(crate) fn saw_store_time(&self, sent: Moment, at: StoreTime) {
+        let (holder, namespace) = (self.config.holder(), self.config.namespace());
+        match self.store_times.saw(sent, self.clock.now(), at) {
             Some(Jump::Doubted { millis }) => tracing::warn!(
-                millis,
+                %holder, %namespace, millis,
                 "the store's clock has jumped; schedules go on by the old time until the new one has held for five minutes"
             ),
             Some(Jump::Believed { millis }) => {
                 tracing::error!(
-                    millis,
+                    %holder, %namespace, millis,
                     "the store's clock has jumped and stays there: schedules go by it from now on"
                 );
             }
             None => {}
         }
+    }
+}
+
+impl StoreTimes {
+    fn clock(&self) -> MutexGuard<'_, StoreClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store's clock showed `at`, at some moment between these two. Says what is remarkable about that.
+    fn saw(&self, sent: Moment, answered: Moment, at: StoreTime) -> Option<Jump> {
+        let (jump, is_news) = {
+            let mut clock = self.clock();
+            (clock.saw(sent, answered, at), clock.is_news())
+        };
         if is_news {
             self.signal.changes.fetch_add(1, Ordering::AcqRel);
             self.signal.changed.notify_waiters();
         }
+        jump
     }
 
     /// What the store's clock shows now; nothing before the first answer.

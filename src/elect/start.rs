@@ -247,6 +247,7 @@ impl Builder {
         }
         runtime.spawn(upkeep::stand_sentinel(weak()));
         runtime.spawn(upkeep::audit(weak()));
+        runtime.spawn(upkeep::tell(weak()));
         runtime.spawn(upkeep::purge(weak()));
         if let Some(patience) = engine.probe_patience() {
             runtime.spawn(upkeep::show_alive(weak(), patience));

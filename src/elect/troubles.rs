@@ -116,8 +116,9 @@ impl Work {
         }
     }
 
-    /// What does not work, for people.
-    pub(crate) const fn subject(self) -> &'static str {
+    /// What does not work then, for people.
+    #[must_use]
+    pub const fn subject(self) -> &'static str {
         match self {
             Self::Beats => "keeping the session",
             Self::Takes => "taking locks",
@@ -140,8 +141,9 @@ impl Work {
         }
     }
 
-    /// What that means for people.
-    pub(crate) const fn consequence(self) -> &'static str {
+    /// What it means that it does not work, for people.
+    #[must_use]
+    pub const fn consequence(self) -> &'static str {
         match self {
             Self::Beats => "when the session is over, every job here is stopped and others take over",
             Self::Takes => "nothing is acquired or taken over here",

@@ -8,7 +8,7 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, Work, lease::LeaseCell, metrics};
+use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
 use crate::{
     core::backoff::{fraction, jittered},
     model::{LockId, SessionId, SessionRecord, SpreadName},
@@ -17,6 +17,8 @@ use crate::{
 
 /// How many records one round of the audit reads.
 const AUDIT_PAGE: usize = 1000;
+/// What happens to many tasks is gathered for so long, and told as one.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How often each instance purges what nobody needs any more, jittered.
 const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// One that failed is tried again after so long, jittered: so that what lasts is found to last.
@@ -100,7 +102,6 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
-            engine.forget_old_troubles();
             (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
         }) else {
             return;
@@ -135,7 +136,7 @@ async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Opti
     let page = match engine.call(Work::Audit, limit, page).await {
         Ok(page) => page,
         Err(error) => {
-            tracing::debug!(%error, "the audit was not answered");
+            tracing::debug!(error = chain(&error), "the audit was not answered");
             return None;
         }
     };
@@ -172,6 +173,24 @@ fn compare(
     }
 }
 
+/// Tells of what has gathered, and of troubles that are over. Ends with the engine.
+pub(crate) async fn tell(engine: Weak<Engine>) {
+    loop {
+        let Some(closing) = engine.upgrade().map(|engine| {
+            engine.tell_tallies();
+            engine.forget_old_troubles();
+            engine.closing.clone()
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(TELL_EVERY) => {}
+        }
+    }
+}
+
 /// Removes what nobody needs any more. Ends with the engine.
 pub(crate) async fn purge(engine: Weak<Engine>) {
     let mut every = PURGE_EVERY;
@@ -200,7 +219,7 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
                     break;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "could not purge");
+                    tracing::debug!(error = chain(&error), "could not purge");
                     every = PURGE_AGAIN;
                     break;
                 }
@@ -218,7 +237,7 @@ async fn look_after_the_silent(engine: &Arc<Engine>) {
         let page = match engine.call(Work::Watching, limit, page).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::debug!(%error, "could not list the sessions");
+                tracing::debug!(error = chain(&error), "could not list the sessions");
                 return;
             }
         };
@@ -247,7 +266,8 @@ pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
             if let Some(engine) = self.0.upgrade()
                 && !engine.closing.is_cancelled()
             {
-                tracing::warn!("the program's runtime ends before the engine is closed");
+                let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
+                tracing::warn!(%holder, %namespace, "the program's runtime ends before the engine is closed");
                 engine.end();
             }
         }

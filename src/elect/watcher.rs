@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Engine, Work};
+use super::{Engine, Work, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
@@ -20,7 +20,7 @@ use crate::{
         flaw::Flaw,
         watch::{Due, Named, Observation, Standing},
     },
-    model::{LockId, SessionId, Why},
+    model::{Holder, LockId, SessionId, Why},
     store::{Declaration, Ground, Sighting},
 };
 
@@ -41,6 +41,8 @@ struct Watched {
     observation: Observation,
     /// When somebody last wanted to know.
     wanted: Moment,
+    /// Whose it is, as a record says.
+    name: Option<Holder>,
     /// Whose holder it is.
     locks: BTreeSet<LockId>,
 }
@@ -61,6 +63,12 @@ impl Watcher {
     /// What is known of a session.
     pub(crate) fn known(&self, session: SessionId) -> Option<Standing> {
         self.book().get(&session).and_then(|watched| watched.observation.standing())
+    }
+
+    /// By what name people know whose session it is; by its id, if no record said.
+    pub(crate) fn name(&self, session: SessionId) -> String {
+        let name = self.book().get(&session).and_then(|watched| watched.name.clone());
+        name.map_or_else(|| session.to_string(), |name| name.to_string())
     }
 
     /// How long the beat that was seen last has been the last.
@@ -84,6 +92,7 @@ impl Watcher {
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
             watched.wanted = now;
             if let Some(named) = named {
+                watched.name = Some(named.holder.clone());
                 watched.observation.name(named);
             }
             watched.locks.insert(lock.clone());
@@ -169,6 +178,7 @@ impl Watcher {
             let mut book = self.book();
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
             watched.wanted = now;
+            watched.name = Some(named.holder.clone());
             watched.observation.name(named);
         }
         if self.known(session).is_none() {
@@ -185,6 +195,9 @@ impl Watcher {
         let locks = {
             let mut book = self.book();
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            if let Some(record) = sighting.record() {
+                watched.name = Some(record.about.holder.clone());
+            }
             let before = watched.observation.standing();
             let store_now = engine.store_now();
             let standing = watched.observation.answered(sent, now, sighting, store_now);
@@ -228,13 +241,18 @@ impl Watcher {
         let limit = engine.limit();
         match engine.call(Work::Declaring, limit, engine.store.declare(declaration, limit)).await {
             Ok(sighting) => {
-                if sighting.is_dead() {
-                    tracing::info!(%session, why, "declared a session dead");
-                }
                 self.saw(engine, session, sent, &sighting);
+                if sighting.is_dead() {
+                    let (of, by) = (self.name(session), engine.config.holder());
+                    let about = sighting.record().map(|record| &record.about);
+                    let (host, pid) = about.map(|about| (about.host.as_str(), about.pid)).unzip();
+                    let namespace = engine.config.namespace();
+                    tracing::info!(of, host, pid, %namespace, holder = %by, %session, why, "declared a session dead");
+                }
             }
             Err(error) => {
-                tracing::warn!(%session, %error, "could not declare a session dead");
+                let (of, namespace, error) = (self.name(session), engine.config.namespace(), chain(&error));
+                tracing::debug!(of, %namespace, %session, error, "could not declare a session dead");
                 self.failed(engine, &[session]);
             }
         }
@@ -338,6 +356,6 @@ impl Turn {
 impl Watched {
     fn new(engine: &Engine, now: Moment) -> Self {
         let observation = Observation::new(engine.times.ttl, engine.times.interval, engine.flaws, now);
-        Self { observation, wanted: now, locks: BTreeSet::new() }
+        Self { observation, wanted: now, name: None, locks: BTreeSet::new() }
     }
 }

@@ -134,7 +134,7 @@ impl Driver {
             };
             if ticks.is_silenced(now) {
                 tracing::error!(
-                    schedule = %self.plan.id, mark = ?record.mark,
+                    schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, mark = ?record.mark,
                     "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
                 );
             }
@@ -184,7 +184,7 @@ impl Driver {
                 Step::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 Step::Reload => {
                     tracing::error!(
-                        schedule = %self.plan.id,
+                        schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace,
                         "the store's clock has gone back behind the ledger: ticks go on from its time, those that have run are not run again"
                     );
                     return Halt::Reload;
@@ -233,7 +233,7 @@ impl Driver {
     /// The schedule is somebody else's under a later term, and this lease is about to end.
     fn is_superseded(&self, by: Option<&Holder>) {
         let by = by.map(tracing::field::display);
-        tracing::warn!(schedule = %self.plan.id, by, "another instance has this schedule under a later term");
+        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, by, "another instance has this schedule under a later term");
     }
 
     /// Nothing can be run. If the lease does not end, it is tried again after a rest.
@@ -303,14 +303,14 @@ impl Driver {
             match call().await {
                 Ok(answer) => {
                     if told {
-                        tracing::info!(schedule = %self.plan.id, "the schedule goes on, the store has answered");
+                        tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, "the schedule goes on, the store has answered");
                     }
                     return answer;
                 }
                 Err(error) => {
                     if !told && self.engine.clock.now().since(begun) >= WORTH_TELLING {
                         told = true;
-                        tracing::warn!(schedule = %self.plan.id, %error, "the schedule waits for the store");
+                        tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "the schedule waits for the store");
                     }
                     tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await;
                 }
@@ -345,7 +345,7 @@ impl Driver {
         if self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return;
         }
-        tracing::warn!(schedule = %self.plan.id, %from, %to, count, why = why.as_str(), "ticks were not run");
+        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %from, %to, count, why = why.as_str(), "ticks were not run");
         metrics::skipped(&self.engine, &self.plan.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
@@ -376,7 +376,7 @@ impl Driver {
                 Ok(_) => return,
                 Err(error) => {
                     // Another time.
-                    tracing::warn!(schedule = %self.plan.id, %error, "the ledger could not be purged");
+                    tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "the ledger could not be purged");
                     return;
                 }
             }

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::driver::{Driver, Plan};
 use crate::{
     core::backoff::{Backoff, jittered},
-    elect::{Elect, Engine, Error, Lease, Work},
+    elect::{Elect, Engine, Error, Lease, Work, chain},
     model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
     spread::{Spread, Start, Task},
     store::ScheduleSeen,
@@ -368,7 +368,7 @@ impl Board {
             let seen = match engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    tracing::debug!(%error, "schedules could not be read");
+                    tracing::debug!(error = chain(&error), "schedules could not be read");
                     return false;
                 }
             };

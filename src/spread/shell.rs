@@ -469,7 +469,7 @@ impl Shell {
         let own = engine.current().map(|session| session.id);
         let mut changed = false;
         if let Some(error) = &reading.error {
-            tracing::debug!(spread = %self.shared.spread, %error, "could not read how the spread stands");
+            tracing::debug!(spread = %self.shared.spread, error = crate::elect::chain(error), "could not read how the spread stands");
             self.pause = now + self.failures.next(engine.entropy.roll());
             // What was read counts all the same; all of it is asked for again.
             self.ask.and(std::mem::take(&mut self.asked));
@@ -558,7 +558,7 @@ impl Shell {
             self.changed = Some((now, now));
         }
         if planned.is_err() {
-            tracing::error!(spread = %self.shared.spread, "the spread could not be planned, it stays as it is");
+            tracing::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "the spread could not be planned, it stays as it is");
         }
     }
 
@@ -589,7 +589,6 @@ impl Shell {
         for key in &resolved.waiting {
             if !state.waiting.contains_key(key) {
                 let lock = reading::lock(&engine, &self.shared.spread, key);
-                tracing::warn!(%lock, "nobody has room for this task");
                 engine.events.tell(Event::Waiting { lock });
             }
         }
@@ -597,6 +596,13 @@ impl Shell {
         state.waiting =
             waiting.map(|key| (key.clone(), state.waiting.get(key).copied().unwrap_or(now))).collect();
         state.resolved = resolved;
+        // One of those who know the same tasks tells.
+        let tells = state
+            .picture
+            .members()
+            .all(|(other, peer)| other >= session.id || peer.share.digest != state.share.digest);
+        let since = state.waiting.values().min().copied().filter(|_| tells);
+        engine.tallies.no_room(&self.shared.spread, since, state.waiting.keys());
         tracing::debug!(
             spread = %self.shared.spread, orders = orders.len(), waiting = state.waiting.len(), "planned"
         );
@@ -675,7 +681,7 @@ impl Shell {
                 }
                 Verdict::Refused(refusal) => {
                     let lock = reading::lock(&engine, &shared.spread, &key);
-                    tracing::error!(%lock, %refusal, "the task cannot be taken, its record has to be looked at");
+                    tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "the task cannot be taken, its record has to be looked at");
                     state.picture.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
                 }
                 Verdict::Here | Verdict::Failed(_) => state.picture.doubt(&key, now),

@@ -165,7 +165,7 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
                                 jittered(every, roll(&engine))
                             }
                             Err(error) => {
-                                tracing::warn!(%spread, error, "the tasks of a spread were not told, they stay as they were");
+                                tracing::warn!(%spread, namespace = %engine.config.namespace(), error, "the tasks of a spread were not told, they stay as they were");
                                 rests.next(roll(&engine))
                             }
                         };

@@ -24,7 +24,7 @@ use crate::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
     },
-    elect::{Engine, Hold, JobEnd, Lease, Loss, Work, Worker as Inside, job},
+    elect::{Engine, Hold, JobEnd, Lease, Loss, Note, Work, Worker as Inside, job},
     model::{Candidate, Key, Past, SessionId, Value, Why},
     store::LockSeen,
 };
@@ -320,7 +320,9 @@ impl Worker {
             JobEnd::Cancelled(_) | JobEnd::Overran { .. } => return Next::End(self.told_to_go()),
         };
         *failures += 1;
-        tracing::warn!(lock = %self.lease.lock(), term = %self.lease.term(), error, failures, "a task failed");
+        let (lock, term) = (self.lease.lock(), self.lease.term());
+        self.engine.tallies.note(lock, Note::Failed, Some(error.clone()));
+        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
         if *failures < self.rules.tries {
             self.set_phase(Phase::Failed { times: *failures, error });
             return Next::Again(rests.next(self.engine.entropy.roll()));
@@ -341,7 +343,8 @@ impl Worker {
     /// Keeps the task from everybody, until it is put back or the lease ends.
     async fn set_aside(&mut self, error: String) {
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
-        tracing::error!(%lock, %term, error, "a task failed here and elsewhere, it is set aside");
+        self.engine.tallies.note(&lock, Note::SetAside, Some(error.clone()));
+        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, "a task was set aside");
         self.set_phase(Phase::SetAside { error: error.clone() });
         // For others to read; it is told here all the same.
         let said = Why::shortened(&format!("{SET_ASIDE}{error}"));

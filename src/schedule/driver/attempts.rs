@@ -58,8 +58,7 @@ impl Driver {
                 None => self.run(ticks, seat, attempt).await,
             };
             let ended = now();
-            let may_try_again = matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
-                && attempt.number < self.plan.policies.retries.tries;
+            let may_try_again = self.may_try_again(attempt, &end);
             let written = self.finish(&claim, &end).await;
             let rest = rests.next(self.engine.entropy.roll());
             is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, begun, rest).await;
@@ -104,17 +103,23 @@ impl Driver {
                 false
             }
             ClaimAnswer::Others(run) => {
-                tracing::debug!(schedule = %id, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
+                tracing::debug!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, by = %run.holder, "the tick is in the ledger already");
                 let now = self.now_or(run.id.instant);
                 ticks.found(run, now);
                 false
             }
             ClaimAnswer::Refused(refusal) => {
-                tracing::error!(schedule = %id, %refusal, "a tick cannot be run, its entry in the ledger has to be looked at");
+                tracing::error!(schedule = id.name.as_str(), namespace = %id.namespace, %refusal, "a tick cannot be run, its entry in the ledger has to be looked at");
                 false
             }
             ClaimAnswer::Absent => false,
         }
+    }
+
+    /// Whether there is another try after this attempt, which has failed.
+    fn may_try_again(&self, attempt: Attempt, end: &End) -> bool {
+        matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
+            && attempt.number < self.plan.policies.retries.tries
     }
 
     /// Runs the job of a claimed attempt.
@@ -132,10 +137,22 @@ impl Driver {
         let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced).await;
         let took = engine.clock.now().since(begun);
         if end.outcome == Outcome::Succeeded {
-            tracing::debug!(schedule = %self.plan.id, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
+            tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
         } else {
             let (outcome, error) = (end.outcome.as_str(), end.error.as_deref().unwrap_or_default());
-            tracing::warn!(schedule = %self.plan.id, instant = %attempt.instant, attempt = attempt.number, outcome, error, "a tick was not run to its end");
+            let (id, instant, tries) = (&self.plan.id, attempt.instant, self.plan.policies.retries.tries);
+            let (schedule, namespace) = (id.name.as_str(), &id.namespace);
+            if self.may_try_again(attempt, &end) {
+                tracing::warn!(
+                    schedule, %namespace, %instant, outcome, error,
+                    "attempt {} of {tries} failed, the tick is tried again", attempt.number
+                );
+            } else {
+                tracing::warn!(
+                    schedule, %namespace, %instant, attempt = attempt.number, tries, outcome, error,
+                    "a tick was not run to its end"
+                );
+            }
         }
         self.tell(self.run_id(attempt.entry, attempt.instant), attempt.number, lateness, took, &end);
         end
@@ -165,7 +182,7 @@ impl Driver {
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
         }
-        tracing::warn!(schedule = %self.plan.id, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
+        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
         None
     }
 
@@ -229,7 +246,7 @@ impl Driver {
         if finish.outcome != Outcome::Abandoned {
             return;
         }
-        tracing::warn!(schedule = %self.plan.id, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
+        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
         ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let end = End { outcome: Outcome::Abandoned, error: None };

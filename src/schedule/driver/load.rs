@@ -40,7 +40,7 @@ impl Driver {
         if is_new {
             let since = record.definition.as_ref().map(|definition| definition.since);
             if since.is_some_and(|since| self.plan.calendar.next(since, since).is_none()) {
-                tracing::warn!(schedule = %id, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
+                tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
             }
             return Ok((record, runs));
         }
@@ -54,7 +54,7 @@ impl Driver {
                 .await;
             let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
-                tracing::error!(schedule = %id, entry, %refusal, "an entry of the ledger cannot be used");
+                tracing::error!(schedule = id.name.as_str(), namespace = %id.namespace, entry, %refusal, "an entry of the ledger cannot be used");
             }
             runs.extend(page.page.items);
             after = page.page.next;
@@ -103,7 +103,7 @@ impl Driver {
         };
         let is_new = before.is_none();
         if before.and_then(|record| record.definition).is_some_and(|before| before.timing != timing) {
-            tracing::info!(schedule = %id, %timing, "the schedule has another timing from now on");
+            tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule has another timing from now on");
             self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
         Ok((record, is_new))
@@ -119,7 +119,7 @@ impl Driver {
                 self.rest_in_vain().await;
             }
             NotLoaded::Refused(refusal) => {
-                tracing::error!(schedule = %self.plan.id, %refusal, "the schedule cannot be run, its record has to be looked at");
+                tracing::error!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %refusal, "the schedule cannot be run, its record has to be looked at");
                 self.rest_in_vain().await;
             }
         }

@@ -1,0 +1,290 @@
+//! What happens to many tasks at once is logged as one line with a count, not as one line a task.
+//!
+//! What is told is gathered for some seconds; what each task did is logged at debug as it happens.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::Engine;
+use crate::{
+    clock::Moment,
+    model::{Key, LockId, SpreadName},
+};
+
+/// So many are named.
+const NAMED: usize = 3;
+/// A task that nobody has room for may get some with the next member that comes: it is told when it has waited
+/// for so long.
+const NO_ROOM_FOR: Duration = Duration::from_secs(10);
+/// A number that changes again and again is told no more often.
+const NO_ROOM_AGAIN: Duration = Duration::from_secs(60);
+
+/// What happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Note {
+    Acquired,
+    TookOver,
+    Released,
+    Lost,
+    Failed,
+    SetAside,
+}
+
+/// What happened to some tasks of one spread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) count: u64,
+    names: BTreeSet<String>,
+    /// From whom, why, or what went wrong: some of it.
+    details: BTreeSet<String>,
+}
+
+impl Tally {
+    fn add(&mut self, key: &Key, detail: Option<String>) {
+        self.count += 1;
+        put(&mut self.names, key.as_str());
+        if let Some(detail) = detail {
+            put(&mut self.details, &detail);
+        }
+    }
+
+    pub(crate) fn names(&self) -> String {
+        listed(&self.names)
+    }
+
+    pub(crate) fn details(&self) -> String {
+        listed(&self.details)
+    }
+}
+
+/// One more than are named, so that it shows that there are more.
+fn put(texts: &mut BTreeSet<String>, text: &str) {
+    if texts.len() <= NAMED && !texts.contains(text) {
+        texts.insert(text.to_owned());
+    }
+}
+
+fn listed(texts: &BTreeSet<String>) -> String {
+    let mut list = texts.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if texts.len() > NAMED {
+        list += ", ...";
+    }
+    list
+}
+
+/// Tasks of a spread that nobody has room for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct NoRoom {
+    waiting: Option<Waiting>,
+    /// How many were told, and when.
+    told: Option<(usize, Moment)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Waiting {
+    since: Moment,
+    count: usize,
+    names: BTreeSet<String>,
+}
+
+/// What is to be said of them now.
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    None { count: usize, names: String },
+    Enough,
+}
+
+impl NoRoom {
+    fn say(&mut self, now: Moment) -> Option<Room> {
+        match (&self.waiting, self.told) {
+            (None, None) => None,
+            (None, Some(_)) => {
+                self.told = None;
+                Some(Room::Enough)
+            }
+            (Some(waiting), told) => {
+                let is_due = match told {
+                    None => now.since(waiting.since) >= NO_ROOM_FOR,
+                    Some((count, at)) => count != waiting.count && now.since(at) >= NO_ROOM_AGAIN,
+                };
+                is_due.then(|| {
+                    self.told = Some((waiting.count, now));
+                    Room::None { count: waiting.count, names: listed(&waiting.names) }
+                })
+            }
+        }
+    }
+}
+
+/// What has happened to tasks since it was told last.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies {
+    book: Mutex<Book>,
+}
+
+type Notes = BTreeMap<(SpreadName, Note), Tally>;
+
+#[derive(Debug, Default)]
+struct Book {
+    tallies: Notes,
+    rooms: BTreeMap<SpreadName, NoRoom>,
+}
+
+impl Tallies {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This happened to a lock. Says whether it is a task, and will be told with others.
+    pub(crate) fn note(&self, lock: &LockId, note: Note, detail: Option<String>) -> bool {
+        let Some(spread) = lock.kind.spread() else { return false };
+        self.book().tallies.entry((spread, note)).or_default().add(&lock.key, detail);
+        true
+    }
+
+    /// Nobody has room for these tasks, as this instance is the one to tell. The first of them waits since then.
+    pub(crate) fn no_room<'a>(
+        &self,
+        spread: &SpreadName,
+        since: Option<Moment>,
+        keys: impl Iterator<Item = &'a Key>,
+    ) {
+        let waiting = since.map(|since| {
+            let mut names = BTreeSet::new();
+            let count = keys.inspect(|key| put(&mut names, key.as_str())).count();
+            Waiting { since, count, names }
+        });
+        let mut book = self.book();
+        match waiting {
+            Some(_) => book.rooms.entry(spread.clone()).or_default().waiting = waiting,
+            None => {
+                if let Some(room) = book.rooms.get_mut(spread) {
+                    room.waiting = None;
+                }
+            }
+        }
+    }
+
+    fn take(&self, now: Moment) -> (Notes, Vec<(SpreadName, Room)>) {
+        let mut book = self.book();
+        let tallies = mem::take(&mut book.tallies);
+        let rooms: Vec<_> = book
+            .rooms
+            .iter_mut()
+            .filter_map(|(spread, room)| room.say(now).map(|room| (spread.clone(), room)))
+            .collect();
+        book.rooms.retain(|_, room| *room != NoRoom::default());
+        (tallies, rooms)
+    }
+}
+
+impl Engine {
+    /// Logs what has gathered.
+    pub(crate) fn tell_tallies(&self) {
+        let (tallies, rooms) = self.tallies.take(self.clock.now());
+        let (namespace, holder) = (self.config.namespace(), self.config.holder());
+        for ((spread, note), tally) in tallies {
+            let (spread, count, tasks, details) =
+                (spread.as_str(), tally.count, tally.names(), tally.details());
+            match note {
+                Note::Acquired => {
+                    tracing::info!(spread, %namespace, %holder, count, tasks, "tasks were acquired");
+                }
+                Note::TookOver => {
+                    tracing::info!(spread, %namespace, %holder, from = details, count, tasks, "tasks were taken over from the dead");
+                }
+                Note::Released => {
+                    tracing::info!(spread, %namespace, %holder, count, tasks, "tasks were released");
+                }
+                Note::Lost => {
+                    tracing::warn!(spread, %namespace, %holder, count, tasks, loss = details, "tasks were lost");
+                }
+                Note::Failed => {
+                    tracing::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
+                }
+                Note::SetAside => {
+                    tracing::error!(
+                        spread, %namespace, %holder, count, tasks, error = details,
+                        "tasks failed here and elsewhere, they are set aside"
+                    );
+                }
+            }
+        }
+        for (spread, room) in rooms {
+            let spread = spread.as_str();
+            match room {
+                Room::None { count, names } => {
+                    tracing::warn!(spread, %namespace, count, tasks = names, "nobody has room for these tasks");
+                }
+                Room::Enough => {
+                    tracing::info!(spread, %namespace, "there is room for all tasks again");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::after_start(Duration::from_secs(seconds))
+    }
+
+    fn key(number: usize) -> Key {
+        Key::new(format!("task-{number:04}")).unwrap()
+    }
+
+    fn spread() -> SpreadName {
+        SpreadName::new("topics").unwrap()
+    }
+
+    fn task(number: usize) -> LockId {
+        LockId { namespace: "n".parse().unwrap(), kind: Kind::Task(spread()), key: key(number) }
+    }
+
+    #[test]
+    fn a_thousand_tasks_are_one_line_with_three_names() {
+        let tallies = Tallies::default();
+        for number in 0..1000 {
+            assert!(tallies.note(&task(number), Note::Acquired, None));
+        }
+        let (told, _) = tallies.take(at(0));
+        assert_eq!(told.len(), 1);
+        let tally = &told[&(spread(), Note::Acquired)];
+        assert_eq!((tally.count, tally.names()), (1000, "task-0000, task-0001, task-0002, ...".to_owned()));
+        assert!(tallies.take(at(0)).0.is_empty(), "it is told once");
+    }
+
+    #[test]
+    fn a_lock_that_is_no_task_is_told_by_itself() {
+        let lock = LockId { kind: Kind::Lock, ..task(1) };
+        assert!(!Tallies::default().note(&lock, Note::Acquired, None));
+    }
+
+    #[test]
+    fn want_of_room_is_told_when_it_has_lasted_and_when_it_is_over() {
+        let tallies = Tallies::default();
+        let say = |since: Option<u64>, count: usize, now: u64| {
+            let keys: Vec<_> = (0..count).map(key).collect();
+            tallies.no_room(&spread(), since.map(at), keys.iter());
+            tallies.take(at(now)).1.pop().map(|(_, room)| room)
+        };
+        assert_eq!(say(Some(0), 35, 1), None, "the others are only starting");
+        assert_eq!(say(None, 0, 2), None);
+        let names = "task-0000, task-0001, task-0002, ...".to_owned();
+        assert_eq!(say(Some(3), 35, 13), Some(Room::None { count: 35, names: names.clone() }));
+        assert_eq!(say(Some(3), 35, 200), None, "it is told once");
+        assert_eq!(say(Some(3), 36, 201), Some(Room::None { count: 36, names }));
+        assert_eq!(say(Some(3), 35, 202), None, "a number that goes to and fro fills no log");
+        assert_eq!(say(None, 0, 203), Some(Room::Enough));
+        assert_eq!(say(None, 0, 204), None);
+        assert!(tallies.book().rooms.is_empty());
+    }
+}
