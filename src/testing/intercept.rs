@@ -42,6 +42,9 @@ pub struct Call {
 pub enum Fault {
     /// It is not applied, and the caller is told so ([`Applied::No`]).
     Refused,
+    /// As [`Refused`](Self::Refused), and it will be until somebody grants a right: the error is not
+    /// [retryable](StoreError::is_retryable).
+    Forbidden,
     /// It is not applied, and the caller cannot tell ([`Applied::Unknown`]).
     RequestLost,
     /// It is applied, and the caller cannot tell ([`Applied::Unknown`]).
@@ -222,6 +225,10 @@ async fn run<A: Clone + Send + 'static, T: Send + 'static>(
     let answer = match fault {
         None => Some(send(&*store, arguments, call.limit).await),
         Some(Fault::Refused) => failed(Applied::No, "refused on purpose"),
+        Some(Fault::Forbidden) => {
+            let (name, doing) = (store.capabilities().name, call.operation.doing());
+            Some(Err(StoreError::new(name, doing, Applied::No, false, "not authorized, on purpose")))
+        }
         Some(Fault::RequestLost) => failed(Applied::Unknown, "request lost on purpose"),
         Some(Fault::AnswerLost) => {
             let _lost = send(&*store, arguments, call.limit).await;

@@ -6,10 +6,13 @@
 mod campaigns;
 mod guards;
 mod jobs;
+#[path = "../support/log.rs"]
+mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "metrics")]
 #[path = "../support/numbers.rs"]
 mod numbers;
 mod rules;
+mod troubles;
 mod world;

@@ -1,9 +1,14 @@
 //! What the engine counts.
 
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
 use metrics::set_default_local_recorder;
 use tenure::{
+    Elect,
     elect::JobEnd,
-    testing::{Fault, Operation},
+    store::{Hint, Store},
+    testing::{Call, Course, Fault, Intercept, Operation},
 };
 
 use crate::{
@@ -35,13 +40,118 @@ async fn a_lock_that_is_held_and_released_is_counted() {
     assert_eq!(numbers.values("tenure_beat_budget_ratio namespace=test").len(), beats.len());
 }
 
+/// What is read of them in a dashboard is what is read in the documents.
+#[tokio::test(start_paused = true)]
+async fn every_metric_says_what_it_is_in_the_words_of_the_documents() {
+    let numbers = Numbers::default();
+    let _here = set_default_local_recorder(&numbers);
+    let _elect = World::new().instance("a").await;
+    let page = include_str!("../../docs/operations.md").replace('`', "");
+    let says = numbers.says();
+    assert!(says.len() >= 24, "{says:?}");
+    for (name, (unit, text)) in &says {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in the table"));
+        assert!(row.ends_with(&format!("| {text} |")), "{name} says {text:?}, the table {row:?}");
+        assert_eq!(*unit == Some(metrics::Unit::Seconds), name.ends_with("_seconds"), "{name} {unit:?}");
+    }
+    for row in page.lines().filter_map(|line| line.strip_prefix("| tenure_")) {
+        let name = row.split_once(" |").map_or("", |(name, _)| name);
+        let known = says.contains_key(&format!("tenure_{name}"));
+        assert!(known || !row.contains("| namespace"), "tenure_{name} is not described");
+    }
+}
+
+/// An increase is seen only of what was there before.
+#[tokio::test(start_paused = true)]
+async fn counters_begin_with_0() {
+    let numbers = Numbers::default();
+    let _here = set_default_local_recorder(&numbers);
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let _spread = elect.spread("topics").tasks(["t"]).run(async |_, _| Ok::<_, String>(())).unwrap();
+    let _schedule = elect.schedule("s", "@daily").run(async |_, _| Ok::<_, String>(())).unwrap();
+    for counter in [
+        "tenure_acquired_total namespace=test",
+        "tenure_overruns_total namespace=test",
+        "tenure_lost_total namespace=test reason=expired",
+        "tenure_sessions_lost_total namespace=test reason=buried",
+        "tenure_failed_calls_total namespace=test work=standing",
+        "tenure_spread_orders_total namespace=test spread=topics",
+        "tenure_schedule_runs_total namespace=test schedule=s outcome=failed",
+        "tenure_schedule_skipped_total namespace=test schedule=s why=too late",
+    ] {
+        assert_eq!(numbers.counts(counter), Some(0), "{counter}");
+    }
+    is(numbers.gauge("tenure_trouble namespace=test work=takes"), 0.0);
+    is(numbers.gauge("tenure_spread_waiting namespace=test spread=topics"), 0.0);
+    is(numbers.gauge("tenure_schedule_failures namespace=test schedule=s"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_does_not_work_is_shown_and_its_failures_are_counted() {
+    let numbers = Numbers::default();
+    let _here = set_default_local_recorder(&numbers);
+    let world = World::new();
+    let (elect, faulty) = world.instance("a").await;
+    faulty.intercept().always(&[Operation::Take], Fault::Forbidden);
+    let _campaign = elect.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND).await;
+    is(numbers.gauge("tenure_trouble namespace=test work=takes"), 1.0);
+    assert!(numbers.count("tenure_failed_calls_total namespace=test work=takes") > 0);
+    faulty.intercept().heal();
+    tokio::time::sleep(SECOND * 60).await;
+    is(numbers.gauge("tenure_trouble namespace=test work=takes"), 0.0);
+    is(numbers.gauge("tenure_trouble namespace=test work=beats"), 0.0);
+}
+
+/// By this instance's own clock, from sending the take.
+#[tokio::test(start_paused = true)]
+async fn how_late_hints_are_is_measured_at_what_is_taken_here() {
+    let numbers = Numbers::default();
+    let _here = set_default_local_recorder(&numbers);
+    let world = World::new();
+    let store: Arc<dyn Store> = Late(SECOND * 3).around(Arc::new(world.memory.clone()));
+    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
+    let first = elect.acquire("k").await.unwrap();
+    tokio::time::sleep(SECOND * 10).await;
+    let lags = numbers.values("tenure_hint_lag_seconds namespace=test");
+    assert!(matches!(lags[..], [lag] if (3.0..3.1).contains(&lag)), "{lags:?}");
+    // What is taken by others is not measured.
+    let (other, _) = world.instance("b").await;
+    let second = other.acquire("l").await.unwrap();
+    tokio::time::sleep(SECOND * 10).await;
+    let lags = numbers.values("tenure_hint_lag_seconds namespace=test");
+    assert_eq!(lags.len(), 2, "one by each, of its own");
+    drop((first, second));
+}
+
+/// A store whose hints come late.
+#[derive(Debug)]
+struct Late(Duration);
+
+impl Intercept for Late {
+    fn decide(&self, _: &Call) -> Course {
+        Course::PLAIN
+    }
+
+    fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
+        let late = self.0;
+        let wait = move |hint| async move {
+            tokio::time::sleep(late).await;
+            hint
+        };
+        hints.then(wait).boxed()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_beat_is_measured_against_the_interval() {
     let numbers = Numbers::default();
     let _here = set_default_local_recorder(&numbers);
     let world = World::new();
     let (_elect, faulty) = world.instance("a").await;
-    faulty.intercept().always(&[Operation::Beat], tenure::testing::Course::PLAIN.answered_after(SECOND * 2));
+    faulty.intercept().always(&[Operation::Beat], Course::PLAIN.answered_after(SECOND * 2));
     tokio::time::sleep(SECOND * 12).await;
     is(*numbers.values("tenure_beat_seconds namespace=test").last().unwrap(), 2.0);
     is(*numbers.values("tenure_beat_budget_ratio namespace=test").last().unwrap(), 0.4);

@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[path = "../support/log.rs"]
+mod captured;
 #[path = "../support/flaw.rs"]
 mod flaw;
 #[path = "../support/mod.rs"]
@@ -24,6 +26,7 @@ mod outage;
 mod polls;
 mod processes;
 mod revoked;
+mod rights;
 mod schedules;
 mod unreachable;
 mod wedged;

@@ -15,6 +15,7 @@ mod damaged;
 mod dedicated;
 mod failover;
 mod fence;
+mod hint_troubles;
 mod hints;
 mod history;
 mod limits;

@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod balance;
+#[path = "../support/log.rs"]
+mod captured;
 mod faults;
+mod log;
 mod restarts;
 mod sources;
 mod team;

@@ -16,6 +16,7 @@ pub(crate) struct Numbers {
     counters: Book<AtomicU64>,
     gauges: Book<AtomicU64>,
     histograms: Book<Values>,
+    says: Mutex<BTreeMap<String, (Option<Unit>, String)>>,
 }
 
 type Book<T> = Mutex<BTreeMap<String, Arc<T>>>;
@@ -36,9 +37,17 @@ fn entry<T: Default>(book: &Book<T>, key: &Key) -> Arc<T> {
 }
 
 impl Recorder for Numbers {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, says: SharedString) {
+        self.describe(&name, unit, &says);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, says: SharedString) {
+        self.describe(&name, unit, &says);
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, says: SharedString) {
+        self.describe(&name, unit, &says);
+    }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(entry(&self.counters, key))
@@ -54,6 +63,20 @@ impl Recorder for Numbers {
 }
 
 impl Numbers {
+    fn describe(&self, name: &KeyName, unit: Option<Unit>, says: &SharedString) {
+        self.says.lock().unwrap().insert(name.as_str().to_owned(), (unit, says.to_string()));
+    }
+
+    /// The units and HELP texts, by the metrics' names.
+    pub(crate) fn says(&self) -> BTreeMap<String, (Option<Unit>, String)> {
+        self.says.lock().unwrap().clone()
+    }
+
+    /// The value of a counter that there is.
+    pub(crate) fn counts(&self, name: &str) -> Option<u64> {
+        self.counters.lock().unwrap().get(name).map(|count| count.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counters.lock().unwrap().get(name).map_or(0, |count| count.load(Ordering::Relaxed))
     }

@@ -58,6 +58,7 @@ async fn each_fault_applies_and_answers_as_it_says() {
     // fault, is it applied, what the caller is told, when
     let table = [
         (Fault::Refused, false, Some(Applied::No), Duration::ZERO),
+        (Fault::Forbidden, false, Some(Applied::No), Duration::ZERO),
         (Fault::RequestLost, false, Some(Applied::Unknown), Duration::ZERO),
         (Fault::AnswerLost, true, Some(Applied::Unknown), Duration::ZERO),
         (Fault::Swallowed, false, Some(Applied::Unknown), LIMIT),

@@ -1,0 +1,227 @@
+//! What does not work is told: in the log, in health, in a metric.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream, stream::BoxStream};
+use tenure::{
+    Elect,
+    elect::{Status, Work},
+    store::{Hint, Store},
+    testing::{Call, Course, Fault, Intercept, Operation},
+};
+
+use crate::{
+    log::Log,
+    world::{SECOND, World},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn works(elect: &Elect) -> Vec<Work> {
+    elect.health().troubles.iter().map(|trouble| trouble.work).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_missing_is_told_at_once_and_again_at_growing_rests_and_when_it_is_there() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let (elect, faulty) = world.instance("pod-1").await;
+    faulty.intercept().always(&[Operation::Take], Fault::Forbidden);
+    let _campaign = elect.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND).await;
+    let told = log.with(&["WARN", "taking locks does not work: nothing is acquired or taken over here"]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [
+        "work=\"takes\"",
+        "not authorized, on purpose",
+        "grant find, insert, update on locks",
+        "namespace=test",
+    ] {
+        assert!(told[0].contains(part), "{part} in {}", told[0]);
+    }
+    let health = elect.health();
+    assert!(health.is_ok(), "another copy would lack the same right: {health}");
+    let Status::Degraded { since, error } = &health.status else { panic!("{health}") };
+    assert!(
+        *since <= SECOND * 2 && error.contains("taking locks") && error.contains("not authorized"),
+        "{health}"
+    );
+    assert_eq!(health.troubles.len(), 1);
+    assert!(health.troubles[0].lasting && health.troubles[0].failures > 0, "{health:?}");
+
+    tokio::time::sleep(MINUTE * 30).await;
+    let told = log.with(&["WARN", "taking locks does not work"]).len();
+    assert!((4..=7).contains(&told), "{told} times in half an hour");
+
+    faulty.intercept().heal();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(log.with(&["INFO", "taking locks works again", "lasted="]).len(), 1);
+    assert_eq!((elect.health().status, works(&elect)), (Status::Healthy, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_may_pass_is_told_when_it_has_lasted() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let (elect, faulty) = world.instance("pod-1").await;
+    faulty.intercept().always(&[Operation::Take], Fault::RequestLost);
+    let _campaign = elect.campaign("k").start().unwrap();
+    tokio::time::sleep(SECOND * 12).await;
+    assert_eq!(log.with(&["WARN"]), Vec::<String>::new(), "an election takes as long");
+    assert_eq!(elect.health().status, Status::Healthy);
+    tokio::time::sleep(SECOND * 48).await;
+    assert_eq!(log.with(&["WARN", "taking locks does not work"]).len(), 1, "{:?}", log.lines());
+    assert_eq!(works(&elect), [Work::Takes]);
+}
+
+/// Nothing that fails for a minute is silent, whichever right is missing.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
+    for (operation, work) in [
+        (Operation::Beat, Work::Beats),
+        (Operation::Take, Work::Takes),
+        (Operation::Release, Work::Releases),
+        (Operation::Locks, Work::Looks),
+        (Operation::Wait, Work::Standing),
+        (Operation::StopWaiting, Work::Leaving),
+        (Operation::Waiters, Work::Lines),
+        (Operation::Observe, Work::Watching),
+        (Operation::HeldBy, Work::Audit),
+    ] {
+        let (log, _here) = Log::start();
+        let world = World::new();
+        let (elect, faulty) = world.instance("pod-1").await;
+        let (other, _) = world.instance("pod-2").await;
+        let held = other.acquire("k").await.unwrap();
+        let _leads = elect.campaign("own").start().unwrap();
+        tokio::time::sleep(SECOND).await;
+        faulty.intercept().always(&[operation], Fault::Forbidden);
+        // It waits, is handed the lock, gives it back, and waits again.
+        let _stands = elect.campaign("k").run(async |_| Ok::<_, String>(())).start().unwrap();
+        tokio::time::sleep(SECOND * 20).await;
+        held.release().await.unwrap();
+        tokio::time::sleep(MINUTE).await;
+        let told = log.with(&["WARN", &format!("{} does not work", work.subject())]);
+        assert!(!told.is_empty(), "{operation:?} is forbidden, and nothing tells: {:?}", log.lines());
+        elect.close().await;
+        other.close().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_declares_and_what_purges_is_told_too() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let (elect, faulty) = world.instance("pod-1").await;
+    let (other, silent) = world.instance("pod-2").await;
+    let held = other.acquire("k").await.unwrap();
+    faulty.intercept().always(&[Operation::Declare, Operation::Purge], Fault::Forbidden);
+    silent.intercept().always(Operation::ALL, Fault::Swallowed);
+    let _stands = elect.campaign("k").start().unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(log.with(&["WARN", "declaring sessions dead does not work"]).len(), 1, "{:?}", log.lines());
+    tokio::time::sleep(MINUTE * 100).await;
+    assert!(!log.with(&["WARN", "the purge does not work"]).is_empty());
+    assert_eq!(works(&elect).len(), 2, "{:?}", works(&elect));
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_tried_any_more_is_no_trouble() {
+    let (_log, _here) = Log::start();
+    let world = World::new();
+    let (elect, faulty) = world.instance("pod-1").await;
+    faulty.intercept().always(&[Operation::Take], Fault::Forbidden);
+    assert!(elect.key("k").try_acquire().await.is_err());
+    assert_eq!(works(&elect), [Work::Takes]);
+    tokio::time::sleep(MINUTE * 10).await;
+    assert_eq!((elect.health().status, works(&elect)), (Status::Healthy, vec![]));
+}
+
+/// Hints that fail, as a store tells of them.
+struct Broken {
+    lasting: bool,
+    /// Opens between the failures.
+    opens: bool,
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Broken")
+    }
+}
+
+impl Intercept for Broken {
+    fn decide(&self, _: &Call) -> Course {
+        Course::PLAIN
+    }
+
+    fn hints(&self, _: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
+        let failing = Hint::Failing { error: "no right to changeStream".to_owned(), lasting: self.lasting };
+        let told = if self.opens { vec![Hint::Resync, failing] } else { vec![failing] };
+        let told = stream::iter(std::iter::repeat_n(told, 20).flatten());
+        let told = told.then(|hint| async {
+            tokio::time::sleep(SECOND * 2).await;
+            hint
+        });
+        let open = stream::iter([Hint::Resync]).chain(stream::pending());
+        stream::iter([Hint::Resync]).chain(told).chain(open).boxed()
+    }
+}
+
+async fn without_hints(world: &World, broken: Broken) -> Elect {
+    let store: Arc<dyn Store> = broken.around(Arc::new(world.memory.clone()));
+    Elect::builder(store, World::config("pod-1")).clock(world.clock.clone()).start().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_no_hints_come_is_told_and_that_they_come_again() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let elect = without_hints(&world, Broken { lasting: true, opens: false }).await;
+    tokio::time::sleep(SECOND * 3).await;
+    let told = log.with(&["WARN", "hearing of changes does not work: waiting goes by poll_interval"]);
+    assert_eq!(told.len(), 1, "{:?}", log.lines());
+    assert!(told[0].contains("no right to changeStream"), "{told:?}");
+    assert_eq!(works(&elect), [Work::Hints]);
+    tokio::time::sleep(MINUTE * 2).await;
+    assert_eq!(log.with(&["hearing of changes works again"]).len(), 1);
+    assert_eq!(works(&elect), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_opens_and_fails_at_once_does_not_work() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let elect = without_hints(&world, Broken { lasting: false, opens: true }).await;
+    tokio::time::sleep(SECOND * 15).await;
+    assert_eq!(works(&elect), []);
+    tokio::time::sleep(SECOND * 25).await;
+    assert_eq!(log.with(&["WARN", "hearing of changes does not work"]).len(), 1, "{:?}", log.lines());
+    assert_eq!(works(&elect), [Work::Hints]);
+    tokio::time::sleep(MINUTE * 2).await;
+    assert_eq!(works(&elect), []);
+}
+
+/// The lines of a takeover name the key and who it was.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_is_told_with_the_names_of_both() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let (elect, _) = world.instance("pod-1").await;
+    let (other, silent) = world.instance("pod-2").await;
+    let held = other.acquire("orders").await.unwrap();
+    let _stands = elect.campaign("orders").start().unwrap();
+    tokio::time::sleep(SECOND).await;
+    silent.intercept().always(Operation::ALL, Fault::Swallowed);
+    tokio::time::sleep(MINUTE).await;
+    let expect = |parts: &[&str]| assert_eq!(log.with(parts).len(), 1, "{parts:?} in {:#?}", log.lines());
+    let lock = "kind=lock key=\"orders\" namespace=test";
+    expect(&["session opened", "holder=pod-1", "namespace=test", "ttl=", "cancelled_after="]);
+    expect(&["declared a session dead", "of=\"pod-2\"", "host=", "pid=", "holder=pod-1"]);
+    expect(&["took over from a dead session", lock, "from=\"pod-2\"", "holder=pod-1", "silent="]);
+    expect(&[" acquired ", lock, "holder=pod-1"]);
+    expect(&[" lost ", lock, "holder=pod-2"]);
+    expect(&["ERROR", "session lost", "holder=pod-2"]);
+    drop(held);
+}

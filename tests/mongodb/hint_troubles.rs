@@ -1,0 +1,62 @@
+//! A change stream that cannot be opened, or does not stay open: the store says why no hints come.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use mongodb::bson::doc;
+use tenure::store::{Hint, Store, mongo::MongoOptions};
+use tokio::time::timeout;
+
+use crate::{
+    Place,
+    support::mongod::{Deployment, Options, Shape},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server of our own: its fail points meet nobody else.
+async fn place() -> (Deployment, Place) {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let options = MongoOptions::new().hint_wait(Duration::from_millis(500));
+    let place = Place::with(&format!("{}&appName=hints", deployment.uri()), options).await;
+    (deployment, place)
+}
+
+#[tokio::test]
+async fn a_stream_that_may_not_be_opened_says_so_until_it_may() {
+    let (deployment, place) = place().await;
+    let primary = deployment.wait_for_primary(None).await;
+    primary.fail_command(&["aggregate"], 3, doc! { "errorCode": 13, "appName": "hints" }).await;
+    let mut hints = place.store.hints();
+    assert_eq!(hints.next().await, Some(Hint::Resync));
+    let mut failed = 0;
+    loop {
+        match timeout(PATIENCE, hints.next()).await.unwrap().unwrap() {
+            Hint::Failing { error, lasting } => {
+                assert!(lasting, "somebody has to grant the right first: {error}");
+                assert!(error.contains("13") || error.contains("Unauthorized"), "{error}");
+                failed += 1;
+            }
+            Hint::Resync => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(failed, 3, "each failure is told");
+}
+
+#[tokio::test]
+async fn a_stream_that_opens_and_fails_at_once_is_opened_ever_more_seldom() {
+    let (deployment, place) = place().await;
+    let primary = deployment.wait_for_primary(None).await;
+    primary.fail_command(&["getMore"], 1000, doc! { "errorCode": 13, "appName": "hints" }).await;
+    let mut hints = place.store.hints();
+    let mut opened = 0;
+    let watched = timeout(Duration::from_secs(8), async {
+        while let Some(hint) = hints.next().await {
+            opened += usize::from(hint == Hint::Resync);
+        }
+    });
+    assert!(watched.await.is_err(), "hints end with the store");
+    // The first Resync is the listener's. The pauses double from a tenth of a second.
+    assert!((3..=9).contains(&opened), "opened {opened} times in eight seconds");
+}
