@@ -23,7 +23,8 @@ const FIRST_REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
 /// What opens and fails again within so long did not work.
 const MENDED: Duration = Duration::from_secs(15);
-/// What failed and was not tried again for so long, and some polls, is no trouble any more: nobody needs it.
+/// What failed and was not tried again for so long, and some polls, is no trouble any more: nobody needs it. Half
+/// of it, if it may have passed by itself.
 const QUIET: Duration = Duration::from_secs(5 * 60);
 
 /// The work an engine does over and over, each of which may fail by itself: for want of a right, or of room.
@@ -259,14 +260,15 @@ struct Speech {
 }
 
 impl Course {
-    /// Whether it is worth telling, whenever that was done last.
-    fn is_lasting(&self, work: Work, now: Moment) -> bool {
-        self.lasting || work.is_rare() || now.since(self.since) >= LASTS
+    /// Whether it is worth telling, whenever that was done last. What may pass is, when it was tried for so long
+    /// in vain: not when it was not tried again.
+    fn is_lasting(&self, work: Work) -> bool {
+        self.lasting || work.is_rare() || self.last.since(self.since) >= LASTS
     }
 
     /// Whether to speak of it now, and when again at the earliest.
     fn next(&self, work: Work, spoken: Option<Speech>, now: Moment) -> Option<Speech> {
-        if work == Work::Asked || !self.is_lasting(work, now) {
+        if work == Work::Asked || !self.is_lasting(work) {
             return None;
         }
         match spoken {
@@ -301,7 +303,7 @@ impl Troubles {
     /// Those that are worth telling, those of the longest standing first.
     pub(crate) fn lasting(&self, now: Moment) -> Vec<Trouble> {
         let book = self.book();
-        let told = book.courses.iter().filter(|(work, course)| course.is_lasting(**work, now));
+        let told = book.courses.iter().filter(|(work, course)| course.is_lasting(**work));
         let mut told: Vec<_> = told
             .map(|(work, course)| Trouble {
                 work: *work,
@@ -420,12 +422,12 @@ impl Engine {
         for work in mended {
             self.works(work);
         }
-        let quiet = QUIET + self.poll() * 3;
+        let quiet = |course: &Course| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
         let mut book = self.troubles.book();
         let old: Vec<Work> = book
             .courses
             .iter()
-            .filter(|(_, course)| now.since(course.last) >= quiet)
+            .filter(|(_, course)| now.since(course.last) >= quiet(course))
             .map(|(work, _)| *work)
             .collect();
         for work in old {
@@ -484,7 +486,7 @@ mod tests {
     /// Work that has failed since the beginning, at each of these seconds: those at which it is told.
     fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut spoken = None;
-        let course = Course {
+        let mut course = Course {
             since: at(0),
             last: at(0),
             failures: 1,
@@ -495,6 +497,7 @@ mod tests {
         };
         let mut told = Vec::new();
         for second in failures {
+            course.last = at(second);
             if let Some(speech) = course.next(work, spoken, at(second)) {
                 spoken = Some(speech);
                 told.push(second);

@@ -129,6 +129,8 @@ async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Opti
         }
     }
     if session.was_idle() {
+        // There is nothing to compare.
+        engine.works(Work::Audit);
         return None;
     }
     let limit = engine.limit();

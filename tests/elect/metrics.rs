@@ -126,7 +126,7 @@ async fn how_late_hints_are_is_measured_at_what_is_taken_here() {
     drop((first, second));
 }
 
-/// A store whose hints come late.
+/// A store whose hints of locks come late.
 #[derive(Debug)]
 struct Late(Duration);
 
@@ -138,7 +138,9 @@ impl Intercept for Late {
     fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
         let late = self.0;
         let wait = move |hint| async move {
-            tokio::time::sleep(late).await;
+            if matches!(hint, Hint::Lock { .. }) {
+                tokio::time::sleep(late).await;
+            }
             hint
         };
         hints.then(wait).boxed()

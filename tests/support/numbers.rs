@@ -1,5 +1,7 @@
 //! What the metrics say, in numbers: a recorder that keeps them.
 
+#![allow(dead_code, reason = "each test binary uses its part of the support")]
+
 use std::{
     collections::BTreeMap,
     sync::{
