@@ -2,6 +2,7 @@
 
 mod env;
 mod read;
+mod sooner;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +37,8 @@ const RETENTIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.sat
 pub struct ElectConfig {
     namespace: Namespace,
     holder: Holder,
-    hold_duration: Duration,
+    takeover_within: Option<Duration>,
+    hold_duration: Option<Duration>,
     refresh_interval: Duration,
     refresh_duration: Duration,
     stop_grace: Option<Duration>,
@@ -73,7 +75,8 @@ impl ElectConfig {
         Self {
             namespace,
             holder,
-            hold_duration: Duration::from_secs(25),
+            takeover_within: None,
+            hold_duration: None,
             refresh_interval: Duration::from_secs(5),
             refresh_duration: Duration::from_secs(30),
             stop_grace: None,
@@ -107,7 +110,10 @@ impl ElectConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let [interval, refresh, stop_grace, margin, ttl] =
             [self.refresh_interval, self.refresh_duration, self.stop_grace(), self.margin(), self.ttl()];
-        check("hold_duration", self.hold_duration, &INTERVALS)?;
+        self.check_takeover_within()?;
+        if let Some(hold_duration) = self.hold_duration {
+            check("hold_duration", hold_duration, &INTERVALS)?;
+        }
         check("refresh_interval", interval, &INTERVALS)?;
         check("refresh_duration", refresh, &INTERVALS)?;
         check("stop_grace", stop_grace, &PARTS)?;
@@ -124,25 +130,16 @@ impl ElectConfig {
         // Nothing overflows from here on: all are within their ranges.
         if 2 * interval + margin + stop_grace > refresh {
             // One attempt may fail, and the next must still come before anything is cancelled.
-            return Err(ConfigError::new(
-                "refresh_interval",
-                format!(
-                    "refresh_interval ({}) must fit twice into refresh_duration ({}) minus margin ({}) and \
-                     stop_grace ({})",
-                    Shown(interval),
-                    Shown(refresh),
-                    Shown(margin),
-                    Shown(stop_grace)
-                ),
-            ));
+            return Err(self.too_tight());
         }
         if margin < drift(ttl) {
             return Err(ConfigError::new(
                 "margin",
                 format!(
-                    "margin ({}) must be at least 2 % of the ttl ({}), for clocks that run at different rates",
+                    "margin ({}) must be at least 2 % of the ttl ({}{}), for clocks that run at different rates",
                     Shown(margin),
-                    Shown(ttl)
+                    Shown(ttl),
+                    self.ttl_comes_of()
                 ),
             ));
         }
@@ -150,14 +147,53 @@ impl ElectConfig {
             return Err(ConfigError::new(
                 "retention.sessions",
                 format!(
-                    "retention.sessions ({}) must be at least the ttl ({}), for as long as others may look \
+                    "retention.sessions ({}) must be at least the ttl ({}{}), for as long as others may look \
                      for a session",
                     Shown(self.retention.sessions),
-                    Shown(ttl)
+                    Shown(ttl),
+                    self.ttl_comes_of()
                 ),
             ));
         }
         Ok(())
+    }
+
+    /// One attempt to beat may not fail without something being cancelled. Names what was set: of two numbers
+    /// that follow from others, these.
+    fn too_tight(&self) -> ConfigError {
+        let comes_of = |set: Option<Duration>, of: &str| {
+            if set.is_none() { format!(", which follows from {of}") } else { String::new() }
+        };
+        let held = self.hold_duration.filter(|_| self.ttl() > self.refresh_duration);
+        let of_margin = held
+            .map_or_else(|| "refresh_duration".to_owned(), |hold| format!("hold_duration ({})", Shown(hold)));
+        // A margin that only a long hold made so wide is not the business of the interval.
+        let is_of_hold = self.margin.is_none() && held.is_some() && {
+            let margin = drift(self.refresh_duration) + 200 * MS;
+            2 * self.refresh_interval + margin + self.stop_grace() <= self.refresh_duration
+        };
+        ConfigError::new(
+            if is_of_hold { "hold_duration" } else { "refresh_interval" },
+            format!(
+                "refresh_interval ({}) must fit twice into refresh_duration ({}) minus margin ({}{}) and \
+                 stop_grace ({}{})",
+                Shown(self.refresh_interval),
+                Shown(self.refresh_duration),
+                Shown(self.margin()),
+                comes_of(self.margin, &of_margin),
+                Shown(self.stop_grace()),
+                comes_of(self.stop_grace, "refresh_duration"),
+            ),
+        )
+    }
+
+    /// What to change where the ttl is too long.
+    fn ttl_comes_of(&self) -> &'static str {
+        if self.ttl() > self.refresh_duration {
+            ", which is hold_duration plus refresh_interval"
+        } else {
+            ", which is refresh_duration"
+        }
     }
 }
 
@@ -175,10 +211,10 @@ impl ElectConfig {
         &self.holder
     }
 
-    /// How long a key just taken is protected, even if its instance never beats again. Default: 25s.
+    /// How long a key just taken is protected, even if its instance never beats again. Default: `refresh_duration - refresh_interval`.
     #[must_use]
-    pub const fn hold_duration(&self) -> Duration {
-        self.hold_duration
+    pub fn hold_duration(&self) -> Duration {
+        self.hold_duration.unwrap_or_else(|| self.refresh_duration.saturating_sub(self.refresh_interval))
     }
 
     /// How often the session beats. Default: 5s.
@@ -253,7 +289,7 @@ impl ElectConfig {
     /// `max(refresh_duration, hold_duration + refresh_interval)`.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.refresh_duration.max(self.hold_duration.saturating_add(self.refresh_interval))
+        self.refresh_duration.max(self.hold_duration().saturating_add(self.refresh_interval))
     }
 
     /// What a [purge](crate::store::Store::purge) is told.
@@ -280,7 +316,7 @@ macro_rules! setters {
 }
 
 setters! {
-    with_hold_duration(hold_duration: Duration) hold_duration = hold_duration;
+    with_hold_duration(hold_duration: Duration) hold_duration = Some(hold_duration);
     with_refresh_interval(refresh_interval: Duration) refresh_interval = refresh_interval;
     with_refresh_duration(refresh_duration: Duration) refresh_duration = refresh_duration;
     with_stop_grace(stop_grace: Duration) stop_grace = Some(stop_grace);

@@ -9,7 +9,7 @@ use serde::{
     ser::SerializeMap,
 };
 
-use super::{ConfigError, ElectConfig, Takeover};
+use super::{ConfigError, ElectConfig, Takeover, sooner::conflict};
 use crate::model::LimitError;
 
 /// The longest text of a duration, and the longest number in one. `humantime` panics where a sum of
@@ -26,6 +26,8 @@ pub(super) struct Raw {
     namespace: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Written>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    takeover_within: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hold_duration: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,11 +105,12 @@ impl<T: Serialize> Serialize for Table<T> {
 
 impl Raw {
     /// Every field with its name.
-    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 14] {
+    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 15] {
         let Table(retention) = &mut self.retention;
         [
             ("namespace", &mut self.namespace),
             ("holder", &mut self.holder),
+            ("takeover_within", &mut self.takeover_within),
             ("hold_duration", &mut self.hold_duration),
             ("refresh_interval", &mut self.refresh_interval),
             ("refresh_duration", &mut self.refresh_duration),
@@ -140,11 +143,23 @@ impl Raw {
         let time = |field: &str, written: &Option<Written>| {
             written.as_ref().map(|written| duration(&called(field), written)).transpose()
         };
+        if let Some(within) = time("takeover_within", &self.takeover_within)? {
+            for (field, written) in [
+                ("hold_duration", &self.hold_duration),
+                ("refresh_interval", &self.refresh_interval),
+                ("refresh_duration", &self.refresh_duration),
+            ] {
+                if written.is_some() {
+                    return Err(conflict(&called(field)));
+                }
+            }
+            config = config.takeover_within(within);
+        }
+        config.hold_duration = time("hold_duration", &self.hold_duration)?;
         config.stop_grace = time("stop_grace", &self.stop_grace)?;
         config.margin = time("margin", &self.margin)?;
         config.poll_interval = time("poll_interval", &self.poll_interval)?;
         for (field, written, to) in [
-            ("hold_duration", &self.hold_duration, &mut config.hold_duration),
             ("refresh_interval", &self.refresh_interval, &mut config.refresh_interval),
             ("refresh_duration", &self.refresh_duration, &mut config.refresh_duration),
             ("settle", &self.settle, &mut config.settle),
@@ -177,12 +192,15 @@ impl From<ElectConfig> for Raw {
     fn from(config: ElectConfig) -> Self {
         let text = |text: &dyn fmt::Display| Some(Written::Text(text.to_string()));
         let time = |time: Duration| text(&Shown(time));
+        // They follow from it.
+        let chosen = |chosen: Duration| time(chosen).filter(|_| config.takeover_within.is_none());
         Self {
+            takeover_within: config.takeover_within.and_then(time),
             namespace: text(&config.namespace),
             holder: text(&config.holder),
-            hold_duration: time(config.hold_duration),
-            refresh_interval: time(config.refresh_interval),
-            refresh_duration: time(config.refresh_duration),
+            hold_duration: config.hold_duration.and_then(chosen),
+            refresh_interval: chosen(config.refresh_interval),
+            refresh_duration: chosen(config.refresh_duration),
             stop_grace: config.stop_grace.and_then(time),
             margin: config.margin.and_then(time),
             takeover: match config.takeover {

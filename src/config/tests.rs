@@ -45,26 +45,88 @@ fn the_defaults_are_those_of_the_design() {
 }
 
 #[test]
-fn a_takeover_within_three_seconds_is_three_lines() {
-    let text = r#"
-        hold_duration = "2s"
-        refresh_interval = "500ms"
-        refresh_duration = "3s"
-    "#;
-    let json = serde_json::json!({
-        "namespace": "shop", "holder": "pod-7",
-        "hold_duration": "2s", "refresh_interval": "500ms", "refresh_duration": "3s",
-    });
-    let coded =
-        config().with_hold_duration(2 * S).with_refresh_interval(500 * MS).with_refresh_duration(3 * S);
+fn a_takeover_within_three_seconds_is_one_line_in_every_form() {
+    let json = serde_json::json!({ "namespace": "shop", "holder": "pod-7", "takeover_within": "3s" });
+    let coded = config().takeover_within(3 * S);
     coded.validate().unwrap();
-    for config in [from_toml(text).unwrap(), from_json(json).unwrap()] {
-        assert_eq!(config.stop_grace(), 500 * MS);
-        assert_eq!(config.margin(), 260 * MS);
-        assert_eq!(config.ttl(), 3 * S);
-        assert_eq!(config.poll_interval(), 500 * MS);
+    for config in [
+        from_toml("takeover_within = \"3s\"").unwrap(),
+        from_json(json).unwrap(),
+        from_variables(&[("TENURE_TAKEOVER_WITHIN", "3s")]).unwrap(),
+    ] {
+        assert_eq!((config.ttl(), config.refresh_duration()), (2400 * MS, 2400 * MS));
+        assert_eq!(config.refresh_interval(), 400 * MS);
+        assert_eq!(config.hold_duration(), 2 * S);
+        assert_eq!((config.stop_grace(), config.margin()), (400 * MS, 248 * MS));
         assert_eq!(config, coded);
     }
+    let written = toml::to_string(&coded).unwrap();
+    assert!(written.contains("takeover_within = \"3s\"") && !written.contains("refresh_"), "{written}");
+    assert_eq!(toml::from_str::<ElectConfig>(&written).unwrap(), coded);
+}
+
+#[test]
+fn any_time_that_is_allowed_for_a_takeover_keeps_every_rule_and_leaves_a_fifth_for_the_taking() {
+    for time in [S, 1001 * MS, 1999 * MS, 3 * S, 10 * S, 37_501 * MS, 60 * S, 3600 * S, 24 * 3600 * S] {
+        let config = config().takeover_within(time).with_retention_sessions(30 * DAY);
+        config.validate().unwrap_or_else(|error| panic!("{error}"));
+        assert!(config.ttl() <= time * 4 / 5 && config.ttl() >= time * 3 / 4, "{time:?}");
+        assert!(config.refresh_interval() * 6 <= config.ttl(), "{time:?}");
+    }
+}
+
+#[test]
+fn a_takeover_in_no_time_or_beside_other_durations_is_refused() {
+    let slip = |fields: &str| from_toml(fields).expect_err(fields);
+    let messages = [
+        refused(&config().takeover_within(999 * MS)),
+        refused(&config().takeover_within(31 * DAY)),
+        refused(&config().takeover_within(Duration::MAX)),
+        refused(&config().takeover_within(1500 * MS + Duration::from_micros(1))),
+        refused(&config().takeover_within(3 * S).with_refresh_interval(S)),
+        refused(&config().takeover_within(3 * S).with_hold_duration(S)),
+        slip("takeover_within = \"3s\"\nrefresh_duration = \"30s\""),
+        slip("takeover_within = 3"),
+        from_variables(&[("TENURE_TAKEOVER_WITHIN", "3s"), ("TENURE_HOLD_DURATION", "2s")]).unwrap_err(),
+    ];
+    expect![[r#"
+        takeover_within (999ms) must be between 1s and 30d
+        takeover_within (31d) must be between 1s and 30d
+        takeover_within (213503982334601d 7h 15s 999ms 999us 999ns) must be between 1s and 30d
+        takeover_within (1s 500ms 1us) must be whole milliseconds
+        refresh_interval is set, and takeover_within says what it is: leave one of the two out
+        hold_duration is set, and takeover_within says what it is: leave one of the two out
+        refresh_duration is set, and takeover_within says what it is: leave one of the two out
+        takeover_within (3) needs a unit, as in "500ms", "30s" or "1h 30m"
+        TENURE_HOLD_DURATION is set, and takeover_within says what it is: leave one of the two out"#]]
+    .assert_eq(&messages.join("\n"));
+}
+
+#[test]
+fn a_shorter_refresh_shortens_the_ttl_too() {
+    let config = config().with_refresh_interval(500 * MS).with_refresh_duration(3 * S);
+    config.validate().unwrap();
+    assert_eq!((config.ttl(), config.hold_duration()), (3 * S, 2500 * MS));
+    assert_eq!(self::config().hold_duration(), 25 * S, "as it was always");
+    // Only what was said makes it longer.
+    assert_eq!(config.with_hold_duration(25 * S).ttl(), 25_500 * MS);
+}
+
+#[test]
+fn a_message_names_the_field_that_was_set() {
+    let long = config().with_hold_duration(Duration::from_secs(3600));
+    let error = long.validate().unwrap_err();
+    assert_eq!(error.field(), "hold_duration");
+    assert_eq!(
+        error.to_string(),
+        "refresh_interval (5s) must fit twice into refresh_duration (30s) minus margin (1m 12s 300ms, which follows \
+         from hold_duration (1h)) and stop_grace (5s, which follows from refresh_duration)"
+    );
+    let error = config().with_margin(S).with_hold_duration(Duration::from_secs(600)).validate().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "margin (1s) must be at least 2 % of the ttl (10m 5s, which is hold_duration plus refresh_interval), for clocks that run at different rates"
+    );
 }
 
 #[test]
@@ -83,6 +145,8 @@ fn derived_numbers_are_whole_milliseconds_on_the_safe_side() {
     config.validate().unwrap();
 }
 
+const TAKEOVER_WITHIN: &str = "| `takeover_within` | none | In place of the next three: how soon somebody else has the locks of an instance that died |";
+
 #[test]
 fn the_page_says_what_the_code_says() {
     let (mut rows, mut names) = (String::new(), Vec::new());
@@ -90,7 +154,6 @@ fn the_page_says_what_the_code_says() {
     let run_entries = config.retention_run_entries().to_string();
     let shown = |time| Shown(time).to_string();
     let numbers = [
-        ("hold_duration", shown(config.hold_duration())),
         ("refresh_interval", shown(config.refresh_interval())),
         ("refresh_duration", shown(config.refresh_duration())),
         ("settle", shown(config.settle())),
@@ -113,6 +176,11 @@ fn the_page_says_what_the_code_says() {
         if let Some((_, number)) = numbers.iter().find(|(known, _)| *known == name) {
             assert_eq!(default, number, "the documented default of {name}");
         }
+        if name == "hold_duration" {
+            // It is a setter.
+            writeln!(rows, "{TAKEOVER_WITHIN}").unwrap();
+            names.push("takeover_within".to_owned());
+        }
         writeln!(rows, "| `{name}` | {default} | {} |", meaning.trim_end_matches('.')).unwrap();
         names.push(name);
     }
@@ -129,7 +197,7 @@ fn the_examples_in_the_documents_are_read() {
     let read = |page| toml::from_str::<ElectConfig>(&format!("namespace{}", example(page))).unwrap();
     assert_eq!(read(include_str!("../../README.md")), config(), "the defaults");
     let sooner = read(include_str!("../../docs/configuration.md"));
-    assert_eq!((sooner.ttl(), sooner.stop_grace(), sooner.margin()), (3 * S, 500 * MS, 260 * MS));
+    assert_eq!(sooner, config().takeover_within(3 * S));
 }
 
 // ----- rules
@@ -164,8 +232,8 @@ fn a_broken_rule_is_told_with_its_numbers() {
     .into();
     expect![[r"
         refresh_interval (8s) must fit twice into refresh_duration (15s) minus margin (1s) and stop_grace (3s)
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (800ms) and stop_grace (1s 666ms)
-        margin (599ms) must be at least 2 % of the ttl (30s), for clocks that run at different rates
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, which follows from refresh_duration) and stop_grace (1s 666ms, which follows from refresh_duration)
+        margin (599ms) must be at least 2 % of the ttl (30s, which is refresh_duration), for clocks that run at different rates
         hold_duration (0s) must be between 10ms and 30d
         hold_duration (1s 500ns) must be whole milliseconds
         refresh_interval (5ms) must be between 10ms and 30d
@@ -178,7 +246,7 @@ fn a_broken_rule_is_told_with_its_numbers() {
         settle (213503982334601d 7h 15s) must be between 10ms and 30d
         retention.locks (3651d) must be between 10ms and 3650d
         retention.runs (1ms) must be between 10ms and 3650d
-        retention.sessions (20s) must be at least the ttl (30s), for as long as others may look for a session"]]
+        retention.sessions (20s) must be at least the ttl (30s, which is refresh_duration), for as long as others may look for a session"]]
     .assert_eq(&messages.join("\n"));
 }
 
@@ -260,7 +328,6 @@ fn what_was_derived_is_not_written_as_if_it_was_chosen() {
     expect![[r#"
         namespace = "shop"
         holder = "pod-7"
-        hold_duration = "25s"
         refresh_interval = "5s"
         refresh_duration = "30s"
         takeover = "observed"
@@ -323,9 +390,9 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         retention.locks (7) needs a unit, as in "500ms", "30s" or "1h 30m"
         retention.run_entries (-1) must be a number such as 100
         retention.run_entries ("many") must be a number such as 100
-        unknown field `refresh_intervall`, expected one of `namespace`, `holder`, `hold_duration`, `refresh_interval`, `refresh_duration`, `stop_grace`, `margin`, `takeover`, `poll_interval`, `settle`, `retention`
+        unknown field `refresh_intervall`, expected one of `namespace`, `holder`, `takeover_within`, `hold_duration`, `refresh_interval`, `refresh_duration`, `stop_grace`, `margin`, `takeover`, `poll_interval`, `settle`, `retention`
         unknown field `lock`, expected one of `locks`, `runs`, `run_entries`, `sessions`
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (800ms) and stop_grace (1s 666ms)"#]]
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, which follows from refresh_duration) and stop_grace (1s 666ms, which follows from refresh_duration)"#]]
     .assert_eq(&messages.join("\n"));
 }
 

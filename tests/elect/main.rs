@@ -14,5 +14,6 @@ mod metrics;
 #[path = "../support/numbers.rs"]
 mod numbers;
 mod rules;
+mod sooner;
 mod troubles;
 mod world;

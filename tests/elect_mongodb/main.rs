@@ -28,5 +28,6 @@ mod processes;
 mod revoked;
 mod rights;
 mod schedules;
+mod sooner;
 mod unreachable;
 mod wedged;

@@ -8,7 +8,7 @@ use tenure::{ConfigError, ElectConfig, Takeover, testing::read_variables};
 
 use super::source::Source;
 
-const TIMES: [&str; 10] = [
+const TIMES: [&str; 11] = [
     "hold_duration",
     "refresh_interval",
     "refresh_duration",
@@ -19,6 +19,7 @@ const TIMES: [&str; 10] = [
     "locks",
     "runs",
     "sessions",
+    "takeover_within",
 ];
 const UNITS: [&str; 12] = ["ns", "us", "ms", "s", " s", "m", "h", "d", "w", "M", "y", "s "];
 
@@ -172,8 +173,9 @@ fn fields(source: &mut Source<'_>) -> Map<String, Value> {
         fields.insert("holder".to_owned(), text(source, "pod-7"));
     }
     let scale = 1 + source.number() % 5_000;
-    for (name, usual) in TIMES.into_iter().zip([20, 5, 30, 4, 3, 5, 1, 700, 700, 100]) {
-        if !source.one_in(3) {
+    for (name, usual) in TIMES.into_iter().zip([20, 5, 30, 4, 3, 5, 1, 700, 700, 100, 30]) {
+        // It excludes three of the others.
+        if !source.one_in(if name == "takeover_within" { 12 } else { 3 }) {
             continue;
         }
         let value =
