@@ -12,17 +12,23 @@ pub enum Applied {
     Unknown,
 }
 
+/// The longest message of another's that is repeated.
+const LONGEST_TOLD: usize = 600;
+
 /// A store did not answer an operation.
+///
+/// It is printed with its cause, in one line; so its [`source`](StdError::source) is nothing, and a chain of
+/// causes says nothing twice. What the store's driver said is at [`cause`](Self::cause).
 ///
 /// Never says that a race was lost or a record is damaged: those are answers. What can be done now
 /// is told by [`is_retryable`](Self::is_retryable) and [`applied`](Self::applied).
-#[derive(Debug)]
 pub struct StoreError {
     store: &'static str,
     doing: &'static str,
     applied: Applied,
     retryable: bool,
-    source: Box<dyn StdError + Send + Sync>,
+    words: String,
+    cause: Box<dyn StdError + Send + Sync>,
 }
 
 impl StoreError {
@@ -33,9 +39,16 @@ impl StoreError {
         doing: &'static str,
         applied: Applied,
         retryable: bool,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { store, doing, applied, retryable, source: source.into() }
+        let cause = cause.into();
+        Self { store, doing, applied, retryable, words: told(&*cause), cause }
+    }
+
+    /// With the cause in other words than its own.
+    #[cfg(feature = "mongodb")]
+    pub(crate) fn in_words(self, words: String) -> Self {
+        Self { words, ..self }
     }
 
     /// Which store.
@@ -56,6 +69,12 @@ impl StoreError {
         self.applied
     }
 
+    /// What is under it, such as an error of the driver's.
+    #[must_use]
+    pub fn cause(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.cause
+    }
+
     /// Whether the same operation may succeed if it is sent again. If not, somebody has to change
     /// something first: a right, a password, the server's version.
     #[must_use]
@@ -66,18 +85,54 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, doing, applied, .. } = self;
+        let Self { store, doing, applied, words, .. } = self;
         match applied {
-            Applied::No => write!(f, "{store} could not {doing}, nothing was changed"),
-            Applied::Unknown => write!(f, "{store} did not confirm to {doing}, the outcome is unknown"),
+            Applied::No => write!(f, "{store} could not {doing}, nothing was changed: {words}"),
+            Applied::Unknown => {
+                write!(f, "{store} did not confirm to {doing}, the outcome is unknown: {words}")
+            }
         }
     }
 }
 
-impl StdError for StoreError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
+impl fmt::Debug for StoreError {
+    // The words only: a driver's errors hold whole replies, byte by byte.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, doing, applied, retryable, words, .. } = self;
+        f.debug_struct("StoreError")
+            .field("store", store)
+            .field("doing", doing)
+            .field("applied", applied)
+            .field("retryable", retryable)
+            .field("cause", words)
+            .finish()
     }
+}
+
+impl StdError for StoreError {}
+
+/// An error with its causes: in one line, none of them twice, and not without end.
+pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    in_one_line(&text, LONGEST_TOLD)
+}
+
+/// A text of others, whose length and signs nobody controls.
+pub(crate) fn in_one_line(text: &str, most: usize) -> String {
+    let mut line: String = text.split(|c: char| c.is_control()).collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(most) {
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
 }
 
 #[cfg(test)]
@@ -85,11 +140,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_tells_what_was_done_and_what_became_of_it_and_leaves_the_cause_to_the_source() {
+    fn the_message_tells_what_was_done_what_became_of_it_and_why_once() {
         let error = StoreError::new("mongodb", "take 3 locks", Applied::Unknown, true, "reply lost");
-        assert_eq!(error.to_string(), "mongodb did not confirm to take 3 locks, the outcome is unknown");
-        assert_eq!(error.source().unwrap().to_string(), "reply lost");
+        let message = "mongodb did not confirm to take 3 locks, the outcome is unknown: reply lost";
+        assert_eq!(error.to_string(), message);
+        assert!(error.source().is_none(), "a chain would say it twice");
+        assert_eq!(error.cause().to_string(), "reply lost");
         let error = StoreError::new("mongodb", "beat", Applied::No, false, "not authorised");
-        assert_eq!(error.to_string(), "mongodb could not beat, nothing was changed");
+        assert_eq!(error.to_string(), "mongodb could not beat, nothing was changed: not authorised");
+        assert_eq!(
+            format!("{error:?}"),
+            r#"StoreError { store: "mongodb", doing: "beat", applied: No, retryable: false, cause: "not authorised" }"#
+        );
+    }
+
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl StdError for Layer {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.1.as_deref().map(|inner| inner as _)
+        }
+    }
+
+    #[test]
+    fn causes_are_told_in_one_line_and_none_of_them_twice() {
+        let layer = |text, inner| Layer(text, Some(Box::new(inner)));
+        let error = layer("connecting: no route", layer("no route", Layer("the cable\nis out", None)));
+        assert_eq!(told(&error), "connecting: no route: the cable is out");
+        let endless: &'static str = "é".repeat(10_000).leak();
+        assert_eq!(told(&Layer(endless, None)).chars().count(), LONGEST_TOLD + 3);
     }
 }

@@ -5,12 +5,15 @@ use std::{fmt, sync::Arc};
 use super::Loss;
 use crate::{
     StoreError,
-    error::Applied,
-    model::{LimitError, LockId, ScheduleName, SpreadName},
+    error::{Applied, told},
+    model::{Key, LimitError, LockId, ScheduleName, SpreadName},
     store::Refusal,
 };
 
 /// The engine could not do what it was asked.
+///
+/// Printed with its cause, in one line; so its [`source`](std::error::Error::source) is nothing, and a chain of
+/// causes says nothing twice. The cause is in the variant.
 ///
 /// Never says that somebody else holds a lock: that is an answer.
 #[derive(Clone, Debug)]
@@ -40,6 +43,13 @@ pub enum Error {
     },
     /// This instance takes part in that spread already.
     Joined(SpreadName),
+    /// The tasks given to a spread have the same key twice.
+    Twice {
+        /// Which spread.
+        spread: SpreadName,
+        /// The key.
+        key: Key,
+    },
     /// The name of a spread is kept for the schedules.
     Reserved(SpreadName),
     /// This instance has a schedule of that name already.
@@ -86,6 +96,7 @@ impl Error {
         match self {
             Self::Limit(_)
             | Self::Joined(_)
+            | Self::Twice { .. }
             | Self::Reserved(_)
             | Self::Scheduled(_)
             | Self::Schedule { .. } => true,
@@ -98,31 +109,30 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit(_) => f.write_str("a limit is broken"),
-            Self::Store(_) => f.write_str("the store did not answer"),
+            Self::Limit(error) => fmt::Display::fmt(error, f),
+            Self::Store(error) => fmt::Display::fmt(error, f),
             Self::Refused { lock, refusal } => write!(f, "{lock} cannot be used: {refusal}"),
-            Self::NoSession { .. } => f.write_str("there is no valid session with the store"),
+            Self::NoSession { last: Some(error) } => {
+                write!(f, "there is no valid session with the store: {error}")
+            }
+            Self::NoSession { last: None } => f.write_str("there is no valid session with the store"),
             Self::Lost { loss: Some(loss) } => write!(f, "the lease is lost: {loss}"),
             Self::Lost { loss: None } => f.write_str("the lease is lost"),
             Self::Joined(spread) => write!(f, "this instance takes part in the spread {spread} already"),
+            Self::Twice { spread, key } => {
+                write!(f, "the spread {spread} is given the task {key:?} twice: give each key once")
+            }
             Self::Reserved(spread) => write!(f, "the name {spread} is kept for the spread of the schedules"),
             Self::Scheduled(schedule) => write!(f, "this instance has a schedule {schedule:?} already"),
-            Self::Schedule { schedule, .. } => write!(f, "the schedule {schedule:?} cannot be"),
+            Self::Schedule { schedule, problem } => {
+                write!(f, "the schedule {schedule:?} cannot be run: {}", told(&**problem))
+            }
             Self::Closed => f.write_str("the engine is closed"),
         }
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Limit(error) => Some(error),
-            Self::Store(error) | Self::NoSession { last: Some(error) } => Some(&**error),
-            Self::Schedule { problem, .. } => Some(&**problem),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for Error {}
 
 impl From<LimitError> for Error {
     fn from(error: LimitError) -> Self {
@@ -139,4 +149,65 @@ pub(crate) fn shut_down() -> StoreError {
 pub(crate) fn unconfirmed() -> StoreError {
     let cause = "no answer yet, it goes on in the background";
     StoreError::new("the store", "release a lock", Applied::Unknown, true, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use expect_test::expect;
+
+    use super::*;
+    use crate::{ConfigError, ElectConfig, elect::StartError, model::Key};
+
+    #[test]
+    fn every_error_is_printed_with_its_cause_and_a_chain_says_nothing_twice() {
+        let store = || StoreError::new("mongodb", "take locks", Applied::No, false, "Unauthorized (13): no");
+        let schedule: ScheduleName = "nightly".parse().unwrap();
+        let problem = crate::schedule::Timing::new("* *").check().unwrap_err();
+        let spread: SpreadName = "topics".parse().unwrap();
+        let errors = [
+            Error::Limit(Key::new("").unwrap_err()),
+            Error::store(store()),
+            Error::NoSession { last: Some(Arc::new(store())) },
+            Error::NoSession { last: None },
+            Error::lost(None),
+            Error::Joined(spread.clone()),
+            Error::Twice { spread: spread.clone(), key: Key::new("a").unwrap() },
+            Error::Reserved(spread),
+            Error::Scheduled(schedule.clone()),
+            Error::Schedule { schedule, problem: Arc::new(problem) },
+            Error::Closed,
+        ];
+        assert!(errors.iter().all(|error| error.source().is_none()));
+        let short = ElectConfig::new("shop".parse().unwrap(), "pod-7".parse().unwrap())
+            .with_settle(std::time::Duration::ZERO);
+        let config: ConfigError = short.validate().unwrap_err();
+        let starts = [
+            StartError::Config(config),
+            StartError::Store(Arc::new(store())),
+            StartError::NoAnswer { waited: std::time::Duration::from_secs(3) },
+            StartError::Thread(Arc::new(std::io::Error::other("no memory"))),
+        ];
+        assert!(starts.iter().all(|error| error.source().is_none()));
+        let told: Vec<_> = errors.iter().map(Error::to_string).collect();
+        let starts: Vec<_> = starts.iter().map(StartError::to_string).collect();
+        expect![[r#"
+            key must not be empty
+            mongodb could not take locks, nothing was changed: Unauthorized (13): no
+            there is no valid session with the store: mongodb could not take locks, nothing was changed: Unauthorized (13): no
+            there is no valid session with the store
+            the lease is lost
+            this instance takes part in the spread topics already
+            the spread topics is given the task "a" twice: give each key once
+            the name topics is kept for the spread of the schedules
+            this instance has a schedule "nightly" already
+            the schedule "nightly" cannot be run: the expression "* *" has 2 fields, and must have 5, or 6 with seconds first
+            the engine is closed
+            settle (0s) must be between 10ms and 30d
+            no session could be opened: mongodb could not take locks, nothing was changed: Unauthorized (13): no
+            the store gave no answer within 3s
+            the keeper's thread could not be started: no memory"#]]
+        .assert_eq(&[told, starts].concat().join("\n"));
+    }
 }

@@ -16,6 +16,9 @@ use crate::{
 };
 
 /// An instance could not be started.
+///
+/// Printed with its cause, in one line; so its [`source`](std::error::Error::source) is nothing. The cause is in the
+/// variant.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -53,24 +56,15 @@ impl StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Config(_) => f.write_str("the configuration breaks a rule"),
-            Self::Store(_) => f.write_str("no session could be opened"),
+            Self::Config(error) => fmt::Display::fmt(error, f),
+            Self::Store(error) => write!(f, "no session could be opened: {error}"),
             Self::NoAnswer { waited } => write!(f, "the store gave no answer within {waited:?}"),
-            Self::Thread(_) => f.write_str("the keeper's thread could not be started"),
+            Self::Thread(error) => write!(f, "the keeper's thread could not be started: {error}"),
         }
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Config(error) => Some(error),
-            Self::Store(error) => Some(&**error),
-            Self::Thread(error) => Some(&**error),
-            Self::NoAnswer { .. } => None,
-        }
-    }
-}
+impl std::error::Error for StartError {}
 
 impl From<MemoryStore> for Arc<dyn Store> {
     fn from(store: MemoryStore) -> Self {

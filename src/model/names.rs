@@ -16,8 +16,27 @@ pub struct LimitError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Broken {
     Empty,
-    TooLong { bytes: usize, most: usize },
-    Control { at: usize, char: char },
+    Blank,
+    /// `shown` is how it begins; nothing of what may be a secret.
+    TooLong {
+        bytes: usize,
+        most: usize,
+        shown: Option<String>,
+    },
+    Control {
+        at: usize,
+        char: char,
+        shown: String,
+    },
+}
+
+/// How a text begins, in quotes, for a message.
+fn shown(text: &str) -> String {
+    const MOST: usize = 32;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
 }
 
 impl fmt::Display for LimitError {
@@ -25,11 +44,16 @@ impl fmt::Display for LimitError {
         let what = self.what;
         match &self.broken {
             Broken::Empty => write!(f, "{what} must not be empty"),
-            Broken::TooLong { bytes, most } => {
-                write!(f, "{what} is {bytes} bytes long, at most {most} are allowed")
+            Broken::Blank => write!(f, "{what} must not be blank: people would not see it"),
+            Broken::TooLong { bytes, most, shown } => {
+                write!(f, "{what} is {bytes} bytes long, at most {most} are allowed")?;
+                shown.as_ref().map_or(Ok(()), |shown| write!(f, ": {shown}"))
             }
-            Broken::Control { at, char } => {
-                write!(f, "{what} has the control character {char:?} at byte {at}")
+            Broken::Control { at, char, shown } => {
+                write!(
+                    f,
+                    "{what} has the control character {char:?} at byte {at}, it must have none: {shown}"
+                )
             }
         }
     }
@@ -41,9 +65,11 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), LimitEr
     let broken = if text.is_empty() {
         Broken::Empty
     } else if text.len() > most {
-        Broken::TooLong { bytes: text.len(), most }
+        Broken::TooLong { bytes: text.len(), most, shown: Some(shown(text)) }
     } else if let Some((at, char)) = text.char_indices().find(|(_, c)| c.is_control()) {
-        Broken::Control { at, char }
+        Broken::Control { at, char, shown: shown(text) }
+    } else if text.chars().all(char::is_whitespace) {
+        Broken::Blank
     } else {
         return Ok(());
     };
@@ -53,7 +79,7 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), LimitEr
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $what:literal, $most:literal) => {
         $(#[$doc])*
-        #[doc = concat!("\n\n1 to ", $most, " bytes of UTF-8 without control characters; `$`, dots, spaces and any script are fine.")]
+        #[doc = concat!("\n\n1 to ", $most, " bytes of UTF-8 without control characters, not all of them blank; `$`, dots, spaces and any script are fine.")]
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(Arc<str>);
@@ -65,7 +91,7 @@ macro_rules! text {
             /// Checks the text against the limits.
             ///
             /// # Errors
-            /// [`LimitError`] if it is empty, too long, or has a control character.
+            /// [`LimitError`] if it is empty, blank, too long, or has a control character.
             pub fn new(text: impl AsRef<str>) -> Result<Self, LimitError> {
                 let text = text.as_ref();
                 check_text($what, text, $most)?;
@@ -176,7 +202,8 @@ impl Why {
         let text = text.as_ref();
         let (bytes, most) = (text.len(), Self::MAX_BYTES);
         if bytes > most {
-            return Err(LimitError { what: "why", broken: Broken::TooLong { bytes, most } });
+            let broken = Broken::TooLong { bytes, most, shown: Some(shown(text)) };
+            return Err(LimitError { what: "why", broken });
         }
         Ok(Self(text.into()))
     }
@@ -241,7 +268,7 @@ impl Value {
         let bytes = bytes.as_ref();
         let most = Self::MAX_BYTES;
         if bytes.len() > most {
-            let broken = Broken::TooLong { bytes: bytes.len(), most };
+            let broken = Broken::TooLong { bytes: bytes.len(), most, shown: None };
             return Err(LimitError { what: "value", broken });
         }
         Ok(Self(bytes.into()))
@@ -276,9 +303,19 @@ mod tests {
     fn a_broken_limit_is_told_with_its_numbers() {
         let cases = [
             (Key::new("").unwrap_err(), "key must not be empty"),
-            (Key::new("x".repeat(513)).unwrap_err(), "key is 513 bytes long, at most 512 are allowed"),
-            (Key::new("a\0b").unwrap_err(), "key has the control character '\\0' at byte 1"),
-            (Key::new("é\n").unwrap_err(), "key has the control character '\\n' at byte 2"),
+            (Holder::new(" \u{3000}").unwrap_err(), "holder must not be blank: people would not see it"),
+            (
+                Key::new("x".repeat(513)).unwrap_err(),
+                "key is 513 bytes long, at most 512 are allowed: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"...",
+            ),
+            (
+                Key::new("a\0b").unwrap_err(),
+                "key has the control character '\\0' at byte 1, it must have none: \"a\\0b\"",
+            ),
+            (
+                Key::new("é\n").unwrap_err(),
+                "key has the control character '\\n' at byte 2, it must have none: \"é\\n\"",
+            ),
         ];
         for (error, message) in cases {
             assert_eq!(error.to_string(), message);
@@ -286,11 +323,11 @@ mod tests {
         assert!(Key::new("x".repeat(512)).is_ok());
         assert_eq!(
             Namespace::new("é".repeat(65)).unwrap_err().to_string(),
-            "namespace is 130 bytes long, at most 128 are allowed"
+            format!("namespace is 130 bytes long, at most 128 are allowed: \"{}\"...", "é".repeat(32))
         );
         assert_eq!(
             Why::new("x".repeat(1025)).unwrap_err().to_string(),
-            "why is 1025 bytes long, at most 1024 are allowed"
+            format!("why is 1025 bytes long, at most 1024 are allowed: \"{}\"...", "x".repeat(32))
         );
         assert_eq!(
             Value::new(vec![0; 16385]).unwrap_err().to_string(),

@@ -60,12 +60,18 @@ use worker::{Done, Rules};
 /// How often a job may fail in a row before another instance tries.
 const TRIES: u32 = 5;
 
+/// What is wrong with the tasks that were given.
+enum Slip {
+    Limit(LimitError),
+    Twice(Key),
+}
+
 /// A spread to take part in. Made by [`Elect::spread`].
 #[must_use = "it takes no part until it is run"]
 pub struct Spreading<M = ()> {
     elect: Elect,
     spread: Result<SpreadName, LimitError>,
-    source: Result<Source<M>, LimitError>,
+    source: Result<Source<M>, Slip>,
     cap: u32,
     weight: u32,
     rules: Rules,
@@ -91,16 +97,24 @@ impl Spreading {
         }
     }
 
-    /// These are the tasks. [`Spread`] can add some and remove some.
+    /// These are the tasks, each once. [`Spread`] can add some and remove some: who begins with none takes part,
+    /// and gets none until then.
     pub fn tasks<K: AsRef<str>>(self, keys: impl IntoIterator<Item = K>) -> Self {
         self.tasks_with(keys.into_iter().map(|key| (key, ())))
     }
 
-    /// These are the tasks, each with what its job is to know of it.
+    /// These are the tasks, each once and with what its job is to know of it.
     pub fn tasks_with<K: AsRef<str>, M>(self, tasks: impl IntoIterator<Item = (K, M)>) -> Spreading<M> {
-        let tasks: Result<BTreeMap<Key, M>, _> =
-            tasks.into_iter().map(|(key, meta)| Ok((Key::new(key)?, meta))).collect();
-        self.with_source(tasks.map(Source::Fixed))
+        let mut known = BTreeMap::new();
+        for (key, meta) in tasks {
+            match Key::new(key) {
+                // Of two, one would go unheard, with what its job is to know.
+                Ok(key) if known.contains_key(&key) => return self.with_source(Err(Slip::Twice(key))),
+                Ok(key) => drop(known.insert(key, meta)),
+                Err(error) => return self.with_source(Err(Slip::Limit(error))),
+            }
+        }
+        self.with_source(Ok(Source::Fixed(known)))
     }
 
     /// The tasks are what this stream says: none at first. It may begin with [`Change::Replace`]. When it
@@ -129,14 +143,15 @@ impl Spreading {
         self.with_source(Ok(Source::Asked { every, ask: Arc::new(ask) }))
     }
 
-    fn with_source<M>(self, source: Result<Source<M>, LimitError>) -> Spreading<M> {
+    fn with_source<M>(self, source: Result<Source<M>, Slip>) -> Spreading<M> {
         let Self { elect, spread, cap, weight, rules, lock_delay, .. } = self;
         Spreading { elect, spread, source, cap, weight, rules, lock_delay }
     }
 }
 
 impl<M: Clone + Send + Sync + 'static> Spreading<M> {
-    /// The most tasks this instance may have. Default: no limit.
+    /// The most tasks this instance may have; with 0 it gets none until [`Spread::set_cap`] allows some. Default:
+    /// no limit.
     pub const fn cap(mut self, cap: u32) -> Self {
         self.cap = cap;
         self
@@ -184,7 +199,8 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     /// dropped at its next `.await`.
     ///
     /// # Errors
-    /// A limit is broken, the instance takes part in this spread already, or the engine is closed.
+    /// A limit is broken, a task is given twice, the instance takes part in this spread already, or the engine is
+    /// closed.
     pub fn run<E, F>(
         self,
         job: impl Fn(Task<M>, Lease) -> F + Send + Sync + 'static,
@@ -210,7 +226,11 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     /// Takes part, with what begins the work on a task.
     pub(crate) fn begin(self, start: impl FnOnce(Arc<Book<M>>) -> Start) -> Result<Spread<M>, Error> {
         let Self { elect, spread, source, cap, weight, rules, lock_delay } = self;
-        let (spread, source) = (spread?, source?);
+        let spread = spread?;
+        let source = source.map_err(|slip| match slip {
+            Slip::Limit(error) => Error::Limit(error),
+            Slip::Twice(key) => Error::Twice { spread: spread.clone(), key },
+        })?;
         if elect.engine().is_closed() {
             return Err(Error::Closed);
         }

@@ -246,10 +246,20 @@ async fn the_policies_stand_in_the_store_in_words() {
     assert_eq!(definition.timing.as_str(), "*/5 * * * * in Europe/London, vixie, spread over 5m");
     assert_eq!(
         definition.policies.as_str(),
-        "misfire all within 1h at most 10, overlap cancel, at most once, 3 tries 1s to 1m apart, timeout 1m 30s"
+        "misfire all within 1h at most 10, overlap cancel, at most once, tries 3 times 1s to 1m apart, timeout 1m 30s"
     );
     assert_eq!(member.schedule.as_ref().unwrap().policies(), definition.policies.as_str());
     assert_eq!(member.schedule.as_ref().unwrap().timing(), definition.timing.as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_schedule_does_unless_told_otherwise_is_said_without_two_numbers_of_one_thing() {
+    let crew = Crew::short();
+    let member = crew.with("a", "@daily", |schedule| schedule).await;
+    assert_eq!(
+        member.schedule.as_ref().unwrap().policies(),
+        "misfire one within 7days, overlap skip, at least once (begun up to 5 times where its runners die), tries once"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,7 +211,7 @@ async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
     let elect = &member.elect;
     assert_eq!(
         says(elect.schedule("s", "0 0 31 2 *").run(job())),
-        "the schedule \"s\" cannot be: the expression \"0 0 31 2 *\" names no day there is"
+        "the schedule \"s\" cannot be run: the expression \"0 0 31 2 *\" names no day there is"
     );
     let zoned = elect.schedule("s", Timing::new("@daily").zone("Europe/Lodnon")).run(job());
     assert!(says(zoned).contains("Europe/Lodnon"));

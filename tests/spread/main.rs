@@ -9,6 +9,7 @@ mod captured;
 mod faults;
 mod log;
 mod restarts;
+mod slips;
 mod sources;
 mod team;
 mod trouble;

@@ -55,6 +55,9 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
     if fields.is_empty() {
         return Err("is empty".to_owned());
     }
+    if let Some(problem) = fields::zone_before(text) {
+        return Err(problem);
+    }
     let (numbers, wildcard) = fields::read(&fields, name)?;
     let parser = CronParser::builder().year(Year::Disallowed).build();
     let cron = parser.parse(&numbers).map_err(|error| {

@@ -36,6 +36,16 @@ const FIELDS: [Field; 6] = [
     Field { names: &WEEKDAYS, ..plain(WEEKDAY, 0, 7, 6) },
 ];
 
+/// What is wrong with `TZ=Europe/Berlin 30 2 * * *`, as some crons have it: their zone is of one line only.
+pub(super) fn zone_before(text: &str) -> Option<String> {
+    let (word, zone) = text.split_ascii_whitespace().next()?.split_once('=')?;
+    let word = word.to_ascii_uppercase();
+    let zone = if zone.is_empty() { "Europe/Berlin" } else { zone };
+    matches!(&*word, "TZ" | "CRON_TZ").then(|| {
+        format!("begins with {word}=, and a zone is no part of it: give it beside the expression, as in .zone({zone:?})")
+    })
+}
+
 /// Five or six fields in capitals as croner is to read them, and whether they follow the clock; or what is
 /// wrong with them.
 pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool), String> {
@@ -97,6 +107,13 @@ impl Field {
         let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
         if step.is_some_and(|step| !is_number(step) || step.bytes().all(|digit| digit == b'0')) {
             return Err("must have a number from 1 after the /".to_owned());
+        }
+        let most_step = self.most - self.least + 1;
+        if step.and_then(|step| step.parse::<u64>().ok()).is_some_and(|step| step > most_step) {
+            return Err(format!(
+                "must have a number from 1 to {most_step} after the /, and there are no more of them; for a longer \
+                 period there is @every"
+            ));
         }
         let ends: Vec<_> = if range == "*" { vec![] } else { range.split('-').collect() };
         if ends.len() > 2 {

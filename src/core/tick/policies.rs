@@ -122,12 +122,15 @@ impl fmt::Display for Policies {
             Overlap::Cancel => ", overlap cancel",
         })?;
         match self.promise {
-            Promise::AtLeastOnce { attempts } => write!(f, ", at least once of {attempts} attempts")?,
+            Promise::AtLeastOnce { attempts } => {
+                write!(f, ", at least once (begun up to {attempts} times where its runners die)")?;
+            }
             Promise::AtMostOnce => f.write_str(", at most once")?,
         }
         let Retries { tries, first, longest } = self.retries;
-        if tries > 1 {
-            write!(f, ", {tries} tries {} to {} apart", time(first), time(longest))?;
+        match tries {
+            0 | 1 => f.write_str(", tries once")?,
+            _ => write!(f, ", tries {tries} times {} to {} apart", time(first), time(longest))?,
         }
         if let Some(timeout) = self.timeout {
             write!(f, ", timeout {}", time(timeout))?;

@@ -19,7 +19,6 @@ pub(super) const ODD: &[&str] = &[
     "{\"$literal\": {}}",
     "_id",
     "v",
-    " ",
     " leading",
     "trailing ",
     "trailing",

@@ -216,6 +216,13 @@ const WRONG: &[&str] = &[
     "* * H(1-31) * *",
     "99999999999999999999 * * * *",
     "*/99999 * * * *",
+    "*/90 * * * *",
+    "0 1-5/25 * * *",
+    "0 0 * */13 *",
+    "TZ=Europe/Berlin 30 2 * * *",
+    "cron_tz=Asia/Kolkata 30 2 * * *",
+    "TZ= 30 2 * * *",
+    "TZ=UTC",
     "0 0 31 2 *",
     "0 0 30 FEB *",
     "0 0 31 4,6,9,11 *",
@@ -295,6 +302,13 @@ fn what_is_wrong_is_said_with_the_value_and_the_rule() {
         the expression "* * H(1-31) * *" has the day of month "H(1-31)", which must stay within H(1-28)
         the expression "99999999999999999999 * * * *" has the minute "99999999999999999999", which is not a number, a range or a step
         the expression "*/99999 * * * *" has the minute "*/99999", which must have a number from 1 after the /
+        the expression "*/90 * * * *" has the minute "*/90", which must have a number from 1 to 60 after the /, and there are no more of them; for a longer period there is @every
+        the expression "0 1-5/25 * * *" has the hour "1-5/25", which must have a number from 1 to 24 after the /, and there are no more of them; for a longer period there is @every
+        the expression "0 0 * */13 *" has the month "*/13", which must have a number from 1 to 12 after the /, and there are no more of them; for a longer period there is @every
+        the expression "TZ=Europe/Berlin 30 2 * * *" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Europe/Berlin")
+        the expression "cron_tz=Asia/Kolkata 30 2 * * *" begins with CRON_TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Asia/Kolkata")
+        the expression "TZ= 30 2 * * *" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Europe/Berlin")
+        the expression "TZ=UTC" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("UTC")
         the expression "0 0 31 2 *" names no day there is
         the expression "0 0 30 FEB *" names no day there is
         the expression "0 0 31 4,6,9,11 *" names no day there is

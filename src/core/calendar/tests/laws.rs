@@ -6,12 +6,13 @@ use super::*;
 
 /// Items of a field from `least` to `most`.
 fn field(least: u32, most: u32) -> impl Strategy<Value = String> {
+    let steps = 1..(most - least + 2).min(20);
     let item = prop_oneof![
         3 => (least..=most).prop_map(|one| one.to_string()),
         2 => (least..=most, least..=most).prop_map(|(one, other)| format!("{}-{}", one.min(other), one.max(other))),
-        1 => (least..=most, least..=most, 1..20_u32)
+        1 => (least..=most, least..=most, steps.clone())
             .prop_map(|(one, other, step)| format!("{}-{}/{step}", one.min(other), one.max(other))),
-        1 => (1..20_u32).prop_map(|step| format!("*/{step}")),
+        1 => steps.prop_map(|step| format!("*/{step}")),
     ];
     prop_oneof![3 => Just("*".to_owned()), 4 => vec(item, 1..4).prop_map(|items| items.join(","))]
 }

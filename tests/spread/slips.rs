@@ -1,0 +1,41 @@
+//! What is said of a spread that makes no sense, and what may look so and does.
+
+use tenure::{Elect, ElectConfig, Lease, elect::Error, spread::Task, store::MemoryStore};
+
+async fn elect() -> Elect {
+    let config = ElectConfig::new("test".parse().unwrap(), "a".parse().unwrap());
+    Elect::start(MemoryStore::default(), config).await.unwrap()
+}
+
+async fn job<M>(_: Task<M>, lease: Lease) -> Result<(), String> {
+    lease.cancelled().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_given_twice_is_refused_by_its_key() {
+    let elect = elect().await;
+    let twice = elect.spread("topics").tasks(["a", "b", "a"]).run(job).expect_err("one would go unheard");
+    assert!(matches!(twice, Error::Twice { .. }) && twice.is_config(), "{twice:?}");
+    assert_eq!(twice.to_string(), "the spread topics is given the task \"a\" twice: give each key once");
+    let empty = elect.spread("topics").tasks(["a", ""]).run(job).unwrap_err();
+    assert_eq!(empty.to_string(), "key must not be empty");
+    let spread = elect.spread("topics").tasks(["a", "b"]).run(job).expect("nothing of it was begun");
+    spread.until(|picture| picture.share().len() == 2).await;
+    elect.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_may_have_none_or_knows_none_gets_its_tasks_when_that_changes() {
+    let elect = elect().await;
+    let spread = elect.spread("topics").tasks(["a", "b"]).cap(0).run(job).unwrap();
+    tokio::time::sleep(elect.config().ttl()).await;
+    assert!(spread.share().is_empty(), "{:?}", spread.share());
+    spread.set_cap(1);
+    spread.until(|picture| picture.share().len() == 1).await;
+
+    let later = elect.spread("later").tasks([""; 0]).run(job).unwrap();
+    later.add(Task::new("c", ()).unwrap());
+    later.until(|picture| picture.share().len() == 1).await;
+    elect.close().await;
+}
