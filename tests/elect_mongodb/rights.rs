@@ -1,4 +1,4 @@
-//! A right that is missing, and one that is taken away: the log says what does not work, and what to grant.
+//! A right that is taken away: the log says what does not work, and what to grant.
 
 use mongodb::bson::{Document, doc};
 use tenure::{
@@ -16,7 +16,8 @@ use crate::{
     },
 };
 
-const NO_PLACES: &str = "everything but insert and update on waiters";
+/// That of a user who may not stand in line after it has started.
+const ROLE: &str = "tenure";
 
 fn privileges(places: bool) -> Vec<Document> {
     let on = |collection: &str, actions: &[&str]| {
@@ -45,9 +46,9 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     )
     .await
     .unwrap();
-    let role = doc! { "createRole": NO_PLACES, "privileges": privileges(false), "roles": [] };
+    let role = doc! { "createRole": ROLE, "privileges": privileges(true), "roles": [] };
     admin.run_command(role).await.unwrap();
-    let user = doc! { "createUser": "ada", "pwd": "pw", "roles": [NO_PLACES] };
+    let user = doc! { "createUser": "ada", "pwd": "pw", "roles": [ROLE] };
     admin.run_command(user).await.unwrap();
 
     let (log, _here) = Log::start();
@@ -58,6 +59,9 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     };
     let (leads, waits) = (instance("pod-1").await, instance("pod-2").await);
     let held = leads.acquire("orders").await.unwrap();
+    // Without it they would not have started.
+    let role = doc! { "updateRole": ROLE, "privileges": privileges(false) };
+    admin.run_command(role).await.unwrap();
     let _campaign = waits.campaign("orders").start().unwrap();
     until("it is told", || async {
         let told = log.with(&["WARN", "standing in line does not work"]);
@@ -71,7 +75,7 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
         "{health:?}"
     );
 
-    let role = doc! { "updateRole": NO_PLACES, "privileges": privileges(true) };
+    let role = doc! { "updateRole": ROLE, "privileges": privileges(true) };
     admin.run_command(role).await.unwrap();
     until("it works again", || async {
         (!log.with(&["INFO", "standing in line works again"]).is_empty()).then_some(())

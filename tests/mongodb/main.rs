@@ -11,6 +11,7 @@ mod reference;
 mod support;
 
 mod conformance;
+mod connecting;
 mod damaged;
 mod dedicated;
 mod failover;
@@ -20,6 +21,7 @@ mod hints;
 mod history;
 mod limits;
 mod preparation;
+mod rights;
 mod round_trips;
 mod scripts;
 mod secrets;

@@ -130,8 +130,15 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
+/// What is logged.
 #[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Captured {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
+    }
+}
 
 impl Write for Captured {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -167,7 +174,7 @@ async fn a_ttl_index_is_warned_of() {
         let _log = tracing::subscriber::set_default(log);
         MongoStore::connect(uri, own("ttl")).await.unwrap();
     }
-    let log = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
+    let log = captured.text();
     assert!(log.contains("a TTL index deletes records that are in use") && log.contains("expires"), "{log}");
 }
 

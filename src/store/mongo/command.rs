@@ -8,9 +8,9 @@ use mongodb::{
     error::{Error as DriverError, ErrorKind},
 };
 
-use super::connect::ConnectError;
+use super::{connect::ConnectError, words};
 use crate::{
-    error::{Applied, StoreError},
+    error::{Applied, StoreError, told},
     store::Refusal,
 };
 
@@ -21,19 +21,21 @@ pub(super) const STORE: &str = "mongodb";
 pub(super) struct Failure {
     applied: Applied,
     retryable: bool,
-    source: Box<dyn std::error::Error + Send + Sync>,
+    words: String,
+    cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
 pub(super) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
-    pub(super) fn unknown(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { applied: Applied::Unknown, retryable: true, source: source.into() }
+    pub(super) fn unknown(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let cause = cause.into();
+        Self { applied: Applied::Unknown, retryable: true, words: told(&*cause), cause }
     }
 
     /// Nothing was sent.
-    pub(super) fn not_begun(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { applied: Applied::No, ..Self::unknown(source) }
+    pub(super) fn not_begun(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { applied: Applied::No, ..Self::unknown(cause) }
     }
 
     /// The same after another command of the same operation has changed something: whatever this
@@ -50,19 +52,19 @@ impl Failure {
     }
 
     /// As [`unknown`](Self::unknown), until somebody mends what is in the way.
-    pub(super) fn lasting(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { retryable: false, ..Self::unknown(source) }
+    pub(super) fn lasting(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { retryable: false, ..Self::unknown(cause) }
     }
 
     pub(super) fn named(self, doing: &'static str) -> StoreError {
-        StoreError::new(STORE, doing, self.applied, self.retryable, self.source)
+        StoreError::new(STORE, doing, self.applied, self.retryable, self.cause).in_words(self.words)
     }
 }
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Self {
         let (applied, retryable) = classify(&error);
-        Self { applied, retryable, source: Box::new(error) }
+        Self { applied, retryable, words: words::words(&error), cause: Box::new(error) }
     }
 }
 
@@ -124,7 +126,9 @@ pub(super) fn is_lasting(error: &DriverError) -> bool {
 fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {
         // Nothing was sent.
-        ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => (Applied::No, true),
+        ErrorKind::ServerSelection { message, .. } => (Applied::No, !words::is_of_another_set(message)),
+        // The name may come: that of a pod is known once it runs.
+        ErrorKind::DnsResolve { .. } => (Applied::No, true),
         ErrorKind::Authentication { .. }
         | ErrorKind::InvalidArgument { .. }
         | ErrorKind::InvalidTlsConfig { .. }
@@ -183,7 +187,10 @@ pub(super) async fn run(database: &Database, command: Document) -> Outcome<Docum
     let reply = database.run_command(command).await?;
     match reply.get("writeConcernError") {
         None => Ok(reply),
-        Some(error) => Err(Failure::unknown(ServerSays(format!("write concern not met: {error}")))),
+        Some(error) => {
+            let says = error.as_document().map_or_else(|| error.to_string(), words::of_reply);
+            Err(Failure::unknown(ServerSays(format!("write concern not met: {says}"))))
+        }
     }
 }
 
@@ -232,7 +239,10 @@ pub(super) async fn write(database: &Database, command: Document) -> Outcome<Wri
             continue;
         }
         if is_passing(code) {
-            return Err(Failure::unknown(ServerSays(format!("a statement failed: {error}"))));
+            return Err(Failure::unknown(ServerSays(format!(
+                "a statement failed: {}",
+                words::of_reply(error)
+            ))));
         }
         let message = error.get_str("errmsg").unwrap_or("no reason given").to_owned();
         refused.push((

@@ -1,15 +1,23 @@
 //! From a connection string to a client that keeps the contract whatever the string says.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use mongodb::{
     Client,
-    options::{Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
+    error::ErrorKind,
+    options::{
+        Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, Tls, WriteConcern,
+    },
 };
 
 use tokio::sync::Semaphore;
 
-use super::{MongoOptions, command::STORE, prepare::Unfit};
+use super::{
+    MongoOptions,
+    command::STORE,
+    prepare::Unfit,
+    words::{self, words},
+};
 use crate::error::{Applied, StoreError};
 
 /// The database if neither the options nor the connection string name one.
@@ -27,6 +35,9 @@ const ATTEMPT: Duration = Duration::from_millis(2500);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Why a store could not be connected.
+///
+/// Printed with its cause and with what to do, in one line; so its [`source`](std::error::Error::source) is
+/// nothing.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -51,12 +62,31 @@ pub enum ConnectError {
         /// Which collection.
         collection: String,
     },
+    /// The server does not let this user do all that is needed.
+    Rights {
+        /// The user, if the server says who that is.
+        user: Option<String>,
+        /// The actions, and on what: `insert, update on shop.waiters`.
+        lacking: String,
+        /// Whether they are needed only to create indexes.
+        to_create: bool,
+    },
+    /// The server speaks the protocol, and cannot do what keeps the promises.
+    Unsupported {
+        /// What it cannot do.
+        what: &'static str,
+        /// What it says.
+        why: String,
+    },
     /// The server could not be asked.
     Store(StoreError),
 }
 
 impl ConnectError {
-    /// Whether the same call may succeed later.
+    /// Whether the same call may succeed later, with nothing changed.
+    ///
+    /// A host whose name is not known, or on which nobody listens, may be there in a moment: the one of a pod that
+    /// starts is. A replica set of another name than the connection string says is not.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
@@ -76,19 +106,27 @@ impl fmt::Display for ConnectError {
                 "the collection {collection:?} has a collation, with which two keys may be taken for one: \
                  use another prefix, or let tenure create it"
             ),
-            Self::Store(error) => write!(f, "could not prepare the database: {error}"),
+            Self::Rights { user, lacking, to_create } => {
+                match user {
+                    Some(user) => write!(f, "the user {user:?} may not {lacking}: ")?,
+                    None => write!(f, "the user may not {lacking}: ")?,
+                }
+                f.write_str(if *to_create {
+                    "grant that, or create the indexes by hand (index_script prints how) and connect with \
+                     MongoOptions::create(false)"
+                } else {
+                    "grant that; docs/operations.md has the role it needs"
+                })
+            }
+            Self::Unsupported { what, why } => {
+                write!(f, "this server is not supported, because it lacks {what}: {why}")
+            }
+            Self::Store(error) => fmt::Display::fmt(error, f),
         }
     }
 }
 
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Store(error) => error.source(),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for ConnectError {}
 
 impl From<StoreError> for ConnectError {
     fn from(error: StoreError) -> Self {
@@ -101,6 +139,8 @@ impl From<Unfit> for ConnectError {
         match unfit {
             Unfit::TooOld { version } => Self::TooOld { version },
             Unfit::Collation { collection } => Self::Collation { collection },
+            Unfit::Rights { user, lacking, to_create } => Self::Rights { user, lacking, to_create },
+            Unfit::Unsupported { what, why } => Self::Unsupported { what, why },
         }
     }
 }
@@ -131,10 +171,25 @@ impl fmt::Debug for Uri {
     }
 }
 
+const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
+
 async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Semaphore), ConnectError> {
-    let mut parsed = ClientOptions::parse(uri)
-        .await
-        .map_err(|error| ConnectError::Uri(without_secrets(uri, &error.to_string())))?;
+    if !SCHEMES.iter().any(|scheme| uri.starts_with(scheme)) {
+        return Err(ConnectError::Uri("it must begin with mongodb:// or mongodb+srv://".to_owned()));
+    }
+    let mut parsed = match ClientOptions::parse(uri).await {
+        Ok(parsed) => parsed,
+        // Its syntax is well; what it names could not be asked for its servers.
+        Err(error) if matches!(&*error.kind, ErrorKind::DnsResolve { .. }) => {
+            // What looks like a host may be a piece of a password with a sign in it that was not escaped.
+            let problem = match without_secrets(uri, &words(&error)) {
+                hidden if hidden == HIDDEN => words::IN_DNS.to_owned(),
+                problem => problem,
+            };
+            return Err(StoreError::new(STORE, "connect", Applied::No, true, problem).into());
+        }
+        Err(error) => return Err(ConnectError::Uri(without_secrets(uri, &words(&error)))),
+    };
     let database = options
         .database
         .clone()
@@ -143,11 +198,47 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Se
     let permits = permits(parsed.max_pool_size);
     force(&mut parsed);
     parsed.command_event_handler.clone_from(&options.command_events);
+    let secrets = secrets(uri, &parsed);
+    let certificate = certificate_file(&parsed);
     let client = Client::with_options(parsed).map_err(|error| {
-        let problem = without_secrets(uri, &error.to_string());
+        let problem = match (&*error.kind, certificate) {
+            // The driver does not say of which file.
+            (ErrorKind::Io(io), Some(file)) => {
+                format!("tlsCertificateKeyFile ({}) cannot be read: {io}", file.display())
+            }
+            _ => words(&error),
+        };
+        let is_shown = secrets.iter().any(|secret| problem.contains(secret.as_str()));
+        let problem = if is_shown { HIDDEN.to_owned() } else { problem };
         ConnectError::Store(StoreError::new(STORE, "connect", Applied::No, false, problem))
     })?;
     Ok((client, database, permits))
+}
+
+/// What of a string that was understood may not be in a message. The rest may: names of hosts and files are what
+/// one looks for.
+fn secrets(uri: &str, options: &ClientOptions) -> Vec<String> {
+    let mut secrets = Vec::new();
+    if let Some(credential) = &options.credential {
+        secrets.extend(credential.password.clone());
+        let properties = credential.mechanism_properties.iter().flat_map(|properties| properties.values());
+        secrets.extend(properties.filter_map(|value| value.as_str().map(str::to_owned)));
+    }
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        if ["tlscertificatekeyfilepassword", "proxypassword"].contains(&name.to_lowercase().as_str()) {
+            secrets.extend([value.to_owned(), unescaped(value)]);
+        }
+    }
+    secrets.retain(|secret| !secret.is_empty());
+    secrets
+}
+
+fn certificate_file(options: &ClientOptions) -> Option<PathBuf> {
+    match &options.tls {
+        Some(Tls::Enabled(tls)) => tls.cert_key_file_path.clone(),
+        _ => None,
+    }
 }
 
 /// One permit for each operation that goes on at the same time.
@@ -176,6 +267,9 @@ fn force(options: &mut ClientOptions) {
     options.heartbeat_freq = Some(HEARTBEAT);
     options.app_name.get_or_insert_with(|| "tenure".to_owned());
 }
+
+const HIDDEN: &str =
+    "it is not valid (what exactly is wrong is left out here, for it repeats parts of the string)";
 
 /// What may stand in a message: the names of options that are no secrets themselves.
 const OPTIONS: &[&str] = &[
@@ -231,7 +325,7 @@ const OPTIONS: &[&str] = &[
 /// a user or a password in it. In a string that cannot be read nobody knows where those begin.
 fn without_secrets(uri: &str, message: &str) -> String {
     const SHORTEST: usize = 3;
-    let known = ["mongodb://", "mongodb+srv://"].iter().find_map(|scheme| uri.strip_prefix(scheme));
+    let known = SCHEMES.iter().find_map(|scheme| uri.strip_prefix(scheme));
     let rest = known.unwrap_or(uri);
     // An unescaped `@`, `/` or `?` in a password ends it early for a parser: everything up to the
     // last `@` is taken for secret. Without one, what looks like a port may be a password.
@@ -250,7 +344,7 @@ fn without_secrets(uri: &str, message: &str) -> String {
     };
     let mut secrets = options.flatten().chain([user]);
     if secrets.any(|secret| is_repeated(secret) || is_repeated(&unescaped(secret))) {
-        return "it is not valid (what exactly is wrong is left out here, for it repeats parts of the string)".to_owned();
+        return HIDDEN.to_owned();
     }
     message.to_owned()
 }

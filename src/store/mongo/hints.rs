@@ -170,9 +170,14 @@ impl Shared {
                 End::Dropped => {
                     tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
                     match timeout(PATIENCE, prepare::create(&self.database, &self.names)).await {
-                        Ok(Ok(())) => {}
+                        Ok(Ok(lacking)) if lacking.is_empty() => {}
+                        Ok(Ok(lacking)) => {
+                            let error = format!("may not createIndex on {}", lacking.join(", "));
+                            tracing::warn!(error, "could not create the collections again");
+                        }
                         Ok(Err(error)) => {
-                            tracing::warn!(error = %error, "could not create the collections again");
+                            let error = super::words::words(&error);
+                            tracing::warn!(error, "could not create the collections again");
                         }
                         Err(_) => tracing::warn!("no answer to creating the collections again"),
                     }

@@ -17,7 +17,9 @@ mod hints;
 mod indexes;
 mod prepare;
 mod queries;
+mod rights;
 mod steps;
+mod words;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -115,24 +117,30 @@ impl MongoOptions {
     }
 
     fn check(&self) -> Result<(), ConnectError> {
-        // The server's own rules for names, and no index name longer than it allows.
-        let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
-        let refuse =
-            |option, value: &str, rule| Err(ConnectError::Name { option, value: value.to_owned(), rule });
-        if let Some(name) = &self.database
-            && (name.is_empty() || name.len() > 63 || name.contains(bad))
-        {
-            return refuse("database", name, "1 to 63 bytes without any of / \\ . space \" $ * < > : | ?");
-        }
+        self.database.as_deref().map_or(Ok(()), check_name)?;
+        // No index name longer than the server allows.
         if self.prefix.len() > 63 || self.prefix.starts_with("system.") || self.prefix.contains(['$', '\0']) {
-            return refuse(
-                "prefix",
-                &self.prefix,
-                "at most 63 bytes, without $ and not beginning with system.",
-            );
+            return Err(ConnectError::Name {
+                option: "prefix",
+                value: self.prefix.clone(),
+                rule: "at most 63 bytes, without $ and not beginning with system.",
+            });
         }
         Ok(())
     }
+}
+
+/// The server's own rules for the name of a database, wherever it comes from.
+fn check_name(database: &str) -> Result<(), ConnectError> {
+    let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
+    if database.is_empty() || database.len() > 63 || database.contains(bad) {
+        return Err(ConnectError::Name {
+            option: "database",
+            value: database.to_owned(),
+            rule: "1 to 63 bytes without any of / \\ . space \" $ * < > : | ?",
+        });
+    }
+    Ok(())
 }
 
 /// The names of the collections.
@@ -209,6 +217,7 @@ impl MongoStore {
         options.check()?;
         let uri = Uri::new(uri.as_ref());
         let (client, name, permits) = uri.client(&options).await?;
+        check_name(&name)?;
         let database = client.database(&name);
         let has_hints = prepared(&database, &options).await?;
         Ok(Self::assembled(database, permits, options, has_hints, Some(uri)))
@@ -228,6 +237,7 @@ impl MongoStore {
         options.check()?;
         let default = || client.default_database().map(|database| database.name().to_owned());
         let name = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
+        check_name(&name)?;
         let database = client.database(&name);
         let has_hints = prepared(&database, &options).await?;
         Ok(Self::assembled(database, connect::permits(None), options, has_hints, None))
@@ -271,11 +281,18 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, C
     let names = Collections::new(&options.prefix);
     let (looked, at) = (database.clone(), names.clone());
     let look = async move { prepare::look(&looked, &at).await };
-    let has_hints = within(FIRST_ANSWER, "look at the database", look).await??;
+    let has_hints = within(FIRST_ANSWER, "connect", look).await??;
     if options.create {
         let created = database.clone();
-        let create = async move { prepare::create(&created, &names).await.map_err(Failure::from) };
-        within(FIRST_ANSWER, "create collections and indexes", create).await?;
+        let create = async move {
+            let lacking = prepare::create(&created, &names).await?;
+            Ok(if lacking.is_empty() {
+                Ok(())
+            } else {
+                Err(rights::may_not_create(&created, &lacking).await)
+            })
+        };
+        within(FIRST_ANSWER, "create collections and indexes", create).await??;
     }
     Ok(has_hints)
 }

@@ -7,7 +7,7 @@ use mongodb::Database;
 use super::{
     Collections,
     command::{Outcome, run},
-    indexes,
+    indexes, rights,
 };
 
 /// Server 6.0, by the version of its wire protocol.
@@ -17,6 +17,8 @@ const OLDEST_WIRE: i32 = 17;
 pub(super) enum Unfit {
     TooOld { version: String },
     Collation { collection: String },
+    Rights { user: Option<String>, lacking: String, to_create: bool },
+    Unsupported { what: &'static str, why: String },
 }
 
 /// Refuses what would break a promise, and warns of what may. Answers whether there are change
@@ -36,6 +38,12 @@ pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Re
         );
     }
     warn_of_few_voters(database, &hello);
+    if let Err(unfit) = rights::check(database, names, has_streams).await? {
+        return Ok(Err(unfit));
+    }
+    if let Err(unfit) = rights::try_out(database, names).await? {
+        return Ok(Err(unfit));
+    }
 
     let ours = doc! { "listCollections": 1, "filter": { "name": { "$in": names.all() } }, "cursor": { "batchSize": 100 } };
     for found in batch(&run(database, ours).await?) {
@@ -79,18 +87,18 @@ fn batch(reply: &Document) -> Vec<Document> {
 }
 
 /// Creates what is missing of the collections and their indexes. Any number of times, by any number
-/// of instances at once.
-pub(super) async fn create(database: &Database, names: &Collections) -> Result<(), mongodb::error::Error> {
+/// of instances at once. Answers which indexes this user may not create.
+pub(super) async fn create(
+    database: &Database,
+    names: &Collections,
+) -> Result<Vec<String>, mongodb::error::Error> {
     for command in indexes::create_collections(names) {
         match database.run_command(command).await {
             Err(error) if !is_existing(&error) => return Err(error),
             _ => {}
         }
     }
-    for command in indexes::create_indexes(names) {
-        database.run_command(command).await?;
-    }
-    Ok(())
+    rights::create_indexes(database, indexes::create_indexes(names)).await
 }
 
 fn is_existing(error: &mongodb::error::Error) -> bool {

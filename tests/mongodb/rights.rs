@@ -1,0 +1,287 @@
+//! Which rights tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
+//! names where it is lacking.
+
+use std::{collections::BTreeSet, fs, io, os::unix::fs::PermissionsExt, path::Path};
+
+use futures::{StreamExt, stream};
+use mongodb::{
+    Client,
+    bson::{Bson, Document, doc, serialize_to_bson},
+};
+use tenure::store::{
+    Hint, Store,
+    mongo::{ConnectError, MongoOptions, MongoStore},
+};
+use tokio::sync::OnceCell;
+
+use super::preparation::Captured;
+use crate::{
+    Place,
+    support::{
+        mongod::{Deployment, Options, Shape, shared_single},
+        wire,
+    },
+};
+
+const PAGE: &str = include_str!("../../docs/operations.md");
+const COLLECTIONS: [&str; 5] = ["sessions", "locks", "waiters", "fences", "runs"];
+
+/// A replica set of one that asks who one is. Its first user may do everything.
+async fn guarded() -> &'static Deployment {
+    static GUARDED: OnceCell<Deployment> = OnceCell::const_new();
+    let start = async {
+        let key = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("key-{}", std::process::id()));
+        fs::write(&key, "dGVudXJlJ3MgdGVzdHMga2VlcCBubyBzZWNyZXRzIGhlcmU=").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let args = vec!["--keyFile".to_owned(), key.display().to_string()];
+        let server = Deployment::start(Shape::Single, Options { args, ..Options::default() }).await;
+        fs::remove_file(&key).unwrap();
+        let root = doc! { "createUser": "root", "pwd": "root", "roles": ["root"] };
+        let port = server.nodes()[0].port();
+        wire::ask(port, root).await.expect("the first user can be created from this machine");
+        server
+    };
+    GUARDED.get_or_init(|| start).await
+}
+
+/// The database of a test, with whoever may do everything in it.
+struct Guarded {
+    server: &'static Deployment,
+    name: String,
+    admin: Client,
+}
+
+impl Guarded {
+    async fn new(name: &str) -> Self {
+        let server = guarded().await;
+        let name = format!("test-{}-{name}", std::process::id());
+        let admin = Client::with_uri_str(uri(server, "root", "root", "admin")).await.unwrap();
+        Self { server, name, admin }
+    }
+
+    /// A user with these privileges alone, and how it connects.
+    async fn user(&self, user: &str, privileges: Vec<Document>) -> String {
+        let database = self.admin.database(&self.name);
+        let role = doc! { "createRole": user, "privileges": privileges, "roles": [] };
+        database.run_command(role).await.unwrap();
+        self.user_in(user, doc! { "role": user, "db": &self.name }).await
+    }
+
+    async fn user_in(&self, user: &str, role: Document) -> String {
+        let create = doc! { "createUser": user, "pwd": "secret", "roles": [role] };
+        self.admin.database(&self.name).run_command(create).await.unwrap();
+        uri(self.server, user, "secret", &self.name)
+    }
+
+    async fn connect(&self, uri: &str, options: MongoOptions) -> Result<MongoStore, ConnectError> {
+        MongoStore::connect(uri, options.database(&self.name)).await
+    }
+
+    async fn lacking(&self, uri: &str, options: MongoOptions) -> String {
+        let error = self.connect(uri, options).await.expect_err("rights are lacking");
+        assert!(!error.is_retryable(), "{error}");
+        assert!(matches!(error, ConnectError::Rights { .. }), "{error}");
+        error.to_string()
+    }
+
+    async fn is_empty(&self) {
+        for name in COLLECTIONS {
+            let collection = self.admin.database(&self.name).collection::<Document>(name);
+            let found = collection.count_documents(doc! {}).await.unwrap();
+            assert_eq!(found, 0, "what was asked left something behind in {name}");
+        }
+    }
+}
+
+fn uri(server: &Deployment, user: &str, password: &str, source: &str) -> String {
+    let hosts = server.uri().strip_prefix("mongodb://").unwrap();
+    let more = if hosts.contains('?') { '&' } else { '?' };
+    format!("mongodb://{user}:{password}@{hosts}{more}authSource={source}")
+}
+
+/// The privileges of the role on the page, in another database.
+fn documented(database: &str) -> Vec<Document> {
+    let (_, after) = PAGE.split_once("createRole(").expect("the page shows how the role is made");
+    let (role, _) = after.split_once("\n})").expect("its end stands on a line of its own");
+    let mut role: serde_json::Value = serde_json::from_str(&format!("{role}}}")).expect("it is plain JSON");
+    let privileges = role["privileges"].as_array_mut().unwrap();
+    for privilege in &mut *privileges {
+        privilege["resource"]["db"] = database.into();
+    }
+    let privileges = privileges.iter().map(|privilege| serialize_to_bson(privilege).unwrap());
+    privileges.map(|privilege| privilege.as_document().unwrap().clone()).collect()
+}
+
+fn actions(privilege: &Document) -> Vec<String> {
+    privilege.get_array("actions").unwrap().iter().map(|action| action.as_str().unwrap().to_owned()).collect()
+}
+
+/// Every way to leave out one action of one privilege: on which collection, which, and what is left.
+fn with_one_less(all: &[Document]) -> Vec<(String, String, Vec<Document>)> {
+    let mut less = Vec::new();
+    for (at, privilege) in all.iter().enumerate() {
+        for action in actions(privilege) {
+            let mut left = all.to_vec();
+            let others = actions(privilege).into_iter().filter(|other| *other != action).map(Bson::from);
+            left[at].insert("actions", others.collect::<Vec<_>>());
+            let on = privilege.get_document("resource").unwrap().get_str("collection").unwrap();
+            less.push((on.to_owned(), action, left));
+        }
+    }
+    less
+}
+
+#[tokio::test]
+async fn the_documented_role_is_enough_on_an_empty_database() {
+    let place = Guarded::new("enough").await;
+    let uri = place.user("app", documented(&place.name)).await;
+    let store = place.connect(&uri, MongoOptions::new()).await.unwrap();
+    place.is_empty().await;
+    let place = Place { store, database: place.admin.database(&place.name) };
+    let fixture = place.fixture();
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    let record = fixture.held(&lock, session, 1).await;
+    fixture.freed(&record).await;
+    let mut hints = place.store.hints();
+    assert_eq!(hints.next().await, Some(Hint::Resync), "changes are heard");
+}
+
+#[tokio::test]
+async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none_is_there_in_vain() {
+    let place = Guarded::new("least").await;
+    let cases = with_one_less(&documented(&place.name));
+    let known: BTreeSet<_> = cases.iter().map(|(_, action, _)| action.as_str()).collect();
+    let all = [
+        "changeStream",
+        "createIndex",
+        "find",
+        "insert",
+        "listCollections",
+        "listIndexes",
+        "remove",
+        "update",
+    ];
+    assert!(known.iter().eq(&all), "{known:?}");
+    stream::iter(cases.into_iter().enumerate())
+        .for_each_concurrent(2, |(number, (on, action, privileges))| {
+            let place = &place;
+            async move {
+                let user = format!("app{number}");
+                let uri = place.user(&user, privileges).await;
+                if action == "changeStream" {
+                    // It is warned of; see below.
+                    place.connect(&uri, MongoOptions::new()).await.unwrap();
+                    return;
+                }
+                let told = place.lacking(&uri, MongoOptions::new()).await;
+                let on = match (&*on, &*action) {
+                    ("", "find") => COLLECTIONS.map(|name| format!("{}.{name}", place.name)).join(", "),
+                    ("", _) => place.name.clone(),
+                    (on, _) => format!("{}.{on}", place.name),
+                };
+                let what_to_do = if action == "createIndex" {
+                    "grant that, or create the indexes by hand (index_script prints how) and connect with \
+                     MongoOptions::create(false)"
+                } else {
+                    "grant that; docs/operations.md has the role it needs"
+                };
+                assert_eq!(told, format!("the user {user:?} may not {action} on {on}: {what_to_do}"));
+                if action == "createIndex" {
+                    place.connect(&uri, MongoOptions::new().create(false)).await.unwrap();
+                }
+            }
+        })
+        .await;
+    place.is_empty().await;
+}
+
+#[tokio::test]
+async fn who_may_only_read_is_told_all_that_is_lacking_at_once() {
+    let place = Guarded::new("reader").await;
+    let uri = place.user_in("eve", doc! { "role": "read", "db": &place.name }).await;
+    let on = COLLECTIONS.map(|name| format!("{}.{name}", place.name)).join(", ");
+    let told = place.lacking(&uri, MongoOptions::new()).await;
+    assert_eq!(
+        told,
+        format!(
+            "the user \"eve\" may not insert, update, remove on {on}: grant that; docs/operations.md has the role it needs"
+        )
+    );
+    // In another database it may not even look.
+    let elsewhere = MongoStore::connect(&uri, MongoOptions::new().database("elsewhere")).await.unwrap_err();
+    let told = elsewhere.to_string();
+    assert!(told.starts_with(
+        "the user \"eve\" may not find, insert, update, remove, listIndexes on elsewhere.sessions, "
+    ));
+    assert!(told.contains("; listCollections on elsewhere: "), "{told}");
+    place.is_empty().await;
+}
+
+#[tokio::test]
+async fn rights_count_wherever_they_come_from() {
+    let place = Guarded::new("roles").await;
+    let any = |actions: [&str; 7]| {
+        vec![doc! { "resource": { "db": &place.name, "collection": "" }, "actions": actions.to_vec() }]
+    };
+    let whole = any(["find", "insert", "update", "remove", "listIndexes", "listCollections", "createIndex"]);
+    let uris = [
+        place.user("whole", whole).await,
+        place.user_in("writer", doc! { "role": "readWrite", "db": &place.name }).await,
+        place.user_in("anywhere", doc! { "role": "readWriteAnyDatabase", "db": "admin" }).await,
+        place.user_in("root", doc! { "role": "root", "db": "admin" }).await,
+        place.user_in("god", doc! { "role": "__system", "db": "admin" }).await,
+    ];
+    for uri in uris {
+        place.connect(&uri, MongoOptions::new()).await.unwrap();
+    }
+    place.is_empty().await;
+}
+
+/// All that is logged while a store is connected.
+async fn log_of(uri: &str, options: MongoOptions) -> String {
+    let captured = Captured::default();
+    let log = tracing_subscriber::fmt().with_writer(captured.clone()).with_ansi(false).finish();
+    // With one subscriber in the process, other threads may switch a line off for it: see `secrets`.
+    let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
+    let _log = tracing::subscriber::set_default(log);
+    MongoStore::connect(uri, options).await.unwrap();
+    captured.text()
+}
+
+#[tokio::test]
+async fn one_who_may_not_listen_to_changes_is_warned_and_goes_by_polls() {
+    let place = Guarded::new("deaf").await;
+    let mut privileges = documented(&place.name);
+    privileges[0].insert("actions", vec!["find", "listCollections"]);
+    let deaf = place.user("deaf", privileges).await;
+    let options = || MongoOptions::new().database(&place.name);
+    let log = log_of(&deaf, options()).await;
+    assert!(
+        log.contains("the user may not listen to changes: waiting goes by poll_interval until it is granted find and changeStream"),
+        "{log}"
+    );
+    assert!(log.contains("user=\"deaf\""), "{log}");
+    let app = place.user("app", documented(&place.name)).await;
+    let log = log_of(&app, options()).await;
+    assert!(!log.contains("WARN"), "who may is not warned: {log}");
+    place.is_empty().await;
+}
+
+#[tokio::test]
+async fn where_nobody_is_asked_who_he_is_no_right_is_asked_for() {
+    let (events, mut sent) = tokio::sync::mpsc::channel(1000);
+    let options = MongoOptions::new().create(false).command_events(events.into());
+    MongoStore::connect(shared_single().await.uri(), options).await.unwrap();
+    sent.close();
+    let mut names = BTreeSet::new();
+    while let Some(event) = sent.recv().await {
+        if let mongodb::event::command::CommandEvent::Started(command) = event {
+            names.insert(command.command_name);
+        }
+    }
+    let expected = ["connectionStatus", "find", "findAndModify", "hello", "listCollections"];
+    let unexpected: Vec<_> = names.iter().filter(|name| !expected.contains(&name.as_str())).collect();
+    assert!(unexpected.iter().all(|name| *name == "listIndexes"), "{unexpected:?}");
+    assert!(names.contains("connectionStatus") && !names.contains("insert"), "{names:?}");
+}
