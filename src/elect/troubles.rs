@@ -197,7 +197,7 @@ impl Work {
         if says(&["not authorized", "Unauthorized"]) {
             let (collection, rights) = self.rights();
             Some(format!("grant {rights} on {collection}"))
-        } else if says(&["Authentication", "authentication failed", "SCRAM failure"]) {
+        } else if says(&["Authentication", "authenticated", "authentication failed", "SCRAM failure"]) {
             Some("look whether the password or the certificate has changed or expired".to_owned())
         } else if says(&["certificate"]) {
             Some("look whether a certificate has expired or been replaced".to_owned())
@@ -360,7 +360,12 @@ impl Engine {
         course.failures += 1;
         course.lasting = !error.is_retryable();
         course.error = text;
-        let Some(speech) = course.next(work, spoken.get(&work).copied(), now) else { return };
+        let told = course.next(work, spoken.get(&work).copied(), now);
+        let is_passing = !course.lasting;
+        // While no beat is answered, that says it all: other work fails of the same.
+        let is_out_of_reach = || work != Work::Beats && courses.contains_key(&Work::Beats);
+        let Some(speech) = told.filter(|_| !(is_passing && is_out_of_reach())) else { return };
+        let Some(course) = courses.get_mut(&work) else { return };
         spoken.insert(work, speech);
         course.is_told = true;
         let told = course.clone();
@@ -463,16 +468,26 @@ async fn careful<T>(
 
 /// An error with its causes, in one line. A cause that was told already is not told again.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let mut text = shortened(&error.to_string()).to_owned();
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        if !text.contains(&more) {
+        let more = shortened(&more);
+        if !text.contains(more) {
             text = format!("{text}: {more}");
         }
         cause = error.source();
     }
     text
+}
+
+/// A message without the command it repeats, in which a value may stand, and without the reply byte by byte.
+fn shortened(message: &str) -> &str {
+    let message = message.split_once(", labels: {").map_or(message, |(before, _)| before);
+    match message.find("to execute command {") {
+        Some(start) => message[start..].find(',').map_or(message, |end| &message[..start + end]),
+        None => message,
+    }
 }
 
 #[cfg(test)]
@@ -545,6 +560,19 @@ mod tests {
         let text = chain(&error);
         assert_eq!(text.matches("reply lost").count(), 1, "{text}");
         assert!(text.starts_with("mongodb"), "{text}");
+    }
+
+    #[test]
+    fn the_command_that_a_server_repeats_is_not_logged_for_a_value_may_stand_in_it() {
+        let said = "Kind: Command failed: Error code 13 (Unauthorized): not authorized on app to execute command \
+                    { update: \"waiters\", updates: [ { value: \"s3cret\" } ] }, labels: {}, source: None, server \
+                    response: Some(RawDocumentBuf { data: \"92\" })";
+        let text = chain(&StoreError::new("mongodb", "stand in line", Applied::No, false, said));
+        assert!(!text.contains("s3cret") && !text.contains("RawDocument"), "{text}");
+        assert!(
+            text.ends_with("(Unauthorized): not authorized on app to execute command { update: \"waiters\""),
+            "{text}"
+        );
     }
 
     #[test]

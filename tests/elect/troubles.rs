@@ -225,3 +225,43 @@ async fn a_takeover_is_told_with_the_names_of_both() {
     expect(&["ERROR", "session lost", "holder=pod-2"]);
     drop(held);
 }
+
+/// What an operator reads of an outage: a few lines, whatever fails during it.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_two_minutes_is_told_in_a_few_lines() {
+    let (log, _here) = Log::start();
+    let world = World::new();
+    let (elect, faulty) = world.instance("pod-1").await;
+    let _campaign = elect.campaign("orders").start().unwrap();
+    let _spread = elect
+        .spread("topics")
+        .tasks((0..50).map(|task| format!("topic-{task}")))
+        .run(async |_, lease| {
+            lease.cancelled().await;
+            Ok::<_, String>(())
+        })
+        .unwrap();
+    tokio::time::sleep(MINUTE).await;
+    let before = log.lines().len();
+    faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    tokio::time::sleep(MINUTE * 2).await;
+    faulty.intercept().heal();
+    tokio::time::sleep(MINUTE * 2).await;
+    for line in log.lines() {
+        println!("{line}");
+    }
+    let told = log.lines().len() - before;
+    assert!(told <= 16, "{told} lines of an outage: {:#?}", log.lines());
+    assert_eq!(
+        log.with(&["does not work"]),
+        log.with(&["keeping the session does not work"]),
+        "the others fail of the same"
+    );
+    assert!(
+        !log.with(&["WARN", "keeping the session does not work", "no answer within the limit"]).is_empty()
+    );
+    assert_eq!(log.with(&["ERROR", "session lost"]).len(), 1);
+    assert_eq!(log.with(&["INFO", "keeping the session works again", "lasted="]).len(), 1);
+    assert_eq!(log.with(&["WARN", "tasks were lost", "count=50"]).len(), 1);
+    assert_eq!((elect.health().status, works(&elect)), (Status::Healthy, vec![]));
+}

@@ -88,3 +88,53 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     assert!(log.lines().len() <= 12, "{:#?}", log.lines());
     held.release().await.unwrap();
 }
+
+/// Connected before the password changed, it goes on for as long as its connections do; then it is told. The
+/// same process goes on with a second instance that has the new one.
+#[tokio::test]
+async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process_goes_on() {
+    let options = Options { args: vec!["--auth".into()], ..Options::default() };
+    let deployment = Deployment::start(Shape::Standalone, options).await;
+    let node = &deployment.nodes()[0];
+    let port = node.port();
+    let root = doc! { "createUser": "root", "pwd": "old", "roles": ["root"] };
+    wire::ask(port, root).await.expect("the first user can be created from this machine");
+    let uri = |password: &str| format!("mongodb://root:{password}@127.0.0.1:{port}/app?authSource=admin");
+    let instance = async |password: &str| -> Elect {
+        let store = MongoStore::connect(uri(password), MongoOptions::new()).await.unwrap();
+        Elect::builder(store, quick("pod-1")).keeper_thread(false).start().await.unwrap()
+    };
+    let (log, _here) = Log::start();
+    let first = instance("old").await;
+    let _held = first.acquire("orders").await.unwrap();
+    let client = mongodb::Client::with_uri_str(uri("old")).await.unwrap();
+    // On the disk, for the server is killed.
+    let kept = doc! { "w": 1, "j": true };
+    let change = doc! { "updateUser": "root", "pwd": "new", "writeConcern": kept };
+    client.database("admin").run_command(change).await.unwrap();
+    // Its connections are gone, and the next ones are refused.
+    deployment.kill(node).await;
+    deployment.restart(node).await;
+    until("it is told", || async {
+        let told = log.with(&["WARN", "keeping the session does not work"]);
+        told.iter().any(|line| line.contains("look whether the password")).then_some(())
+    })
+    .await;
+    assert!(
+        first.health().troubles.iter().any(|trouble| trouble.work == Work::Beats),
+        "{:?}",
+        first.health()
+    );
+
+    let second = instance("new").await;
+    let held = second.acquire("orders").await.unwrap();
+    assert!(held.is_valid());
+    for line in log.lines() {
+        println!("{line}");
+    }
+    assert!(
+        log.lines().iter().all(|line| !line.contains("old") || !line.contains("root:old")),
+        "{:#?}",
+        log.lines()
+    );
+}
