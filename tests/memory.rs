@@ -123,6 +123,7 @@ mod scripts {
             "finish: Others",
             "finish: Absent",
             "purge: lock",
+            "purge: freed",
             "purge: session",
             "purge: run",
         ] {
@@ -138,10 +139,10 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{Candidate, LockRecord, SessionId, Term},
+        model::{Candidate, LockRecord, MAX_NUMBER, SessionId, Term},
         store::{
             Ground, Hint, LockSeen, MemoryStore, Open, Purged, Retention, SessionNews, Sighting, Store,
-            TERM_KEPT, TakeAnswer, Then,
+            TERM_KEPT, TakeAnswer, Then, Wait,
         },
         testing::{
             TestClock,
@@ -184,7 +185,11 @@ mod turned_by_hand {
     }
 
     async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
-        fixture.store().purge(fixture.namespace().clone(), retention, LIMIT).await.expect("it never fails")
+        fixture
+            .store()
+            .purge(fixture.namespace().clone(), retention, None, LIMIT)
+            .await
+            .expect("it never fails")
     }
 
     #[tokio::test(start_paused = true)]
@@ -326,6 +331,75 @@ mod turned_by_hand {
         assert_eq!(purge(&fixture, Retention::default()).await.sessions, 1);
         assert_eq!(fixture.seen(dead).await, Sighting::Missing);
         assert_eq!(fixture.seen(alive.id).await, Sighting::Alive(alive));
+    }
+
+    /// A key of one order, which nobody wants again, and the session that died with it.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_dead_instance_held_is_freed_and_purged_in_its_time_and_so_is_its_session() {
+        let (clock, fixture) = turned();
+        let lock = fixture.lock("order 4711");
+        let dead = fixture.opened().await.id;
+        let held = fixture.held(&lock, dead, 1).await;
+        fixture.bury(dead).await;
+        clock.step_wall(7 * DAY);
+        assert_eq!(purge(&fixture, Retention::default()).await, Purged::default(), "its time is not over");
+        assert_eq!(fixture.record(&lock).await, held);
+        clock.step_wall(MS);
+        let freed = Purged { freed: 1, sessions: 1, ..Purged::default() };
+        assert_eq!(purge(&fixture, Retention::default()).await, freed);
+        assert_eq!(fixture.record(&lock).await.term, held.term);
+        assert_eq!(fixture.seen(dead).await, Sighting::Missing);
+        clock.step_wall(7 * DAY + MS);
+        assert_eq!(purge(&fixture, Retention::default()).await, Purged { locks: 1, ..Purged::default() });
+        assert_eq!(fixture.look(&lock).await, LockSeen::Absent);
+    }
+
+    /// Days of keys that are used once: nothing is kept of those before the last retention.
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_are_used_once_leave_nothing_behind() {
+        let (clock, fixture) = turned();
+        let hour = Retention { locks: HOUR, sessions: HOUR };
+        let mut kept = Vec::new();
+        for hours in 0..96 {
+            let dead = fixture.opened().await.id;
+            for number in 0..20 {
+                let lock = fixture.lock(&format!("order {hours} {number}"));
+                let wait = Wait { lock: lock.clone(), by: fixture.candidate(dead, 100) };
+                fixture.store().wait(vec![wait], LIMIT).await.expect("it never fails");
+                let record = fixture.held(&lock, dead, number + 1).await;
+                if number % 2 == 0 {
+                    fixture.freed(&record).await;
+                }
+            }
+            fixture.bury(dead).await;
+            clock.step_wall(HOUR);
+            purge(&fixture, hour).await;
+            kept.push(format!("{:?}", fixture.store()));
+        }
+        assert_eq!(kept[95], kept[47], "day 4 is as day 2 was");
+        assert_ne!(kept[95], kept[0], "a day of terms is kept");
+    }
+
+    /// A clock that stands at the end of time gives the last term there is.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_at_the_last_term_is_refused_and_can_be_given_back() {
+        let (clock, fixture) = turned();
+        clock.step_wall(Duration::from_millis(MAX_NUMBER));
+        let lock = fixture.lock("report");
+        let (first, second) =
+            (fixture.candidate(fixture.session(), 1), fixture.candidate(fixture.session(), 1));
+        let held = fixture.taken(&lock, &first).await;
+        assert_eq!(held.term, Term::new(MAX_NUMBER));
+        assert_eq!(fixture.taken(&lock, &first).await, held);
+        let hand_over = Then::HandTo(Box::new(second.clone()));
+        for dead in [vec![], vec![first.session]] {
+            let answer = fixture.take_over(&lock, &second, &dead).await;
+            assert!(matches!(answer, TakeAnswer::Refused(_)), "{answer:?}");
+        }
+        fixture.release(&lock, first.session, held.term, hand_over).await;
+        assert_eq!(fixture.record(&lock).await.holding, None);
+        let answer = fixture.take(&lock, &second).await;
+        assert!(matches!(answer, TakeAnswer::Refused(_)), "{answer:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,5 +84,5 @@ calls! {
     finish(finish: FinishRun) -> ClaimAnswer;
     history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
     purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-    purge(namespace: Namespace, retention: Retention) -> Purged;
+    purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
 }

@@ -12,7 +12,7 @@ use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
 use crate::{
     core::backoff::{fraction, jittered},
     model::{LockId, SessionId, SessionRecord, SpreadName},
-    store::{Cursor, Held, Hint, LockChange, SessionNews},
+    store::{Cursor, Held, Hint, LockChange, Purged, SessionNews},
 };
 
 /// How many records one round of the audit reads.
@@ -210,21 +210,26 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
         }
         let Some(engine) = engine.upgrade() else { return };
         look_after_the_silent(&engine).await;
+        let mut after = None;
         loop {
             let (namespace, retention) = (engine.config.namespace().clone(), engine.config.retention());
             let limit = engine.limit();
-            match engine.call(Work::Purge, limit, engine.store.purge(namespace, retention, limit)).await {
-                Ok(purged) if purged.more && !engine.closing.is_cancelled() => {}
+            let purging = engine.store.purge(namespace, retention, after, limit);
+            match engine.call(Work::Purge, limit, purging).await {
                 Ok(purged) => {
-                    tracing::debug!(locks = purged.locks, sessions = purged.sessions, "purged");
+                    let Purged { locks, freed, sessions, waiters, next } = purged;
+                    tracing::debug!(locks, freed, sessions, waiters, "purged");
                     every = PURGE_EVERY;
-                    break;
+                    after = next;
                 }
                 Err(error) => {
                     tracing::debug!(error = chain(&error), "could not purge");
                     every = PURGE_AGAIN;
                     break;
                 }
+            }
+            if after.is_none() || engine.closing.is_cancelled() {
+                break;
             }
         }
     }

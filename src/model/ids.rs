@@ -131,12 +131,18 @@ number! {
 }
 
 impl Term {
-    /// The next term of a lock (R5): larger than every earlier one, and never far from the store's
-    /// clock, so that a record that was purged does not start again below.
+    /// The first term of a lock that has no record: the store's clock, so that one whose record was
+    /// purged does not start again below (R5).
     #[must_use]
-    pub fn after(old: Option<Self>, now: StoreTime) -> Self {
-        let clock = u64::try_from(now.as_millis()).unwrap_or(0).max(1);
-        Self::new(old.map_or(clock, |Self(old)| clock.max(old + 1)))
+    pub fn first(now: StoreTime) -> Self {
+        Self(u64::try_from(now.as_millis()).unwrap_or(0).clamp(1, MAX_NUMBER))
+    }
+
+    /// The next term of a lock (R5): larger than this one, and not behind the store's clock. Nothing if
+    /// this one is [`MAX_NUMBER`]: there is no larger one, and the lock is granted no more.
+    #[must_use]
+    pub fn next(self, now: StoreTime) -> Option<Self> {
+        Self::try_new(self.0 + 1).map(|next| next.max(Self::first(now)))
     }
 }
 
@@ -214,11 +220,22 @@ mod tests {
     #[test]
     fn a_term_rises_whatever_the_clock_says() {
         let at = StoreTime::from_millis;
-        assert_eq!(Term::after(None, at(1000)), Term::new(1000));
-        assert_eq!(Term::after(Some(Term::new(900)), at(1000)), Term::new(1000));
-        assert_eq!(Term::after(Some(Term::new(1000)), at(1000)), Term::new(1001));
-        assert_eq!(Term::after(Some(Term::new(5000)), at(1000)), Term::new(5001));
-        assert_eq!(Term::after(None, at(-5)), Term::new(1));
+        assert_eq!(Term::first(at(1000)), Term::new(1000));
+        assert_eq!(Term::new(900).next(at(1000)), Some(Term::new(1000)));
+        assert_eq!(Term::new(1000).next(at(1000)), Some(Term::new(1001)));
+        assert_eq!(Term::new(5000).next(at(1000)), Some(Term::new(5001)));
+        assert_eq!(Term::first(at(-5)), Term::new(1));
+    }
+
+    #[test]
+    fn a_term_at_its_limit_has_no_next_one_whatever_the_clock_says() {
+        let (last, far) = (Term::new(MAX_NUMBER), StoreTime::from_millis(i64::MAX));
+        for now in [StoreTime::from_millis(i64::MIN), StoreTime::from_millis(1000), far] {
+            assert_eq!(last.next(now), None);
+            assert!(Term::first(now) <= last);
+        }
+        assert_eq!(Term::new(MAX_NUMBER - 1).next(far), Some(last));
+        assert_eq!(Term::new(1).next(far), Some(last));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::model::{
-    LockId, LockRecord, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
-    Term, Waiter, Wish,
+    LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+    StoreTime, Term, Waiter, Wish,
 };
 
 /// What a store can do.
@@ -141,6 +141,9 @@ impl TakeAnswer {
     pub fn of(record: LockRecord, session: SessionId, wish: Wish) -> Self {
         if record.is_granted_to(session, wish) {
             Self::Taken(record)
+        } else if record.term.get() == MAX_NUMBER {
+            let problem = format!("is {MAX_NUMBER}, the largest there is: no larger one can be granted");
+            Self::Refused(Refusal::Damaged { field: "term".to_owned(), problem })
         } else if record.holding.is_none() {
             Self::Closed(record)
         } else {
@@ -296,17 +299,19 @@ pub struct RunPage {
     pub mark: Option<StoreTime>,
 }
 
-/// What a purge removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What one part of a purge removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Locks.
     pub locks: u64,
+    /// Locks of the dead that are free now.
+    pub freed: u64,
     /// Sessions.
     pub sessions: u64,
     /// Places in line.
     pub waiters: u64,
-    /// There is more to purge.
-    pub more: bool,
+    /// Where to go on; nothing at the end.
+    pub next: Option<Cursor>,
 }
 
 /// Something changed. Shortens a wait, decides nothing (R12).

@@ -195,7 +195,7 @@ impl MemoryStore {
         let Some(record) = records.locks.get_mut(&lock) else {
             let mut record = LockRecord {
                 id: lock.clone(),
-                term: Term::after(None, now),
+                term: Term::first(now),
                 holding: None,
                 closed: None,
                 past: Vec::new(),
@@ -207,11 +207,11 @@ impl MemoryStore {
         };
         match verdict(record, &by, dead, now) {
             Verdict::Keep => {}
-            Verdict::Grant(ended) => {
+            Verdict::Grant { term, ended } => {
                 if let Some(how) = ended {
                     record.end(now, how, None);
                 }
-                self.grant(record, by, now);
+                self.grant(record, by, term, now);
             }
             Verdict::Delay(delay) => {
                 record.end(now, Ended::Died, None);
@@ -222,8 +222,8 @@ impl MemoryStore {
         TakeAnswer::of(record.clone(), session, wish)
     }
 
-    fn grant(&self, record: &mut LockRecord, by: Candidate, now: StoreTime) {
-        record.term = Term::after(Some(record.term), now);
+    fn grant(&self, record: &mut LockRecord, by: Candidate, term: Term, now: StoreTime) {
+        record.term = term;
         record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
         record.closed = None;
         self.hint_lock(record);
@@ -243,11 +243,14 @@ impl MemoryStore {
                     record.end(now, Ended::Released, release.note);
                     record.closed = Some(Closed::from(now, length));
                 }
-                Then::HandTo(next) => {
-                    record.end(now, Ended::HandedOver, release.note);
-                    record.term = Term::after(Some(record.term), now);
-                    record.holding = Some(Holding { by: *next, value_set: 0, acquired_at: now });
-                }
+                Then::HandTo(next) => match record.term.next(now) {
+                    Some(term) => {
+                        record.end(now, Ended::HandedOver, release.note);
+                        record.term = term;
+                        record.holding = Some(Holding { by: *next, value_set: 0, acquired_at: now });
+                    }
+                    None => record.end(now, Ended::Released, release.note),
+                },
             }
             self.hint_lock(record);
         }
@@ -470,27 +473,42 @@ impl MemoryStore {
                 || record.past.first().is_none_or(|last| last.to >= idle)
                 || i64::try_from(record.term.get()).is_ok_and(|term| term >= term_gone.as_millis())
         });
+        let mut dead = records.dead(namespace);
+        records.waiters.retain(|(_, session, _), _| !dead.contains_key(session));
+        let abandoned = now.minus(retention.locks);
+        let mut freed = 0;
+        for lock in records.locks.values_mut() {
+            let Some(session) = lock.holding.as_ref().map(|held| held.by.session) else { continue };
+            match dead.get(&session) {
+                Some(died) if *died < abandoned => {
+                    self.free_of_the_dead(lock, now);
+                    freed += 1;
+                }
+                // Its death must be there to be seen by whoever wants the lock.
+                Some(_) => drop(dead.remove(&session)),
+                None => {}
+            }
+        }
         let buried = now.minus(retention.sessions);
-        let gone: Vec<_> = records
-            .sessions
-            .values()
-            .filter(|session| session.about.namespace == *namespace)
-            .filter(|session| session.death.as_ref().is_some_and(|death| death.at < buried))
-            .map(|session| session.id)
-            .filter(|id| !records.locks.values().any(|lock| lock.is_held_by(*id)))
-            .collect();
-        records.waiters.retain(|(_, session, _), _| !gone.contains(session));
-        records.sessions.retain(|id, _| !gone.contains(id));
-        for id in &gone {
-            self.hint_session(*id, SessionNews::Deleted);
+        for (id, _) in dead.into_iter().filter(|(_, died)| *died < buried) {
+            records.sessions.remove(&id);
+            self.hint_session(id, SessionNews::Deleted);
         }
         let after = records.counts();
         Purged {
             locks: before.0 - after.0,
+            freed,
             sessions: before.1 - after.1,
             waiters: before.2 - after.2,
-            more: false,
+            next: None,
         }
+    }
+
+    fn free_of_the_dead(&self, lock: &mut LockRecord, now: StoreTime) {
+        let delay = lock.holding.as_ref().map_or(Duration::ZERO, |held| held.by.lock_delay);
+        lock.end(now, Ended::Died, None);
+        lock.closed = (!delay.is_zero()).then(|| Closed::from(now, delay));
+        self.hint_lock(lock);
     }
 }
 
@@ -526,6 +544,12 @@ impl Records {
         };
         let all = at(i64::MIN, Entry::Tick)..=at(i64::MAX, Entry::Skipped);
         self.runs.range(all).map(|(_, run)| run.clone()).collect()
+    }
+
+    /// The dead of a namespace, and when they died.
+    fn dead(&self, namespace: &Namespace) -> BTreeMap<SessionId, StoreTime> {
+        let ours = self.sessions.values().filter(|session| session.about.namespace == *namespace);
+        ours.filter_map(|session| Some((session.id, session.death.as_ref()?.at))).collect()
     }
 
     fn counts(&self) -> (u64, u64, u64) {
@@ -763,7 +787,14 @@ impl Store for MemoryStore {
         self.step(move |store| store.purge_runs_now(&schedule, older_than, keep))
     }
 
-    fn purge(&self, namespace: Namespace, retention: Retention, _: Duration) -> Answer<'_, Purged> {
+    /// In one part: nothing here takes long.
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        _: Option<Cursor>,
+        _: Duration,
+    ) -> Answer<'_, Purged> {
         self.step(move |store| store.purge_now(&namespace, retention))
     }
 

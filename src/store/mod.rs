@@ -128,7 +128,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// (`dead`, from a declaration's answer or an observation), unless it is closed. Answers for
     /// each take, in order, with the lock as it stands afterwards.
     ///
-    /// - Granted, it gets the term [`Term::after`](crate::model::Term::after) the old one.
+    /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
+    ///   term is the largest there is was written by hand, and is refused.
     /// - Held by the caller's own session, whatever `dead` says: by the same wish, the answer is the same
     ///   term again; by a larger wish, nothing changes (this take came late); by a smaller wish, it is
     ///   granted to this one under a new term (R7).
@@ -143,7 +144,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// to a lock that is not held by that session under that term.
     ///
     /// A hand-over is a grant like any other: new term, the waiter's wish. The waiter learns of it
-    /// by a hint or a read; this answer makes nobody a holder.
+    /// by a hint or a read; this answer makes nobody a holder. Where there is no larger term to grant, it is
+    /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
     /// Stands in line. An entry that is there already keeps its place. The line decides nothing:
@@ -248,10 +250,23 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     // ----- upkeep
 
-    /// Removes what nobody needs any more, some at a time: locks that have been free for
-    /// `retention.locks`, are not closed, and whose term lies 24 h behind the store's clock (R5), with their
-    /// fences; sessions dead for `retention.sessions` that no lock names, and their places in line.
-    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged>;
+    /// Removes what nobody needs any more, a part at a time: begin with no place, and go on from the place
+    /// in the answer until there is none. One part looks at a bounded number of records, and nothing in it
+    /// keeps the next ones from being looked at.
+    ///
+    /// - A lock goes that has been free for `retention.locks`, is not closed, and whose term lies 24 h behind
+    ///   the store's clock (R5), with its fences.
+    /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
+    ///   for a [`lock_delay`](Candidate::lock_delay). It keeps its term, and goes in its own time.
+    /// - A place in line goes whose session is dead.
+    /// - A session goes that has been dead for `retention.sessions`, unless a lock names it.
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        after: Option<Cursor>,
+        limit: Duration,
+    ) -> Answer<'_, Purged>;
 
     /// What changes, as it changes, for as long as the stream is kept. Hints may be lost, late, or
     /// doubled, and decide nothing (R12); [`Hint::Resync`] says that some may have been lost, and
@@ -504,7 +519,8 @@ pub struct FinishRun {
 /// How long records are kept that nobody uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Locks that nobody holds. Default 7 days.
+    /// Locks that nobody holds; and for how long a lock of the dead is kept for whoever takes it over.
+    /// Default 7 days.
     pub locks: Duration,
     /// Sessions that are dead. Default 24 hours.
     pub sessions: Duration,

@@ -2,43 +2,47 @@
 
 use std::time::Duration;
 
-use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime};
+use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime, Term};
 
 /// What a take does to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing: somebody holds it, it is closed, or it is granted to this very wish already.
+    /// Nothing: somebody holds it, it is closed, it is granted to this very wish already, or there is no
+    /// larger term to grant it under.
     Keep,
-    /// It is granted. The holder it had, if it had one, ended so.
-    Grant(Option<Ended>),
+    /// It is granted.
+    Grant {
+        /// Under this term.
+        term: Term,
+        /// How the holder it had ends, if it had one.
+        ended: Option<Ended>,
+    },
     /// Its holder is dead, and asked for the key to be closed for so long after that.
     Delay(Duration),
 }
 
 /// Decides a take of a lock that has a record (R4, R7). One without is granted.
 pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], now: StoreTime) -> Verdict {
+    let Some(term) = record.term.next(now) else { return Verdict::Keep };
+    let grant = |ended| Verdict::Grant { term, ended };
     let Some(held) = &record.holding else {
         let closed = record.closed.is_some_and(|closed| !closed.left(now).is_zero());
-        return if closed { Verdict::Keep } else { Verdict::Grant(None) };
+        return if closed { Verdict::Keep } else { grant(None) };
     };
     if held.by.session == by.session {
         // A smaller wish came late, an equal one came again.
-        return if by.wish > held.by.wish { Verdict::Grant(Some(Ended::Superseded)) } else { Verdict::Keep };
+        return if by.wish > held.by.wish { grant(Some(Ended::Superseded)) } else { Verdict::Keep };
     }
     if !dead.contains(&held.by.session) {
         return Verdict::Keep;
     }
-    if held.by.lock_delay.is_zero() {
-        Verdict::Grant(Some(Ended::Died))
-    } else {
-        Verdict::Delay(held.by.lock_delay)
-    }
+    if held.by.lock_delay.is_zero() { grant(Some(Ended::Died)) } else { Verdict::Delay(held.by.lock_delay) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Closed, Holding, Kind, LockId, Term, Wish};
+    use crate::model::{Closed, Holding, Kind, LockId, MAX_NUMBER, Wish};
 
     fn candidate(session: u128, wish: u64) -> Candidate {
         Candidate {
@@ -70,25 +74,23 @@ mod tests {
             LockRecord { holding: Some(Holding { by, value_set: 0, acquired_at: now }), ..free.clone() }
         };
         let (first, second_one) = (SessionId::from_u128(1), SessionId::from_u128(2));
+        let grant = |ended| Verdict::Grant { term: Term::new(1_000_000), ended };
         for (record, by, dead, expected) in [
-            (free.clone(), candidate(2, 1), vec![], Verdict::Grant(None)),
+            (free.clone(), candidate(2, 1), vec![], grant(None)),
             (closed(now), candidate(2, 1), vec![], Verdict::Keep),
-            (closed(now.minus(second)), candidate(2, 1), vec![], Verdict::Grant(None)),
-            (closed(now.plus(second)), candidate(2, 1), vec![], Verdict::Grant(None)),
+            (closed(now.minus(second)), candidate(2, 1), vec![], grant(None)),
+            (closed(now.plus(second)), candidate(2, 1), vec![], grant(None)),
             (held(Duration::ZERO), candidate(2, 9), vec![], Verdict::Keep),
             (held(Duration::ZERO), candidate(2, 9), vec![second_one], Verdict::Keep),
-            (
-                held(Duration::ZERO),
-                candidate(2, 1),
-                vec![second_one, first],
-                Verdict::Grant(Some(Ended::Died)),
-            ),
+            (held(Duration::ZERO), candidate(2, 1), vec![second_one, first], grant(Some(Ended::Died))),
             (held(second), candidate(2, 1), vec![first], Verdict::Delay(second)),
             (held(second), candidate(1, 4), vec![first], Verdict::Keep),
             (held(second), candidate(1, 5), vec![first], Verdict::Keep),
-            (held(second), candidate(1, 6), vec![], Verdict::Grant(Some(Ended::Superseded))),
+            (held(second), candidate(1, 6), vec![], grant(Some(Ended::Superseded))),
         ] {
             assert_eq!(verdict(&record, &by, &dead, now), expected, "{record:?} {by:?} {dead:?}");
+            let spent = LockRecord { term: Term::new(MAX_NUMBER), ..record };
+            assert_eq!(verdict(&spent, &by, &dead, now), Verdict::Keep, "no larger term: {by:?} {dead:?}");
         }
     }
 }

@@ -25,7 +25,7 @@
 //! | [`schedules`] | defined by their owner, held back and wanted by anybody |
 //! | [`runs`], [`purge_runs`] | a tick is claimed and ended once; the mark never goes back |
 //! | [`entries`] | ticks, orders, and ticks that were not run stand side by side |
-//! | [`purge`] | only what nobody needs |
+//! | [`purge`], [`abandoned`] | only what nobody needs, and all of it |
 //! | [`hints`] | they come, and are right |
 //! | [`dedicated`] | a connection of its own leads to the same records |
 //!
@@ -35,6 +35,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "every property panics if it is broken: that is its only use")]
 
+pub mod abandoned;
 pub mod batches;
 pub mod deaths;
 pub mod dedicated;
@@ -148,6 +149,7 @@ macro_rules! conformance_tests {
             naming_the_dead_does_not_disturb_the_living
             a_lock_delay_closes_the_lock_of_the_dead
             a_lock_delay_ends
+            a_lock_may_be_closed_for_ever
             a_lock_released_for_later_is_closed_to_all
             a_lock_released_for_later_opens_again
         }
@@ -296,6 +298,15 @@ macro_rules! conformance_tests {
             a_purge_keeps_to_its_namespace
             a_purge_of_nothing_removes_nothing
         }
+        $crate::conformance_tests! { @subject [$store] abandoned:
+            a_lock_of_the_dead_becomes_free_and_keeps_its_term
+            a_lock_of_one_that_died_lately_is_kept
+            a_lock_of_the_dead_with_a_delay_is_closed
+            a_lock_is_freed_of_the_dead_only
+            a_dead_session_with_a_thousand_locks_is_purged
+            a_purge_gets_past_a_thousand_dead_that_stay
+            places_of_the_dead_go_however_lately_they_died
+        }
         $crate::conformance_tests! { @subject [$store] dedicated:
             a_dedicated_store_has_the_same_records
         }
@@ -325,6 +336,7 @@ mod tests {
         let list = include_str!("conformance.rs");
         let listed: Vec<_> = list.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         let subjects = [
+            include_str!("conformance/abandoned.rs"),
             include_str!("conformance/batches.rs"),
             include_str!("conformance/deaths.rs"),
             include_str!("conformance/dedicated.rs"),

@@ -317,7 +317,7 @@ operations! {
     Finish finish(finish: FinishRun) -> ClaimAnswer, 1;
     History history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage, 1;
     PurgeRuns purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage, 1;
-    Purge purge(namespace: Namespace, retention: Retention) -> Purged, 1;
+    Purge purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged, 1;
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
         let force = Revocation::Force(request(&lock, record.term));
         assert!(matches!(store.revoke(force, LIMIT).await.unwrap(), RevokeAnswer::Refused(_)));
         let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
-        store.purge(fixture.namespace().clone(), now, LIMIT).await.unwrap();
+        store.purge(fixture.namespace().clone(), now, None, LIMIT).await.unwrap();
 
         let after = place.collection("locks").find_one(lock_id(&lock)).await.unwrap().unwrap();
         assert_eq!(after, before, "{expected}");
@@ -259,7 +259,7 @@ async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
             assert!(matches!(sighting, Sighting::Refused(_)), "{sighting:?}");
         }
         let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
-        place.store.purge(fixture.namespace().clone(), now, LIMIT).await.unwrap();
+        place.store.purge(fixture.namespace().clone(), now, None, LIMIT).await.unwrap();
         assert_eq!(place.collection("sessions").find_one(id).await.unwrap().unwrap(), before, "{expected}");
     }
 }

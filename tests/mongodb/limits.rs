@@ -220,7 +220,7 @@ fn reads(fixture: &Fixture) -> Vec<Op> {
         op!(schedules by "find", schedules = vec![schedule.clone()]),
         op!(history by "find", schedule = schedule.clone(), after = None, most = 10),
         op!(purge_runs by "find", schedule = schedule.clone(), older = hour, keep = 10),
-        op!(purge by "find", namespace = namespace.clone(), retention = Retention::default()),
+        op!(purge by "find", namespace = namespace.clone(), retention = Retention::default(), after = None),
     ]
 }
 

@@ -277,7 +277,7 @@ async fn use_everything(fixture: &Fixture) {
     store.purge_runs(schedule, Duration::ZERO, 0, limit).await.unwrap();
     fixture.bury(mine).await;
     let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
-    store.purge(fixture.namespace().clone(), now, limit).await.unwrap();
+    store.purge(fixture.namespace().clone(), now, None, limit).await.unwrap();
 }
 
 /// The commands whose answer may be undone by a failure, and that nobody concludes anything from.
@@ -309,7 +309,7 @@ async fn whatever_the_connection_string_says_every_command_carries_its_own_conce
                 command.get_document("$readPreference").map_or("primary", |it| it.get_str("mode").unwrap());
             assert!(preference.starts_with("primary"), "{command}");
             match name.as_str() {
-                "find" | "aggregate" => {
+                "find" | "aggregate" | "distinct" => {
                     let level = command.get_document("readConcern").unwrap().get_str("level").unwrap();
                     // The line of waiters, and the look at what a batch may write: the write decides.
                     let local = decides_nothing(command, &["waiters"]) || name == "aggregate";

@@ -94,7 +94,7 @@ async fn close(place: &Place, fields: Document) {
 }
 
 async fn purge(place: &Place, fixture: &Fixture, retention: Retention) -> Purged {
-    place.store.purge(fixture.namespace().clone(), retention, LIMIT).await.unwrap()
+    place.store.purge(fixture.namespace().clone(), retention, None, LIMIT).await.unwrap()
 }
 
 #[tokio::test]

@@ -634,10 +634,16 @@ impl Store for Mutant {
         self.store.purge_runs(schedule, older_than, keep, limit)
     }
 
-    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged> {
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        after: Option<Cursor>,
+        limit: Duration,
+    ) -> Answer<'_, Purged> {
         let nothing = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
         let retention = if self.is(Mutation::PurgesTheYoung) { nothing } else { retention };
-        self.store.purge(namespace, retention, limit)
+        self.store.purge(namespace, retention, after, limit)
     }
 
     fn hints(&self) -> BoxStream<'static, Hint> {

@@ -237,11 +237,19 @@ pub(crate) async fn all_pages<T: std::fmt::Debug>(
 }
 
 async fn purge(store: &dyn Store, model: &mut Model, namespace: &LockId, retention: Retention) -> Check {
-    let purged = came(store.purge(namespace.namespace.clone(), retention, LIMIT).await)?;
+    let (mut removed, mut after) = (0, None);
+    loop {
+        let purged = came(store.purge(namespace.namespace.clone(), retention, after, LIMIT).await)?;
+        removed += purged.locks + purged.freed + purged.sessions;
+        after = purged.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    model.leave_the_dead();
     if !retention.sessions.is_zero() {
-        // Kept for years: nothing may go.
-        let removed = purged.locks + purged.sessions + purged.waiters;
-        return if removed == 0 { Ok(()) } else { Err(format!("{purged:?} was too young to be purged")) };
+        // Kept for years: nothing may go but the places of the dead.
+        return if removed == 0 { Ok(()) } else { Err(format!("{removed} were too young to be purged")) };
     }
     let locks: Vec<_> = model.locks.keys().cloned().collect();
     for (lock, seen) in locks.iter().zip(came(store.locks(locks.clone(), LIMIT).await)?) {

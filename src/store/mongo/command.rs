@@ -2,13 +2,11 @@
 
 use std::{cell::Cell, fmt, future::Future, time::Duration};
 
-use bson::{Bson, Document, doc};
-use mongodb::{
-    Database,
-    error::{Error as DriverError, ErrorKind},
-};
+use bson::{Bson, Document};
+use futures::TryStreamExt;
+use mongodb::{Database, error::Error as DriverError};
 
-use super::{connect::ConnectError, words};
+use super::{codes, connect::ConnectError, words};
 use crate::{
     error::{Applied, StoreError, told},
     store::Refusal,
@@ -63,7 +61,7 @@ impl Failure {
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Self {
-        let (applied, retryable) = classify(&error);
+        let (applied, retryable) = codes::classify(&error);
         Self { applied, retryable, words: words::words(&error), cause: Box::new(error) }
     }
 }
@@ -103,52 +101,6 @@ impl fmt::Display for ServerSays {
 }
 
 impl std::error::Error for ServerSays {}
-
-mod code {
-    pub(super) const UNAUTHORIZED: i32 = 13;
-    pub(super) const AUTHENTICATION_FAILED: i32 = 18;
-    pub(super) const BAD_VALUE: i32 = 2;
-    pub(super) const FAILED_TO_PARSE: i32 = 9;
-    pub(super) const TYPE_MISMATCH: i32 = 14;
-    pub(super) const COMMAND_NOT_FOUND: i32 = 59;
-    pub(super) const INVALID_OPTIONS: i32 = 72;
-    pub(super) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
-    pub(super) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
-    pub(super) const DUPLICATE_KEY: i32 = 11_000;
-}
-
-/// Whether somebody has to change something before what failed so can succeed.
-pub(super) fn is_lasting(error: &DriverError) -> bool {
-    !classify(error).1
-}
-
-/// What an error of the driver says of the operation. In doubt, nothing.
-fn classify(error: &DriverError) -> (Applied, bool) {
-    match &*error.kind {
-        // Nothing was sent.
-        ErrorKind::ServerSelection { message, .. } => (Applied::No, !words::is_of_another_set(message)),
-        // The name may come: that of a pod is known once it runs.
-        ErrorKind::DnsResolve { .. } => (Applied::No, true),
-        ErrorKind::Authentication { .. }
-        | ErrorKind::InvalidArgument { .. }
-        | ErrorKind::InvalidTlsConfig { .. }
-        | ErrorKind::IncompatibleServer { .. }
-        | ErrorKind::Shutdown => (Applied::No, false),
-        // Refused before anything was done.
-        ErrorKind::Command(command) => match command.code {
-            code::NOT_WRITABLE_PRIMARY | code::NOT_PRIMARY_NO_SECONDARY_OK => (Applied::No, true),
-            code::UNAUTHORIZED
-            | code::AUTHENTICATION_FAILED
-            | code::BAD_VALUE
-            | code::FAILED_TO_PARSE
-            | code::TYPE_MISMATCH
-            | code::COMMAND_NOT_FOUND
-            | code::INVALID_OPTIONS => (Applied::No, false),
-            _ => (Applied::Unknown, true),
-        },
-        _ => (Applied::Unknown, true),
-    }
-}
 
 tokio::task_local! {
     /// Whether a command of the operation under way has changed something. Then a failure of a later
@@ -219,50 +171,38 @@ pub(super) struct Written {
 /// Runs an `update` or `delete` command of many statements.
 pub(super) async fn write(database: &Database, command: Document) -> Outcome<Written> {
     let reply = run(database, command).await?;
+    if count(reply.get("n")).is_some_and(|matched| matched > 0) {
+        // Outside of an operation there is nobody to tell.
+        let _ = CHANGED.try_with(|changed| changed.set(true));
+    }
+    written(&reply)
+}
+
+/// What the server's reply says of the statements.
+fn written(reply: &Document) -> Outcome<Written> {
     let matched = count(reply.get("n")).ok_or_else(|| Failure::unknown(Unexpected("n")))?;
     let modified = count(reply.get("nModified")).unwrap_or_default();
     let inserted = reply.get_array("upserted").into_iter().flatten();
     let inserted =
         inserted.filter_map(|one| usize::try_from(count(one.as_document()?.get("index"))?).ok()).collect();
-    if matched > 0 {
-        // Outside of an operation there is nobody to tell.
-        let _ = CHANGED.try_with(|changed| changed.set(true));
-    }
     let mut refused = Vec::new();
     for error in reply.get_array("writeErrors").into_iter().flatten() {
         let error = error.as_document().ok_or_else(|| Failure::unknown(Unexpected("writeErrors")))?;
         let place = count(error.get("index")).and_then(|index| usize::try_from(index).ok());
         let place = place.ok_or_else(|| Failure::unknown(Unexpected("writeErrors.index")))?;
         let code = error.get_i32("code").unwrap_or_default();
-        if code == code::DUPLICATE_KEY {
+        if code == codes::DUPLICATE_KEY {
             // Two inserted the same document at once. This one did nothing, and would find it now.
             continue;
         }
-        if is_passing(code) {
-            return Err(Failure::unknown(ServerSays(format!(
-                "a statement failed: {}",
-                words::of_reply(error)
-            ))));
+        if !codes::is_of_the_document(code) {
+            let says = format!("a statement failed: {}", words::of_reply(error));
+            return Err(Failure::unknown(ServerSays(says)));
         }
-        let message = error.get_str("errmsg").unwrap_or("no reason given").to_owned();
-        refused.push((
-            place,
-            Refusal::Damaged {
-                field: "_id".to_owned(),
-                problem: format!("was refused by the server: {message}"),
-            },
-        ));
+        let problem = format!("was refused by the server: {}", words::of_reply(error));
+        refused.push((place, Refusal::Damaged { field: "_id".to_owned(), problem }));
     }
     Ok(Written { matched, modified, inserted, refused })
-}
-
-/// Whether an error of a statement tells of the server's state and not of the document: shutting
-/// down, no longer primary, interrupted, out of time.
-fn is_passing(code: i32) -> bool {
-    matches!(
-        code,
-        6 | 7 | 50 | 64 | 89 | 91 | 112 | 189 | 262 | 9001 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436
-    )
 }
 
 fn count(number: Option<&Bson>) -> Option<u64> {
@@ -273,29 +213,56 @@ fn count(number: Option<&Bson>) -> Option<u64> {
     }
 }
 
-/// Runs a `find` or an `aggregate` to its end.
+/// Runs a `distinct`.
+pub(super) async fn distinct(database: &Database, command: Document) -> Outcome<Vec<Bson>> {
+    match run(database, command).await?.remove("values") {
+        Some(Bson::Array(values)) => Ok(values),
+        _ => Err(Failure::unknown(Unexpected("values"))),
+    }
+}
+
+/// Runs a `find` or an `aggregate` to its end. A reply larger than 16 MiB comes in several batches, each of
+/// which has to be asked for under the session that asked for the first: the driver's cursor sees to that.
 pub(super) async fn find(database: &Database, command: Document) -> Outcome<Vec<Document>> {
-    let collection = command.values().next().and_then(Bson::as_str).unwrap_or_default().to_owned();
-    let mut reply = run(database, command).await?;
-    let mut found = Vec::new();
-    let mut batch = "firstBatch";
-    loop {
-        let Some(Bson::Document(mut cursor)) = reply.remove("cursor") else {
-            return Err(Failure::unknown(Unexpected("cursor")));
-        };
-        let Some(Bson::Array(documents)) = cursor.remove(batch) else {
-            return Err(Failure::unknown(Unexpected(batch)));
-        };
-        found.extend(documents.into_iter().filter_map(|entry| match entry {
-            Bson::Document(document) => Some(document),
-            _ => None,
-        }));
-        let next = cursor.get_i64("id").map_err(Failure::unknown)?;
-        if next == 0 {
-            return Ok(found);
+    Ok(database.run_cursor_command(command).await?.try_collect().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn reply(code: i32) -> Document {
+        let error = doc! { "index": 1, "code": code, "errmsg": "no" };
+        doc! { "ok": 1.0, "n": 1, "nModified": 1, "writeErrors": [error] }
+    }
+
+    #[test]
+    fn an_error_that_tells_of_one_document_is_of_its_statement_alone() {
+        for code in [2, 121, 159, 10_334, 17_419] {
+            let written = written(&reply(code)).unwrap();
+            assert_eq!((written.matched, written.refused.len()), (1, 1), "{code}");
+            let (place, refusal) = &written.refused[0];
+            let told = refusal.to_string();
+            assert!(*place == 1 && told.contains(&format!("({code}): no")), "{told}");
         }
-        // Only a reply larger than 16 MiB comes in more than one batch. The limit is the cursor's.
-        reply = run(database, doc! { "getMore": next, "collection": &collection }).await?;
-        batch = "nextBatch";
+    }
+
+    #[test]
+    fn an_error_that_tells_of_the_server_leaves_the_command_in_doubt() {
+        // LockTimeout, MaxTimeMSExpired, WriteConflict, ExceededTimeLimit, TemporarilyUnavailable,
+        // Interrupted, OutOfDiskSpace, and one that nobody knows yet.
+        for code in [24, 50, 112, 262, 365, 11_601, 14_031, 999] {
+            let failure = written(&reply(code)).err().expect("an error of the server");
+            let error = failure.named("take locks");
+            assert!(error.is_retryable(), "{code}");
+            assert_eq!(error.applied(), Applied::Unknown, "{code}");
+        }
+    }
+
+    #[test]
+    fn two_that_insert_the_same_document_are_no_error() {
+        assert!(written(&reply(codes::DUPLICATE_KEY)).unwrap().refused.is_empty());
     }
 }

@@ -28,7 +28,7 @@ use mongodb::{
 use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Collections, command::is_lasting, documents, prepare};
+use super::{Collections, codes::is_lasting, documents, prepare};
 use crate::{
     clock::{Clock, SystemClock},
     model::{StoreTime, Term, Wish},

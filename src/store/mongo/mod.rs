@@ -9,6 +9,7 @@
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod bare;
+mod codes;
 mod command;
 mod connect;
 mod documents;
@@ -16,6 +17,7 @@ mod fence;
 mod hints;
 mod indexes;
 mod prepare;
+mod purge;
 mod queries;
 mod rights;
 mod steps;
@@ -442,8 +444,14 @@ impl Store for MongoStore {
         })
     }
 
-    fn purge(&self, namespace: Namespace, retention: Retention, limit: Duration) -> Answer<'_, Purged> {
-        self.step(limit, "purge", move |store| steps::purge(store, namespace, retention, limit))
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        after: Option<Cursor>,
+        limit: Duration,
+    ) -> Answer<'_, Purged> {
+        self.step(limit, "purge", move |store| purge::purge(store, namespace, retention, after, limit))
     }
 
     fn hints(&self) -> BoxStream<'static, Hint> {

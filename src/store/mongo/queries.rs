@@ -19,7 +19,7 @@ use crate::{
     },
     store::{
         BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_REQUESTS,
-        Open, Release, Retention, SetValue, TERM_KEPT, Take, Then, Wait,
+        Open, Release, SetValue, Take, Then, Wait,
     },
 };
 
@@ -43,7 +43,7 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    fn plain(filter: Document, operators: Document) -> Self {
+    pub(super) fn plain(filter: Document, operators: Document) -> Self {
         Self { filter, update: operators.into(), upsert: false, multi: false }
     }
 
@@ -167,6 +167,17 @@ pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, local: bool, limi
     }
 }
 
+/// The values that a field has in what matches.
+pub(super) fn distinct(collection: &str, field: &str, filter: Document, limit: Duration) -> Document {
+    doc! {
+        "distinct": collection,
+        "key": field,
+        "query": filter,
+        "readConcern": { "level": "majority" },
+        "maxTimeMS": server_limit(limit),
+    }
+}
+
 pub(super) fn by_ids(ids: impl IntoIterator<Item = Bson>) -> Document {
     doc! { "_id": { "$in": ids.into_iter().collect::<Vec<_>>() } }
 }
@@ -188,7 +199,7 @@ pub(super) fn is_number(field: &str) -> Document {
     doc! { "$and": [
         { "$in": [{ "$type": field }, ["long", "int"]] },
         { "$gte": [field, 0] },
-        { "$lt": [field, long(MAX_NUMBER)] },
+        { "$lte": [field, long(MAX_NUMBER)] },
     ] }
 }
 
@@ -196,44 +207,95 @@ fn is_type(field: &str, types: &[&str]) -> Document {
     doc! { "$in": [{ "$type": field }, types] }
 }
 
-/// Whether a lock's document is one whose every field this pipeline may rely on.
-fn is_sane_lock() -> Document {
+fn is_one_of(fields: &[&str], is: impl Fn(&str) -> Document) -> Vec<Document> {
+    fields.iter().map(|field| is(field)).collect()
+}
+
+fn are_numbers(fields: &[&str]) -> Vec<Document> {
+    is_one_of(fields, is_number)
+}
+
+fn are(wanted: &str, fields: &[&str]) -> Vec<Document> {
+    is_one_of(fields, |field| is_type(field, &[wanted]))
+}
+
+/// Whether a lock's document can be read, but for the lengths of its texts and its past: then every
+/// field has the type and the bounds that are relied on here.
+pub(super) fn is_sane_lock() -> Document {
+    let closed = [are("date", &["$not_before"]), are_numbers(&["$closed_for"])].concat();
+    let held = [
+        are("string", &["$session", "$holder"]),
+        are("date", &["$acquired_at"]),
+        are_numbers(&["$wish", "$ttl", "$lock_delay", "$value_set"]),
+        is_one_of(&["$who", "$why"], |field| is_type(field, &["null", "string"])),
+        vec![is_type("$value", &["null", "binData"])],
+    ];
     doc! { "$and": [
         is_known_layout(),
         is_number("$term"),
         { "$isArray": "$past" },
-        is_type("$not_before", &["null", "date"]),
-        is_type("$closed_for", &["null", "long", "int"]),
-        { "$or": [
-            { "$eq": ["$session", null] },
-            { "$and": [{ "$eq": [{ "$type": "$session" }, "string"] }, is_number("$wish"), is_number("$lock_delay")] },
-        ] },
+        { "$or": [{ "$eq": ["$not_before", null] }, { "$and": closed }] },
+        { "$or": [{ "$eq": ["$session", null] }, { "$and": held.concat() }] },
     ] }
 }
 
-/// Whether a lock is kept closed. A wait is not believed beyond the length written beside it (R1).
-fn is_closed() -> Document {
+/// Whether a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1). What
+/// is added is never larger than 2^53: no date that somebody wrote makes it overflow.
+pub(super) fn is_closed() -> Document {
     doc! { "$and": [
-        is_type("$not_before", &["date"]),
-        is_type("$closed_for", &["long", "int"]),
         { "$gt": ["$not_before", "$$NOW"] },
-        { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] },
+        { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] },
     ] }
 }
 
-fn is_sane_holder() -> Document {
-    doc! { "$or": [
-        { "$eq": ["$session", null] },
-        { "$and": [
-            { "$eq": [{ "$type": "$holder" }, "string"] },
-            { "$eq": [{ "$type": "$acquired_at" }, "date"] },
-            is_number("$ttl"),
-        ] },
-    ] }
+fn is_small(field: &str) -> Document {
+    doc! { "$and": [is_number(field), { "$lte": [field, i64::from(u32::MAX)] }] }
+}
+
+/// An array of documents that are each so.
+fn is_list(field: &str, is: Vec<Document>) -> Document {
+    let each = doc! { "$map": { "input": field, "as": "one", "in": { "$and": is } } };
+    doc! { "$and": [{ "$isArray": field }, { "$allElementsTrue": [each] }] }
+}
+
+/// Whether a session's document can be read, but for the lengths of its texts and what `death` says.
+fn is_sane_session() -> Vec<Document> {
+    let share = [
+        are("string", &["$$one.spread", "$$one.digest"]),
+        are("bool", &["$$one.draining", "$$one.paused"]),
+        is_one_of(&["$$one.cap", "$$one.weight"], is_small),
+        are_numbers(&["$$one.reserved"]),
+    ];
+    let request =
+        [are("string", &["$$one.kind", "$$one.key", "$$one.by", "$$one.why"]), are_numbers(&["$$one.term"])];
+    [
+        vec![is_known_layout()],
+        are("string", &["$ns", "$holder", "$host", "$program"]),
+        are("date", &["$started", "$beat_at"]),
+        are_numbers(&["$beat", "$nonce", "$ttl"]),
+        is_one_of(&["$pid", "$plan_version"], is_small),
+        vec![
+            doc! { "$or": [{ "$eq": ["$store_clock", null] }, is_number("$store_clock")] },
+            is_list("$shares", share.concat()),
+            is_list("$requests", request.concat()),
+        ],
+    ]
+    .concat()
 }
 
 fn is_alive_session() -> Document {
-    doc! { "$and": [is_known_layout(), { "$eq": ["$death", null] }, { "$isArray": "$requests" }] }
+    let all = [vec![doc! { "$eq": ["$death", null] }], is_sane_session()].concat();
+    doc! { "$and": all }
+}
+
+pub(super) fn is_dead_session() -> Document {
+    let death = [
+        are("object", &["$death"]),
+        are("date", &["$death.at"]),
+        are("string", &["$death.by", "$death.why"]),
+    ];
+    let all = [death.concat(), is_sane_session()].concat();
+    doc! { "$and": all }
 }
 
 /// The document with other fields laid over it. Those of the first are taken as they are, those of
@@ -264,16 +326,16 @@ fn past_with(how: impl Into<Bson>, note: impl Into<Bson>) -> Document {
     doc! { "$slice": [{ "$concatArrays": [[entry], "$past"] }, PAST_HOLDERS as i64] }
 }
 
-fn not_closed() -> Document {
+pub(super) fn not_closed() -> Document {
     doc! { "not_before": null, "closed_for": null }
 }
 
-fn closed_for(length: impl Into<Bson>) -> Document {
+pub(super) fn closed_for(length: impl Into<Bson>) -> Document {
     let length = length.into();
     doc! { "not_before": { "$add": ["$$NOW", length.clone()] }, "closed_for": length }
 }
 
-fn merged(parts: impl IntoIterator<Item = Document>) -> Document {
+pub(super) fn merged(parts: impl IntoIterator<Item = Document>) -> Document {
     parts.into_iter().flatten().collect()
 }
 
@@ -289,19 +351,19 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
     let id = lock_id(&take.lock);
     let dead: Vec<_> = dead.iter().map(ToString::to_string).collect();
     let names_dead = !dead.is_empty();
+    // At its limit there is no larger term to grant.
+    let may_change = doc! { "$and": [is_sane_lock(), { "$lt": ["$term", long(MAX_NUMBER)] }] };
     let grant_if_older = doc! { "$lt": ["$wish", long(take.by.wish.get())] };
     // Each verdict is a word: two of them are what the past says of the holder that goes.
     let mut verdicts = vec![
         doc! { "case": is_new(id.clone()), "then": "new" },
-        doc! { "case": { "$not": is_sane_lock() }, "then": "keep" },
+        doc! { "case": { "$not": may_change }, "then": "keep" },
         doc! {
             "case": { "$eq": ["$session", text(&take.by.session)] },
             "then": { "$cond": [grant_if_older, Ended::Superseded.as_str(), "keep"] },
         },
     ];
     if names_dead {
-        // The holder that goes is remembered, so it has to be one.
-        verdicts.push(doc! { "case": { "$not": is_sane_holder() }, "then": "keep" });
         verdicts.push(doc! {
             "case": { "$in": ["$session", literal(dead)] },
             "then": { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", Ended::Died.as_str()] },
@@ -334,17 +396,19 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
 /// many locks and carried out only if nothing has changed since. Evaluating a pipeline costs the
 /// server more than the write itself, which is what counts in a large batch.
 pub(super) fn grant_new(take: &Take, now: StoreTime) -> Statement {
-    let times = doc! { "term": long(Term::after(None, now).get()), "acquired_at": date(now), "past": [] };
+    let times = doc! { "term": long(Term::first(now).get()), "acquired_at": date(now), "past": [] };
     let lock = merged([granted(&take.by), times]);
     Statement::plain(doc! { "_id": lock_id(&take.lock) }, doc! { "$setOnInsert": lock }).or_insert()
 }
 
-/// Grants a lock, if it still stands as it was read. `ends` is how its holder goes, if it has one.
+/// Grants a lock under that term, if it still stands as it was read. `ends` is how its holder goes, if it has
+/// one.
 pub(super) fn grant_read(
     take: &Take,
     read: &LockRecord,
     document: &Document,
     ends: Option<Ended>,
+    term: Term,
     now: StoreTime,
 ) -> Statement {
     let mut entry = past_entry(document);
@@ -352,7 +416,7 @@ pub(super) fn grant_read(
         entry.insert("to", date(now));
         entry.insert("how", how.as_str());
     }
-    let times = doc! { "term": long(Term::after(Some(read.term), now).get()), "acquired_at": date(now) };
+    let times = doc! { "term": long(term.get()), "acquired_at": date(now) };
     let past = doc! { "$each": [entry], "$position": 0, "$slice": PAST_HOLDERS as i64 };
     let operators = doc! { "$set": merged([granted(&take.by), times]), "$push": { "past": past } };
     Statement::plain(as_read(read), operators)
@@ -378,7 +442,7 @@ pub(super) fn releases(releases: &[Release]) -> Vec<Statement> {
     let mut statements = Vec::new();
     for one in releases {
         let note = one.note.as_ref().map(Why::as_str);
-        match one.then {
+        match then(one) {
             Then::Free => alike.entry((one.session, one.term, note)).or_default().push(one),
             _ => statements.push(release(held_under(&one.lock, one.session, one.term), one)),
         }
@@ -394,9 +458,15 @@ pub(super) fn releases(releases: &[Release]) -> Vec<Statement> {
     statements
 }
 
+/// To whom a lock really goes: at its limit there is no larger term to hand it over under.
+fn then(release: &Release) -> &Then {
+    let spent = release.term.get() == MAX_NUMBER;
+    if spent && matches!(release.then, Then::HandTo(_)) { &Then::Free } else { &release.then }
+}
+
 fn release(filter: Document, release: &Release) -> Statement {
     let note = release.note.as_ref();
-    match &release.then {
+    match then(release) {
         Then::Free => {
             let end = merged([ended(Ended::Released, note), not_closed()]);
             Statement::plain(filter, doc! { "$set": end, "$currentDate": { "ended_at": true } })
@@ -603,9 +673,8 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
         Ground::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
         Ground::StoreClock => doc! { "$and": [
             is_number("$store_clock"),
-            is_number("$ttl"),
-            is_type("$beat_at", &["date"]),
-            { "$gt": [{ "$subtract": ["$$NOW", "$beat_at"] }, { "$add": ["$ttl", "$store_clock"] }] },
+            // Dates are compared, never subtracted from one another: somebody may have written the first there is.
+            { "$lt": ["$beat_at", { "$subtract": ["$$NOW", { "$add": ["$ttl", "$store_clock"] }] }] },
         ] },
         Ground::Closed | Ground::Operator => doc! { "$literal": true },
     };
@@ -725,6 +794,34 @@ pub(super) fn raise_mark(schedule: &ScheduleId, to: &RunId) -> Statement {
 
 // ----- runs
 
+/// Whether a run's document can be read, but for the lengths of its texts.
+fn is_sane_run() -> Document {
+    let outcomes: Vec<_> = Outcome::ALL.into_iter().map(Outcome::as_str).collect();
+    let finish = [
+        are("object", &["$finish"]),
+        are("date", &["$finish.at"]),
+        vec![doc! { "$in": ["$finish.outcome", outcomes] }, is_type("$finish.error", &["null", "string"])],
+    ];
+    let skipped = [
+        are("object", &["$skipped"]),
+        are("date", &["$skipped.from"]),
+        are_numbers(&["$skipped.count"]),
+        are("string", &["$skipped.why"]),
+    ];
+    let all = [
+        vec![is_known_layout()],
+        are("string", &["$session", "$holder"]),
+        are("date", &["$started"]),
+        are_numbers(&["$term"]),
+        is_one_of(&["$attempt"], is_small),
+        vec![
+            doc! { "$or": [{ "$eq": ["$finish", null] }, { "$and": finish.concat() }] },
+            is_nothing_or("$skipped", doc! { "$and": skipped.concat() }),
+        ],
+    ];
+    doc! { "$and": all.concat() }
+}
+
 pub(super) fn claim(claim: &Claim) -> Statement {
     let id = run_id(&claim.run);
     let mut fixed = doc! {
@@ -744,7 +841,7 @@ pub(super) fn claim(claim: &Claim) -> Statement {
     let mut free = vec![is_new(id.clone())];
     if let Some((term, attempt)) = claim.instead_of {
         free.push(doc! { "$and": [
-            is_known_layout(),
+            is_sane_run(),
             { "$eq": ["$term", long(term.get())] },
             { "$eq": ["$attempt", i64::from(attempt)] },
             { "$ne": ["$finish.outcome", Outcome::Succeeded.as_str()] },
@@ -771,7 +868,7 @@ pub(super) fn finish(finish: &FinishRun) -> Statement {
     let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(&error).into());
     let end = doc! { "finish": ended_now(finish.outcome, error) };
     let condition = doc! { "$and": [
-        is_known_layout(),
+        is_sane_run(),
         is_attempt(finish.session, finish.term, finish.attempt),
         { "$eq": ["$finish", null] },
     ] };
@@ -804,52 +901,9 @@ pub(super) fn started_before(age: Duration) -> Document {
 
 // ----- upkeep
 
-fn ago(age: Duration) -> Document {
+/// That long before now. Durations stay below 2^53 ms, so that this is a date.
+pub(super) fn ago(age: Duration) -> Document {
     doc! { "$subtract": ["$$NOW", millis(age)] }
-}
-
-/// Locks of the namespace that may go (R5).
-pub(super) fn idle_locks(namespace: &Namespace, retention: Retention) -> Document {
-    let condition = doc! { "$and": [
-        { "$eq": [{ "$type": "$ended_at" }, "date"] },
-        { "$lt": ["$ended_at", ago(retention.locks)] },
-        is_number("$term"),
-        { "$lt": ["$term", { "$toLong": ago(TERM_KEPT) }] },
-        { "$not": is_closed() },
-    ] };
-    merged([
-        locks_of(namespace, None, None),
-        doc! {
-            "v": LAYOUT,
-            "session": null,
-            "$expr": condition,
-        },
-    ])
-}
-
-/// Sessions of the namespace that have been dead for long enough.
-pub(super) fn long_dead(namespace: &Namespace, retention: Retention) -> Document {
-    doc! {
-        "ns": namespace.as_str(),
-        "v": LAYOUT,
-        "$expr": { "$and": [
-            { "$eq": [{ "$type": "$death.at" }, "date"] },
-            { "$lt": ["$death.at", ago(retention.sessions)] },
-        ] },
-    }
-}
-
-/// The fences of locks that go, unless somebody armed them lately.
-pub(super) fn unused_fences(locks: &[Bson], retention: Retention) -> Document {
-    doc! {
-        "lock": { "$in": locks },
-        "$expr": { "$lt": ["$armed_at", ago(retention.locks)] },
-    }
-}
-
-/// Locks that name one of these sessions.
-pub(super) fn holders_among(sessions: &[Bson]) -> Document {
-    doc! { "session": { "$in": sessions } }
 }
 
 #[cfg(test)]
@@ -940,41 +994,80 @@ mod tests {
                                     case: {
                                       $not: {
                                         $and: [
-                                          { "$eq": ["$v", 1] }
                                           {
                                             $and: [
-                                              { "$in": [{ "$type": "$term" }, ["long", "int"]] }
-                                              { "$gte": ["$term", 0] }
-                                              { "$lt": ["$term", 9007199254740991] }
-                                            ]
-                                          }
-                                          { "$isArray": "$past" }
-                                          { "$in": [{ "$type": "$not_before" }, ["null", "date"]] }
-                                          { "$in": [{ "$type": "$closed_for" }, ["null", "long", "int"]] }
-                                          {
-                                            $or: [
-                                              { "$eq": ["$session", null] }
+                                              { "$eq": ["$v", 1] }
                                               {
                                                 $and: [
-                                                  { "$eq": [{ "$type": "$session" }, "string"] }
+                                                  { "$in": [{ "$type": "$term" }, ["long", "int"]] }
+                                                  { "$gte": ["$term", 0] }
+                                                  { "$lte": ["$term", 9007199254740991] }
+                                                ]
+                                              }
+                                              { "$isArray": "$past" }
+                                              {
+                                                $or: [
+                                                  { "$eq": ["$not_before", null] }
                                                   {
                                                     $and: [
-                                                      { "$in": [{ "$type": "$wish" }, ["long", "int"]] }
-                                                      { "$gte": ["$wish", 0] }
-                                                      { "$lt": ["$wish", 9007199254740991] }
+                                                      { "$in": [{ "$type": "$not_before" }, ["date"]] }
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$closed_for" }, ["long", "int"]] }
+                                                          { "$gte": ["$closed_for", 0] }
+                                                          { "$lte": ["$closed_for", 9007199254740991] }
+                                                        ]
+                                                      }
                                                     ]
                                                   }
+                                                ]
+                                              }
+                                              {
+                                                $or: [
+                                                  { "$eq": ["$session", null] }
                                                   {
                                                     $and: [
-                                                      { "$in": [{ "$type": "$lock_delay" }, ["long", "int"]] }
-                                                      { "$gte": ["$lock_delay", 0] }
-                                                      { "$lt": ["$lock_delay", 9007199254740991] }
+                                                      { "$in": [{ "$type": "$session" }, ["string"]] }
+                                                      { "$in": [{ "$type": "$holder" }, ["string"]] }
+                                                      { "$in": [{ "$type": "$acquired_at" }, ["date"]] }
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$wish" }, ["long", "int"]] }
+                                                          { "$gte": ["$wish", 0] }
+                                                          { "$lte": ["$wish", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
+                                                          { "$gte": ["$ttl", 0] }
+                                                          { "$lte": ["$ttl", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$lock_delay" }, ["long", "int"]] }
+                                                          { "$gte": ["$lock_delay", 0] }
+                                                          { "$lte": ["$lock_delay", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$value_set" }, ["long", "int"]] }
+                                                          { "$gte": ["$value_set", 0] }
+                                                          { "$lte": ["$value_set", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      { "$in": [{ "$type": "$who" }, ["null", "string"]] }
+                                                      { "$in": [{ "$type": "$why" }, ["null", "string"]] }
+                                                      { "$in": [{ "$type": "$value" }, ["null", "binData"]] }
                                                     ]
                                                   }
                                                 ]
                                               }
                                             ]
                                           }
+                                          { "$lt": ["$term", 9007199254740991] }
                                         ]
                                       }
                                     }
@@ -985,29 +1078,6 @@ mod tests {
                                     then: { "$cond": [{ "$lt": ["$wish", 7] }, "superseded", "keep"] }
                                   }
                                   {
-                                    case: {
-                                      $not: {
-                                        $or: [
-                                          { "$eq": ["$session", null] }
-                                          {
-                                            $and: [
-                                              { "$eq": [{ "$type": "$holder" }, "string"] }
-                                              { "$eq": [{ "$type": "$acquired_at" }, "date"] }
-                                              {
-                                                $and: [
-                                                  { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
-                                                  { "$gte": ["$ttl", 0] }
-                                                  { "$lt": ["$ttl", 9007199254740991] }
-                                                ]
-                                              }
-                                            ]
-                                          }
-                                        ]
-                                      }
-                                    }
-                                    then: "keep"
-                                  }
-                                  {
                                     case: { "$in": ["$session", { "$literal": ["0000000000000000000000000000dead"] }] }
                                     then: { "$cond": [{ "$gt": ["$lock_delay", 0] }, "delay", "died"] }
                                   }
@@ -1015,10 +1085,8 @@ mod tests {
                                   {
                                     case: {
                                       $and: [
-                                        { "$in": [{ "$type": "$not_before" }, ["date"]] }
-                                        { "$in": [{ "$type": "$closed_for" }, ["long", "int"]] }
                                         { "$gt": ["$not_before", "$$NOW"] }
-                                        { "$lte": [{ "$subtract": ["$not_before", "$closed_for"] }, "$$NOW"] }
+                                        { "$lte": ["$not_before", { "$add": ["$$NOW", "$closed_for"] }] }
                                       ]
                                     }
                                     then: "keep"
@@ -1237,57 +1305,207 @@ mod tests {
         check(
             super::beat(&beat),
             expect![[r#"
-            {
-              q: { "_id": "000000000000000000000000000000ab" }
-              u: [
                 {
-                  $replaceWith: {
-                    $cond: [
-                      {
-                        $and: [
-                          {
-                            $and: [{ "$eq": ["$v", 1] }, { "$eq": ["$death", null] }, { "$isArray": "$requests" }]
-                          }
+                  q: { "_id": "000000000000000000000000000000ab" }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $cond: [
                           {
                             $and: [
-                              { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
-                              { "$gte": ["$beat", 0] }
-                              { "$lt": ["$beat", 9007199254740991] }
+                              {
+                                $and: [
+                                  { "$eq": ["$death", null] }
+                                  { "$eq": ["$v", 1] }
+                                  { "$in": [{ "$type": "$ns" }, ["string"]] }
+                                  { "$in": [{ "$type": "$holder" }, ["string"]] }
+                                  { "$in": [{ "$type": "$host" }, ["string"]] }
+                                  { "$in": [{ "$type": "$program" }, ["string"]] }
+                                  { "$in": [{ "$type": "$started" }, ["date"]] }
+                                  { "$in": [{ "$type": "$beat_at" }, ["date"]] }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
+                                      { "$gte": ["$beat", 0] }
+                                      { "$lte": ["$beat", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$nonce" }, ["long", "int"]] }
+                                      { "$gte": ["$nonce", 0] }
+                                      { "$lte": ["$nonce", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
+                                      { "$gte": ["$ttl", 0] }
+                                      { "$lte": ["$ttl", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$pid" }, ["long", "int"]] }
+                                          { "$gte": ["$pid", 0] }
+                                          { "$lte": ["$pid", 9007199254740991] }
+                                        ]
+                                      }
+                                      { "$lte": ["$pid", 4294967295] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$plan_version" }, ["long", "int"]] }
+                                          { "$gte": ["$plan_version", 0] }
+                                          { "$lte": ["$plan_version", 9007199254740991] }
+                                        ]
+                                      }
+                                      { "$lte": ["$plan_version", 4294967295] }
+                                    ]
+                                  }
+                                  {
+                                    $or: [
+                                      { "$eq": ["$store_clock", null] }
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$store_clock" }, ["long", "int"]] }
+                                          { "$gte": ["$store_clock", 0] }
+                                          { "$lte": ["$store_clock", 9007199254740991] }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$isArray": "$shares" }
+                                      {
+                                        $allElementsTrue: [
+                                          {
+                                            $map: {
+                                              input: "$shares"
+                                              as: "one"
+                                              in: {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$$one.spread" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.digest" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.draining" }, ["bool"]] }
+                                                  { "$in": [{ "$type": "$$one.paused" }, ["bool"]] }
+                                                  {
+                                                    $and: [
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$$one.cap" }, ["long", "int"]] }
+                                                          { "$gte": ["$$one.cap", 0] }
+                                                          { "$lte": ["$$one.cap", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      { "$lte": ["$$one.cap", 4294967295] }
+                                                    ]
+                                                  }
+                                                  {
+                                                    $and: [
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$$one.weight" }, ["long", "int"]] }
+                                                          { "$gte": ["$$one.weight", 0] }
+                                                          { "$lte": ["$$one.weight", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      { "$lte": ["$$one.weight", 4294967295] }
+                                                    ]
+                                                  }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$one.reserved" }, ["long", "int"]] }
+                                                      { "$gte": ["$$one.reserved", 0] }
+                                                      { "$lte": ["$$one.reserved", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                ]
+                                              }
+                                            }
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$isArray": "$requests" }
+                                      {
+                                        $allElementsTrue: [
+                                          {
+                                            $map: {
+                                              input: "$requests"
+                                              as: "one"
+                                              in: {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$$one.kind" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.key" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.by" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.why" }, ["string"]] }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$one.term" }, ["long", "int"]] }
+                                                      { "$gte": ["$$one.term", 0] }
+                                                      { "$lte": ["$$one.term", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                ]
+                                              }
+                                            }
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                ]
+                              }
+                              {
+                                $and: [
+                                  { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
+                                  { "$gte": ["$beat", 0] }
+                                  { "$lte": ["$beat", 9007199254740991] }
+                                ]
+                              }
+                              { "$lt": ["$beat", 12] }
                             ]
                           }
-                          { "$lt": ["$beat", 12] }
-                        ]
-                      }
-                      {
-                        $mergeObjects: [
-                          "$$ROOT"
-                          { "$literal": { "beat": 12, "nonce": 99 } }
                           {
-                            beat_at: "$$NOW"
-                            requests: {
-                              $filter: {
-                                input: "$requests"
-                                as: "request"
-                                cond: {
-                                  $not: {
-                                    $in: [
-                                      { "kind": "$$request.kind", "key": "$$request.key", "term": "$$request.term" }
-                                      { "$literal": [{ "kind": "lock", "key": "$report", "term": 5 }] }
-                                    ]
+                            $mergeObjects: [
+                              "$$ROOT"
+                              { "$literal": { "beat": 12, "nonce": 99 } }
+                              {
+                                beat_at: "$$NOW"
+                                requests: {
+                                  $filter: {
+                                    input: "$requests"
+                                    as: "request"
+                                    cond: {
+                                      $not: {
+                                        $in: [
+                                          { "kind": "$$request.kind", "key": "$$request.key", "term": "$$request.term" }
+                                          { "$literal": [{ "kind": "lock", "key": "$report", "term": 5 }] }
+                                        ]
+                                      }
+                                    }
                                   }
                                 }
                               }
-                            }
+                            ]
                           }
+                          "$$ROOT"
                         ]
                       }
-                      "$$ROOT"
-                    ]
-                  }
-                }
-              ]
-              upsert: false
-            }"#]],
+                    }
+                  ]
+                  upsert: false
+                }"#]],
         );
     }
 
@@ -1302,36 +1520,186 @@ mod tests {
         check(
             declare(&declaration),
             expect![[r#"
-            {
-              q: { "_id": "000000000000000000000000000000ab" }
-              u: [
                 {
-                  $replaceWith: {
-                    $cond: [
-                      {
-                        $and: [
+                  q: { "_id": "000000000000000000000000000000ab" }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $cond: [
                           {
-                            $and: [{ "$eq": ["$v", 1] }, { "$eq": ["$death", null] }, { "$isArray": "$requests" }]
+                            $and: [
+                              {
+                                $and: [
+                                  { "$eq": ["$death", null] }
+                                  { "$eq": ["$v", 1] }
+                                  { "$in": [{ "$type": "$ns" }, ["string"]] }
+                                  { "$in": [{ "$type": "$holder" }, ["string"]] }
+                                  { "$in": [{ "$type": "$host" }, ["string"]] }
+                                  { "$in": [{ "$type": "$program" }, ["string"]] }
+                                  { "$in": [{ "$type": "$started" }, ["date"]] }
+                                  { "$in": [{ "$type": "$beat_at" }, ["date"]] }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$beat" }, ["long", "int"]] }
+                                      { "$gte": ["$beat", 0] }
+                                      { "$lte": ["$beat", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$nonce" }, ["long", "int"]] }
+                                      { "$gte": ["$nonce", 0] }
+                                      { "$lte": ["$nonce", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$in": [{ "$type": "$ttl" }, ["long", "int"]] }
+                                      { "$gte": ["$ttl", 0] }
+                                      { "$lte": ["$ttl", 9007199254740991] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$pid" }, ["long", "int"]] }
+                                          { "$gte": ["$pid", 0] }
+                                          { "$lte": ["$pid", 9007199254740991] }
+                                        ]
+                                      }
+                                      { "$lte": ["$pid", 4294967295] }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$plan_version" }, ["long", "int"]] }
+                                          { "$gte": ["$plan_version", 0] }
+                                          { "$lte": ["$plan_version", 9007199254740991] }
+                                        ]
+                                      }
+                                      { "$lte": ["$plan_version", 4294967295] }
+                                    ]
+                                  }
+                                  {
+                                    $or: [
+                                      { "$eq": ["$store_clock", null] }
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$store_clock" }, ["long", "int"]] }
+                                          { "$gte": ["$store_clock", 0] }
+                                          { "$lte": ["$store_clock", 9007199254740991] }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$isArray": "$shares" }
+                                      {
+                                        $allElementsTrue: [
+                                          {
+                                            $map: {
+                                              input: "$shares"
+                                              as: "one"
+                                              in: {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$$one.spread" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.digest" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.draining" }, ["bool"]] }
+                                                  { "$in": [{ "$type": "$$one.paused" }, ["bool"]] }
+                                                  {
+                                                    $and: [
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$$one.cap" }, ["long", "int"]] }
+                                                          { "$gte": ["$$one.cap", 0] }
+                                                          { "$lte": ["$$one.cap", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      { "$lte": ["$$one.cap", 4294967295] }
+                                                    ]
+                                                  }
+                                                  {
+                                                    $and: [
+                                                      {
+                                                        $and: [
+                                                          { "$in": [{ "$type": "$$one.weight" }, ["long", "int"]] }
+                                                          { "$gte": ["$$one.weight", 0] }
+                                                          { "$lte": ["$$one.weight", 9007199254740991] }
+                                                        ]
+                                                      }
+                                                      { "$lte": ["$$one.weight", 4294967295] }
+                                                    ]
+                                                  }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$one.reserved" }, ["long", "int"]] }
+                                                      { "$gte": ["$$one.reserved", 0] }
+                                                      { "$lte": ["$$one.reserved", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                ]
+                                              }
+                                            }
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $and: [
+                                      { "$isArray": "$requests" }
+                                      {
+                                        $allElementsTrue: [
+                                          {
+                                            $map: {
+                                              input: "$requests"
+                                              as: "one"
+                                              in: {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$$one.kind" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.key" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.by" }, ["string"]] }
+                                                  { "$in": [{ "$type": "$$one.why" }, ["string"]] }
+                                                  {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$one.term" }, ["long", "int"]] }
+                                                      { "$gte": ["$$one.term", 0] }
+                                                      { "$lte": ["$$one.term", 9007199254740991] }
+                                                    ]
+                                                  }
+                                                ]
+                                              }
+                                            }
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                ]
+                              }
+                              { "$eq": ["$nonce", 99] }
+                            ]
                           }
-                          { "$eq": ["$nonce", 99] }
-                        ]
-                      }
-                      {
-                        $mergeObjects: [
+                          {
+                            $mergeObjects: [
+                              "$$ROOT"
+                              { "$literal": {} }
+                              {
+                                death: { "at": "$$NOW", "by": { "$literal": "$pod" }, "why": { "$literal": "no beat for 30s" } }
+                              }
+                            ]
+                          }
                           "$$ROOT"
-                          { "$literal": {} }
-                          {
-                            death: { "at": "$$NOW", "by": { "$literal": "$pod" }, "why": { "$literal": "no beat for 30s" } }
-                          }
                         ]
                       }
-                      "$$ROOT"
-                    ]
-                  }
-                }
-              ]
-              upsert: false
-            }"#]],
+                    }
+                  ]
+                  upsert: false
+                }"#]],
         );
     }
 
@@ -1637,78 +2005,141 @@ mod tests {
         check(
             super::claim(&claim),
             expect![[r#"
-            {
-              q: {
-                _id: {
-                  ns: "shop"
-                  schedule: "$nightly"
-                  at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
-                  entry: "skipped"
-                }
-              }
-              u: [
                 {
-                  $replaceWith: {
-                    $cond: [
-                      {
-                        $or: [
+                  q: {
+                    _id: {
+                      ns: "shop"
+                      schedule: "$nightly"
+                      at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
+                      entry: "skipped"
+                    }
+                  }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $cond: [
                           {
-                            $eq: [
+                            $or: [
+                              {
+                                $eq: [
+                                  "$$ROOT"
+                                  {
+                                    _id: {
+                                      $literal: {
+                                        ns: "shop"
+                                        schedule: "$nightly"
+                                        at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
+                                        entry: "skipped"
+                                      }
+                                    }
+                                  }
+                                ]
+                              }
+                              {
+                                $and: [
+                                  {
+                                    $and: [
+                                      { "$eq": ["$v", 1] }
+                                      { "$in": [{ "$type": "$session" }, ["string"]] }
+                                      { "$in": [{ "$type": "$holder" }, ["string"]] }
+                                      { "$in": [{ "$type": "$started" }, ["date"]] }
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$term" }, ["long", "int"]] }
+                                          { "$gte": ["$term", 0] }
+                                          { "$lte": ["$term", 9007199254740991] }
+                                        ]
+                                      }
+                                      {
+                                        $and: [
+                                          {
+                                            $and: [
+                                              { "$in": [{ "$type": "$attempt" }, ["long", "int"]] }
+                                              { "$gte": ["$attempt", 0] }
+                                              { "$lte": ["$attempt", 9007199254740991] }
+                                            ]
+                                          }
+                                          { "$lte": ["$attempt", 4294967295] }
+                                        ]
+                                      }
+                                      {
+                                        $or: [
+                                          { "$eq": ["$finish", null] }
+                                          {
+                                            $and: [
+                                              { "$in": [{ "$type": "$finish" }, ["object"]] }
+                                              { "$in": [{ "$type": "$finish.at" }, ["date"]] }
+                                              {
+                                                $in: [
+                                                  "$finish.outcome"
+                                                  ["succeeded", "failed", "cancelled", "timed out", "displaced", "abandoned", "skipped"]
+                                                ]
+                                              }
+                                              { "$in": [{ "$type": "$finish.error" }, ["null", "string"]] }
+                                            ]
+                                          }
+                                        ]
+                                      }
+                                      {
+                                        $or: [
+                                          { "$in": [{ "$type": "$skipped" }, ["null", "missing"]] }
+                                          {
+                                            $and: [
+                                              { "$in": [{ "$type": "$skipped" }, ["object"]] }
+                                              { "$in": [{ "$type": "$skipped.from" }, ["date"]] }
+                                              {
+                                                $and: [
+                                                  { "$in": [{ "$type": "$skipped.count" }, ["long", "int"]] }
+                                                  { "$gte": ["$skipped.count", 0] }
+                                                  { "$lte": ["$skipped.count", 9007199254740991] }
+                                                ]
+                                              }
+                                              { "$in": [{ "$type": "$skipped.why" }, ["string"]] }
+                                            ]
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  { "$eq": ["$term", 4] }
+                                  { "$eq": ["$attempt", 1] }
+                                  { "$ne": ["$finish.outcome", "succeeded"] }
+                                  {
+                                    $not: {
+                                      $and: [
+                                        { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
+                                        { "$eq": ["$term", 5] }
+                                        { "$eq": ["$attempt", 1] }
+                                      ]
+                                    }
+                                  }
+                                ]
+                              }
+                            ]
+                          }
+                          {
+                            $mergeObjects: [
                               "$$ROOT"
                               {
-                                _id: {
-                                  $literal: {
-                                    ns: "shop"
-                                    schedule: "$nightly"
-                                    at: DateTime("1970-01-01 0:01:00.0 +00:00:00")
-                                    entry: "skipped"
-                                  }
+                                $literal: {
+                                  v: 1
+                                  session: "000000000000000000000000000000ab"
+                                  holder: "$exp"
+                                  term: 5
+                                  attempt: 1
+                                  skipped: { "from": DateTime("1970-01-01 0:00:00.0 +00:00:00"), "count": 2, "why": "$paused" }
                                 }
                               }
+                              { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null } }
                             ]
                           }
-                          {
-                            $and: [
-                              { "$eq": ["$v", 1] }
-                              { "$eq": ["$term", 4] }
-                              { "$eq": ["$attempt", 1] }
-                              { "$ne": ["$finish.outcome", "succeeded"] }
-                              {
-                                $not: {
-                                  $and: [
-                                    { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
-                                    { "$eq": ["$term", 5] }
-                                    { "$eq": ["$attempt", 1] }
-                                  ]
-                                }
-                              }
-                            ]
-                          }
-                        ]
-                      }
-                      {
-                        $mergeObjects: [
                           "$$ROOT"
-                          {
-                            $literal: {
-                              v: 1
-                              session: "000000000000000000000000000000ab"
-                              holder: "$exp"
-                              term: 5
-                              attempt: 1
-                              skipped: { "from": DateTime("1970-01-01 0:00:00.0 +00:00:00"), "count": 2, "why": "$paused" }
-                            }
-                          }
-                          { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null } }
                         ]
                       }
-                      "$$ROOT"
-                    ]
-                  }
-                }
-              ]
-              upsert: true
-            }"#]],
+                    }
+                  ]
+                  upsert: true
+                }"#]],
         );
     }
 

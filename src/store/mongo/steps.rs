@@ -25,9 +25,8 @@ use crate::{
     },
     store::{
         Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Instruction,
-        Line, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Refusal, Release, ReleaseAnswer,
-        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take,
-        TakeAnswer, Wait,
+        Line, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Refusal, Release, ReleaseAnswer, Revocation,
+        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take, TakeAnswer, Wait,
         rules::{Verdict, verdict},
     },
 };
@@ -42,7 +41,7 @@ const AT_ONCE: usize = 3;
 const MOST_ROUNDS: usize = 100;
 /// How long it waits before that, and longer every time.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How many records one purge looks at.
+/// How many records one purge of runs removes.
 const PURGE: usize = 1000;
 
 impl MongoStore {
@@ -70,7 +69,12 @@ impl MongoStore {
         modify(self.place().0, queries::modify(collection, statement, limit)).await
     }
 
-    async fn find(&self, collection: &str, wanted: Find, limit: Duration) -> Outcome<Vec<Document>> {
+    pub(super) async fn find(
+        &self,
+        collection: &str,
+        wanted: Find,
+        limit: Duration,
+    ) -> Outcome<Vec<Document>> {
         find(self.place().0, queries::find(collection, wanted, limit)).await
     }
 
@@ -139,7 +143,7 @@ fn by_id(document: &Document) -> Document {
 }
 
 /// Where to go on, as [`by_id`] or [`by_term`] wrote it.
-fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
+pub(super) fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
     after
         .map(|cursor| Document::from_reader(cursor.place()))
         .transpose()
@@ -370,7 +374,7 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
     let Some(document) = document else {
         let afterwards = LockRecord {
             id: take.lock.clone(),
-            term: Term::after(None, now),
+            term: Term::first(now),
             holding: held(),
             closed: None,
             past: Vec::new(),
@@ -383,13 +387,13 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
     };
     match verdict(&record, &take.by, dead, now) {
         Verdict::Keep => Change::None(TakeAnswer::of(record, take.by.session, take.by.wish)),
-        Verdict::Grant(ends) => {
-            let statement = queries::grant_read(take, &record, document, ends, now);
+        Verdict::Grant { term, ended } => {
+            let statement = queries::grant_read(take, &record, document, ended, term, now);
             let mut afterwards = record;
-            if let Some(how) = ends {
+            if let Some(how) = ended {
                 afterwards.end(now, how, None);
             }
-            afterwards.term = Term::after(Some(afterwards.term), now);
+            afterwards.term = term;
             afterwards.holding = held();
             afterwards.closed = None;
             Change::Write { statement, afterwards, inserts: false }
@@ -750,63 +754,4 @@ pub(super) async fn purge_runs(
     let ids = gone.items.iter().map(|run| run_id(&run.id).into());
     write(database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit)).await?;
     Ok(RunPage { page: gone, mark })
-}
-
-// ----- upkeep
-
-fn ids(found: Vec<Document>) -> Vec<Bson> {
-    found.into_iter().filter_map(|mut document| document.remove("_id")).collect()
-}
-
-fn ids_of(filter: Document) -> Find {
-    Find { filter, projection: Some(doc! { "_id": 1 }), at_most: Some(PURGE), ..Find::default() }
-}
-
-pub(super) async fn purge(
-    store: MongoStore,
-    namespace: Namespace,
-    retention: Retention,
-    limit: Duration,
-) -> Outcome<Purged> {
-    let (database, names) = store.place();
-    let remove = async |collection: &str, filter: Document| {
-        write(database, queries::delete(collection, vec![filter], Kept::Majority, limit))
-            .await
-            .map(|gone| gone.matched)
-    };
-
-    let idle = queries::idle_locks(&namespace, retention);
-    let locks = ids(store.find(&names.locks, ids_of(idle.clone()), limit).await?);
-    let mut purged = Purged { more: locks.len() == PURGE, ..Purged::default() };
-    if !locks.is_empty() {
-        // The fences first: a lock that is gone is not found again, its fences would stay for ever.
-        remove(&names.fences, queries::unused_fences(&locks, retention)).await?;
-        let mut unused = idle;
-        unused.extend(queries::by_ids(locks));
-        purged.locks = remove(&names.locks, unused).await?;
-    }
-
-    let dead =
-        ids(store.find(&names.sessions, ids_of(queries::long_dead(&namespace, retention)), limit).await?);
-    let full = dead.len() == PURGE;
-    let holding = queries::holders_among(&dead);
-    let holding: Vec<_> = store
-        .find(
-            &names.locks,
-            Find { filter: holding, projection: Some(doc! { "_id": 0, "session": 1 }), ..Find::default() },
-            limit,
-        )
-        .await?
-        .into_iter()
-        .filter_map(|mut lock| lock.remove("session"))
-        .collect();
-    let gone: Vec<_> = dead.into_iter().filter(|session| !holding.contains(session)).collect();
-    purged.more |= full && !gone.is_empty();
-    if !gone.is_empty() {
-        purged.waiters = remove(&names.waiters, doc! { "session": { "$in": &gone } }).await?;
-        let mut unused = queries::long_dead(&namespace, retention);
-        unused.extend(queries::by_ids(gone));
-        purged.sessions = remove(&names.sessions, unused).await?;
-    }
-    Ok(purged)
 }

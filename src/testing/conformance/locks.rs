@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, TTL, eventually, granted, value};
 use crate::{
     model::{Candidate, Ended, Holding, LockId, LockRecord, Term},
-    store::{Ground, LockSeen, SetAnswer, TakeAnswer, Then},
+    store::{Ground, LockSeen, SetAnswer, Take, TakeAnswer, Then},
 };
 
 /// Long enough to be over only when the test is.
@@ -208,4 +208,27 @@ async fn open_again(
         other => panic!("a closed lock is closed until it is taken, not {other:?}"),
     })
     .await
+}
+
+/// However long that is: the record must not become one that is refused.
+pub async fn a_lock_may_be_closed_for_ever(fixture: &Fixture) {
+    let (released, left) = (fixture.lock("released"), fixture.lock("left by the dead"));
+    let by = Candidate { lock_delay: Duration::MAX, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let record = fixture.taken(&released, &by).await;
+    fixture.release(&released, by.session, record.term, Then::ClosedFor(Duration::MAX)).await;
+    fixture.taken(&left, &by).await;
+    fixture.bury(by.session).await;
+    let heir = fixture.candidate(fixture.session(), 1);
+    for lock in [&released, &left] {
+        for _ in 0..2 {
+            let answer = fixture.take_over(lock, &heir, &[by.session]).await;
+            assert!(matches!(answer, TakeAnswer::Closed(_)), "{lock}: {answer:?}");
+        }
+        let takes =
+            [lock, &fixture.lock("healthy")].map(|lock| Take { lock: lock.clone(), by: heir.clone() });
+        let answers = fixture.take_all(takes.to_vec(), &[by.session]).await;
+        assert!(matches!(answers[0], TakeAnswer::Closed(_)), "{lock}: {answers:?}");
+        assert!(answers[1].taken().is_some(), "{answers:?}");
+        assert!(fixture.record(lock).await.closed.is_some(), "{lock}");
+    }
 }

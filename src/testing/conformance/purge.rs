@@ -6,17 +6,20 @@ use super::fixture::{Fixture, LIMIT, eventually, sure};
 use crate::store::{Purged, Retention, Sighting, Wait};
 
 /// Keep nothing that need not be kept.
-const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
+pub(super) const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
 
-/// Purges until there is nothing more to purge at this moment.
-async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
+/// Purges from the beginning to the end.
+pub(super) async fn purge(fixture: &Fixture, retention: Retention) -> Purged {
     let mut all = Purged::default();
     for _ in 0..1000 {
-        let some = sure(fixture.store().purge(fixture.namespace().clone(), retention, LIMIT)).await;
+        let after = all.next.take();
+        let some = sure(fixture.store().purge(fixture.namespace().clone(), retention, after, LIMIT)).await;
         all.locks += some.locks;
+        all.freed += some.freed;
         all.sessions += some.sessions;
         all.waiters += some.waiters;
-        if !some.more {
+        all.next = some.next;
+        if all.next.is_none() {
             return all;
         }
     }
@@ -63,13 +66,14 @@ pub async fn a_session_that_died_lately_is_kept(fixture: &Fixture) {
 
 /// As long as a lock names it, its death must be there to be seen.
 pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
+    let retention = Retention { locks: Duration::from_secs(3600), ..NOTHING };
     let [holding, other] = [fixture.opened().await.id, fixture.opened().await.id];
     let record = fixture.held(&fixture.lock("report"), holding, 1).await;
     for session in [holding, other] {
         fixture.bury(session).await;
     }
     eventually("the dead session that holds nothing is purged", async || {
-        purge(fixture, NOTHING).await;
+        purge(fixture, retention).await;
         (fixture.seen(other).await == Sighting::Missing).then_some(())
     })
     .await;
@@ -78,7 +82,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
 
     fixture.freed(&record).await;
     eventually("it is purged when no lock names it any more", async || {
-        purge(fixture, NOTHING).await;
+        purge(fixture, retention).await;
         (fixture.seen(holding).await == Sighting::Missing).then_some(())
     })
     .await;
@@ -106,7 +110,7 @@ pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
 
 /// Purges with no retention until a session that died just now is gone, so that everything before
 /// would be gone, too.
-async fn marker_is_purged(fixture: &Fixture) {
+pub(super) async fn marker_is_purged(fixture: &Fixture) {
     let marker = fixture.buried().await;
     eventually("a dead session is purged", async || {
         purge(fixture, NOTHING).await;

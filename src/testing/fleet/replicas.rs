@@ -499,7 +499,7 @@ impl Store for Way {
         Majority claim(claim: Claim) -> ClaimAnswer;
         Majority finish(finish: FinishRun) -> ClaimAnswer;
         Majority purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-        Majority purge(namespace: Namespace, retention: Retention) -> Purged;
+        Majority purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
     }
 
     reads! {

@@ -59,7 +59,7 @@ macro_rules! pass_on_what_nobody_judges {
             ) -> Page<LockRecord>;
             schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
             history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
-            purge(namespace: Namespace, retention: Retention) -> Purged;
+            purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
             $($more)*
         }
     };

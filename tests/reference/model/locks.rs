@@ -6,7 +6,7 @@ use tenure::{
     },
 };
 
-use super::{Check, Model, Once, ensure};
+use super::{Check, Life, Model, Once, ensure};
 use crate::reference::runner::LONG;
 
 /// All that ever happened to a lock.
@@ -150,8 +150,19 @@ impl Model {
 
     /// After a purge that keeps nothing: whatever is gone was free, and of a term of days ago.
     pub(crate) fn purged_lock(&mut self, id: &LockId, seen: &LockSeen) -> Check {
-        let weeks = self.weeks;
+        let (turns, weeks) = (self.turns, self.weeks);
         let lock = self.locks.entry(id.clone()).or_default();
+        if let (LockSeen::Found(record), Some(by)) = (seen, lock.holder().cloned())
+            && record.holding.is_none()
+        {
+            let died = self.lives.get(&by.session).is_some_and(Life::is_dead);
+            ensure!(died, "{id} was freed by a purge, and its holder has not died");
+            lock.end(Ended::Died, None);
+            if !by.lock_delay.is_zero() {
+                lock.close(by.lock_delay, turns);
+            }
+            *self.met.entry("purge: freed".to_owned()).or_default() += 1;
+        }
         if *seen == LockSeen::Absent && lock.has_record() {
             ensure!(lock.holder().is_none(), "{id} was purged while it was held");
             ensure!(lock.weeks < weeks, "{id} was purged, and its term is young");

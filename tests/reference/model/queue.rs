@@ -3,7 +3,7 @@ use tenure::{
     store::{Line, Wait},
 };
 
-use super::{Check, Model, Once, ensure};
+use super::{Check, Life, Model, Once, ensure};
 
 /// A place in line.
 #[derive(Debug)]
@@ -29,6 +29,12 @@ impl Model {
 
     pub(crate) fn stop_waiting(&mut self, (lock, session, wish): &(LockId, SessionId, Wish)) {
         self.line.retain(|place| !place.is(lock, *session, *wish));
+    }
+
+    /// Nobody dead stands in line any more.
+    pub(crate) fn leave_the_dead(&mut self) {
+        let lives = &self.lives;
+        self.line.retain(|place| !lives.get(&place.by.session).is_some_and(Life::is_dead));
     }
 
     /// Every place in line, looked for in the lines of all these locks: in order, and whether it is there.

@@ -1,0 +1,160 @@
+//! What the dead leave behind: locks that nobody takes over, and places in line.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+
+use super::{
+    fixture::{Fixture, LIMIT, eventually, sure},
+    purge::{NOTHING, marker_is_purged, purge},
+};
+use crate::{
+    model::{Candidate, Ended, LockId, SessionId},
+    store::{LockSeen, Open, Retention, Sighting, Take, TakeAnswer, Wait},
+};
+
+/// More than a store takes at once.
+const MANY: usize = 1100;
+/// How many tasks prepare them.
+const SIDE_BY_SIDE: usize = 32;
+
+/// Keeps what the dead hold, and not the dead.
+const LOCKS_STAY: Retention = Retention { locks: Duration::from_secs(3600), sessions: Duration::ZERO };
+
+/// A session of that id that has died.
+async fn buried(fixture: &Fixture, session: SessionId) -> SessionId {
+    fixture.open(&Open { session, ..fixture.opening() }).await;
+    fixture.bury(session).await.id
+}
+
+/// Nobody holds it since its holder died.
+async fn is_free(fixture: &Fixture, lock: &LockId) -> bool {
+    fixture.record(lock).await.holding.is_none()
+}
+
+/// Whoever wants it later takes it like any other, under a larger term.
+pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixture) {
+    let lock = fixture.lock("order 4711");
+    let dead = fixture.opened().await.id;
+    let held =
+        fixture.taken(&lock, &Candidate { lock_delay: Duration::ZERO, ..fixture.talkative(dead, 5) }).await;
+    fixture.bury(dead).await;
+    let mut freed = 0;
+    eventually("a lock of the dead is freed", async || {
+        freed += purge(fixture, NOTHING).await.freed;
+        is_free(fixture, &lock).await.then_some(())
+    })
+    .await;
+    let record = fixture.record(&lock).await;
+    let last = record.past.first().expect("its last holder must be remembered");
+    assert_eq!((freed, record.term, record.closed), (1, held.term, None));
+    assert_eq!((last.how, last.term, last.holder.as_str()), (Ended::Died, held.term, "pod-2"));
+    let next = fixture.held(&lock, fixture.session(), 1).await;
+    assert!(next.term > held.term, "{} after {}", next.term, held.term);
+}
+
+/// For as long as idle locks are kept it stays as it was, for whoever takes over.
+pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
+    let dead = fixture.opened().await.id;
+    let held = fixture.held(&fixture.lock("report"), dead, 1).await;
+    fixture.bury(dead).await;
+    // The store's clock has to go on, or nothing were old enough.
+    marker_is_purged(&fixture.another()).await;
+    assert_eq!(purge(fixture, LOCKS_STAY).await.freed, 0);
+    assert_eq!(fixture.record(&held.id).await, held);
+}
+
+/// What was sent under it may still arrive: it is as closed as if somebody had taken it over.
+pub async fn a_lock_of_the_dead_with_a_delay_is_closed(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let delay = Duration::from_secs(3600);
+    let careful = Candidate { lock_delay: delay, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let held = fixture.taken(&lock, &careful).await;
+    fixture.bury(careful.session).await;
+    eventually("a lock of the dead is freed", async || {
+        purge(fixture, NOTHING).await;
+        is_free(fixture, &lock).await.then_some(())
+    })
+    .await;
+    let record = fixture.record(&lock).await;
+    assert_eq!((record.term, record.closed.map(|closed| closed.length)), (held.term, Some(delay)));
+    let answer = fixture.take(&lock, &fixture.candidate(fixture.session(), 1)).await;
+    assert!(matches!(answer, TakeAnswer::Closed(_)), "{answer:?}");
+}
+
+/// However long it has not beaten; nor what is held by a session that there is not.
+pub async fn a_lock_is_freed_of_the_dead_only(fixture: &Fixture) {
+    let silent = Open { ttl: Duration::from_millis(1), ..fixture.opening() };
+    fixture.open(&silent).await;
+    let mut held = Vec::new();
+    for (key, session) in [("of the silent", silent.session), ("of a stranger", fixture.session())] {
+        held.push(fixture.held(&fixture.lock(key), session, 1).await);
+    }
+    marker_is_purged(fixture).await;
+    for record in held {
+        assert_eq!(fixture.record(&record.id).await, record);
+    }
+}
+
+/// All of it, however much that is; and then it goes itself.
+pub async fn a_dead_session_with_a_thousand_locks_is_purged(fixture: &Fixture) {
+    let dead = fixture.opened().await.id;
+    let locks: Vec<_> = (0..MANY).map(|number| fixture.lock(&format!("order {number}"))).collect();
+    let takes = locks.iter().map(|lock| Take { lock: lock.clone(), by: fixture.candidate(dead, 1) });
+    let taken = fixture.take_all(takes.collect(), &[]).await;
+    fixture.bury(dead).await;
+    let mut freed = 0;
+    eventually("a dead session that held a thousand locks is purged", async || {
+        freed += purge(fixture, NOTHING).await.freed;
+        (fixture.seen(dead).await == Sighting::Missing).then_some(())
+    })
+    .await;
+    assert_eq!(freed, MANY as u64, "each of them is counted");
+    let seen = sure(fixture.store().locks(locks, LIMIT)).await;
+    for (seen, taken) in seen.into_iter().zip(taken) {
+        let LockSeen::Found(record) = seen else { panic!("a young term must stay: {seen:?}") };
+        assert_eq!(record.holding, None);
+        assert_eq!(Some(record.term), taken.taken().map(|taken| taken.term));
+    }
+}
+
+/// Those that must stay are not in the way of those that come after them.
+pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
+    let half = 1_u128 << 127;
+    let first: Vec<_> =
+        (0..MANY).map(|_| SessionId::from_u128(fixture.session().as_u128() & !half)).collect();
+    let last: Vec<_> = (0..5).map(|_| SessionId::from_u128(fixture.session().as_u128() | half)).collect();
+    let takes = first.iter().enumerate().map(|(number, session)| Take {
+        lock: fixture.lock(&format!("order {number}")),
+        by: fixture.candidate(*session, 1),
+    });
+    fixture.take_all(takes.collect(), &[]).await;
+    let all = stream::iter(first.iter().chain(&last)).map(|session| buried(fixture, *session));
+    let _all: Vec<_> = all.buffer_unordered(SIDE_BY_SIDE).collect().await;
+    eventually("the dead that hold nothing are purged", async || {
+        purge(fixture, LOCKS_STAY).await;
+        let seen = sure(fixture.store().observe(last.clone(), LIMIT)).await;
+        seen.iter().all(|seen| *seen == Sighting::Missing).then_some(())
+    })
+    .await;
+    let seen = sure(fixture.store().observe(first, LIMIT)).await;
+    assert!(seen.iter().all(Sighting::is_dead), "a lock names each of them");
+}
+
+/// Nobody is ever granted what they stand for; those who live keep their places.
+pub async fn places_of_the_dead_go_however_lately_they_died(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let [dead, alive] = [fixture.opened().await.id, fixture.opened().await.id];
+    let stranger = fixture.session();
+    for session in [dead, alive, stranger] {
+        let wait = Wait { lock: lock.clone(), by: fixture.candidate(session, 1) };
+        sure(fixture.store().wait(vec![wait], LIMIT)).await;
+    }
+    fixture.bury(dead).await;
+    let purged = purge(fixture, Retention::default()).await;
+    assert_eq!((purged.waiters, purged.sessions), (1, 0));
+    let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;
+    let line: Vec<_> = line.waiters.iter().map(|waiter| waiter.by.session).collect();
+    assert_eq!(line.len(), 2, "{line:?}");
+    assert!(line.contains(&alive) && line.contains(&stranger), "nobody has declared them dead: {line:?}");
+}
