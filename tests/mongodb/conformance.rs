@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure::store::{
-    Store,
-    mongo::{MongoOptions, MongoStore},
-};
+use tenure::store::{Store, mongo::MongoStore};
 
-use crate::support::mongod;
+use crate::{support::mongod, whole_ids};
 
 /// Where the suite and the scripts run.
 pub(crate) async fn store() -> Arc<dyn Store> {
@@ -15,7 +12,7 @@ pub(crate) async fn store() -> Arc<dyn Store> {
         Ok(uri) => uri,
         Err(_) => mongod::shared_single().await.uri().to_owned(),
     };
-    let options = MongoOptions::new().database("tenure-conformance");
+    let options = whole_ids::checked().database("tenure-conformance");
     Arc::new(MongoStore::connect(uri, options).await.expect("the server of the tests is up"))
 }
 

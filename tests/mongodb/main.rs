@@ -14,18 +14,24 @@ mod conformance;
 mod connecting;
 mod damaged;
 mod dedicated;
+mod extremes;
 mod failover;
 mod fence;
 mod hint_troubles;
 mod hints;
 mod history;
 mod limits;
+mod logins;
 mod preparation;
+mod purge;
+mod replies;
 mod rights;
 mod round_trips;
 mod scripts;
 mod secrets;
+mod spent;
 mod terms;
+mod whole_ids;
 
 use std::sync::{
     Arc,
