@@ -278,13 +278,7 @@ impl Ticks {
     }
 
     fn may_begin_again(&self, run: &RunRecord) -> bool {
-        if self.is_forgotten(run) {
-            return false;
-        }
-        match self.policies.promise {
-            Promise::AtLeastOnce { attempts } => run.attempt < attempts.max(self.policies.retries.tries),
-            Promise::AtMostOnce => false,
-        }
+        !self.is_forgotten(run) && self.policies.may_begin_again(run.attempt)
     }
 
     /// What was due and not run when the timing that the record tells of was stored.

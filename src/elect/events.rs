@@ -104,6 +104,9 @@ pub enum Event {
         attempt: u32,
         /// How it ended.
         outcome: Outcome,
+        /// No attempt at this tick follows: it succeeded, or has failed for good. A run that was told to stop and
+        /// is begun again, here or elsewhere, is not the last.
+        last: bool,
         /// How long after its instant it began.
         lateness: Duration,
         /// How long it took.

@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::{
-    Tick,
+    Failure, Tick,
+    failure::{OnFailure, Teller},
     host::{Board, Host, Seat},
     metrics, run,
 };
@@ -55,6 +56,7 @@ pub(super) struct Plan {
     pub(super) timing: Rules,
     pub(super) keep: Keep,
     pub(super) body: Body,
+    pub(super) on_failure: Option<OnFailure>,
 }
 
 /// How much of its history is kept.
@@ -93,6 +95,7 @@ pub(super) struct Driver {
     busy: Busy,
     plans: watch::Receiver<Arc<Plan>>,
     plan: Arc<Plan>,
+    teller: Teller,
 }
 
 impl Driver {
@@ -106,10 +109,17 @@ impl Driver {
     ) -> Self {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
         let plan = plans.borrow_and_update().clone();
-        Self { engine, host, key, lease, session, holder, busy, plans, plan }
+        let teller = Teller::default();
+        Self { engine, host, key, lease, session, holder, busy, plans, plan, teller }
     }
 
     pub(super) async fn drive(mut self) {
+        self.drive_on().await;
+        // Whoever closes waits for what a failure is told to, for as long as the grace lasts.
+        std::mem::take(&mut self.teller).finish().await;
+    }
+
+    async fn drive_on(&mut self) {
         let mut before: Option<Box<Ticks>> = None;
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
@@ -228,6 +238,13 @@ impl Driver {
         let Some(Step::Skip { from, to, count, why }) = before.left_behind(record, now) else { return };
         let Some(_busy) = self.busy.begin() else { return };
         self.skip(ticks, from, to, count, why).await;
+    }
+
+    /// A tick has failed for good: that is on record.
+    fn failed(&mut self, tick: Tick, failure: Failure) {
+        if let Some(callback) = self.plan.on_failure.clone() {
+            self.teller.tell(&self.engine, callback, tick, failure);
+        }
     }
 
     /// The schedule is somebody else's under a later term, and this lease is about to end.

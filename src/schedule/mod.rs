@@ -31,13 +31,14 @@
 //!         Ok::<_, String>(())
 //!     })?;
 //! println!("next: {:?}", nightly.next(5));
-//! # nightly.run_now(tenure::model::Why::new("the first time")?).await?;
+//! # nightly.run_now("the first time").await?;
 //! elect.close().await;
 //! # Ok(())
 //! # }
 //! ```
 
 mod driver;
+mod failure;
 mod handle;
 mod host;
 mod metrics;
@@ -53,6 +54,7 @@ pub use crate::core::{
     calendar::{CalendarError, Dst},
     tick::{Misfire, NotRun, Overlap, Promise, Retries},
 };
+pub use failure::Failure;
 pub use handle::{Schedule, Schedules, Status};
 pub use tick::Tick;
 pub use timing::Timing;
@@ -63,6 +65,7 @@ use crate::{
     model::{LimitError, Rules, ScheduleId, ScheduleName},
 };
 use driver::{Body, Keep, Plan};
+use failure::OnFailure;
 use host::Host;
 
 /// A schedule to be. Made by [`Elect::schedule`].
@@ -73,6 +76,7 @@ pub struct Scheduling {
     timing: Timing,
     policies: Policies,
     keep: Keep,
+    on_failure: Option<OnFailure>,
 }
 
 impl fmt::Debug for Scheduling {
@@ -155,6 +159,35 @@ impl Scheduling {
         self
     }
 
+    /// Called once for each tick or order that has failed for good: its last attempt did not succeed, and there
+    /// will be no other. It is called in the instance that made this attempt, or that found its runner dead
+    /// and may not begin it again; give all instances the same callback. A run that was told to stop and will
+    /// be begun again elsewhere is no failure, nor is a tick that was [not run](crate::Event::NotRun).
+    ///
+    /// The failure is on record in the ledger before this is called. Calls come one after the other, beside
+    /// the schedule's runs: they hold up none. A hundred wait while one is slow; further ones are left out, and
+    /// the log says so. [`Elect::close`] waits for them within `stop_grace`. If the process ends before that,
+    /// nobody is called: what must not be missed is read from the [history](Schedules::history).
+    ///
+    /// ```
+    /// # use tenure::{Elect, schedule::{Failure, Tick}};
+    /// # fn example(elect: &Elect) -> Result<(), tenure::Error> {
+    /// let cleanup = elect
+    ///     .schedule("cleanup", "@daily")
+    ///     .on_failure(async |tick: Tick, failure: Failure| println!("{tick}: {failure}"))
+    ///     .run(async |_, _| Err("the disk is full"))?;
+    /// # drop(cleanup);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_failure<F>(mut self, callback: impl Fn(Tick, Failure) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.on_failure = Some(Arc::new(move |tick, failure| callback(tick, failure).boxed()));
+        self
+    }
+
     /// Has it run, by one of the instances that have a schedule of this name.
     ///
     /// A job that returns `Ok` has done its work. One that was told to stop before it was through returns an
@@ -170,7 +203,7 @@ impl Scheduling {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display + Send + 'static,
     {
-        let Self { elect, name, timing, policies, keep } = self;
+        let Self { elect, name, timing, policies, keep, on_failure } = self;
         let name = name?;
         if elect.engine().is_closed() {
             return Err(Error::Closed);
@@ -182,7 +215,7 @@ impl Scheduling {
             async move { job(tick, lease).await.map_err(|error| error.to_string()) }.boxed()
         });
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
-        let plan = Plan::new(id, timing, policies, keep, body)?;
+        let plan = Plan { on_failure, ..Plan::new(id, timing, policies, keep, body)? };
         let host = Host::of(&elect);
         let added = plan.id.clone();
         let key = host.add(plan)?;
@@ -245,13 +278,14 @@ impl Plan {
         let calendar = timing.named(id.name.clone()).calendar();
         let calendar = calendar.map_err(|problem| cannot_be(&id.name, problem))?;
         let timing = Rules::new(calendar.timing()).expect("an expression is at most 256 bytes long");
-        Ok(Self { id, calendar, policies, timing, keep, body })
+        Ok(Self { id, calendar, policies, timing, keep, body, on_failure: None })
     }
 
     /// The same with another timing.
     fn retimed(&self, timing: Timing) -> Result<Self, Error> {
         let Self { id, policies, keep, body, .. } = self;
-        Self::new(id.clone(), timing, *policies, *keep, body.clone())
+        let plan = Self::new(id.clone(), timing, *policies, *keep, body.clone())?;
+        Ok(Self { on_failure: self.on_failure.clone(), ..plan })
     }
 }
 
@@ -268,6 +302,7 @@ impl Elect {
                 younger_than: self.config().retention_runs(),
                 at_least: self.config().retention_run_entries(),
             },
+            on_failure: None,
         }
     }
 }

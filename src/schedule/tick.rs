@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     core::tick::Attempt,
-    model::{Entry, ScheduleId, ScheduleName, StoreTime},
+    model::{Entry, RunId, RunRecord, ScheduleId, ScheduleName, StoreTime},
 };
 
 /// A tick, as its job gets it.
@@ -21,6 +21,12 @@ impl Tick {
     pub(super) const fn new(schedule: ScheduleId, attempt: Attempt, lateness: Duration) -> Self {
         let Attempt { entry, instant, number, .. } = attempt;
         Self { schedule, instant, entry, attempt: number, lateness }
+    }
+
+    /// As its record tells of it.
+    pub(super) fn of(run: &RunRecord) -> Self {
+        let RunId { schedule, instant, entry } = run.id.clone();
+        Self { schedule, instant, entry, attempt: run.attempt, lateness: run.lateness() }
     }
 
     /// The schedule's name.

@@ -5,6 +5,7 @@
 
 mod crashes;
 mod crew;
+mod failures;
 mod fleet;
 mod jumps;
 #[cfg(feature = "metrics")]

@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::model::Outcome;
+
 /// What becomes of ticks that could not be run when they were due: nobody was there to run them, or the store
 /// could not be reached.
 ///
@@ -9,21 +11,22 @@ use std::{fmt, time::Duration};
 /// one entry of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfire {
-    /// It is not run if it is later than this; of several the latest is.
+    /// A tick that is later than the tolerance is not run. Of several within the tolerance the latest is run,
+    /// and the others are not.
     Skip {
         /// A tick that is no later than this is on time.
         tolerance: Duration,
     },
-    /// The latest of them is run, once.
+    /// The latest of them is run, and the others are not.
     One {
-        /// Unless it is older than this.
+        /// A tick that is older than this is not run.
         window: Duration,
     },
     /// All of them are run, one after the other, earliest first.
     All {
-        /// But those that are older than this.
+        /// A tick that is older than this is not run.
         window: Duration,
-        /// Of more than so many, the latest.
+        /// If there are more than so many, the latest of them are run, and the others are not.
         at_most: u32,
     },
 }
@@ -103,6 +106,26 @@ pub(crate) struct Policies {
     pub(crate) promise: Promise,
     pub(crate) retries: Retries,
     pub(crate) timeout: Option<Duration>,
+}
+
+impl Policies {
+    /// Whether a tick is begun once more after an attempt that ended like this, here or elsewhere.
+    pub(crate) const fn goes_on_after(self, outcome: Outcome, attempt: u32) -> bool {
+        match outcome {
+            Outcome::Failed | Outcome::TimedOut => attempt < self.retries.tries,
+            Outcome::Cancelled => self.may_begin_again(attempt),
+            _ => false,
+        }
+    }
+
+    /// Whether what died, or was told to stop, in that attempt is begun again.
+    pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
+        match self.promise {
+            // Whoever allows more tries allows as many attempts.
+            Promise::AtLeastOnce { attempts } => attempt < attempts || attempt < self.retries.tries,
+            Promise::AtMostOnce => false,
+        }
+    }
 }
 
 impl fmt::Display for Policies {

@@ -13,7 +13,7 @@ use crate::{
     elect::Work,
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
-        Tick,
+        Failure, Tick,
         host::Seat,
         metrics,
         run::{self, End},
@@ -24,6 +24,17 @@ use crate::{
 /// Whether no attempt at that is to be begun: what is ordered is run also while the schedule is held back.
 fn is_held_back(ticks: &Ticks, entry: Entry) -> bool {
     entry != Entry::Order && ticks.is_held_back()
+}
+
+/// What came of the rest before another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rested {
+    /// The try is to be made.
+    Well,
+    /// Not here and now: the lease ends, or the schedule is held back.
+    Interrupted,
+    /// Not at all: a tick is due that the run has to make way for.
+    Displaced,
 }
 
 impl Driver {
@@ -58,14 +69,23 @@ impl Driver {
                 None => self.run(ticks, seat, attempt).await,
             };
             let ended = now();
+            let goes_on = self.plan.policies.goes_on_after(end.outcome, attempt.number);
             let may_try_again = self.may_try_again(attempt, &end);
             let written = self.finish(&claim, &end).await;
             let rest = rests.next(self.engine.entropy.roll());
-            is_over = !may_try_again || !self.rest(ticks, seat, attempt.entry, begun, rest).await;
+            let rested = if may_try_again {
+                self.rest(ticks, seat, attempt.entry, begun, rest).await
+            } else {
+                Rested::Interrupted
+            };
+            is_over = rested != Rested::Well;
             if is_over {
                 // It is on until there is no other try.
                 let ended = if may_try_again { now() } else { ended };
                 ticks.ended(first_begun, ended);
+                if let Some(run) = &written {
+                    self.tell_if_failed(run, &end, goes_on, rested);
+                }
                 match written {
                     // It is tried again when the schedule goes on.
                     Some(run) if may_try_again && is_held_back(ticks, attempt.entry) => {
@@ -118,8 +138,8 @@ impl Driver {
 
     /// Whether there is another try after this attempt, which has failed.
     fn may_try_again(&self, attempt: Attempt, end: &End) -> bool {
-        matches!(end.outcome, Outcome::Failed | Outcome::TimedOut)
-            && attempt.number < self.plan.policies.retries.tries
+        // What was told to stop is begun again, and not tried again.
+        end.outcome != Outcome::Cancelled && self.plan.policies.goes_on_after(end.outcome, attempt.number)
     }
 
     /// Runs the job of a claimed attempt.
@@ -154,16 +174,33 @@ impl Driver {
                 );
             }
         }
-        self.tell(self.run_id(attempt.entry, attempt.instant), attempt.number, lateness, took, &end);
+        metrics::ended(engine, &self.plan.id, end.outcome, took);
+        let last = !self.plan.policies.goes_on_after(end.outcome, attempt.number);
+        let run = self.run_id(attempt.entry, attempt.instant);
+        self.tell(run, attempt.number, lateness, took, &end, last);
         end
     }
 
     /// Tells of the end of an attempt.
-    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &End) {
+    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &End, last: bool) {
         let End { outcome, error } = end.clone();
-        metrics::ended(&self.engine, &self.plan.id, outcome, took);
         let lock = self.lease.lock().clone();
-        self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, lateness, took, error });
+        self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });
+    }
+
+    /// Tells that a tick has failed for good, if it has: the attempt that ended like this is on record.
+    fn tell_if_failed(&mut self, run: &RunRecord, end: &End, goes_on: bool, rested: Rested) {
+        if goes_on && rested != Rested::Displaced || end.outcome == Outcome::Succeeded {
+            return;
+        }
+        if goes_on {
+            // The events have said that another attempt follows: this one is made by nobody.
+            let none = End { outcome: Outcome::Displaced, error: end.error.clone() };
+            let attempt = run.attempt.saturating_add(1);
+            self.tell(run.id.clone(), attempt, run.lateness(), Duration::ZERO, &none, true);
+        }
+        let End { outcome, error } = end.clone();
+        self.failed(Tick::of(run), Failure { outcome, error, attempts: run.attempt });
     }
 
     /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
@@ -206,8 +243,7 @@ impl Driver {
         }
     }
 
-    /// Rests before the next try. Says whether there is to be one: not if it is held back, or if a tick that
-    /// the run makes way for fell due since it was begun.
+    /// Rests before the next try. Says whether there is to be one.
     async fn rest(
         &self,
         ticks: &mut Ticks,
@@ -215,22 +251,22 @@ impl Driver {
         entry: Entry,
         begun: StoreTime,
         rest: Duration,
-    ) -> bool {
-        let Some(now) = self.now().await else { return false };
-        let is_over = tokio::select! {
+    ) -> Rested {
+        let Some(now) = self.now().await else { return Rested::Interrupted };
+        let rested = tokio::select! {
             biased;
-            () = self.lease.cancelled() => true,
-            () = self.make_way(ticks, seat, begun) => true,
-            () = tokio::time::sleep(rest) => false,
+            () = self.lease.cancelled() => Rested::Interrupted,
+            () = self.make_way(ticks, seat, begun) => Rested::Displaced,
+            () = tokio::time::sleep(rest) => Rested::Well,
         };
         if let Some(record) = seat.news() {
             ticks.hear(&record, now);
         }
-        !is_over && !is_held_back(ticks, entry)
+        if is_held_back(ticks, entry) { Rested::Interrupted } else { rested }
     }
 
     /// Nobody runs it again.
-    pub(super) async fn abandon(&self, ticks: &mut Ticks, run: &RunRecord) {
+    pub(super) async fn abandon(&mut self, ticks: &mut Ticks, run: &RunRecord) {
         let finish = FinishRun {
             run: run.id.clone(),
             session: run.session,
@@ -250,6 +286,13 @@ impl Driver {
         ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let end = End { outcome: Outcome::Abandoned, error: None };
-        self.tell(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end);
+        metrics::ended(&self.engine, &self.plan.id, end.outcome, Duration::ZERO);
+        self.tell(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
+        let failure = Failure {
+            outcome: Outcome::Abandoned,
+            error: Some(format!("{} died while it ran it", run.holder)),
+            attempts: run.attempt,
+        };
+        self.failed(Tick::of(run), failure);
     }
 }
