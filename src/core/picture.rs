@@ -33,6 +33,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) holder: Holder,
+    /// Where it runs: two may have one name.
+    pub(crate) host: String,
+    pub(crate) pid: u32,
     pub(crate) started: StoreTime,
     pub(crate) share: Share,
 }
@@ -253,6 +256,8 @@ impl Picture {
             Sighting::Alive(record) => match self.share(record) {
                 Some(share) => Seen::Member(Peer {
                     holder: record.about.holder.clone(),
+                    host: record.about.host.clone(),
+                    pid: record.about.pid,
                     started: record.started,
                     share: share.clone(),
                 }),

@@ -26,6 +26,7 @@ mod leader;
 mod lease;
 mod loss;
 mod metrics;
+mod namesakes;
 mod notices;
 mod runtime;
 mod session;
@@ -119,7 +120,7 @@ pub struct Closed {
 /// A page of locks as the store lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockedKeys {
-    /// Those that are held, in the order of their keys.
+    /// Those that are held, in the order of their ids: by kind, then by key.
     pub held: Vec<HeldBy>,
     /// Records that cannot be read: what they call themselves, and why.
     pub refused: Vec<(String, Refusal)>,
@@ -162,7 +163,8 @@ impl Elect {
         Ask::new(self.clone(), key)
     }
 
-    /// Runs a job under the lock of a key, if the key is to be had now. See [`Ask::lock`].
+    /// Runs a job under the lock of a key, if the key is to be had now: it does not wait for it, as
+    /// [`with_lock`](Self::with_lock) does. See [`Ask::lock`].
     ///
     /// # Errors
     /// A limit is broken, the record cannot be used, the store does not answer, or the engine is closed.
@@ -307,9 +309,10 @@ impl Elect {
     /// Says whether there was somebody to ask.
     ///
     /// # Errors
-    /// The session's record cannot be written, or the store did not answer; then it may have been asked.
-    pub async fn revoke(&self, held: &HeldBy, why: Why) -> Result<bool, Error> {
-        let (lock, term) = (held.lock.clone(), held.term);
+    /// The reason breaks a limit, the session's record cannot be written, or the store did not answer; then it
+    /// may have been asked.
+    pub async fn revoke(&self, held: &HeldBy, why: impl AsRef<str>) -> Result<bool, Error> {
+        let (lock, term, why) = (held.lock.clone(), held.term, Why::new(why)?);
         let by = self.config().holder().clone();
         let ask = Revocation::Ask { session: held.session, request: Request { lock, term, by, why } };
         let limit = self.engine().limit();
@@ -325,18 +328,19 @@ impl Elect {
         }
     }
 
-    /// The keys this engine holds, with their leases.
+    /// What this engine holds, with the leases: locks, tasks of spreads, and schedules. The
+    /// [kind](LockId::kind) says which is which.
     #[must_use]
-    pub fn holding_keys(&self) -> BTreeMap<Key, Lease> {
+    pub fn holding_keys(&self) -> BTreeMap<LockId, Lease> {
         let leases = self.engine().keys.leases().into_iter().map(Lease::of);
-        leases
-            .filter(|lease| lease.lock().kind == Kind::Lock)
-            .map(|lease| (lease.key().clone(), lease))
-            .collect()
+        leases.map(|lease| (lease.lock().clone(), lease)).collect()
     }
 
-    /// The keys of the namespace that are held, by whomever, as the store lists them: with holder, term,
-    /// since when, and whether the holder is stale.
+    /// What is held in the namespace, by whomever, as the store lists it: locks, tasks of spreads, and
+    /// schedules, with holder, term, since when, and whether the holder is stale. The
+    /// [kind](LockId::kind) of [`HeldBy::lock`] says which is which.
+    ///
+    /// It reads all that is held, a thousand at a time: for people, not for a loop.
     ///
     /// # Errors
     /// The store did not answer.
@@ -347,7 +351,7 @@ impl Elect {
         let mut after = None;
         loop {
             let limit = engine.limit();
-            let page = engine.store.list_locks(namespace.clone(), Some(Kind::Lock), after, PAGE, limit);
+            let page = engine.store.list_locks(namespace.clone(), None, after, PAGE, limit);
             let page: Page<LockRecord> = engine.call(Work::Asked, limit, page).await.map_err(Error::store)?;
             let sessions =
                 page.items.iter().filter_map(|record| record.holding.as_ref()).map(|held| held.by.session);

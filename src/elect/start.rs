@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use super::{
-    Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, metrics, runtime::Runtime, upkeep,
+    Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, metrics, namesakes,
+    runtime::Runtime, upkeep,
 };
 use crate::{
     ConfigError, StoreError,
@@ -243,6 +244,10 @@ impl Builder {
         runtime.spawn(upkeep::audit(weak()));
         runtime.spawn(upkeep::tell(weak()));
         runtime.spawn(upkeep::purge(weak()));
+        // Who runs several instances in one process has named them on purpose.
+        if engine.store.capabilities().reach != Reach::Process {
+            runtime.spawn(namesakes::look(weak()));
+        }
         if let Some(patience) = engine.probe_patience() {
             runtime.spawn(upkeep::show_alive(weak(), patience));
         }

@@ -226,6 +226,12 @@ impl Why {
     }
 }
 
+impl AsRef<str> for Why {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -89,8 +89,8 @@ impl Schedule {
     /// See [`Schedules::pause`].
     ///
     /// # Errors
-    /// The store did not answer, or the record cannot be used.
-    pub async fn pause(&self, why: Why) -> Result<(), Error> {
+    /// The reason breaks a limit, the store did not answer, or the record cannot be used.
+    pub async fn pause(&self, why: impl AsRef<str>) -> Result<(), Error> {
         self.elect.schedules().pause(&self.name, why).await
     }
 
@@ -105,8 +105,8 @@ impl Schedule {
     /// See [`Schedules::run_now`].
     ///
     /// # Errors
-    /// The store did not answer, or too many wait already.
-    pub async fn run_now(&self, why: Why) -> Result<StoreTime, Error> {
+    /// The reason breaks a limit, the store did not answer, or too many wait already.
+    pub async fn run_now(&self, why: impl AsRef<str>) -> Result<StoreTime, Error> {
         self.elect.schedules().run_now(&self.name, why).await
     }
 
@@ -218,9 +218,9 @@ impl Schedules {
     /// yet is held back from its first run on.
     ///
     /// # Errors
-    /// The name breaks a limit, the store did not answer, or the record cannot be used.
-    pub async fn pause(&self, name: impl AsRef<str>, why: Why) -> Result<(), Error> {
-        let by = self.elect.config().holder().clone();
+    /// The name or the reason breaks a limit, the store did not answer, or the record cannot be used.
+    pub async fn pause(&self, name: impl AsRef<str>, why: impl AsRef<str>) -> Result<(), Error> {
+        let (by, why) = (self.elect.config().holder().clone(), Why::new(why)?);
         self.instruct(name, Instruction::Pause { by, why }).await
     }
 
@@ -238,9 +238,9 @@ impl Schedules {
     ///
     /// # Errors
     /// As [`pause`](Self::pause); or a hundred of these wait already.
-    pub async fn run_now(&self, name: impl AsRef<str>, why: Why) -> Result<StoreTime, Error> {
+    pub async fn run_now(&self, name: impl AsRef<str>, why: impl AsRef<str>) -> Result<StoreTime, Error> {
         let engine = self.elect.engine();
-        let by = engine.config.holder().clone();
+        let (by, why) = (engine.config.holder().clone(), Why::new(why)?);
         let now = engine.store_times.now(engine.clock.now());
         let at = now.ok_or(Error::NoSession { last: None })?;
         self.instruct(name, Instruction::Run(Order { at, by, why })).await?;

@@ -9,7 +9,7 @@ use std::{
 use super::{Phase, shell::Shared, worker::SET_ASIDE};
 use crate::{
     clock::Moment,
-    core::picture::{Place, Seen},
+    core::picture::{Peer, Place, Seen},
     elect::Engine,
     model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, Term},
     store::LockSeen,
@@ -23,6 +23,10 @@ pub struct Member {
     pub session: SessionId,
     /// The name people know it by.
     pub holder: Holder,
+    /// The machine it runs on.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
     /// What it brings.
     pub share: Share,
     /// How many tasks it has.
@@ -116,20 +120,46 @@ impl Picture {
             && !self.here.values().any(|phase| *phase == Phase::Leaving)
     }
 
+    /// What a member is called: its holder's name, and where it runs if others have that name, too.
+    fn name_of(&self, member: &Member) -> String {
+        let Member { holder, host, pid, session, .. } = member;
+        let mut same = self.members.iter().filter(|other| other.holder == *holder);
+        match same.find(|other| other.session != *session) {
+            None => holder.to_string(),
+            Some(other) if (&other.host, other.pid) == (host, *pid) => {
+                format!("{holder} (session {session})")
+            }
+            Some(_) => format!("{holder} (pid {pid} on {host})"),
+        }
+    }
+
+    /// The same of a session, if it takes part.
+    fn name_of_session(&self, session: SessionId) -> Option<String> {
+        self.members.iter().find(|member| member.session == session).map(|member| self.name_of(member))
+    }
+
     pub(super) fn of(engine: &Engine, shared: &Shared) -> Self {
         let now = engine.clock.now();
         let state = shared.state();
         let own = engine.current().map(|session| state.me(engine, &session));
-        let own_member = own.iter().map(|me| (me.session, me.holder.clone(), me.share.clone()));
+        let own_member = own.iter().map(|me| {
+            let peer = Peer {
+                holder: me.holder.clone(),
+                host: engine.host.clone(),
+                pid: std::process::id(),
+                started: me.started,
+                share: me.share.clone(),
+            };
+            (me.session, peer)
+        });
         let others = state
             .picture
             .members()
             .filter(|(session, _)| own.as_ref().is_none_or(|me| me.session != *session))
-            .map(|(session, peer)| (session, peer.holder.clone(), peer.share.clone()));
-        let all: BTreeMap<_, _> =
-            own_member.chain(others).map(|(session, holder, share)| (session, (holder, share))).collect();
+            .map(|(session, peer)| (session, peer.clone()));
+        let all: BTreeMap<SessionId, Peer> = own_member.chain(others).collect();
         let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
-        let name = |session: SessionId| all.get(&session).map(|(holder, _)| holder.clone());
+        let name = |session: SessionId| all.get(&session).map(|peer| peer.holder.clone());
         let mut tasks = BTreeMap::new();
         for (key, place) in state.picture.tasks() {
             let next = || state.resolved.heirs.get(key).copied().flatten().and_then(name);
@@ -157,9 +187,11 @@ impl Picture {
         }
         let mut members: Vec<_> = all
             .into_iter()
-            .map(|(session, (holder, share))| Member {
+            .map(|(session, Peer { holder, host, pid, share, .. })| Member {
                 session,
                 holder,
+                host,
+                pid,
                 share,
                 tasks: counts.get(&session).copied().unwrap_or(0),
                 target: state.resolved.targets.get(&session).copied(),
@@ -176,8 +208,8 @@ impl fmt::Display for Picture {
     /// A line a member, and one for what nobody has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for member in &self.members {
-            let Member { holder, share, .. } = member;
-            write!(f, "{holder}: {}", tasks(member.tasks))?;
+            let share = &member.share;
+            write!(f, "{}: {}", self.name_of(member), tasks(member.tasks))?;
             if share.draining {
                 write!(f, ", draining")?;
             }
@@ -230,14 +262,18 @@ impl Explanation {
             None => says.push("it is no task of the set this instance knows".to_owned()),
             Some(TaskState::Unknown) => says.push("this instance has not read its record yet".to_owned()),
             Some(TaskState::Held { holder, session, term }) => {
-                let name = holder.as_ref().map_or_else(|| session.to_string(), ToString::to_string);
+                let name = picture.name_of_session(*session);
+                let name = name.or_else(|| holder.as_ref().map(ToString::to_string));
+                let name = name.unwrap_or_else(|| session.to_string());
                 says.push(format!("{name} has it, under term {term}"));
                 let member = picture.members.iter().find(|member| member.session == *session);
-                says.extend(member.map(|member| why_there(member, &state.share, now, &state.picture, &key)));
+                says.extend(
+                    member.map(|member| why_there(&name, member, &state.share, now, &state.picture, &key)),
+                );
                 if let Some(to) = state.resolved.heirs.get(&key).filter(|to| **to != Some(*session)) {
-                    let heir = to.and_then(|to| picture.members.iter().find(|one| one.session == to));
+                    let heir = to.and_then(|to| picture.name_of_session(to));
                     says.push(match heir {
-                        Some(heir) => format!("it is to go to {}", heir.holder),
+                        Some(heir) => format!("it is to go to {heir}"),
                         None => "it is to be given back, though nobody has room for it".to_owned(),
                     });
                 }
@@ -246,6 +282,8 @@ impl Explanation {
                 says.push(format!("{holder} is closed for a restart, and is to have it again"));
             }
             Some(TaskState::Free { next: Some(next) }) => {
+                let heir = state.resolved.heirs.get(&key).copied().flatten();
+                let next = heir.and_then(|heir| picture.name_of_session(heir)).unwrap_or(next.to_string());
                 says.push(format!("nobody has it, {next} is to take it"));
             }
             Some(TaskState::Free { next: None }) => {
@@ -253,7 +291,12 @@ impl Explanation {
             }
             Some(TaskState::Waiting { since }) => {
                 says.push(format!("nobody has room for it for {since:.1?}"));
-                says.extend(picture.members.iter().map(|member| why_not(member, &state.share)));
+                says.extend(
+                    picture
+                        .members
+                        .iter()
+                        .map(|member| why_not(&picture.name_of(member), member, &state.share)),
+                );
             }
             Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
@@ -284,9 +327,8 @@ impl Explanation {
 }
 
 /// Why a member does not take a task that nobody has room for.
-fn why_not(member: &Member, own: &Share) -> String {
-    let Member { holder, share, .. } = member;
-    match share {
+fn why_not(holder: &str, member: &Member, own: &Share) -> String {
+    match &member.share {
         Share { draining: true, .. } => format!("{holder} drains"),
         Share { paused: true, .. } => format!("{holder} is paused"),
         Share { weight: 0, .. } => format!("{holder} has a weight of 0"),
@@ -297,13 +339,13 @@ fn why_not(member: &Member, own: &Share) -> String {
 }
 
 fn why_there(
+    holder: &str,
     member: &Member,
     own: &Share,
     now: Moment,
     picture: &crate::core::picture::Picture,
     key: &Key,
 ) -> String {
-    let Member { holder, .. } = member;
     let has = format!("{holder} has {}", tasks(member.tasks));
     match member.target {
         _ if member.share.paused => format!("{holder} is paused, and keeps what it has"),

@@ -6,6 +6,7 @@
 mod campaigns;
 mod guards;
 mod jobs;
+mod listings;
 #[path = "../support/log.rs"]
 mod log;
 #[cfg(feature = "metrics")]

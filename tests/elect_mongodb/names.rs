@@ -1,8 +1,18 @@
 //! Holders' names say nothing about who holds a lock.
 
-use tenure::elect::{Busy, JobEnd};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
 
-use crate::fleet::{Place, bounded, quick, record, replica_set};
+use tenure::{
+    elect::{Busy, JobEnd},
+    model::{About, Nonce, SessionId},
+    store::{Open, Store, mongo::MongoStore},
+};
+use tracing::{Dispatch, subscriber::DefaultGuard};
+
+use crate::fleet::{LIMIT, Place, SECOND, bounded, quick, record, replica_set, session, until};
 
 #[tokio::test]
 async fn two_instances_of_one_name_exclude_each_other() {
@@ -51,4 +61,83 @@ async fn names_that_look_like_operators_are_names() {
         assert_eq!(record(&store, &key).await.unwrap().past[0].holder.as_str(), name);
         guard.release().await.unwrap();
     }
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn start() -> (Self, (DefaultGuard, Dispatch)) {
+        // Where there is one subscriber only, whoever passes a place first on another thread may turn it off.
+        let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        (log, (tracing::subscriber::set_default(subscriber.finish()), second))
+    }
+
+    /// The warnings that another has this name.
+    fn told(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains("has this holder's name")).map(str::to_owned).collect()
+    }
+}
+
+/// A session of that name that does not beat: its process was killed a moment ago.
+async fn killed(store: &MongoStore, holder: &str) {
+    let open = Open {
+        session: SessionId::from_u128(0xdead),
+        about: About {
+            namespace: "test".parse().unwrap(),
+            holder: holder.parse().unwrap(),
+            host: "node-1".to_owned(),
+            pid: 1,
+            program: String::new(),
+            plan_version: 1,
+        },
+        nonce: Nonce::new(1),
+        ttl: SECOND,
+        store_clock: None,
+        shares: Vec::new(),
+    };
+    store.open(open, LIMIT).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_says_that_another_has_its_name_and_nothing_of_the_one_before_a_restart() {
+    let (log, _guard) = Log::start();
+    let place = Place::on(replica_set().await.uri()).await;
+    let store = place.store().await;
+    place.instance(quick("pod-1")).await.close().await;
+    killed(&store, "pod-1").await;
+    let first = place.instance(quick("pod-1")).await;
+    let session_of_first = first.health().session.unwrap();
+    // Until it has looked for as long as the one that was killed may have lived.
+    until("it beats", || async { (session(&store, session_of_first).await?.beat.get() >= 5).then_some(()) })
+        .await;
+    assert_eq!(log.told(), Vec::<String>::new(), "nobody else beats");
+
+    let other = place.instance(quick("pod-2")).await;
+    let second = place.instance(quick("pod-1")).await;
+    let line = until("it is told", || async { log.told().pop() }).await;
+    for part in [
+        &format!("session={}", second.health().session.unwrap()),
+        &format!("other={session_of_first}"),
+        "holder=pod-1",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert_eq!(log.told().len(), 1, "{:?}", log.told());
+    drop((first, other, second));
 }

@@ -13,3 +13,4 @@ mod slips;
 mod sources;
 mod team;
 mod trouble;
+mod twins;

@@ -17,7 +17,7 @@ use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen,
 use crate::{
     Guard, Lease,
     elect::{Acquired, Ask, Campaign, Locked, Unlocked},
-    model::{Term, Value},
+    model::{Kind, Term, Value},
     spread::{Spread, Task},
 };
 
@@ -415,7 +415,9 @@ impl Program {
     async fn unlock(&self, key: usize) {
         let elect = self.instance.elect();
         let holding = elect.holding_keys();
-        let lease = holding.values().find(|lease| super::key_of(lease.key()) == Some(key));
+        let lease = holding
+            .values()
+            .find(|lease| lease.lock().kind == Kind::Lock && super::key_of(lease.key()) == Some(key));
         let Some(term) = lease.map(Lease::term) else { return };
         drop(holding);
         if let Ok(Unlocked::Released) = elect.unlock(format!("k{key}")).await {

@@ -1,0 +1,131 @@
+//! Whether another instance carries this one's name: they exclude each other all the same, but whoever reads
+//! a log or a picture cannot tell which is meant.
+
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
+
+use super::{Engine, careful};
+use crate::{
+    clock::Moment,
+    model::{Beat, Holder, SessionId, SessionRecord},
+    store::Sighting,
+};
+
+/// How many sessions are looked through. A fleet of more is warned by whom it finds among these.
+const PAGE: usize = 1000;
+
+/// The living sessions of that name besides this one, with what was their last beat; and how long it takes
+/// until it is known whether they beat.
+fn of_the_same_name(
+    sessions: &[SessionRecord],
+    holder: &Holder,
+    own: SessionId,
+) -> (BTreeMap<SessionId, Beat>, Duration) {
+    let same =
+        |session: &&SessionRecord| session.is_alive() && session.id != own && session.about.holder == *holder;
+    let same: Vec<_> = sessions.iter().filter(same).collect();
+    let longest = same.iter().map(|session| session.ttl).max().unwrap_or_default();
+    (same.iter().map(|session| (session.id, session.beat)).collect(), longest)
+}
+
+/// Whether it has beaten since. The one before a restart does not: it stays in the list until its ttl is over.
+fn beats(sighting: &Sighting, before: Beat) -> Option<&SessionRecord> {
+    match sighting {
+        Sighting::Alive(record) if record.beat > before => Some(record),
+        _ => None,
+    }
+}
+
+/// Looks once, when there is a session, and says so if another of this name is seen to beat.
+pub(crate) async fn look(engine: Weak<Engine>) {
+    let Some(closing) = engine.upgrade().map(|engine| engine.closing.clone()) else { return };
+    tokio::select! {
+        biased;
+        () = closing.cancelled() => {}
+        () = warn(engine) => {}
+    }
+}
+
+async fn warn(engine: Weak<Engine>) {
+    let Some((own, mut others, until)) = list(&engine).await else { return };
+    while !others.is_empty() {
+        let Some(interval) = engine.upgrade().map(|engine| engine.config.refresh_interval()) else { return };
+        tokio::time::sleep(interval).await;
+        let Some(engine) = engine.upgrade() else { return };
+        let ids: Vec<SessionId> = others.keys().copied().collect();
+        let limit = engine.limit();
+        let Ok(seen) = careful(limit, engine.store.observe(ids.clone(), limit)).await else { continue };
+        for (id, sighting) in ids.iter().zip(&seen) {
+            if let Some(other) = beats(sighting, others[id]) {
+                let holder = engine.config.holder();
+                tracing::warn!(%holder, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another instance has this holder's name, and beats: give each a name of its own, such as its pod's");
+                return;
+            }
+            if !matches!(sighting, Sighting::Alive(_)) {
+                others.remove(id);
+            }
+        }
+        if engine.clock.now() >= until {
+            return;
+        }
+    }
+}
+
+/// This session, those of this name, and until when it is known whether they beat.
+async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, Beat>, Moment)> {
+    let engine = engine.upgrade()?;
+    let own = engine.valid_session().await.ok()?.id;
+    let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
+    // Not worth a second try: whoever is there finds this one at its own start.
+    let page = careful(limit, engine.store.sessions(namespace, None, PAGE, limit)).await.ok()?;
+    let (others, longest) = of_the_same_name(&page.items, engine.config.holder(), own);
+    Some((own, others, engine.clock.now() + longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{About, Death, Nonce, StoreTime};
+
+    fn session(number: u128, holder: &str, beat: u64) -> SessionRecord {
+        let about = About {
+            namespace: "shop".parse().unwrap(),
+            holder: holder.parse().unwrap(),
+            host: "node-1".to_owned(),
+            pid: 1,
+            program: String::new(),
+            plan_version: 1,
+        };
+        SessionRecord {
+            id: SessionId::from_u128(number),
+            about,
+            started: StoreTime::from_millis(0),
+            beat: Beat::new(beat),
+            nonce: Nonce::new(1),
+            beat_at: StoreTime::from_millis(0),
+            ttl: Duration::from_secs(30),
+            death: None,
+            store_clock: None,
+            shares: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn those_of_the_same_name_are_the_living_ones_besides_this_session() {
+        let death = Death { at: StoreTime::from_millis(0), by: "pod-2".parse().unwrap(), why: Death::own() };
+        let dead = SessionRecord { death: Some(death), ..session(3, "pod-1", 9) };
+        let all = [session(1, "pod-1", 5), session(2, "pod-1", 7), dead, session(4, "pod-2", 7)];
+        let (others, longest) = of_the_same_name(&all, &"pod-1".parse().unwrap(), SessionId::from_u128(1));
+        assert_eq!(others, BTreeMap::from([(SessionId::from_u128(2), Beat::new(7))]));
+        assert_eq!(longest, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_one_before_a_restart_does_not_beat() {
+        let seen = |beat| Sighting::Alive(session(2, "pod-1", beat));
+        assert_eq!(beats(&seen(7), Beat::new(7)), None);
+        assert!(beats(&seen(8), Beat::new(7)).is_some());
+        assert_eq!(beats(&Sighting::Dead(session(2, "pod-1", 8)), Beat::new(7)), None);
+        assert_eq!(beats(&Sighting::Missing, Beat::new(7)), None);
+    }
+}
