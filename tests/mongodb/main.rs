@@ -30,6 +30,7 @@ mod round_trips;
 mod scripts;
 mod secrets;
 mod spent;
+mod stamp;
 mod terms;
 mod whole_ids;
 

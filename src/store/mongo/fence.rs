@@ -23,7 +23,8 @@ use crate::{
 /// one may use.
 pub const FENCE_SLOTS: u32 = 16;
 
-/// Keeps the writes of a holder that came too late out of the database.
+/// Keeps the writes of a holder that came too late out of the database. For those without transactions there is
+/// the [`Stamp`](super::Stamp).
 ///
 /// A fence is armed once per term, before the first fenced work. In each transaction
 /// [`pass`](Self::pass) writes to a record of the fence on the condition that nobody has armed it
@@ -36,12 +37,14 @@ pub const FENCE_SLOTS: u32 = 16;
 ///
 /// # type Done = Result<(), Box<dyn std::error::Error>>;
 /// # async fn example(store: MongoStore, lock: LockId, term: Term, client: mongodb::Client) -> Done {
-/// let Armed::Yes(fence) = store.arm(&lock, term, Duration::from_secs(2)).await? else {
+/// let limit = Duration::from_secs(2); // how long to wait for the answer; without one, arm again
+/// let Armed::Yes(fence) = store.arm(&lock, term, limit).await? else {
 ///     return Ok(()); // somebody holds a later term: this one is over
 /// };
 /// let mut session = client.start_session().await?;
 /// session.start_transaction().await?;
-/// fence.pass(0, &mut session).await?;
+/// let slot = 0; // another one for each transaction that runs at the same time
+/// fence.pass(slot, &mut session).await?;
 /// let orders = client.database("shop").collection::<bson::Document>("orders");
 /// orders.insert_one(bson::doc! { "n": 1 }).session(&mut session).await?;
 /// session.commit_transaction().await?;

@@ -20,6 +20,7 @@ mod prepare;
 mod purge;
 mod queries;
 mod rights;
+mod stamp;
 mod steps;
 mod words;
 
@@ -36,6 +37,7 @@ use tokio::sync::Semaphore;
 
 pub use connect::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
+pub use stamp::Stamp;
 
 use self::{
     command::{Failure, Outcome, run, within},
