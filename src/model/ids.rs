@@ -192,14 +192,14 @@ impl fmt::Display for StoreTime {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(at) if self.0 % 1000 == 0 => write!(f, "{at:.0}"),
             Ok(at) => write!(f, "{at:.3}"),
-            Err(_) => write!(f, "{self:?}"),
+            Err(_) => write!(f, "{} ms", self.0),
         }
     }
 }
 
 impl fmt::Debug for StoreTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -242,6 +242,8 @@ mod tests {
     fn an_instant_is_shown_in_utc_with_milliseconds_if_there_are_any() {
         let shown = |millis| StoreTime::from_millis(millis).to_string();
         assert_eq!(shown(1_795_230_000_000), "2026-11-21T03:00:00Z");
+        let debug = format!("{:?}", [StoreTime::from_millis(1_795_230_000_000)]);
+        assert_eq!(debug, "[2026-11-21T03:00:00Z]", "and so it stands in lists");
         assert_eq!(shown(1_795_230_000_050), "2026-11-21T03:00:00.050Z");
         assert_eq!(shown(-1), "1969-12-31T23:59:59.999Z");
         assert_eq!(shown(i64::MAX), "9223372036854775807 ms");
