@@ -9,31 +9,24 @@ mod support;
 
 use std::time::Duration;
 
-use tenure::{
-    Elect,
-    elect::Acquired,
-    model::{Request, Why},
-    store::{Revocation, Store},
-};
+use tenure::{Elect, elect::Acquired};
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What somebody with a shell does when a lock has to go: asks its holder for it.
-async fn ask_for(store: &dyn Store, elect: &Elect, key: &str, why: &str) -> Result<(), support::Failure> {
+/// What an operator does when a lock has to go: asks its holder for it.
+async fn ask_for(elect: &Elect, key: &str, why: &str) -> Result<(), support::Failure> {
     let held = elect.locked_keys().await?.held;
     let held = held.into_iter().find(|held| held.lock.key.as_str() == key).ok_or("nobody holds it")?;
-    let (by, why) = ("the operator".parse()?, Why::new(why)?);
-    let request = Request { lock: held.lock, term: held.term, by, why };
-    store.revoke(Revocation::Ask { session: held.session, request }, LIMIT).await?;
-    Ok(())
+    let asked = elect.revoke(&held, why).await?;
+    if asked { Ok(()) } else { Err("it was given back by itself".into()) }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), support::Failure> {
     let store = support::store().await?;
     let first = Elect::start(store.clone(), support::config("pod-1")?).await?;
-    let second = Elect::start(store.clone(), support::config("pod-2")?).await?;
+    let second = Elect::start(store, support::config("pod-2")?).await?;
 
     let guard = first.acquire("accounts").await?;
     println!("pod-1 has the key under term {}", guard.term());
@@ -46,7 +39,7 @@ async fn main() -> Result<(), support::Failure> {
     println!("valid: {}, and the store says: {}", guard.is_valid(), guard.check().await?);
 
     // Nothing stops the code beside a guard: watch `lost`, or let `run` do it.
-    ask_for(&*store, &second, "accounts", "maintenance").await?;
+    ask_for(&second, "accounts", "maintenance").await?;
     println!("pod-1 is told: {}", guard.lost().await);
     guard.release().await?;
     let guard = second.acquire("accounts").await?;

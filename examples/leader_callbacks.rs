@@ -34,6 +34,7 @@ async fn stand(store: Arc<dyn Store>, name: &str) -> Result<(Elect, Campaign), s
             lease.spawn(async move {
                 loop {
                     tokio::select! {
+                        // What it returns is for whoever joins this task.
                         () = until.cancelled() => return Ok::<_, String>(()),
                         () = tokio::time::sleep(Duration::from_millis(500)) => println!("{worker} works"),
                     }

@@ -20,7 +20,8 @@ const KEY: &str = "nightly report";
 async fn report(lease: Lease, from: u32) -> Result<u32, String> {
     for page in from..=10 {
         tokio::select! {
-            // Return soon after the token fires: when `stop_grace` is over, the future is dropped.
+            // Return soon after the token fires: when `stop_grace` is over, the future is dropped. `Ok` or `Err` is
+            // for whoever joins the job: the key is given back either way.
             () = lease.cancelled() => return Ok(page - 1),
             () = tokio::time::sleep(Duration::from_millis(100)) => {}
         }

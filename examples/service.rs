@@ -38,6 +38,8 @@ async fn dispatch(me: Arc<str>, lease: Lease) -> Result<(), String> {
     // before.
     tokio::time::sleep(Duration::from_millis(50)).await;
     println!("{me} has dispatched {orders} orders, and stops: {}", lease.loss().expect("it was cancelled"));
+    // `Ok` means: nothing went wrong. The key is given back either way; after an `Err` the campaign would say so
+    // in the log, and rest longer before it stands again.
     Ok(())
 }
 

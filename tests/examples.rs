@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use mongodb::bson::{Document, doc};
 use tenure::{
     Elect, ElectConfig,
     model::Ended,
@@ -22,7 +23,8 @@ use tenure::{
     },
 };
 use tokio::{
-    io::{AsyncBufReadExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    net::TcpStream,
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
@@ -43,15 +45,18 @@ struct Running {
 
 impl Running {
     fn start(example: &'static str, store: Option<&str>) -> Self {
+        let variables: Vec<_> = store.iter().map(|uri| ("TENURE_STORE", *uri)).collect();
+        Self::start_with(example, &variables)
+    }
+
+    fn start_with(example: &'static str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary(example));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENURE_") {
                 command.env_remove(name);
             }
         }
-        if let Some(uri) = store {
-            command.env("TENURE_STORE", uri);
-        }
+        command.envs(variables.iter().copied());
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
         let mut child = child.unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -136,6 +141,7 @@ fn every_example_is_run_here() {
     let run = [
         "cron",
         "fenced_transaction",
+        "first_service",
         "guard",
         "leader_callbacks",
         "lock_job",
@@ -177,7 +183,7 @@ async fn a_guard_is_checked_and_lost_and_several_are_all_or_none() {
                 "pod-1 has the key under term",
                 "pod-2 does not: pod-1 holds it",
                 "valid: true, and the store says: true",
-                "pod-1 is told: revoked by the operator: maintenance",
+                "pod-1 is told: revoked by pod-2: maintenance",
                 "pod-2 has the key under term",
                 "pod-2 wants both, and has none",
                 "pod-2 has accounts under term",
@@ -434,4 +440,127 @@ async fn cron_jobs_are_shared_among_two_processes_and_all_go_to_the_one_that_sta
         assert_eq!(times.len(), runs.len(), "{schedule} ran a tick in both: {said:#?}");
         assert_no_gap(&times, apart, &said);
     }
+}
+
+/// The page about a first service.
+fn page() -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(here.join("docs/first-service.md")).unwrap()
+}
+
+/// The blocks of that language in it.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let block = |rest: &str| rest.split("```").next().unwrap().to_owned();
+    page.split(&fence).skip(1).map(block).collect()
+}
+
+#[test]
+fn the_page_about_a_first_service_shows_the_example_as_it_is() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = std::fs::read_to_string(here.join("examples/first_service.rs")).unwrap();
+    let blocks = blocks(&page(), "rust,ignore");
+    assert!(blocks.len() >= 5, "{blocks:#?}");
+    for block in blocks {
+        assert!(example.contains(&block), "the example has nothing like this:\n{block}");
+    }
+}
+
+#[test]
+fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_there_are() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = |path: &str| std::fs::read_to_string(here.join(path)).unwrap();
+    let page = page();
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = || page.split(|c| !word(c));
+    let operations = text("docs/operations.md");
+    let metrics: BTreeSet<_> = words().filter(|name| name.starts_with("tenure_")).collect();
+    assert!(metrics.len() >= 5, "{metrics:?}");
+    for name in metrics {
+        let name = name.trim_end_matches("_bucket");
+        assert!(operations.contains(&format!("| `{name}` |")), "{name} is in no table of metrics");
+    }
+    let set: BTreeSet<_> = words().filter(|name| name.starts_with("TENURE_") && name.len() > 7).collect();
+    assert_eq!(set, BTreeSet::from(["TENURE_HOLDER", "TENURE_NAMESPACE"]), "all that must be set");
+
+    let constant = |path: &str, name: &str| {
+        let text = text(path);
+        let (_, rest) = text.split_once(&format!("const {name}: ")).unwrap();
+        let (_, value) = rest.split_once(" = ").unwrap();
+        value.split(';').next().unwrap().to_owned()
+    };
+    let layout = constant("src/store/mongo/documents.rs", "LAYOUT");
+    let plan = constant("src/elect/keeper.rs", "PLAN_VERSION");
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let row = format!("| {version} | {layout} | {plan} |");
+    assert!(page.contains(&row), "the table of versions has no row {row:?}");
+}
+
+/// The status and the body that a path is answered with.
+async fn get(address: &str, path: &str) -> (String, String) {
+    let mut stream = timeout(PATIENCE, TcpStream::connect(address)).await.unwrap().unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.lines().next().unwrap().trim_start_matches("HTTP/1.1 ");
+    (status.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_first_service_says_how_it_is_follows_its_topics_and_leaves_them_to_others() {
+    let uri = database("first-service").await;
+    let shop = mongodb::Client::with_uri_str(&uri).await.unwrap().default_database().unwrap();
+    let topics = ["bread", "milk"].map(|topic| doc! { "_id": topic, "url": format!("amqp://{topic}") });
+    shop.collection::<Document>("topics").insert_many(topics).await.unwrap();
+    let start = |holder| {
+        let variables = [
+            ("MONGODB_URI", &*uri),
+            ("TENURE_NAMESPACE", "shop"),
+            ("TENURE_HOLDER", holder),
+            ("LISTEN", "127.0.0.1:0"),
+        ];
+        Running::start_with("first_service", &variables)
+    };
+
+    let mut first = start("pod-1");
+    let address = first.says("listens on ").await.trim_start_matches("listens on ").to_owned();
+    for topic in ["bread", "milk"] {
+        let follows = first.says("follows ").await;
+        assert_eq!(follows, format!("follows {topic} at amqp://{topic}"));
+    }
+    assert_eq!(get(&address, "/healthz").await, ("200 OK".to_owned(), "ok".to_owned()));
+    let (status, health) = get(&address, "/readyz").await;
+    assert_eq!(status, "200 OK");
+    assert!(health.starts_with("healthy"), "{health}");
+    let (status, picture) = get(&address, "/tenure").await;
+    assert_eq!(status, "200 OK");
+    for part in ["pod-1: 2 tasks", "clean-up", "pod-1 holds"] {
+        assert!(picture.contains(part), "{part} in {picture}");
+    }
+    assert_eq!(get(&address, "/other").await.0, "404 Not Found");
+    // Each topic has been written to under a term.
+    let seen = shop.collection::<Document>("seen");
+    let written = doc! { "messages": { "$gte": 1 }, "term": { "$gte": 1 } };
+    timeout(PATIENCE, async {
+        while seen.count_documents(written.clone()).await.unwrap() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+
+    let mut second = start("pod-2");
+    second.says("listens on ").await;
+    second.says("follows ").await;
+    first.terminate().await;
+    first.says("closed, with 0 jobs that go on").await;
+    let (status, said) = first.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
+    second.says("follows ").await;
+    second.terminate().await;
+    second.says("closed, with 0 jobs that go on").await;
+    let (status, said) = second.ends().await;
+    assert!(status.success(), "{status} after {said:#?}");
 }

@@ -85,6 +85,7 @@ async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Resu
     // What is written for it carries `lease.term()`, or the tick's instant, so that it is not written twice.
     let takes = if schedule == "digest" { SECOND } else { SECOND / 10 };
     tokio::select! {
+        // `Ok` would mean that the tick has done its work: an error has it begun again elsewhere.
         () = lease.cancelled() => return Err("told to stop".to_owned()),
         () = tokio::time::sleep(takes) => {}
     }

@@ -49,6 +49,8 @@ async fn subscribe(lease: Lease, _running: Running) -> Result<(), Infallible> {
     }
     // The last message is brought to its end: nobody else subscribes before.
     tokio::time::sleep(Duration::from_millis(20)).await;
+    // `Ok` means: it ended as it should, and is begun again wherever its task is. With `done_for_good` it would
+    // mean that nobody ever runs it again: there a job that was told to stop returns an error.
     Ok(())
 }
 

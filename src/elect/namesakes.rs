@@ -56,8 +56,8 @@ async fn warn(engine: Weak<Engine>) {
         let Ok(seen) = careful(limit, engine.store.observe(ids.clone(), limit)).await else { continue };
         for (id, sighting) in ids.iter().zip(&seen) {
             if let Some(other) = beats(sighting, others[id]) {
-                let holder = engine.config.holder();
-                tracing::warn!(%holder, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another instance has this holder's name, and beats: give each a name of its own, such as its pod's");
+                let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
+                tracing::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another instance has this holder's name, and beats: give each a name of its own, such as its pod's");
                 return;
             }
             if !matches!(sighting, Sighting::Alive(_)) {
