@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
-use super::{Engine, careful};
+use super::{Engine, Work};
 use crate::{
     clock::Moment,
     model::{Beat, Holder, SessionId, SessionRecord},
@@ -53,7 +53,10 @@ async fn warn(engine: Weak<Engine>) {
         let Some(engine) = engine.upgrade() else { return };
         let ids: Vec<SessionId> = others.keys().copied().collect();
         let limit = engine.limit();
-        let Ok(seen) = careful(limit, engine.store.observe(ids.clone(), limit)).await else { continue };
+        let Ok(seen) = engine.call(Work::Watching, limit, engine.store.observe(ids.clone(), limit)).await
+        else {
+            continue;
+        };
         for (id, sighting) in ids.iter().zip(&seen) {
             if let Some(other) = beats(sighting, others[id]) {
                 let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
@@ -76,7 +79,8 @@ async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, B
     let own = engine.valid_session().await.ok()?.id;
     let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
     // Not worth a second try: whoever is there finds this one at its own start.
-    let page = careful(limit, engine.store.sessions(namespace, None, PAGE, limit)).await.ok()?;
+    let page = engine.store.sessions(namespace, None, PAGE, limit);
+    let page = engine.call(Work::Watching, limit, page).await.ok()?;
     let (others, longest) = of_the_same_name(&page.items, engine.config.holder(), own);
     Some((own, others, engine.clock.now() + longest))
 }

@@ -185,7 +185,7 @@ async fn a_callback_that_panics_or_hangs_holds_up_no_run() {
         let set = |new: Scheduling| {
             new.on_failure(move |_, _| async move {
                 assert!(hangs, "the program has a fault");
-                std::future::pending().await;
+                std::future::pending::<()>().await;
             })
         };
         let job = crew.job("a", Duration::ZERO);
