@@ -15,6 +15,7 @@ mod flaw;
 mod support;
 
 mod clocks;
+mod connections;
 mod contender;
 mod damage;
 mod default_durations;
