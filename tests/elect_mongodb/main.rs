@@ -29,6 +29,7 @@ mod processes;
 mod revoked;
 mod rights;
 mod schedules;
+mod shutdown;
 mod sooner;
 mod unreachable;
 mod wedged;

@@ -89,6 +89,16 @@ impl Hints {
         stream::once(begin).filter_map(ready).flatten().boxed()
     }
 
+    /// Ends the stream, and waits until it has ended.
+    pub(super) async fn close(&self) {
+        self.shared.stop.cancel();
+        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pump) = pump {
+            // An error says that it has ended in another way.
+            let _ = pump.await;
+        }
+    }
+
     fn begin(&self) -> BoxStream<'static, Hint> {
         let listener = self.shared.listeners.subscribe();
         let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,6 +53,8 @@ use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, S
 
 /// How long the first answer of a fresh client may take: it has to find the servers.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// How long the end of a program is held up by its client at the most.
+const CLOSING: Duration = Duration::from_secs(3);
 
 /// How the store uses its database.
 #[derive(Clone, Debug)]
@@ -194,6 +196,8 @@ struct Inner {
     /// Whether there are change streams behind them.
     has_hints: bool,
     permits: Arc<Semaphore>,
+    /// How many of them there are.
+    at_once: usize,
     options: MongoOptions,
     /// What to connect with again; nothing if the client is the program's.
     uri: Option<Uri>,
@@ -247,6 +251,32 @@ impl MongoStore {
         Ok(Self::assembled(database, connect::permits(None), options, has_hints, None))
     }
 
+    /// Ends what the store and its client have under way: the last thing to do before a program ends its
+    /// runtime. Bounded by three seconds, after which what is under way is left alone.
+    ///
+    /// Nothing is lost without it. But a client of the driver's that is dropped says goodbye to the server
+    /// on a task of its own, and if the runtime ends under that the driver panics, on a thread of the
+    /// runtime's (`connection_requester.rs`: `SendError`).
+    ///
+    /// Every handle of this store is closed with it: operations fail from then on, and hints end. A client
+    /// that was [lent](Self::with_client) goes on; it is the program's to shut down.
+    pub async fn close(&self) {
+        let inner = &self.inner;
+        let closing = async {
+            inner.hints.close().await;
+            // Calls go on when their callers have given up; each has a permit until it ends.
+            let all = u32::try_from(inner.at_once).unwrap_or(u32::MAX);
+            // An error says that it is closed already.
+            let _ = inner.permits.acquire_many(all).await.map(tokio::sync::SemaphorePermit::forget);
+            inner.permits.close();
+            if inner.uri.is_some() {
+                inner.database.client().clone().shutdown().await;
+            }
+        };
+        // An error says that the server does not answer.
+        let _ = tokio::time::timeout(CLOSING, closing).await;
+    }
+
     fn assembled(
         database: Database,
         permits: Semaphore,
@@ -256,8 +286,8 @@ impl MongoStore {
     ) -> Self {
         let names = Collections::new(&options.prefix);
         let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
-        let (hints, permits) = (Arc::new(hints), Arc::new(permits));
-        Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits, options, uri }) }
+        let (hints, at_once, permits) = (Arc::new(hints), permits.available_permits(), Arc::new(permits));
+        Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits, at_once, options, uri }) }
     }
 
     /// The same with another client, which lives on the runtime that runs this. The database was
