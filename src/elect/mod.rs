@@ -10,6 +10,7 @@
 //! ```
 
 mod ask;
+mod audit;
 mod batch;
 mod campaign;
 mod echoes;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 use super::{
-    Elect, Engine, Error, Life, engine::Parts, entropy::Entropy, keeper, metrics, namesakes,
+    Elect, Engine, Error, Life, audit, engine::Parts, entropy::Entropy, keeper, metrics, namesakes,
     runtime::Runtime, upkeep,
 };
 use crate::{
@@ -241,7 +241,7 @@ impl Builder {
             runtime.spawn(upkeep::hear_hints(weak()));
         }
         runtime.spawn(upkeep::stand_sentinel(weak()));
-        runtime.spawn(upkeep::audit(weak()));
+        runtime.spawn(audit::audit(weak()));
         runtime.spawn(upkeep::tell(weak()));
         runtime.spawn(upkeep::purge(weak()));
         // Who runs several instances in one process has named them on purpose.

@@ -1,22 +1,21 @@
-//! What goes on beside the jobs: hints, the audit, the purge.
+//! What goes on beside the jobs: hints, the purge, signs of life. The audit has a file of its own.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use futures::StreamExt;
 
-use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
+use super::{Engine, Work, metrics, troubles::chain};
 use crate::{
-    core::backoff::{fraction, jittered},
-    model::{LockId, SessionId, SessionRecord, SpreadName},
-    store::{Cursor, Held, Hint, LockChange, Purged, SessionNews},
+    core::backoff::fraction,
+    model::{LockId, SessionRecord, SpreadName},
+    store::{Hint, LockChange, Purged, SessionNews},
 };
 
-/// How many records one round of the audit reads.
-const AUDIT_PAGE: usize = 1000;
+/// How many sessions are listed at a time.
+const PAGE: usize = 1000;
 /// What happens to many tasks is gathered for so long, and told as one.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How often each instance purges what nobody needs any more, jittered.
@@ -95,86 +94,6 @@ fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
     lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
 }
 
-/// Compares what the store says this instance holds with what runs here: a page a round, rolling.
-/// Ends with the engine.
-pub(crate) async fn audit(engine: Weak<Engine>) {
-    let mut place: Option<(SessionId, Cursor)> = None;
-    loop {
-        let Some(wait) = engine.upgrade().map(|engine| {
-            metrics::waiting(&engine, engine.keys.waiting());
-            (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
-        }) else {
-            return;
-        };
-        tokio::select! {
-            biased;
-            () = wait.1.cancelled() => return,
-            () = tokio::time::sleep(wait.0) => {}
-        }
-        let Some(engine) = engine.upgrade() else { return };
-        place = round(&engine, place).await;
-    }
-}
-
-async fn round(engine: &Arc<Engine>, place: Option<(SessionId, Cursor)>) -> Option<(SessionId, Cursor)> {
-    // What a restart leaves behind for the next session looks as if nobody wanted it.
-    let session = engine.current().filter(|_| !engine.is_closed())?;
-    let after = place.filter(|(of, _)| *of == session.id).map(|(_, cursor)| cursor);
-    let from_the_newest = after.is_none();
-    let asked = engine.clock.now();
-    let mut here = BTreeMap::new();
-    for lease in engine.keys.leases() {
-        if lease.session.id == session.id {
-            here.insert(lease.lock.clone(), lease);
-        }
-    }
-    if session.was_idle() {
-        // There is nothing to compare.
-        engine.works(Work::Audit);
-        return None;
-    }
-    let limit = engine.limit();
-    let page = engine.store.held_by(session.id, after, AUDIT_PAGE, limit);
-    let page = match engine.call(Work::Audit, limit, page).await {
-        Ok(page) => page,
-        Err(error) => {
-            tracing::debug!(error = chain(&error), "the audit was not answered");
-            return None;
-        }
-    };
-    compare(engine, session.id, asked, from_the_newest, &here, &page.items, page.next.is_none());
-    page.next.map(|next| (session.id, next))
-}
-
-fn compare(
-    engine: &Arc<Engine>,
-    session: SessionId,
-    asked: crate::clock::Moment,
-    from_the_newest: bool,
-    here: &BTreeMap<LockId, Arc<LeaseCell>>,
-    held: &[Held],
-    to_the_oldest: bool,
-) {
-    for lock in held {
-        let runs =
-            here.get(&lock.lock).is_some_and(|lease| lease.term == lock.term && lease.wish == lock.wish);
-        if !runs {
-            engine.keys.found(engine, asked, session, lock);
-        }
-    }
-    // The page covers the terms from its first to its last; what runs here in that range must be on it.
-    let newest = held.first().map(|held| held.term).filter(|_| !from_the_newest);
-    let oldest = held.last().map(|held| held.term).filter(|_| !to_the_oldest);
-    for lease in here.values() {
-        let in_range = newest.is_none_or(|newest| lease.term < newest)
-            && oldest.is_none_or(|oldest| lease.term > oldest);
-        let listed = || held.iter().any(|held| held.lock == lease.lock && held.term == lease.term);
-        if in_range && !listed() {
-            engine.keys.missed(engine, asked, lease);
-        }
-    }
-}
-
 /// Tells of what has gathered, and of troubles that are over. Ends with the engine.
 pub(crate) async fn tell(engine: Weak<Engine>) {
     loop {
@@ -240,7 +159,7 @@ async fn look_after_the_silent(engine: &Arc<Engine>) {
     let mut after = None;
     loop {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
-        let page = engine.store.sessions(namespace, after, AUDIT_PAGE, limit);
+        let page = engine.store.sessions(namespace, after, PAGE, limit);
         let page = match engine.call(Work::Watching, limit, page).await {
             Ok(page) => page,
             Err(error) => {

@@ -1,0 +1,130 @@
+//! The audit: what the store says this instance holds, against what runs here.
+//!
+//! The newest page is read in each round, for what goes wrong goes wrong with what was granted or released
+//! just now; of the older ones one a round, rolling.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+};
+
+use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
+use crate::{
+    StoreError,
+    clock::Moment,
+    core::backoff::jittered,
+    model::{LockId, SessionId, Term},
+    store::{Cursor, Held, Page},
+};
+
+/// How many records a page has.
+const PAGE: usize = 1000;
+
+/// Where a look at a session's locks goes on: behind a page.
+#[derive(Debug)]
+struct Place {
+    session: SessionId,
+    cursor: Cursor,
+    /// The last term of that page. Locks of one moment have one term: some may be on the next page.
+    term: Term,
+    /// Those of that term which were listed already.
+    listed: BTreeSet<LockId>,
+    /// When the page was asked for on which the first of that term was.
+    asked: Moment,
+}
+
+/// Looks once an interval. Ends with the engine.
+pub(crate) async fn audit(engine: Weak<Engine>) {
+    let mut rolling = None;
+    loop {
+        let Some(wait) = engine.upgrade().map(|engine| {
+            metrics::waiting(&engine, engine.keys.waiting());
+            (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
+        }) else {
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = wait.1.cancelled() => return,
+            () = tokio::time::sleep(wait.0) => {}
+        }
+        let Some(engine) = engine.upgrade() else { return };
+        rolling = round(&engine, rolling).await;
+    }
+}
+
+async fn round(engine: &Arc<Engine>, rolling: Option<Place>) -> Option<Place> {
+    // What a restart leaves behind for the next session looks as if nobody wanted it.
+    let session = engine.current().filter(|_| !engine.is_closed())?;
+    if session.was_idle() {
+        // There is nothing to compare.
+        engine.works(Work::Audit);
+        return None;
+    }
+    let session = session.id;
+    let rolling = rolling.filter(|place| place.session == session);
+    let Ok(newest) = read(engine, session, None).await else { return rolling };
+    // What begins behind the newest page ends where there is nothing behind it.
+    let older = rolling.or(newest)?;
+    match read(engine, session, Some(&older)).await {
+        Ok(next) => next,
+        Err(_) => Some(older),
+    }
+}
+
+/// Reads a page and acts upon it. Answers with where the next one is.
+async fn read(
+    engine: &Arc<Engine>,
+    session: SessionId,
+    place: Option<&Place>,
+) -> Result<Option<Place>, StoreError> {
+    let asked = engine.clock.now();
+    let of_session = |lease: &Arc<LeaseCell>| lease.session.id == session;
+    let leases = engine.keys.leases().into_iter().filter(of_session);
+    let here: BTreeMap<LockId, Arc<LeaseCell>> = leases.map(|lease| (lease.lock.clone(), lease)).collect();
+    let (limit, after) = (engine.limit(), place.map(|place| place.cursor.clone()));
+    let page = engine.call(Work::Audit, limit, engine.store.held_by(session, after, PAGE, limit)).await;
+    let page = page.inspect_err(|error| tracing::debug!(error = chain(error), "the audit was not answered"))?;
+    for held in &page.items {
+        let runs = |lease: &Arc<LeaseCell>| lease.term == held.term && lease.wish == held.wish;
+        if !here.get(&held.lock).is_some_and(runs) {
+            engine.keys.found(engine, asked, session, held);
+        }
+    }
+    for lease in here.values() {
+        if let Some(asked) = missed(&lease.lock, lease.term, place, asked, &page) {
+            engine.keys.missed(engine, asked, lease);
+        }
+    }
+    Ok(next(session, place, asked, page))
+}
+
+/// Whether a lock that runs here should be listed by now and is not: then since when.
+fn missed(
+    lock: &LockId,
+    term: Term,
+    place: Option<&Place>,
+    asked: Moment,
+    page: &Page<Held>,
+) -> Option<Moment> {
+    // The latest term is first. Of the last one of a page more may be on the next.
+    let begun = place.is_none_or(|place| term <= place.term);
+    let ended = page.next.is_none() || page.items.last().is_some_and(|last| term > last.term);
+    let before = place.filter(|place| place.term == term);
+    let listed = || {
+        page.items.iter().any(|held| held.term == term && held.lock == *lock)
+            || before.is_some_and(|place| place.listed.contains(lock))
+    };
+    (begun && ended && !listed()).then(|| before.map_or(asked, |place| place.asked))
+}
+
+/// Where to go on behind a page.
+fn next(session: SessionId, place: Option<&Place>, asked: Moment, page: Page<Held>) -> Option<Place> {
+    let cursor = page.next?;
+    // A page may be empty though it is not the last: of what cannot be read.
+    let term = page.items.last().map(|held| held.term).or(place.map(|place| place.term))?;
+    let before = place.filter(|place| place.term == term);
+    let of_term = page.items.into_iter().filter(|held| held.term == term).map(|held| held.lock);
+    let listed = before.map(|place| place.listed.clone()).into_iter().flatten().chain(of_term).collect();
+    Some(Place { session, cursor, term, listed, asked: before.map_or(asked, |place| place.asked) })
+}
