@@ -195,6 +195,7 @@ impl Told {
         Some(match event {
             Event::SessionOpened { session } => Self::SessionOpened { session: *session },
             Event::SessionLost { session, loss } => Self::SessionLost { session: *session, why: loss.name() },
+            Event::SessionClosed { session } => Self::SessionLost { session: *session, why: "closed" },
             Event::Acquired { term, .. } => Self::Acquired { key, term: *term },
             Event::Lost { term, loss, .. } => Self::Lost { key, term: *term, why: loss.name() },
             Event::Released { term, .. } => Self::Released { key, term: *term },

@@ -3,10 +3,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Invariant, Stage};
 use crate::{
     model::Term,
-    testing::fleet::{Book, Entry, Life, Told, What},
+    testing::fleet::{Book, Durations, Entry, Life, Told, What},
 };
 
-/// Of every `Acquired` there follows one `Released` or one `Lost`, never both.
+/// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
+/// something ran under it was lost.
 #[derive(Default)]
 pub(super) struct EventOrder {
     /// Whether it has ended.
@@ -14,6 +15,8 @@ pub(super) struct EventOrder {
     /// Those of whom events were lost: nothing can be said of them.
     missed: BTreeSet<Life>,
     closed: BTreeSet<Life>,
+    /// Those under which something ended after their own end.
+    outlived: BTreeSet<(Life, usize, Term)>,
 }
 
 impl Invariant for EventOrder {
@@ -21,7 +24,7 @@ impl Invariant for EventOrder {
         "event order"
     }
 
-    fn see(&mut self, _: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
         let Some(life) = entry.life else { return Ok(()) };
         match &entry.what {
             What::Closed { overran: 0 } => {
@@ -35,6 +38,16 @@ impl Invariant for EventOrder {
                 if self.leases.insert((life, *key, *term), false).is_some() =>
             {
                 return Err(format!("key {key} was acquired twice under term {term}"));
+            }
+            // When an event is read says little of when it was told; when the job ended says enough.
+            What::Ended { key, term } => {
+                let Durations { slack, preempted, .. } = book.member(life).durations;
+                if book.end(*key, *term).is_some_and(|end| entry.local > end + slack + preempted) {
+                    self.outlived.insert((life, *key, *term));
+                }
+            }
+            What::Told(Told::Released { key, term }) if self.outlived.contains(&(life, *key, *term)) => {
+                return Err(format!("term {term} of key {key} ran out, and was told as released"));
             }
             What::Told(Told::Released { key, term } | Told::Lost { key, term, .. }) => {
                 match self.leases.insert((life, *key, *term), true) {

@@ -216,6 +216,22 @@ async fn a_lease_that_ends_twice_or_without_a_beginning_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_under_its_job_and_is_told_as_released_is_noticed() {
+    let told = async |draining: Duration| {
+        let story = Story::new();
+        story.runs();
+        // Its session's end is 5 s away.
+        sleep(24 * SECOND).await;
+        story.first(What::Cancelled { key: KEY, term: TERM });
+        sleep(draining).await;
+        story.first(What::Ended { key: KEY, term: TERM });
+        story.first(What::Told(Told::Released { key: KEY, term: TERM })).violates()
+    };
+    assert_eq!(told(4 * SECOND).await, None);
+    assert_eq!(told(6 * SECOND).await, Some("event order"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_whose_end_nobody_was_told_of_is_noticed() {
     let story = Story::new();
     story.runs().first(What::Closed { overran: 0 });
