@@ -75,10 +75,12 @@ impl Copy {
         self.cleaner.abort();
         let closed = self.elect.close().await;
         drop(self.campaign);
-        if closed.overran.is_empty() {
-            println!("{} has closed, and its keys are free", self.me);
-        } else {
+        if !closed.overran.is_empty() {
             println!("{} has closed, but these jobs go on: {:?}", self.me, closed.overran);
+        } else if !closed.unconfirmed.is_empty() {
+            println!("{} has closed, but the store has not confirmed: {:?}", self.me, closed.unconfirmed);
+        } else {
+            println!("{} has closed, and its keys are free", self.me);
         }
     }
 }

@@ -146,10 +146,12 @@ async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     }
     let had = topics.share().len();
     let closed = elect.close().await;
-    if closed.overran.is_empty() {
-        teller.say(format!("{me} has left: its {had} subscriptions are free"));
-    } else {
+    if !closed.overran.is_empty() {
         teller.say(format!("{me} has left, but these go on: {:?}", closed.overran));
+    } else if !closed.unconfirmed.is_empty() {
+        teller.say(format!("{me} has left, but the store has not confirmed: {:?}", closed.unconfirmed));
+    } else {
+        teller.say(format!("{me} has left: its {had} subscriptions are free"));
     }
     Ok(())
 }

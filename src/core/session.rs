@@ -64,8 +64,9 @@ pub(crate) enum Action {
     Open { nonce: Nonce, limit: Duration },
     /// Send a beat of this number that bears this nonce, naming the requests it heard.
     Beat { number: Beat, nonce: Nonce, limit: Duration },
-    /// The session is valid until then. A confirmed beat took so long.
-    Extend { end: Moment, took: Duration },
+    /// The session is valid until then. A confirmed beat took so long. Jobs may begin under it if it is
+    /// sound; if not, the end is as near as it was, and a doubt stays.
+    Extend { end: Moment, took: Duration, sound: bool },
     /// Operators ask for this.
     Requests(Vec<Request>),
     /// The end is near and no beat is answered: cancel every job.
@@ -74,6 +75,8 @@ pub(crate) enum Action {
     End(Loss),
     /// Somebody else uses this id, or buried it before it opened: open another.
     Rename,
+    /// The opening was answered so late that nothing is left of it: open another.
+    TooLate { took: Duration },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ enum State {
     /// Jobs may run until `end`. Left when `end` passes, or an answer says that the session is no more.
     Valid {
         end: Moment,
-        /// The jobs have been told that `end` is near.
+        /// The jobs have been told that `end` is near, or there were none yet.
         doubt: bool,
     },
     /// Nothing runs under it any more. Never left.
@@ -116,6 +119,10 @@ pub(crate) struct SessionMachine {
     /// When the last answer that counted was sent for: the store has been silent since.
     heard: Moment,
     hurry: bool,
+    /// When it took its last step.
+    looked: Moment,
+    /// The longest time for which it did not get to take a step that was due, and when that was over.
+    stalled: Option<(Moment, Duration)>,
 }
 
 impl SessionMachine {
@@ -134,6 +141,8 @@ impl SessionMachine {
             backoff,
             heard: now,
             hurry: false,
+            looked: now,
+            stalled: None,
         }
     }
 
@@ -148,6 +157,13 @@ impl SessionMachine {
             }
             State::Over => None,
         }
+    }
+
+    /// When to take a step at the latest, whatever there is to do: boot time goes on while the machine
+    /// sleeps, timers do not. Whoever comes later did not run in between.
+    pub(crate) fn look_by(&self) -> Moment {
+        let look = self.looked + self.times.interval;
+        self.deadline().map_or(look, |deadline| look.min(deadline))
     }
 
     /// The marks of the attempts whose effect may be met in the record.
@@ -165,6 +181,7 @@ impl SessionMachine {
         if self.is_over() {
             return actions;
         }
+        self.look(now);
         // First of all: what has run out has run out, whatever the event brings (R2, R10).
         if let State::Valid { end, .. } = self.state
             && now >= end
@@ -185,8 +202,17 @@ impl SessionMachine {
         actions
     }
 
+    fn look(&mut self, now: Moment) {
+        let late = now.since(self.look_by());
+        if self.stalled.is_none_or(|(_, longest)| late >= longest) {
+            self.stalled = Some((now, late));
+        }
+        self.looked = now;
+    }
+
     fn expired(&self, now: Moment) -> Loss {
-        Loss::Expired { unreachable_for: now.since(self.heard) }
+        let not_running_for = self.stalled.map_or(Duration::ZERO, |(_, longest)| longest);
+        Loss::Expired { unreachable_for: now.since(self.heard), not_running_for }
     }
 
     fn finish(&mut self, loss: Loss, actions: &mut Vec<Action>) {
@@ -270,14 +296,16 @@ impl SessionMachine {
             // It took so long that nothing is left of it (R10). An opening cannot be made again.
             if self.state == State::Opening {
                 self.state = State::Over;
-                actions.push(Action::Rename);
+                actions.push(Action::TooLate { took: now.since(attempt.sent) });
             }
             return;
         }
         let (end, doubt) = match self.state {
             State::Opening => {
                 self.phase = attempt.sent;
-                (confirmed, false)
+                // Heard of so late that a job would be told to stop at once, it is saved like any session
+                // in doubt: by the next beat.
+                (confirmed, true)
             }
             State::Valid { end, doubt } => (end.max(confirmed), doubt),
             State::Over => return,
@@ -287,8 +315,9 @@ impl SessionMachine {
         self.state = State::Valid { end, doubt };
         self.attempts.retain(|other| other.number >= attempt.number);
         self.heard = attempt.sent;
+        self.stalled = self.stalled.filter(|(over, _)| *over > attempt.sent);
         self.backoff.reset();
-        actions.push(Action::Extend { end, took: now.since(attempt.sent) });
+        actions.push(Action::Extend { end, took: now.since(attempt.sent), sound: !doubt });
         self.next = self.due_after(attempt.sent, now, roll);
     }
 

@@ -278,7 +278,11 @@ impl Engine {
         self.session.send_replace(None);
         self.session_changed.notify_waiters();
         self.keys.session_over(self, session.id);
-        self.events.tell(Event::SessionLost { session: session.id, loss });
+        let session = session.id;
+        self.events.tell(match loss {
+            Loss::Closed => Event::SessionClosed { session },
+            loss => Event::SessionLost { session, loss },
+        });
     }
 
     /// The store's time, as far as it can be guessed.

@@ -34,12 +34,17 @@ pub enum Event {
         /// Which.
         session: SessionId,
     },
-    /// Its session is over. Everything that ran under it has been told; another is being opened.
+    /// Its session was lost. Everything that ran under it has been told; another is being opened.
     SessionLost {
         /// Which.
         session: SessionId,
         /// Why.
         loss: Loss,
+    },
+    /// Its session is over because the engine closes, as the program wanted.
+    SessionClosed {
+        /// Which.
+        session: SessionId,
     },
     /// It holds a lock.
     Acquired {
@@ -163,7 +168,10 @@ impl Event {
             | Self::NotRun { lock, .. }
             | Self::Retimed { lock, .. }
             | Self::Panicked { lock, .. } => Some(lock),
-            Self::SessionOpened { .. } | Self::SessionLost { .. } | Self::Missed(_) => None,
+            Self::SessionOpened { .. }
+            | Self::SessionLost { .. }
+            | Self::SessionClosed { .. }
+            | Self::Missed(_) => None,
         }
     }
 }

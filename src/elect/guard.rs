@@ -56,6 +56,12 @@ impl Guard {
         self.lease().is_valid()
     }
 
+    /// Whether it is lost, or about to be.
+    pub(crate) fn is_lost(&self) -> bool {
+        let lease = self.lease();
+        lease.is_cancelled() || !lease.is_valid()
+    }
+
     /// How long it is valid if no beat is answered any more.
     #[must_use]
     pub fn remaining(&self) -> Duration {

@@ -65,7 +65,11 @@ impl Keeper {
     /// One session after the other, until the engine closes.
     pub(crate) async fn run(mut self) {
         loop {
-            if let After::Closed(tell) = self.session().await {
+            let after = match self.program_answers().await {
+                After::Again => self.session().await,
+                closed @ After::Closed(_) => closed,
+            };
+            if let After::Closed(tell) = after {
                 // Bounded: those who still run keep their session from being closed.
                 let patience = LONGEST_ATTEMPT * 2;
                 let closing = async { while self.undertakers.join_next().await.is_some() {} };
@@ -81,6 +85,29 @@ impl Keeper {
                 return;
             }
         }
+    }
+
+    /// Until the program answers its liveness probe: nothing could begin under a session before, and it
+    /// would be lost at once.
+    async fn program_answers(&mut self) -> After {
+        let engine = self.engine.clone();
+        let Some(patience) = engine.probe_patience().filter(|_| engine.probe_failed()) else {
+            return After::Again;
+        };
+        while engine.probe_failed() {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    Some(Command::Hurry) => {}
+                    Some(Command::Close(tell)) => return After::Closed(tell),
+                    None => return After::Closed(None),
+                },
+                () = tokio::time::sleep(patience / 4) => {}
+            }
+        }
+        let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
+        tracing::info!(%holder, %namespace, "the program answers its liveness probe again, opening a session");
+        After::Again
     }
 
     async fn session(&mut self) -> After {
@@ -100,11 +127,10 @@ impl Keeper {
         let mut closed = None;
         life.step(Event::Wake);
         while !life.machine.is_over() {
-            let wait = life.machine.deadline().map(|at| at.since(life.engine.clock.now()));
-            // Boot time goes on while the machine sleeps, the runtime's does not: look often enough.
-            let longest =
-                life.engine.probe_patience().map_or(life.engine.times.interval, |patience| patience / 2);
-            let wait = wait.unwrap_or(longest).min(longest).min(life.engine.times.interval);
+            let look_by = life.machine.look_by();
+            life.session.looks_by(look_by);
+            let wait = look_by.since(life.engine.clock.now());
+            let wait = life.engine.probe_patience().map_or(wait, |patience| wait.min(patience / 2));
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
@@ -190,14 +216,14 @@ impl OneSession {
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
             }
-            Action::Extend { end, took } => {
-                if self.session.extend(end) {
-                    self.engine.doubt_is_over();
-                }
+            Action::Extend { end, took, sound } => {
+                self.session.extend(end);
                 self.engine.beaten(took, self.engine.times.interval);
-                if !self.opened {
+                if sound && !self.opened {
                     self.opened = true;
                     self.engine.session_opened(&self.session);
+                } else if sound && self.session.is_sound_again() {
+                    self.engine.doubt_is_over();
                 }
             }
             Action::Requests(requests) => self.requests(requests),
@@ -211,6 +237,11 @@ impl OneSession {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
                 tracing::warn!(session = %id, %holder, %namespace, "the session's id is used by another, drawing a new one");
             }
+            Action::TooLate { took } => {
+                let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+                let ttl = self.engine.times.ttl;
+                tracing::warn!(session = %id, %holder, %namespace, ?took, ?ttl, "the opening was answered too late, opening another session");
+            }
         }
     }
 
@@ -218,6 +249,10 @@ impl OneSession {
         if self.opened {
             self.engine.session_ended(&self.session, loss);
         } else {
+            if loss != Loss::Closed {
+                let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+                tracing::warn!(session = %self.session.id, %holder, %namespace, %loss, "a session ended before anything could begin under it, opening another");
+            }
             self.session.finish(loss);
         }
     }

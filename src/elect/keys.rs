@@ -152,6 +152,8 @@ impl std::fmt::Debug for Keys {
 struct After {
     tells: Vec<(oneshot::Sender<Told>, Told)>,
     holds: Vec<Hold>,
+    /// With these may go the last that keeps the engine alive.
+    lives: Vec<Arc<Life>>,
     parted: Vec<oneshot::Sender<()>>,
 }
 
@@ -260,11 +262,16 @@ impl Keys {
         term: Term,
         parting: Parting,
     ) {
-        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(lock, term);
+        self.has_parted(lock, term);
         self.step(engine, lock, false, |state, around| {
             state.lease.take_if(|lease| lease.wish == wish);
             state.machine.ended(around, wish, parting);
         });
+    }
+
+    /// A hint of this grant that comes from now on is late.
+    fn has_parted(&self, lock: &LockId, term: Term) {
+        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(lock, term);
     }
 
     /// A session of this instance is over.
@@ -407,24 +414,24 @@ fn happen<T>(
                 let stander = state.standers.swap_remove(place);
                 let told = match verdict {
                     Verdict::Granted { term, since } => {
-                        let lease = LeaseCell::new(
-                            engine.clone(),
-                            stander.session,
-                            cell.lock.clone(),
-                            wish,
-                            term,
-                            since,
-                        );
-                        state.lease = Some(lease.clone());
-                        engine.lease_granted(&lease);
-                        lease.begin();
-                        let hold = Hold::new(lease, stander.life, stander.at_least);
-                        if engine.is_closed() {
-                            // It is given back as this is dropped.
-                            after.holds.push(hold);
-                            Told::Other(Verdict::SessionOver)
+                        let lock = cell.lock.clone();
+                        let lease = LeaseCell::new(engine.clone(), stander.session, lock, wish, term, since);
+                        if lease.begin() {
+                            state.lease = Some(lease.clone());
+                            let hold = Hold::new(lease, stander.life, stander.at_least);
+                            if engine.is_closed() {
+                                // It is given back as this is dropped.
+                                after.holds.push(hold);
+                                Told::Other(Verdict::SessionOver)
+                            } else {
+                                Told::Granted(hold)
+                            }
                         } else {
-                            Told::Granted(hold)
+                            // In a doubt, say: it goes back, and whoever waits waits for a session.
+                            engine.keys.has_parted(&cell.lock, term);
+                            engine.around(|around| state.machine.ended(around, wish, Parting::default()));
+                            after.lives.extend(stander.life);
+                            Told::Other(Verdict::SessionOver)
                         }
                     }
                     other => Told::Other(other),

@@ -86,9 +86,10 @@ impl LeaseCell {
         })
     }
 
-    /// From now on it is told what becomes of its session; also what was said already.
-    pub(crate) fn begin(self: &Arc<Self>) {
-        self.session.enter(self);
+    /// From now on it is told what becomes of its session. Nothing begins in a doubt, or after the end:
+    /// then nobody is told of it, and the answer is no.
+    pub(crate) fn begin(self: &Arc<Self>) -> bool {
+        self.session.enter(self, self.granted, || self.engine.lease_granted(self))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -129,7 +130,12 @@ impl LeaseCell {
             if state.parted {
                 return;
             }
-            if state.loss.is_none() {
+            // The first reason stands; but what was given up and ran out before it was given back is lost.
+            let first = match &state.loss {
+                None => true,
+                Some(before) => before.is_wanted() && state.cut_at.is_some() && !loss.is_wanted(),
+            };
+            if first {
                 self.engine.lease_lost(self, &loss);
                 state.loss = Some(loss);
             }
@@ -139,13 +145,27 @@ impl LeaseCell {
         self.changed.notify_waiters();
     }
 
-    /// Why nothing more may be polled under it, if so (R9).
+    /// Why nothing more may be polled under it, if so (R9). Whoever finds first that its session is over
+    /// tells of it: that may be a poll, when the process was frozen until now.
     pub(crate) fn must_stop(&self, now: Moment) -> Option<Loss> {
+        self.find_out(now);
+        self.stops(now)
+    }
+
+    /// The same, for those who only look.
+    fn stops(&self, now: Moment) -> Option<Loss> {
         if let Some(loss) = self.session.loss(now) {
             return Some(self.state().loss.clone().unwrap_or(loss));
         }
         let state = self.state();
         state.loss.clone().filter(|_| state.drop_at.is_some_and(|at| now >= at))
+    }
+
+    fn find_out(&self, now: Moment) {
+        let known = self.state().cut_at.is_some();
+        if let Some(loss) = self.session.loss(now).filter(|_| !known) {
+            self.cut(loss);
+        }
     }
 
     /// By how much what returns now went past the end of the lease, if it did.
@@ -186,7 +206,7 @@ impl LeaseCell {
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
         let parted = self.state().parted;
-        !parted && self.must_stop(now).is_none()
+        !parted && self.stops(now).is_none()
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
@@ -225,6 +245,8 @@ impl LeaseCell {
 
     /// Its owner is done with it. It goes back once nothing runs under it.
     fn close(&self, parting: Parting, life: Option<Arc<super::Life>>) {
+        // What ran out before it was given back is lost, whoever comes to know it.
+        self.find_out(self.now());
         let go = {
             let mut state = self.state();
             if state.closing.is_none() {
@@ -270,6 +292,7 @@ pub(crate) struct Worker(Arc<LeaseCell>);
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.0.find_out(self.0.now());
         let go = {
             let mut state = self.0.state();
             state.workers -= 1;
@@ -458,7 +481,9 @@ impl Lease {
     /// session, both of what a majority has.
     ///
     /// Needed seldom: for an effect outside every fence, where a moment more of certainty is worth two
-    /// reads.
+    /// reads. More it is not: a primary that was cut off and has not noticed yet answers with what a
+    /// majority had until then, and may confirm what a forced revocation took on the other side. Only a
+    /// fence, or the term where the effect lands, covers that.
     ///
     /// # Errors
     /// The store did not answer.

@@ -12,6 +12,9 @@ pub enum Loss {
     Expired {
         /// How long ago the last answered beat was sent, when the job was told.
         unreachable_for: Duration,
+        /// For how long of that this process did not run at all, at the least: it was stopped, its machine
+        /// suspended, or its share of the processor used up. Next to nothing if it ran.
+        not_running_for: Duration,
     },
     /// Somebody asked for the lock, or took it away by force.
     Revoked {
@@ -72,7 +75,11 @@ impl Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expired { unreachable_for } => {
+            // Most of the silence was its own.
+            Self::Expired { unreachable_for, not_running_for } if *not_running_for * 2 > *unreachable_for => {
+                write!(f, "expired: this process did not run for {not_running_for:.1?}")
+            }
+            Self::Expired { unreachable_for, .. } => {
                 write!(f, "expired: no beat was answered for {unreachable_for:.1?}")
             }
             Self::Revoked { by, why } => write!(f, "revoked by {by}: {why}"),

@@ -112,10 +112,14 @@ pub enum Unlocked {
 
 /// What came of [`close`](Elect::close).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Closed {
     /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
     /// declared dead by others, so that nobody takes these over too early.
     pub overran: Vec<LockId>,
+    /// Locks under which nothing runs any more, and whose release the store did not confirm in time. They
+    /// are free when the session is closed, which is tried as well, or at the latest a ttl later.
+    pub unconfirmed: Vec<LockId>,
 }
 
 /// A page of locks as the store lists them.
@@ -207,7 +211,8 @@ impl Elect {
     }
 
     /// Waits for the locks of several keys: all of them, or after so much time none. They are taken in
-    /// sorted order, so that two who want the same ones do not wait for each other for ever.
+    /// sorted order, so that two who want the same ones do not wait for each other for ever. One that is
+    /// lost while others are waited for is waited for again: all of them are held when they are answered.
     ///
     /// # Errors
     /// A limit is broken, or the engine is closed.
@@ -221,11 +226,16 @@ impl Elect {
         keys.sort();
         keys.dedup();
         let all = async {
-            let mut guards = Vec::with_capacity(keys.len());
-            for key in &keys {
+            let mut guards: Vec<Guard> = Vec::with_capacity(keys.len());
+            loop {
+                // What was lost while others were waited for is acquired again, and what comes after it,
+                // so that the order is kept.
+                if let Some(lost) = guards.iter().position(Guard::is_lost) {
+                    guards.truncate(lost);
+                }
+                let Some(key) = keys.get(guards.len()) else { break Ok(Guards::new(guards)) };
                 guards.push(self.acquire(key).await?);
             }
-            Ok(Guards::new(guards))
         };
         // Those that were acquired by then are dropped, and so released.
         match tokio::time::timeout(within, all).await {
@@ -273,10 +283,11 @@ impl Elect {
     /// Tells everything that runs here to stop, and waits until all locks are given back; answers with
     /// those that were not in time. Campaigns stand again after a rest.
     pub async fn release_all(&self) -> Vec<LockId> {
-        self.give_up_all(&keys::GIVEN_UP).await
+        let late = self.give_up_all(&keys::GIVEN_UP).await;
+        late.overran.into_iter().chain(late.unconfirmed).collect()
     }
 
-    async fn give_up_all(&self, loss: &Loss) -> Vec<LockId> {
+    async fn give_up_all(&self, loss: &Loss) -> Closed {
         let engine = self.engine();
         let leases = engine.keys.leases();
         let parted: Vec<_> = leases
@@ -289,7 +300,7 @@ impl Elect {
         let begun = engine.clock.now();
         // Futures are dropped when the grace is over; a little later what still runs will not stop soon.
         let stopped = engine.times.stop_grace + engine.times.stop_grace / 10 + Duration::from_millis(50);
-        let mut late = Vec::new();
+        let mut late = Closed::default();
         for (lease, mut parted) in parted {
             let left = |patience: Duration| (begun + patience).since(engine.clock.now());
             if tokio::time::timeout(left(stopped), &mut parted).await.is_ok() {
@@ -298,7 +309,8 @@ impl Elect {
             // Only what has stopped, and is on its way to the store, is waited for longer.
             let patience = if lease.runs() { Duration::ZERO } else { stopped + LONGEST_ATTEMPT * 2 };
             if tokio::time::timeout(left(patience), parted).await.is_err() {
-                late.push(lease.lock.clone());
+                let those = if lease.runs() { &mut late.overran } else { &mut late.unconfirmed };
+                those.push(lease.lock.clone());
             }
         }
         late
@@ -384,15 +396,15 @@ impl Elect {
 
     /// Ends the instance: no new wishes, campaigns stop, every job is told and waited for, locks are
     /// released, and the session is closed in the store. Bounded by the grace and a few attempts at the
-    /// store: what has not ended by then is listed.
+    /// store: what has not ended by then is listed, and what the store has not confirmed.
     ///
     /// # Cancel safety
     /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
     pub async fn close(&self) -> Closed {
         let engine = self.engine();
         engine.retire();
-        let overran = self.give_up_all(&Loss::Closed).await;
-        if overran.is_empty() {
+        let closed = self.give_up_all(&Loss::Closed).await;
+        if closed == Closed::default() {
             // Places in line are left, too; if the store does not answer, they are passed over.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
@@ -400,12 +412,12 @@ impl Elect {
         let (tell, told) = tokio::sync::oneshot::channel();
         engine.close_session(Some(tell));
         // What still runs keeps the session from being closed: others will see to it.
-        if overran.is_empty() {
+        if closed.overran.is_empty() {
             // An error says that the keeper has ended already.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, told).await;
         }
         engine.events.end();
-        Closed { overran }
+        closed
     }
 
     /// [Closes](Self::close), and keeps the tasks of its spreads for the next instance of the same holder's

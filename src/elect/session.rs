@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) flaws: Flaws,
     /// The local end (R2), in nanoseconds of the clock. Only grows.
     end: AtomicU64,
+    /// When its keeper looks at the clock at the latest, in the same.
+    looks_by: AtomicU64,
     over: OnceLock<Loss>,
     /// Its jobs were told that the end is near; a confirmed beat takes it back for those to come.
     doubt: Mutex<Option<Loss>>,
@@ -54,6 +56,7 @@ impl Session {
             times,
             flaws,
             end: AtomicU64::new(0),
+            looks_by: AtomicU64::new(u64::MAX),
             over: OnceLock::new(),
             doubt: Mutex::default(),
             asked: Mutex::default(),
@@ -67,23 +70,35 @@ impl Session {
     }
 
     pub(crate) fn end(&self) -> Moment {
-        let end = Moment::after_start(Duration::from_nanos(self.end.load(Ordering::Acquire)));
+        let end = moment(&self.end);
         if self.flaws.has(Flaw::EndIncluded) {
             return end + Duration::from_nanos(1);
         }
         if self.flaws.has(Flaw::LateEnd) { end + self.times.stop_grace * 2 } else { end }
     }
 
-    /// A beat was confirmed. Says whether that ends a doubt.
-    pub(crate) fn extend(&self, end: Moment) -> bool {
-        let nanos = end.since(Moment::after_start(Duration::ZERO)).as_nanos();
-        self.end.fetch_max(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::AcqRel);
-        self.doubt.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+    /// A beat was confirmed.
+    pub(crate) fn extend(&self, end: Moment) {
+        self.end.fetch_max(nanos(end), Ordering::AcqRel);
+    }
+
+    fn doubt(&self) -> MutexGuard<'_, Option<Loss>> {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the end is so near that a job that began now would be told to stop at once.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.doubt.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.doubt().is_some()
+    }
+
+    /// Jobs may begin under it. Says whether it was in doubt.
+    pub(crate) fn is_sound_again(&self) -> bool {
+        self.doubt().take().is_some()
+    }
+
+    /// The keeper will look at the clock by then, if this process runs.
+    pub(crate) fn looks_by(&self, at: Moment) {
+        self.looks_by.store(nanos(at), Ordering::Release);
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
@@ -96,8 +111,10 @@ impl Session {
             return Some(loss.clone());
         }
         let end = self.end();
-        let heard = self.times.validity();
-        (now >= end).then(|| Loss::Expired { unreachable_for: heard + now.since(end) })
+        (now >= end).then(|| Loss::Expired {
+            unreachable_for: self.times.validity() + now.since(end),
+            not_running_for: now.since(moment(&self.looks_by)),
+        })
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
@@ -119,8 +136,17 @@ impl Session {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enter(&self, lease: &Arc<LeaseCell>) {
+    /// A lease begins, unless nothing may begin here any more; `tell` is called if it does, before it can
+    /// be told of anything. Says whether it does.
+    pub(crate) fn enter(&self, lease: &Arc<LeaseCell>, now: Moment, tell: impl FnOnce()) -> bool {
         {
+            // Held for as long as it takes to be among those that are told of a doubt.
+            let doubt = self.doubt();
+            let over = !self.is_valid(now) && !self.flaws.has(Flaw::LateAnswer);
+            if doubt.is_some() || over {
+                return false;
+            }
+            tell();
             let mut leases = self.leases();
             leases.insert(lease.wish, lease.clone());
             self.inside.send_replace(leases.len());
@@ -128,18 +154,17 @@ impl Session {
         // What was said to all just before, it has not heard.
         if let Some(loss) = self.over.get() {
             lease.cut(loss.clone());
-            return;
+            return true;
         }
-        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let revoked = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             let place = asked.iter().position(|request| request.is_about(&lease.lock, lease.term));
             place.map(|place| asked.swap_remove(place))
         };
-        let revoked = revoked.map(|request| Loss::Revoked { by: request.by, why: request.why });
-        if let Some(loss) = doubt.or(revoked) {
-            lease.cancel(loss);
+        if let Some(request) = revoked {
+            lease.cancel(Loss::Revoked { by: request.by, why: request.why });
         }
+        true
     }
 
     /// An operator wants a lock back that is not known here. It may be granted, and the answer be on its
@@ -171,7 +196,7 @@ impl Session {
 
     /// Tells every job to stop, within its grace.
     pub(crate) fn cancel_all(&self, loss: &Loss) {
-        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss.clone());
+        *self.doubt() = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
         for lease in leases {
             lease.cancel(loss.clone());
@@ -214,4 +239,12 @@ impl Session {
         let seen = *self.store_time.lock().unwrap_or_else(PoisonError::into_inner);
         seen.map(|(here, there)| there.plus(now.since(here)))
     }
+}
+
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.since(Moment::after_start(Duration::ZERO)).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn moment(nanos: &AtomicU64) -> Moment {
+    Moment::after_start(Duration::from_nanos(nanos.load(Ordering::Acquire)))
 }

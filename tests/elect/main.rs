@@ -5,6 +5,8 @@
 
 mod audit;
 mod campaigns;
+mod doubt;
+mod ends;
 mod guards;
 mod jobs;
 mod listings;
@@ -16,6 +18,7 @@ mod metrics;
 #[path = "../support/numbers.rs"]
 mod numbers;
 mod rules;
+mod sessions;
 mod sooner;
 mod troubles;
 mod world;

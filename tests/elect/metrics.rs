@@ -217,3 +217,23 @@ async fn a_job_that_overran_is_counted() {
     assert!(matches!(end, JobEnd::Overran { .. }), "{end:?}");
     assert_eq!(numbers.count("tenure_overruns_total namespace=test"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_unnoticed_is_counted_as_lost() {
+    let numbers = Numbers::default();
+    let _here = set_default_local_recorder(&numbers);
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let job = elect.lock("k", async |_| {
+        loop {
+            tokio::time::sleep(SECOND / 100).await;
+        }
+        #[expect(unreachable_code, reason = "it says what the job would return")]
+        Ok::<(), String>(())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    // The job's own timer finds it, before the keeper does.
+    world.clock.suspend(SECOND * 3600);
+    assert!(matches!(job.join().await, JobEnd::Cancelled(_)));
+    assert_eq!(numbers.count("tenure_lost_total namespace=test reason=expired"), 1);
+}

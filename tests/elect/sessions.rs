@@ -1,0 +1,171 @@
+//! What an instance says to the record of its session, and when it closes it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tenure::{
+    Elect, Error, Event, Loss,
+    elect::{JobEnd, Lease},
+    model::{Nonce, Request, SessionId, Why},
+    store::{BeatWrite, MemoryStore, Revocation, Sighting, Store},
+    testing::{Course, Fault, Faulty, Intercept, Operation, Rates},
+};
+
+use crate::world::{SECOND, World};
+
+const LIMIT: Duration = SECOND;
+
+fn session(elect: &Elect) -> SessionId {
+    elect.health().session.expect("there is a valid session")
+}
+
+async fn seen(world: &World, session: SessionId) -> Sighting {
+    world.memory.observe(vec![session], LIMIT).await.unwrap().pop().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_closes_does_not_close_the_session_of_a_copy() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    drop(elect.acquire("k").await.unwrap());
+    let id = session(&elect);
+    // The machine was cloned, with this process in it: the copy has beaten for the same session.
+    let Sighting::Alive(record) = seen(&world, id).await else { panic!("it lives") };
+    let beat = BeatWrite {
+        session: id,
+        beat: tenure::model::Beat::new(record.beat.get() + 1),
+        nonce: Nonce::new(77),
+        shares: None,
+        heard: Vec::new(),
+    };
+    assert!(world.memory.beat(beat, LIMIT).await.unwrap().bears(Nonce::new(77)));
+    elect.close().await;
+    assert!(!seen(&world, id).await.is_dead(), "what runs in the copy is not known here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_only_its_own_instance_has_beaten_for_is_closed_with_it() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let id = session(&elect);
+    tokio::time::sleep(SECOND * 12).await;
+    elect.close().await;
+    assert!(seen(&world, id).await.is_dead());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_asked_for_is_taken_off_the_record_once_it_was_heard() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let guard = elect.acquire("k").await.unwrap();
+    let request = Request {
+        lock: guard.lease().lock().clone(),
+        term: guard.term(),
+        by: "operator".parse().unwrap(),
+        why: Why::shortened("maintenance"),
+    };
+    let id = session(&elect);
+    world.memory.revoke(Revocation::Ask { session: id, request }, LIMIT).await.unwrap();
+    let record = |sighting: &Sighting| sighting.record().unwrap().requests.len();
+    assert_eq!(record(&seen(&world, id).await), 1);
+    guard.lost().await;
+    // With the beat that follows at once.
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(record(&seen(&world, id).await), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_granted_after_the_close_begins_no_job() {
+    let world = World::new();
+    let rates = Rates { hint_lost: 1000, ..Rates::default() };
+    let faulty = Faulty::seeded(1, rates).around(Arc::new(world.memory.clone()));
+    let store: Arc<dyn Store> = faulty.clone();
+    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
+    let (other, _) = world.instance("b").await;
+    faulty.intercept().next(Operation::Take, Course::PLAIN.answered_after(SECOND));
+    let ran = Arc::new(AtomicBool::new(false));
+    let lock = tokio::spawn({
+        let (elect, ran) = (elect.clone(), ran.clone());
+        async move {
+            let lock = elect.lock("k", async move |_| {
+                ran.store(true, Ordering::Relaxed);
+                Ok::<_, String>(())
+            });
+            lock.await.map(|locked| locked.running().is_some())
+        }
+    });
+    tokio::time::sleep(SECOND / 2).await;
+    elect.close().await;
+    let answer = lock.await.unwrap();
+    assert!(matches!(answer, Err(Error::NoSession { .. })), "{answer:?}");
+    assert!(other.key("k").acquire_within(SECOND).await.unwrap().is_some());
+    assert!(!ran.load(Ordering::Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_tells_what_runs_on_from_what_the_store_did_not_confirm() {
+    let world = World::new();
+    let (elect, faulty) = world.instance("a").await;
+    let job = elect.lock("returned", async |lease: Lease| {
+        lease.cancelled().await;
+        Ok::<_, String>(())
+    });
+    let job = job.await.unwrap().running().unwrap();
+    let guard = elect.acquire("out").await.unwrap();
+    faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+    let closed = elect.close().await;
+    assert_eq!(job.join().await, JobEnd::Finished(()));
+    let keys = |locks: &[tenure::model::LockId]| -> Vec<String> {
+        locks.iter().map(|lock| lock.key.to_string()).collect()
+    };
+    assert_eq!(keys(&closed.overran), ["out"]);
+    assert_eq!(keys(&closed.unconfirmed), ["returned"]);
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_closed_was_not_lost() {
+    let world = World::new();
+    let (elect, _) = world.instance("a").await;
+    let id = session(&elect);
+    let mut events = elect.events();
+    elect.close().await;
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        told.push(event);
+    }
+    assert_eq!(told, [Event::SessionClosed { session: id }]);
+}
+
+/// In real time: a program that blocks its runtime cannot be had in paused time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_program_that_hangs_loses_one_session_and_opens_the_next_when_it_answers() {
+    let memory = MemoryStore::default();
+    let config = World::config("a").with_stop_grace(SECOND / 4);
+    let builder = Elect::builder(memory.clone(), config).keeper_thread(true).liveness_probe(SECOND);
+    let elect = builder.start().await.unwrap();
+    let first = session(&elect);
+    let mut events = elect.events();
+    // It blocks the only thread on which the program's tasks run.
+    let hung = tokio::spawn(async { std::thread::sleep(SECOND * 4) });
+    hung.await.unwrap();
+    // Its opening may be told after the call that waits for it has returned: on another thread.
+    let mut lost = events.next().await.unwrap();
+    if lost == (Event::SessionOpened { session: first }) {
+        lost = events.next().await.unwrap();
+    }
+    assert!(
+        matches!(lost, Event::SessionLost { session, loss: Loss::Probe } if session == first),
+        "{lost:?}"
+    );
+    let opened = events.next().await.unwrap();
+    assert!(matches!(opened, Event::SessionOpened { .. }), "{opened:?}");
+    assert_eq!(format!("{memory:?}"), "MemoryStore { locks: 0, sessions: 2, waiters: 0, .. }");
+    assert!(elect.lock("k", async |_| Ok::<_, String>(())).await.unwrap().running().is_some());
+    elect.close().await;
+}
