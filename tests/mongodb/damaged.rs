@@ -387,7 +387,7 @@ async fn only_this_schedule_is_refused(
     // The store's clock has to go on, or nothing were old enough to be purged.
     tokio::time::sleep(Duration::from_millis(2)).await;
     let purged = store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await;
-    let cause = std::error::Error::source(&purged.unwrap_err()).unwrap().to_string();
+    let cause = purged.unwrap_err().to_string();
     assert!(cause.contains(expected), "{cause} should tell of {expected}");
     let runs = place.collection("runs");
     let left = runs.count_documents(
@@ -564,7 +564,7 @@ async fn a_mark_that_cannot_be_read_is_not_taken_for_none() {
     let id = doc! { "ns": fixture.namespace().as_str(), "schedule": "nightly", "at": null };
     place.collection("runs").insert_one(doc! { "_id": id, "v": 1_i64, "mark": "tomorrow" }).await.unwrap();
     let error = place.store.history(schedule, None, 10, LIMIT).await.unwrap_err();
-    let cause = std::error::Error::source(&error).unwrap().to_string();
+    let cause = error.to_string();
     assert!(cause.contains("the mark of the schedule \"nightly\"") && cause.contains("`mark`"), "{cause}");
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum Op {
 
 /// What an operation of a store came to, with the name of the error if it failed.
 pub(crate) fn came<T>(answer: Result<T, StoreError>) -> Result<T, String> {
-    answer.map_err(|error| format!("the store failed: {error}: {:?}", std::error::Error::source(&error)))
+    answer.map_err(|error| format!("the store failed: {error}"))
 }
 
 /// Reads see a release only once it is kept, which any write that decides something sees to.

@@ -320,10 +320,7 @@ impl Fixture {
 
 /// The answer of a store that did not fail.
 pub(super) async fn sure<T>(answer: Answer<'_, T>) -> T {
-    answer.await.unwrap_or_else(|error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        panic!("the store must answer here, but {error}: {source}")
-    })
+    answer.await.unwrap_or_else(|error| panic!("the store must answer here, but {error}"))
 }
 
 /// The record of a take that must be granted.
