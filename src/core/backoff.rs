@@ -32,6 +32,11 @@ impl Backoff {
         self.failures = 0;
     }
 
+    /// Nothing has failed since it was reset.
+    pub(crate) const fn is_fresh(&self) -> bool {
+        self.failures == 0
+    }
+
     /// The wait after one more failure; `roll` is any random number.
     pub(crate) fn next(&mut self, roll: u64) -> Duration {
         let whole = self.shortest.saturating_mul(1 << self.failures.min(20)).min(self.longest);

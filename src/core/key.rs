@@ -1,15 +1,22 @@
 //! What one instance does about one key: who of it holds the key, who of it waits, and the one
 //! operation that is under way.
 //!
-//! A wish goes `Try`, then (if it waits at all) `Register`, `Again`, `Waiting`, until it is granted or
+//! A wish goes `Try`, then (if it waits at all) stands in line, `Again`, `Waiting`, until it is granted or
 //! left. Wishes stand in the order of their numbers, and only the first sends takes: so a take that
 //! arrives late never carries a larger number than one that was granted since (R7). The others are
 //! reached by a hand-over.
 //!
+//! The line decides nothing: who cannot stand in it, or leave it, or read it, tries all the same.
+//!
 //! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the shell does it and
 //! brings the answer.
 
+mod line;
+mod rest;
+
 use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
+
+use rest::Rest;
 
 use super::{
     backoff::{Backoff, jittered},
@@ -26,12 +33,12 @@ use crate::{
 };
 
 /// How many of the line a releaser reads: who is first, and some more in case that one is dead.
-const FIRST_IN_LINE: usize = 8;
+pub(crate) const FIRST_IN_LINE: usize = 8;
 /// A line that was read while the lock was held is as good as new for so long.
 const LINE_KEPT: Duration = Duration::from_secs(1);
 /// How many of the line are read: enough to find one that lives, few enough for one small answer.
 pub(crate) const LINE_READ: usize = 32;
-/// The n-th in line tries so much later than the one before it, that a free lock is no stampede.
+/// The n-th instance in line tries so much later than the one before it, that a free lock is no stampede.
 const STEP_BACK: Duration = Duration::from_millis(50);
 /// Nobody holds back longer.
 const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
@@ -39,7 +46,7 @@ const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
 const VERIFY_AFTER: Duration = Duration::from_millis(50);
 /// How many before us in line are watched: should a lock be handed to one that died, its death is
 /// near.
-const WATCHED_AHEAD: usize = 3;
+pub(crate) const WATCHED_AHEAD: usize = 3;
 /// A read that follows a release by less may be from before it.
 const AFTER_RELEASE: Duration = Duration::from_millis(5);
 /// The least time between two takes of a key that is said to be closed.
@@ -48,6 +55,12 @@ const SOON: Duration = Duration::from_millis(50);
 pub(crate) const WHOLE_LINE: usize = 1000;
 /// How often a wish that does not wait is tried, if the store does not answer.
 const TRIES: u32 = 3;
+/// How often a release is sent whose record the store refuses to write, and a leave that fails. What is left then
+/// the audit finds, or whoever reads the line.
+const RELEASE_TRIES: u32 = 5;
+const LEAVE_TRIES: u32 = 10;
+/// Work on the line that fails rests so long at first.
+const FIRST_REST: Duration = Duration::from_millis(100);
 
 /// An operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +75,8 @@ pub(crate) enum Op {
     Release { session: SessionId, term: Term, note: Option<Why>, then: Then },
     /// Read the lock, and whether this wish stands in line still.
     Poll { session: SessionId, wish: Wish },
-    /// Read who stands first in line.
-    ReadLine { most: usize },
+    /// Read who stands first in line; whether those live that may be given the lock, and whoever bears that name.
+    ReadLine { most: usize, to: Option<Holder> },
     /// Stand in line with these wishes.
     Register(Vec<Candidate>),
     /// Leave the line with these.
@@ -76,7 +89,11 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Seen(LockSeen),
-    Polled { seen: LockSeen, stands: bool },
+    /// Nothing is known of the place if it could not be read.
+    Polled {
+        seen: LockSeen,
+        stands: Option<bool>,
+    },
     Took(TakeAnswer),
     Released(ReleaseAnswer),
     Line(Line),
@@ -200,6 +217,8 @@ pub(crate) struct Around<'a> {
     pub(crate) current: Option<SessionId>,
     /// What is known of other sessions.
     pub(crate) known: &'a dyn Fn(SessionId) -> Option<Standing>,
+    /// Whether another session was seen to beat, and its next beat is not due yet.
+    pub(crate) beats: &'a dyn Fn(SessionId) -> bool,
     /// The store's time, as far as it can be guessed.
     pub(crate) store_now: Option<StoreTime>,
     /// Any random number.
@@ -210,12 +229,21 @@ pub(crate) struct Around<'a> {
 enum Step {
     /// It has not been tried.
     Try,
-    /// It lost, and has no place in line yet.
-    Register,
-    /// It has its place; the lock may have become free just before.
+    /// It lost. The lock may have become free just before it stood in line.
     Again,
     /// It waits for a hint, a death, or the next look.
     Waiting,
+}
+
+/// Whether a wish has a place in the store's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It has none.
+    Nowhere,
+    /// One was asked for: it may have it, also if that was not answered.
+    Asked,
+    /// It has one.
+    Stands,
 }
 
 #[derive(Clone, Debug)]
@@ -228,18 +256,19 @@ struct Stander {
     contested: bool,
     /// A take of it was not answered.
     doubtful: bool,
-    /// A place in line was asked for: it may have one, also if that was not answered.
-    placed: bool,
+    place: Place,
     /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
     /// who knows of a death names the dead.
     expect: Expect,
     /// When it read the line last, and under which term somebody held the lock then.
     line_read: Option<(Term, Moment)>,
+    /// Who stood before it then, and was not known dead.
+    ahead: Option<Vec<SessionId>>,
 }
 
 impl Stander {
     fn is_unregistered(&self) -> bool {
-        self.patience == Patience::Waits && self.step == Step::Register
+        self.patience == Patience::Waits && self.step != Step::Try && self.place != Place::Stands
     }
 
     fn dead(&self) -> Option<SessionId> {
@@ -274,6 +303,8 @@ struct Return {
     parting: Parting,
     /// Who waits, once it was looked up.
     line: Option<Vec<Waiter>>,
+    /// How often the store refused to write its record.
+    refused: u32,
 }
 
 /// One key of one instance.
@@ -320,12 +351,19 @@ pub(crate) struct KeyMachine {
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
+    /// What has to do with the line rests by itself: nothing else waits for it.
+    standing: Rest,
+    leaving: Rest,
+    reading: Rest,
+    leave_tries: u32,
     changed: Moment,
     out: Vec<Out>,
 }
 
 impl KeyMachine {
     pub(crate) fn new(poll: Duration, hints: bool, flaws: Flaws, now: Moment) -> Self {
+        let longest = poll.max(FIRST_REST);
+        let rest = Rest::new(FIRST_REST, longest, now);
         Self {
             flaws,
             poll,
@@ -351,7 +389,11 @@ impl KeyMachine {
             unsure_of_entry: false,
             look_at: now,
             pause: now,
-            backoff: Backoff::new(Duration::from_millis(100), poll.max(Duration::from_millis(100))),
+            backoff: Backoff::new(FIRST_REST, longest),
+            standing: rest.clone(),
+            leaving: rest.clone(),
+            reading: rest,
+            leave_tries: 0,
             // Nothing has changed: what an audit found is news to a key that was just made.
             changed: Moment::after_start(Duration::ZERO),
             out: Vec::new(),
@@ -419,7 +461,7 @@ impl KeyMachine {
         // given the lock.
         let first = self.held.is_none() && self.line.is_empty() && !(self.handed && self.hints);
         let open = first && expect != Expect::Held;
-        let step = if open || patience == Patience::Once { Step::Try } else { Step::Register };
+        let step = if open || patience == Patience::Once { Step::Try } else { Step::Again };
         self.line.push_back(Stander {
             by: Box::new(by),
             patience,
@@ -427,9 +469,10 @@ impl KeyMachine {
             tries: 0,
             contested: false,
             doubtful: false,
-            placed: false,
+            place: Place::Nowhere,
             expect,
             line_read: None,
+            ahead: None,
         });
     }
 
@@ -441,16 +484,10 @@ impl KeyMachine {
             let Some(stander) = self.line.remove(place) else { return };
             self.undecided |= stander.doubtful || head && self.under_way;
             self.stirred |= self.under_way;
-            if stander.placed {
+            if stander.place != Place::Nowhere {
                 self.leave_line(stander.by.session, wish);
                 self.given_up = true;
             }
-        }
-    }
-
-    fn leave_line(&mut self, session: SessionId, wish: Wish) {
-        if !self.left.contains(&(session, wish)) {
-            self.left.push((session, wish));
         }
     }
 
@@ -460,20 +497,18 @@ impl KeyMachine {
         let now = around.now;
         self.changed = now;
         if let Some(held) = self.held.take_if(|held| held.wish == wish) {
-            let line = self.next_in_line.take().filter(|(read, line)| {
-                parting.to.is_none() && now.since(*read) < LINE_KEPT && !line.is_empty()
-            });
+            let line = self.take_next_in_line(around, &parting);
             if parting.keep || held.hold == Hold::Lost || Some(held.session) != around.current {
                 self.out.push(Out::Parted(wish));
             } else {
                 self.give_back(held.session, held.wish, held.term, parting);
-                if let (Some((_, line)), Some(back)) = (line, self.returns.back_mut()) {
-                    back.line = Some(line);
-                    self.forget_the_gone(around);
+                if let Some(back) = self.returns.back_mut() {
+                    back.line = line;
                 }
             }
             if let Some(head) = self.line.front_mut()
-                && head.step == Step::Register
+                && head.step == Step::Again
+                && head.place != Place::Stands
             {
                 head.step = Step::Try;
             }
@@ -488,9 +523,12 @@ impl KeyMachine {
         let (void, line) = mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
         self.line = line;
         for stander in Vec::from_iter::<VecDeque<Stander>>(void) {
+            // Others are not to look past it for as long as the dead are remembered.
+            if stander.place != Place::Nowhere {
+                self.leave_line(session, stander.by.wish);
+            }
             self.out.push(Out::Verdict(stander.by.wish, Verdict::SessionOver));
         }
-        self.left.retain(|(of, _)| *of != session);
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
         self.returns = kept;
@@ -536,13 +574,6 @@ impl KeyMachine {
         }
     }
 
-    /// A hint says that somebody began to wait.
-    pub(crate) fn queue_hint(&mut self) {
-        self.queue = true;
-        // Whoever comes stands behind those that are known.
-        self.next_in_line.take_if(|(_, line)| line.is_empty());
-    }
-
     /// Hints may have been lost.
     pub(crate) fn resync(&mut self, now: Moment) {
         self.queue = true;
@@ -553,9 +584,14 @@ impl KeyMachine {
         }
     }
 
+    /// Whether the lock was in the hands of that session when it was last seen.
+    pub(crate) fn is_held_by(&self, session: SessionId) -> bool {
+        self.other.as_ref().is_some_and(|record| record.is_held_by(session))
+    }
+
     /// A session that was watched is dead.
     pub(crate) fn died(&mut self, now: Moment, session: SessionId) {
-        if self.other.as_ref().is_some_and(|record| record.is_held_by(session)) {
+        if self.is_held_by(session) {
             self.unsure_of_place = true;
             self.look_at = now;
         }
@@ -598,7 +634,7 @@ impl KeyMachine {
                 if let Op::Register(_) = op {
                     // As many as the operation names.
                     for stander in self.line.iter_mut().filter(|stander| stander.is_unregistered()) {
-                        stander.placed = true;
+                        stander.place = Place::Asked;
                     }
                 }
                 self.under_way = true;
@@ -611,32 +647,27 @@ impl KeyMachine {
     fn choose(&self, around: Around<'_>) -> Next {
         // What somebody may wait for comes first.
         if let Some(back) = self.returns.front() {
-            return Next::Do(self.release_step(back));
+            return Next::Do(self.release_step(around, back));
         }
         if let Some(Held { session, wish, hold: Hold::Suspected, .. }) = self.held
             && Some(session) == around.current
         {
             return Next::Do(Op::Confirm { session, wish });
         }
-        let waits: Vec<_> = self
-            .line
-            .iter()
-            .filter(|stander| stander.is_unregistered())
-            .map(|stander| (*stander.by).clone())
-            .collect();
-        // What runs here may never end; nobody else is to wait for that.
-        if !waits.is_empty() && !self.is_blocked(around.current) {
-            return Next::Do(Op::Register(waits));
+        let line = self.line_op(around);
+        if let Some(op) = line.as_ref().filter(|op| self.goes_first(op)) {
+            return Next::Do(op.clone());
         }
-        if !self.left.is_empty() {
-            return Next::Do(Op::Leave(self.left.clone()));
+        match (self.lock_step(around), line, self.line_wakes(around)) {
+            (Next::Do(op), ..) | (_, Some(op), _) => Next::Do(op),
+            (Next::At(at), None, wakes) => Next::At(wakes.map_or(at, |wakes| wakes.min(at))),
+            (Next::Idle, None, wakes) => wakes.map_or(Next::Idle, Next::At),
         }
-        if let Some(held) = self.held {
-            // Read while there is time, so that the release need not.
-            let ahead = held.hold == Hold::Runs && self.is_queue_likely() && self.next_in_line.is_none();
-            if ahead && !self.is_blocked(around.current) {
-                return Next::Do(Op::ReadLine { most: FIRST_IN_LINE });
-            }
+    }
+
+    /// What is to be done about the lock itself, once nothing of it is to be given back.
+    fn lock_step(&self, around: Around<'_>) -> Next {
+        if self.held.is_some() {
             return match self.verify {
                 true if around.now >= self.look_at => Next::Do(Op::Look),
                 true => Next::At(self.look_at),
@@ -652,46 +683,25 @@ impl KeyMachine {
         }
     }
 
-    fn release_step(&self, back: &Return) -> Op {
-        let Return { session, term, parting, line, .. } = back;
-        let then = if !parting.closed_for.is_zero() {
-            Then::ClosedFor(parting.closed_for)
-        } else if let Some(heir) = &parting.heir {
-            Then::HandTo(heir.clone())
-        } else if let Some(waiters) = line {
-            let named =
-                parting.to.as_ref().and_then(|to| waiters.iter().find(|waiter| waiter.by.holder == *to));
-            match named.or(waiters.first()) {
-                Some(first) => Then::HandTo(Box::new(first.by.clone())),
-                None => Then::Free,
-            }
-        } else if parting.to.is_some() {
-            return Op::ReadLine { most: WHOLE_LINE };
-        } else if self.is_queue_likely() || !self.hints {
-            return Op::ReadLine { most: FIRST_IN_LINE };
-        } else {
-            Then::Free
-        };
-        Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
-    }
-
     fn head_step(&self, around: Around<'_>, head: &Stander) -> Next {
         let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| Next::Do(Op::Take { by: head.by.clone(), dead });
+        let reads = self.reading.is_over(around.now);
+        let unsure = self.unsure_of_place && !line::is_first(around, head);
         let look = match head.step {
-            Step::Waiting if self.unsure_of_entry => {
+            Step::Waiting if self.unsure_of_entry && reads => {
                 Op::Poll { session: head.by.session, wish: head.by.wish }
             }
             _ => Op::Look,
         };
         let read_line = match head.step {
-            Step::Waiting => self.unsure_of_place || self.is_line_new(around.now, head),
-            Step::Again => self.unsure_of_place,
-            Step::Try | Step::Register => false,
+            Step::Waiting => unsure || self.is_line_new(around, head),
+            Step::Again => unsure,
+            Step::Try => false,
         };
         match head.step {
             Step::Waiting if around.now < self.look_at => Next::At(self.look_at),
-            _ if read_line => Next::Do(Op::ReadLine { most: LINE_READ }),
+            _ if read_line && reads => Next::Do(Op::ReadLine { most: LINE_READ, to: None }),
             _ if self.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
@@ -710,10 +720,14 @@ impl KeyMachine {
     }
 
     /// Whether the line is to be read for those who are first in it, who are watched: at first, when the lock has
-    /// changed hands, and once a ttl, before they are forgotten. An heir is handed the lock by one who lives.
-    fn is_line_new(&self, now: Moment, head: &Stander) -> bool {
+    /// changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is handed
+    /// the lock by one who lives.
+    fn is_line_new(&self, around: Around<'_>, head: &Stander) -> bool {
         let Some(holder) = self.other.as_ref().filter(|_| head.expect != Expect::Held) else { return false };
-        head.line_read.is_none_or(|(term, at)| term != holder.term || now.since(at) >= head.by.ttl)
+        let held = holder.holding.as_ref().map(|held| held.by.session);
+        let may_be_taken = self.free || held.and_then(around.known) == Some(Standing::Dead);
+        let read = |(term, at)| term == holder.term && around.now.since(at) < head.by.ttl;
+        !may_be_taken && !head.line_read.is_some_and(read)
     }
 
     // ----- what came of it
@@ -726,7 +740,9 @@ impl KeyMachine {
         if let Answer::Failed(error) = answer {
             self.failed(around, sent, &op, error);
         } else {
-            self.backoff.reset();
+            if !op.is_of_the_line() {
+                self.backoff.reset();
+            }
             self.succeeded(around, op, answer);
         }
         // What was asked for may have been answered from before it. Whoever holds back for others does so still.
@@ -749,25 +765,32 @@ impl KeyMachine {
                 self.took(around, &by, answer);
             }
             (Op::Confirm { session, wish }, Answer::Took(answer)) => self.confirmed(session, wish, answer),
-            (Op::Release { term, then, .. }, Answer::Released(answer)) => {
-                if let ReleaseAnswer::Refused(refusal) = answer {
-                    self.out.push(Out::Refused(refusal));
-                }
-                self.released(around, term, &then);
-            }
+            (Op::Release { term, then, .. }, Answer::Released(answer)) => match answer {
+                ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
+                ReleaseAnswer::Released => self.released(around, term, &then),
+            },
             (Op::ReadLine { .. }, Answer::Line(line)) => self.line_read(around, line),
             (Op::Register(wishes), Answer::Done) => self.registered(around, &wishes),
-            (Op::Leave(gone), Answer::Done) => {
-                self.left.retain(|wish| !gone.contains(wish));
-                // The lock may have been handed to one of them in between.
-                self.undecided |= mem::take(&mut self.given_up) && self.held.is_none();
-            }
+            (Op::Leave(gone), Answer::Done) => self.has_left(&gone),
             (Op::Inquire { .. }, Answer::Known(standing)) => self.inquired(standing),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
         }
     }
 
     fn failed(&mut self, around: Around<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
+        match op {
+            Op::Register(_) => return self.standing.failed(around.now, around.roll),
+            Op::Leave(gone) => return self.not_left(around, gone),
+            Op::ReadLine { .. } => {
+                self.reading.failed(around.now, around.roll);
+                if let Some(back) = self.returns.front_mut() {
+                    // Fairness can wait; the lock cannot.
+                    back.line = Some(Vec::new());
+                }
+                return;
+            }
+            _ => {}
+        }
         // One that hung has had its pause.
         self.pause = around.now.max(sent + self.backoff.next(around.roll));
         let unknown = error.applied() == Applied::Unknown && !self.flaws.has(Flaw::UnknownIsNo);
@@ -777,10 +800,6 @@ impl KeyMachine {
         {
             self.out.push(Out::Parted(back.wish));
         }
-        if let (Op::ReadLine { .. }, Some(back)) = (op, self.returns.front_mut()) {
-            // Fairness can wait; the lock cannot.
-            back.line = Some(Vec::new());
-        }
         let taken = if let Op::Take { by, .. } = op { Some(by.wish) } else { None };
         if let Some(head) = self.line.front_mut()
             && head.patience == Patience::Once
@@ -788,8 +807,9 @@ impl KeyMachine {
             head.tries += 1;
             if head.tries >= TRIES || !error.is_retryable() {
                 let wish = head.by.wish;
+                // Also a take that was lost before others that were refused.
+                self.undecided |= head.doubtful || unknown && taken.is_some();
                 self.line.pop_front();
-                self.undecided |= unknown && taken.is_some();
                 self.out.push(Out::Verdict(wish, Verdict::Failed(error)));
             }
         }
@@ -824,16 +844,22 @@ impl KeyMachine {
         }
     }
 
-    fn polled(&mut self, around: Around<'_>, wish: Wish, seen: LockSeen, stands: bool) {
+    fn polled(&mut self, around: Around<'_>, wish: Wish, seen: LockSeen, stands: Option<bool>) {
+        match stands {
+            Some(_) => self.reading.worked(),
+            None => self.reading.failed(around.now, around.roll),
+        }
         self.unsure_of_entry = false;
         self.seen(around, seen);
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
         self.unsure_of_place |= self.free || head.step == Step::Again;
-        if head.by.wish == wish && !stands {
+        if head.by.wish == wish && stands == Some(false) {
             // A failure of the store undid it: it stands behind others from now on.
-            head.step = Step::Register;
+            head.step = Step::Again;
+            head.place = Place::Nowhere;
             head.line_read = None;
+            head.ahead = None;
         }
     }
 
@@ -895,7 +921,7 @@ impl KeyMachine {
                 self.verify = false;
                 self.held = Some(Held { session, wish, term, hold: Hold::Runs });
                 self.queue |= stander.contested;
-                if stander.placed {
+                if stander.place != Place::Nowhere {
                     self.leave_line(session, wish);
                 }
                 self.changed = around.now;
@@ -926,24 +952,6 @@ impl KeyMachine {
         self.queue || self.waiting() > 0
     }
 
-    /// Leaves out of the line that was read for the last return who stands there no more, as far as that is
-    /// known; if nobody is left, it is read again.
-    fn forget_the_gone(&mut self, around: Around<'_>) {
-        let Some(line) = self.returns.back_mut().and_then(|back| back.line.take()) else { return };
-        let living: Vec<_> = line
-            .into_iter()
-            .filter(|waiter| match waiter.by.session {
-                own if Some(own) == around.current => self.stands(own, waiter.by.wish),
-                other => (around.known)(other) != Some(Standing::Dead),
-            })
-            .collect();
-        if let Some(back) = self.returns.back_mut()
-            && !living.is_empty()
-        {
-            back.line = Some(living);
-        }
-    }
-
     /// Whether this term was released so lately that reads may still show it.
     fn is_released(&self, now: Moment, term: Term) -> bool {
         self.released.is_some_and(|(released, at)| term <= released && now.since(at) < self.poll / 2)
@@ -958,21 +966,24 @@ impl KeyMachine {
         }
         for stander in &mut self.line {
             if stander.step == Step::Try {
-                stander.step = Step::Register;
+                stander.step = Step::Again;
             }
         }
     }
 
-    /// Gives back what nobody here wants. Should its wish stand in line still, or again, it would be
-    /// handed the lock once more.
+    /// Gives back what nobody here wants, to nobody: places like that of its wish may stand in line still that nobody
+    /// can remove, and a lock that is handed from one to the next never comes to those who wait.
     fn pass_on(&mut self, session: SessionId, wish: Wish, term: Term) {
         self.leave_line(session, wish);
         self.give_back(session, wish, term, Parting::default());
+        if let Some(back) = self.returns.iter_mut().find(|back| back.term == term) {
+            back.line = Some(Vec::new());
+        }
     }
 
     fn give_back(&mut self, session: SessionId, wish: Wish, term: Term, parting: Parting) {
         if !self.returns.iter().any(|back| back.term == term) {
-            self.returns.push_back(Return { session, wish, term, parting, line: None });
+            self.returns.push_back(Return { session, wish, term, parting, line: None, refused: 0 });
         }
     }
 
@@ -1009,7 +1020,7 @@ impl KeyMachine {
             (Patience::Once, Some(standing)) => self.inquired(standing),
             // Asked about next.
             (Patience::Once, None) => {}
-            (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Register,
+            (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Again,
             (Patience::Waits, _) => {
                 self.wait(now, jittered(self.poll, around.roll));
             }
@@ -1042,7 +1053,7 @@ impl KeyMachine {
                     self.pause = now + SOON.min(time);
                     Step::Try
                 }
-                (Patience::Waits, Step::Try) => Step::Register,
+                (Patience::Waits, Step::Try) => Step::Again,
                 (Patience::Waits, _) => Step::Waiting,
             };
         }
@@ -1103,14 +1114,27 @@ impl KeyMachine {
         held.hold = Hold::Lost;
         self.out.push(Out::Lost(wish, found));
         // Until the job has ended nobody here can take the lock up: they stand aside.
-        let places: Vec<_> =
-            self.line.iter().filter(|s| s.step != Step::Try && s.step != Step::Register).collect();
+        let places: Vec<_> = self.line.iter().filter(|stander| stander.place != Place::Nowhere).collect();
         let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.wish)).collect();
         for (session, wish) in places {
             self.leave_line(session, wish);
         }
         for stander in &mut self.line {
-            stander.step = Step::Register;
+            stander.step = Step::Again;
+            stander.place = Place::Nowhere;
+        }
+    }
+
+    /// The store does not write the record. For a moment, perhaps: so it is tried again.
+    fn not_released(&mut self, around: Around<'_>, term: Term, then: &Then, refusal: Refusal) {
+        let Some(back) = self.returns.iter_mut().find(|back| back.term == term) else { return };
+        back.refused += 1;
+        if back.refused >= RELEASE_TRIES {
+            self.out.push(Out::Refused(refusal));
+            self.released(around, term, then);
+        } else {
+            let whole = FIRST_REST.saturating_mul(1 << back.refused);
+            self.pause = around.now + jittered(whole, around.roll);
         }
     }
 
@@ -1142,84 +1166,15 @@ impl KeyMachine {
         }
     }
 
-    fn line_read(&mut self, around: Around<'_>, line: Line) {
-        let Line { waiters: line, whole: complete } = line;
-        let ours = |waiter: &Waiter| Some(waiter.by.session) == around.current;
-        // One that left, and stands there again: its registration came late, or twice.
-        let gone = |by: &Candidate| {
-            !self.stands(by.session, by.wish) && self.held.is_none_or(|held| held.wish != by.wish)
-        };
-        let places = line.iter().filter(|waiter| ours(waiter) && gone(&waiter.by));
-        let places: Vec<_> = places.map(|waiter| (waiter.by.session, waiter.by.wish)).collect();
-        for (session, wish) in places {
-            self.leave_line(session, wish);
-        }
-        let standing = |waiter: &Waiter| match (around.known)(waiter.by.session) {
-            _ if ours(waiter) => self.stands(waiter.by.session, waiter.by.wish).then_some(Standing::Alive),
-            known => known.or(Some(Standing::Overdue)).filter(|_| known != Some(Standing::Dead)),
-        };
-        let mut living: Vec<_> =
-            line.into_iter().filter_map(|waiter| Some((standing(&waiter)?, waiter))).collect();
-        let to_hand_over = !self.returns.is_empty() || self.held.is_some();
-        if to_hand_over {
-            // Those that were seen to beat go first, each in the order of the line.
-            living.sort_by_key(|(standing, _)| *standing != Standing::Alive);
-        }
-        let living: Vec<_> = living.into_iter().map(|(_, waiter)| waiter).collect();
-        if let Some(back) = self.returns.front_mut() {
-            self.queue = false;
-            back.line = Some(living);
-            return;
-        }
-        if self.held.is_some() {
-            self.next_in_line = Some((around.now, living));
-            return;
-        }
-        self.unsure_of_place = false;
-        let Some(head) = self.line.front_mut() else { return };
-        head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
-        let ahead = living.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
-        if ahead.is_none() && complete && head.patience == Patience::Waits {
-            // Its entry is gone: a failure of the store undid it.
-            head.step = Step::Register;
-            head.line_read = None;
-            return;
-        }
-        // Also if it is not among those that were read: after the step back it is to try.
-        self.unsure_of_entry = false;
-        let ahead = ahead.unwrap_or(LINE_READ);
-        for waiter in living.iter().take(ahead.min(WATCHED_AHEAD)) {
-            self.out.push(Out::Watch(waiter.by.session, None));
-        }
-        if ahead > 0 {
-            let back =
-                STEP_BACK.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)).min(LONGEST_STEP_BACK);
-            self.look_at = around.now + back;
-            head.step = Step::Waiting;
-            // By then somebody before us may have it.
-            self.free = false;
-        }
-    }
-
-    fn registered(&mut self, around: Around<'_>, wishes: &[Candidate]) {
-        for (place, stander) in self.line.iter_mut().enumerate() {
-            if stander.step == Step::Register && wishes.iter().any(|by| by.wish == stander.by.wish) {
-                // Once more, in case it became free just before (only the first tries).
-                stander.step = if place == 0 { Step::Again } else { Step::Waiting };
-                self.look_at = around.now;
-            }
-        }
-        for by in wishes {
-            if !self.line.iter().any(|stander| stander.by.wish == by.wish)
-                && self.held.is_none_or(|held| held.wish != by.wish)
-            {
-                self.leave_line(by.session, by.wish);
-            }
-        }
-    }
-
     fn stands(&self, session: SessionId, wish: Wish) -> bool {
         self.line.iter().any(|stander| stander.by.session == session && stander.by.wish == wish)
+    }
+}
+
+impl Op {
+    /// Whether it has to do with the line alone, which decides nothing.
+    const fn is_of_the_line(&self) -> bool {
+        matches!(self, Self::Register(_) | Self::Leave(_) | Self::ReadLine { .. })
     }
 }
 

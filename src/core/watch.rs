@@ -55,6 +55,8 @@ struct Seen {
     mark: Mark,
     /// When the answer of the first read arrived that showed it.
     since: Moment,
+    /// How old it was then, as far as the store's clock can be guessed.
+    age: Duration,
     ttl: Duration,
     consent: Option<Duration>,
     overdue: bool,
@@ -107,6 +109,21 @@ impl Observation {
         }
         let seen = self.seen.as_ref()?;
         Some(if seen.overdue { Standing::Overdue } else { Standing::Alive })
+    }
+
+    /// Whether it was seen to beat, and its next beat is not due yet. A guess, by the store's clock, for choices that
+    /// do no harm if they are wrong.
+    pub(crate) fn beats(&self, now: Moment) -> bool {
+        let Some(seen) = self.seen.as_ref().filter(|seen| !self.dead && !seen.overdue) else { return false };
+        // Beats come up to 2 % earlier than their interval, each by itself.
+        let due = self.interval_of(seen.ttl) * 49 / 50;
+        matches!(seen.mark, Mark::Beat { .. }) && seen.age + now.since(seen.since) < due
+    }
+
+    /// How often it beats; until two of its beats were seen, as often as this observer if its ttl is the same.
+    fn interval_of(&self, ttl: Duration) -> Duration {
+        let guess = if ttl == self.own_ttl { self.pace } else { ttl / 6 };
+        self.interval.unwrap_or(guess).clamp(SHORTEST_LOOK, (ttl / 2).max(SHORTEST_LOOK))
     }
 
     /// How long the beat that was seen last has been the last.
@@ -193,7 +210,7 @@ impl Observation {
 
     fn see(&mut self, sent: Moment, now: Moment, mark: Mark, ttl: Duration, consent: Option<Duration>) {
         let since = if self.flaws.has(Flaw::CountFromSending) { sent } else { now };
-        self.seen = Some(Seen { mark, since, ttl, consent, overdue: false });
+        self.seen = Some(Seen { mark, since, age: Duration::ZERO, ttl, consent, overdue: false });
     }
 
     fn alive(&mut self, sent: Moment, now: Moment, record: &SessionRecord, store_now: Option<StoreTime>) {
@@ -214,13 +231,13 @@ impl Observation {
         }
         // Just after the next beat is due, so that what is seen is fresh. A guess, and bounded: the
         // store's clock may stand anywhere.
-        let interval =
-            self.interval.unwrap_or(record.ttl / 6).clamp(SHORTEST_LOOK, (record.ttl / 2).max(SHORTEST_LOOK));
+        let interval = self.interval_of(record.ttl);
         let age = store_now.map_or(Duration::ZERO, |store| store.since(record.beat_at)).min(record.ttl);
         let after_due = (interval / 20).min(Duration::from_millis(250));
         let overdue = age > interval + after_due * 2;
         if let Some(seen) = &mut self.seen {
             seen.overdue = overdue;
+            seen.age = age.saturating_sub(now.since(seen.since));
         }
         let wait = if overdue { interval / 4 } else { (interval + after_due).saturating_sub(age) };
         self.next_look = now + wait.clamp(SHORTEST_LOOK, self.pace.max(SHORTEST_LOOK));
@@ -400,6 +417,32 @@ mod tests {
         // The beat does not come: it is overdue, and looked for more often.
         assert_eq!(seen.answered(look, look, &beat(3, 3, 5_000), store(7_300)), Standing::Overdue);
         assert_eq!(seen.due(look), Due::At(look + Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_session_beats_from_a_sighting_until_its_next_beat_is_due() {
+        let store = |millis| Some(StoreTime::from_millis(millis));
+        let millis = |millis| Moment::after_start(Duration::from_millis(millis));
+        let mut seen = observation();
+        assert!(!seen.beats(at(0)), "it was never seen");
+        // A sixth of its ttl is guessed, less what beats come early; the first is seen two seconds old.
+        seen.answered(at(10), at(10), &beat(1, 1, 1_000), store(3_000));
+        assert!(seen.beats(millis(12_899)) && !seen.beats(millis(12_900)));
+        // The same beat again is no younger for that.
+        seen.answered(at(12), at(12), &beat(1, 1, 1_000), store(5_000));
+        assert!(seen.beats(millis(12_899)) && !seen.beats(millis(12_900)));
+        // It beats every three seconds.
+        seen.answered(at(13), at(13), &beat(2, 2, 4_000), store(6_000));
+        assert!(seen.beats(millis(13_939)) && !seen.beats(millis(13_940)));
+        seen.answered(at(15), at(15), &Sighting::Missing, store(8_000));
+        assert!(!seen.beats(at(15)), "nothing is known of it");
+    }
+
+    #[test]
+    fn whoever_has_the_observers_own_ttl_is_taken_to_beat_as_often() {
+        let mut seen = Observation::new(TTL, 2 * SECOND, Flaws::default(), at(0));
+        seen.answered(at(10), at(10), &beat(1, 1, 1_000), Some(StoreTime::from_millis(1_000)));
+        assert!(seen.beats(at(11)) && !seen.beats(at(12)));
     }
 
     #[test]

@@ -309,6 +309,7 @@ impl Engine {
             now,
             current: current.as_ref().map(|session| session.id),
             known: &|session| self.watcher.known(session),
+            beats: &|session| self.watcher.beats(session, now),
             store_now: current.as_ref().and_then(|session| session.store_now(now)),
             roll: self.entropy.roll(),
         })

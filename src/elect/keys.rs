@@ -16,13 +16,16 @@ use super::{
     session::Session,
 };
 use crate::{
+    StoreError,
     clock::Moment,
     core::{
-        key::{Answer, Around, KeyMachine, Manner, Next, Op, Out, Parting, Verdict},
+        key::{
+            Answer, Around, FIRST_IN_LINE, KeyMachine, Manner, Next, Op, Out, Parting, Verdict, WATCHED_AHEAD,
+        },
         watch::Standing as Known,
     },
-    model::{Candidate, LockId, SessionId, Term, Value, Who, Why, Wish},
-    store::{LockChange, Release, Take, Wait},
+    model::{Candidate, Holder, LockId, SessionId, Term, Value, Waiter, Who, Why, Wish},
+    store::{Line, LockChange, Release, Take, Wait},
 };
 
 /// What came of a wish, with the lock itself if it was granted.
@@ -296,7 +299,7 @@ impl Keys {
     }
 
     pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
-        self.with(engine, lock, |machine, _| machine.queue_hint());
+        self.with(engine, lock, KeyMachine::queue_hint);
     }
 
     pub(crate) fn resync(&self, engine: &Arc<Engine>) {
@@ -305,8 +308,13 @@ impl Keys {
         }
     }
 
-    pub(crate) fn died(&self, engine: &Arc<Engine>, lock: &LockId, session: SessionId) {
-        self.with(engine, lock, |machine, around| machine.died(around.now, session));
+    /// A session is dead. Which locks it held the machines know: whoever kept that for it would keep it for as long
+    /// as it lives.
+    pub(crate) fn died(&self, engine: &Arc<Engine>, session: SessionId) {
+        let cells: Vec<_> = self.book().values().cloned().collect();
+        for cell in cells.iter().filter(|cell| cell.state().machine.is_held_by(session)) {
+            self.with(engine, &cell.lock, |machine, around| machine.died(around.now, session));
+        }
     }
 
     /// The audit found a lock that this session holds.
@@ -455,7 +463,7 @@ fn happen<T>(
                 tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "the lock cannot be released, its record has to be looked at");
             }
             Out::Watch(session, named) => {
-                if engine.watcher.watch(engine, session, named, &cell.lock) == Some(Known::Dead) {
+                if engine.watcher.watch(engine, session, named) == Some(Known::Dead) {
                     state.machine.died(engine.clock.now(), session);
                 }
             }
@@ -509,13 +517,12 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
 }
 
 async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
-    let (store, limit) = (&engine.store, engine.limit());
     let answer = match op.clone() {
         Op::Look => engine.look(lock.clone()).await.map(Answer::Seen),
         Op::Poll { session, wish } => {
             let place = (lock.clone(), session, wish);
-            let both = futures::future::try_join(engine.look(lock.clone()), engine.place(place));
-            both.await.map(|(seen, stands)| Answer::Polled { seen, stands })
+            let (seen, stands) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
+            seen.map(|seen| Answer::Polled { seen, stands: stands.ok() })
         }
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(Answer::Took)
@@ -528,17 +535,7 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
             let release = Release { lock: lock.clone(), session, term, note, then };
             engine.release(release).await.map(Answer::Released)
         }
-        Op::ReadLine { most } => {
-            match engine.call(Work::Lines, limit, store.waiters(lock.clone(), most, limit)).await {
-                Ok(line) => {
-                    // Those who may be chosen are known by then, unless the store does not answer.
-                    let sessions = line.waiters.iter().take(3).map(|waiter| waiter.by.session);
-                    engine.watcher.meet(engine, sessions.collect()).await;
-                    Ok(Answer::Line(line))
-                }
-                Err(error) => Err(Arc::new(error)),
-            }
-        }
+        Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(Answer::Line),
         Op::Register(wishes) => {
             let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
             engine.wait(waits).await.map(|()| Answer::Done)
@@ -552,6 +549,28 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
         }
     };
     answer.unwrap_or_else(Answer::Failed)
+}
+
+/// The line, and of whom it matters whether they live, unless the store does not answer: the first, who may be given
+/// the lock, or those of that name; and of a line whose first are dead those behind them, whose turn it may be.
+async fn read_line(
+    engine: &Arc<Engine>,
+    lock: &LockId,
+    most: usize,
+    to: Option<&Holder>,
+) -> Result<Line, Arc<StoreError>> {
+    let limit = engine.limit();
+    let line = engine.call(Work::Lines, limit, engine.store.waiters(lock.clone(), most, limit)).await?;
+    let (first, rest) = line.waiters.split_at(line.waiters.len().min(FIRST_IN_LINE));
+    let sessions = |waiters: &[Waiter]| waiters.iter().map(|waiter| waiter.by.session).collect::<Vec<_>>();
+    let named = rest.iter().filter(|waiter| to == Some(&waiter.by.holder)).map(|waiter| waiter.by.session);
+    engine.watcher.meet(engine, sessions(first).into_iter().chain(named).collect()).await;
+    let now = engine.clock.now();
+    let beat = first.iter().filter(|waiter| engine.watcher.beats(waiter.by.session, now)).count();
+    if beat < WATCHED_AHEAD && to.is_none() {
+        engine.watcher.meet(engine, sessions(rest)).await;
+    }
+    Ok(line)
 }
 
 /// Why a lease was cancelled by its owner.

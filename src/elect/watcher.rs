@@ -1,7 +1,7 @@
 //! Watches the sessions this instance waits for, and declares those dead that do not beat (R3).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +20,7 @@ use crate::{
         flaw::Flaw,
         watch::{Due, Named, Observation, Standing},
     },
-    model::{Holder, LockId, SessionId, Why},
+    model::{Holder, SessionId, Why},
     store::{Declaration, Ground, Sighting},
 };
 
@@ -43,8 +43,6 @@ struct Watched {
     wanted: Moment,
     /// Whose it is, as a record says.
     name: Option<Holder>,
-    /// Whose holder it is.
-    locks: BTreeSet<LockId>,
 }
 
 /// What a turn of the watcher does.
@@ -71,12 +69,17 @@ impl Watcher {
         name.map_or_else(|| session.to_string(), |name| name.to_string())
     }
 
+    /// Whether a session was seen to beat, and its next beat is not due yet.
+    pub(crate) fn beats(&self, session: SessionId, now: Moment) -> bool {
+        self.book().get(&session).is_some_and(|watched| watched.observation.beats(now))
+    }
+
     /// How long the beat that was seen last has been the last.
     pub(crate) fn silent_for(&self, session: SessionId, now: Moment) -> Option<Duration> {
         self.book().get(&session).and_then(|watched| watched.observation.silent_for(now))
     }
 
-    /// Watches a session from now on, for the sake of this lock.
+    /// Watches a session from now on.
     ///
     /// Says how it stands as far as that is known: nobody is told again that it is dead.
     pub(crate) fn watch(
@@ -84,7 +87,6 @@ impl Watcher {
         engine: &Arc<Engine>,
         session: SessionId,
         named: Option<Named>,
-        lock: &LockId,
     ) -> Option<Standing> {
         let now = engine.clock.now();
         let standing = {
@@ -95,7 +97,6 @@ impl Watcher {
                 watched.name = Some(named.holder.clone());
                 watched.observation.name(named);
             }
-            watched.locks.insert(lock.clone());
             watched.observation.standing()
         };
         self.run(engine);
@@ -125,10 +126,14 @@ impl Watcher {
         }
     }
 
-    /// Looks at those of these sessions that were never seen.
+    /// Looks at those of these sessions that were never seen, or whose next beat is due; those that are known to be
+    /// overdue are looked at anyway.
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
-        let own = engine.current().map(|session| session.id);
-        sessions.retain(|session| Some(*session) != own && self.known(*session).is_none());
+        let (own, now) = (engine.current().map(|session| session.id), engine.clock.now());
+        sessions.retain(|session| {
+            let is_told = matches!(self.known(*session), Some(Standing::Overdue | Standing::Dead));
+            Some(*session) != own && !is_told && !self.beats(*session, now)
+        });
         sessions.sort_unstable();
         sessions.dedup();
         if sessions.is_empty() {
@@ -192,7 +197,7 @@ impl Watcher {
     pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &Sighting) {
         let now = engine.clock.now();
         engine.spreads.saw(session, sighting);
-        let locks = {
+        {
             let mut book = self.book();
             let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
             if let Some(record) = sighting.record() {
@@ -204,11 +209,8 @@ impl Watcher {
             if standing != Standing::Dead || before == Some(Standing::Dead) {
                 return;
             }
-            watched.locks.clone()
-        };
-        for lock in locks {
-            engine.keys.died(engine, &lock, session);
         }
+        engine.keys.died(engine, session);
     }
 
     async fn look(&self, engine: &Arc<Engine>, sessions: Vec<SessionId>) -> Result<(), StoreError> {
@@ -356,6 +358,6 @@ impl Turn {
 impl Watched {
     fn new(engine: &Engine, now: Moment) -> Self {
         let observation = Observation::new(engine.times.ttl, engine.times.interval, engine.flaws, now);
-        Self { observation, wanted: now, name: None, locks: BTreeSet::new() }
+        Self { observation, wanted: now, name: None }
     }
 }

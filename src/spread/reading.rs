@@ -212,6 +212,6 @@ pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord) {
             holder: held.by.holder.clone(),
             ttl: held.by.ttl,
         };
-        engine.watcher.watch(engine, held.by.session, Some(named), &record.id);
+        engine.watcher.watch(engine, held.by.session, Some(named));
     }
 }

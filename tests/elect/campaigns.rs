@@ -73,7 +73,14 @@ async fn callbacks_tell_of_acquired_lost_and_new_leaders_in_that_order() {
     faulty.intercept().heal();
     assert_eq!(told.recv().await.unwrap(), "led by b");
     other.stop().await;
-    let mut again = vec![told.recv().await.unwrap(), told.recv().await.unwrap()];
+    let mut again = Vec::new();
+    while again.len() < 2 {
+        let news = told.recv().await.unwrap();
+        // It may be looked at between the release and the take.
+        if news != "led by nobody" {
+            again.push(news);
+        }
+    }
     again.sort();
     assert_eq!(again, ["acquired", "led by a"]);
     campaign.stop().await;

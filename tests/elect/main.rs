@@ -9,6 +9,7 @@ mod doubt;
 mod ends;
 mod guards;
 mod jobs;
+mod line;
 mod listings;
 #[path = "../support/log.rs"]
 mod log;

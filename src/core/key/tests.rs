@@ -1,5 +1,8 @@
 //! Machines of several instances on one lock, with every operation lost, late, doubled or undecided.
 
+mod answers;
+mod line;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -75,10 +78,32 @@ struct World {
     /// Hints on their way to each instance.
     arriving: Vec<VecDeque<Hint>>,
     dead: BTreeSet<SessionId>,
+    /// Those that are not seen to beat any more.
+    overdue: BTreeSet<SessionId>,
+    /// What the store does not do for want of a right.
+    refuses: &'static [Refused],
     sessions: u128,
     calm: bool,
     flaws: Flaws,
     trace: Vec<String>,
+}
+
+/// Work on the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    Standing,
+    Leaving,
+    Reading,
+}
+
+impl Refused {
+    fn is(self, op: &Op) -> bool {
+        match self {
+            Self::Standing => matches!(op, Op::Register(_)),
+            Self::Leaving => matches!(op, Op::Leave(_)),
+            Self::Reading => matches!(op, Op::ReadLine { .. }),
+        }
+    }
 }
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -106,6 +131,8 @@ impl World {
             seen_in_line: Vec::new(),
             arriving: vec![VecDeque::new(); instances],
             dead: BTreeSet::new(),
+            overdue: BTreeSet::new(),
+            refuses: &[],
             sessions: 0,
             calm: false,
             flaws,
@@ -164,12 +191,19 @@ impl World {
             // As the engine does: a key with nothing left to remember is forgotten.
             self.instances[place].machine = KeyMachine::new(POLL, true, self.flaws, now);
         }
-        let dead = self.dead.clone();
+        let (dead, overdue) = (self.dead.clone(), self.overdue.clone());
         let instance = &mut self.instances[place];
         let around = Around {
             now,
             current: Some(instance.session),
-            known: &|session| Some(if dead.contains(&session) { Standing::Dead } else { Standing::Alive }),
+            known: &|session| {
+                Some(match session {
+                    dead_one if dead.contains(&dead_one) => Standing::Dead,
+                    silent if overdue.contains(&silent) => Standing::Overdue,
+                    _ => Standing::Alive,
+                })
+            },
+            beats: &|session| !dead.contains(&session) && !overdue.contains(&session),
             store_now: Some(self.clock.wall()),
             roll,
         };
@@ -270,9 +304,11 @@ impl World {
             }
             Op::Poll { session, wish } => Answer::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
-                stands: ready(store.places(vec![(lock(), session, wish)], LIMIT)).pop().unwrap(),
+                stands: ready(store.places(vec![(lock(), session, wish)], LIMIT))
+                    .pop()
+                    .filter(|_| !self.refuses.contains(&Refused::Reading)),
             },
-            Op::ReadLine { most } => Answer::Line(ready(store.waiters(lock(), most, LIMIT))),
+            Op::ReadLine { most, .. } => Answer::Line(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(wishes) => {
                 let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
                 ready(store.wait(waits, LIMIT));
@@ -306,6 +342,7 @@ impl World {
         let error =
             |applied| Answer::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "chance")));
         let answer = match fate {
+            _ if self.refuses.iter().any(|refused| refused.is(&op)) => error(Applied::No),
             // Lost, or late; the caller cannot tell.
             0 | 1 => {
                 if fate == 1 {
@@ -352,7 +389,9 @@ impl World {
             Hint::Lock { change, .. } => {
                 self.with(place, |instance, around| instance.machine.hint(around, change));
             }
-            Hint::Queue { .. } => self.with(place, |instance, _| instance.machine.queue_hint()),
+            Hint::Queue { .. } => {
+                self.with(place, |instance, around| instance.machine.queue_hint(around));
+            }
             _ => {}
         }
     }
@@ -471,7 +510,13 @@ impl World {
 }
 
 fn run(seed: u64, flaws: Flaws) -> Result<usize, String> {
+    run_where(&[], seed, flaws)
+}
+
+/// The same in a store that does not do this.
+fn run_where(refuses: &'static [Refused], seed: u64, flaws: Flaws) -> Result<usize, String> {
     let mut world = World::new(seed, 2 + usize::try_from(seed % 3).unwrap(), flaws);
+    world.refuses = refuses;
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..600 {
             world.step();
@@ -537,6 +582,7 @@ impl World {
                 Op::ReadLine { .. } => "read the line",
                 Op::Register(_) => "register",
                 Op::Leave(_) => "leave",
+                Op::Release { .. } => "release",
                 other => panic!("{other:?} is not expected here"),
             }));
         }

@@ -1,0 +1,224 @@
+//! The line: standing in it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
+//! fails rests by itself, and takes, releases and looks go on without it.
+
+use super::{
+    Around, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line, Moment, Op,
+    Out, Parting, Place, Return, STEP_BACK, SessionId, Stander, Standing, Step, Then, WATCHED_AHEAD,
+    WHOLE_LINE, Waiter, Wish,
+};
+use crate::model::Candidate;
+
+impl KeyMachine {
+    // ----- what to do
+
+    /// What is to be done about the line, unless it rests.
+    pub(super) fn line_op(&self, around: Around<'_>) -> Option<Op> {
+        let now = around.now;
+        if self.standing.is_over(now) && self.has_to_register(around) {
+            let unregistered = self.line.iter().filter(|stander| stander.is_unregistered());
+            return Some(Op::Register(unregistered.map(|stander| (*stander.by).clone()).collect()));
+        }
+        if self.leaving.is_over(now) && !self.left.is_empty() {
+            return Some(Op::Leave(self.left.clone()));
+        }
+        (self.reading.is_over(now) && self.reads_ahead(around))
+            .then_some(Op::ReadLine { most: FIRST_IN_LINE, to: None })
+    }
+
+    /// Whether that goes before looks and takes: only what works, and of leaving only where nobody waits here.
+    pub(super) fn goes_first(&self, op: &Op) -> bool {
+        match op {
+            Op::Register(_) => self.standing.is_well(),
+            Op::Leave(_) => self.leaving.is_well() && self.line.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// When something of it has rested enough.
+    pub(super) fn line_wakes(&self, around: Around<'_>) -> Option<Moment> {
+        let now = around.now;
+        [
+            self.standing.end(now).filter(|_| self.has_to_register(around)),
+            self.leaving.end(now).filter(|_| !self.left.is_empty()),
+            self.reading.end(now).filter(|_| self.reads_ahead(around)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// What runs here may never end; nobody else is to wait for that.
+    fn has_to_register(&self, around: Around<'_>) -> bool {
+        !self.is_blocked(around.current) && self.line.iter().any(Stander::is_unregistered)
+    }
+
+    /// Read while there is time, so that the release need not.
+    fn reads_ahead(&self, around: Around<'_>) -> bool {
+        let runs = self.held.is_some_and(|held| held.hold == super::Hold::Runs);
+        runs && self.is_queue_likely() && self.next_in_line.is_none() && !self.is_blocked(around.current)
+    }
+
+    pub(super) fn release_step(&self, around: Around<'_>, back: &Return) -> Op {
+        let Return { session, term, parting, line, .. } = back;
+        let reads = self.reading.is_over(around.now);
+        let then = if !parting.closed_for.is_zero() {
+            Then::ClosedFor(parting.closed_for)
+        } else if let Some(heir) = &parting.heir {
+            Then::HandTo(heir.clone())
+        } else if let Some(line) = line {
+            let heir = self.heir(around, parting.to.as_ref(), line);
+            heir.map_or(Then::Free, |heir| Then::HandTo(Box::new(heir.clone())))
+        } else if let Some(to) = parting.to.as_ref().filter(|_| reads) {
+            return Op::ReadLine { most: WHOLE_LINE, to: Some(to.clone()) };
+        } else if reads && (self.is_queue_likely() || !self.hints) {
+            return Op::ReadLine { most: FIRST_IN_LINE, to: None };
+        } else {
+            Then::Free
+        };
+        Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
+    }
+
+    /// Who of the line is given the lock: of that name, if one of it may be; else the first. Of others only who was
+    /// seen to beat lately: what is given to the dead is nobody's until they are declared.
+    fn heir<'a>(&self, around: Around<'_>, to: Option<&Holder>, line: &'a [Waiter]) -> Option<&'a Candidate> {
+        let takes_it = |by: &Candidate| match by.session {
+            own if Some(own) == around.current => self.stands(own, by.wish),
+            other => (around.beats)(other),
+        };
+        let mut fit = line.iter().map(|waiter| &waiter.by).filter(|by| takes_it(by));
+        fit.clone().find(|by| to == Some(&by.holder)).or_else(|| fit.next())
+    }
+
+    /// The line that was read while the lock was held, if it is of use still.
+    pub(super) fn take_next_in_line(&mut self, around: Around<'_>, parting: &Parting) -> Option<Vec<Waiter>> {
+        let (read, line) = self.next_in_line.take()?;
+        let is_new = around.now.since(read) < LINE_KEPT;
+        // Where nobody of it may be given the lock, it is read again: somebody may have come.
+        (is_new && parting.to.is_none() && self.heir(around, None, &line).is_some()).then_some(line)
+    }
+
+    /// A hint says that somebody began to wait.
+    pub(crate) fn queue_hint(&mut self, around: Around<'_>) {
+        self.queue = true;
+        // Whoever comes stands behind those that are known: that is of interest if none of them is given the lock.
+        if let Some((read, line)) = self.next_in_line.take() {
+            let has_heir = self.heir(around, None, &line).is_some();
+            self.next_in_line = has_heir.then_some((read, line));
+        }
+    }
+
+    // ----- what came of it
+
+    pub(super) fn registered(&mut self, around: Around<'_>, wishes: &[Candidate]) {
+        self.standing.worked();
+        for (place, stander) in self.line.iter_mut().enumerate() {
+            if stander.place == Place::Asked && wishes.iter().any(|by| by.wish == stander.by.wish) {
+                stander.place = Place::Stands;
+                // Once more, in case it became free just before (only the first tries).
+                if stander.step == Step::Again {
+                    stander.step = if place == 0 { Step::Again } else { Step::Waiting };
+                    self.look_at = around.now;
+                }
+            }
+        }
+        for by in wishes {
+            if !self.line.iter().any(|stander| stander.by.wish == by.wish)
+                && self.held.is_none_or(|held| held.wish != by.wish)
+            {
+                self.leave_line(by.session, by.wish);
+            }
+        }
+    }
+
+    pub(super) fn leave_line(&mut self, session: SessionId, wish: Wish) {
+        if !self.left.contains(&(session, wish)) {
+            self.left.push((session, wish));
+        }
+    }
+
+    pub(super) fn has_left(&mut self, gone: &[(SessionId, Wish)]) {
+        self.leaving.worked();
+        self.leave_tries = 0;
+        self.left.retain(|wish| !gone.contains(wish));
+        // The lock may have been handed to one of them in between.
+        self.undecided |= std::mem::take(&mut self.given_up) && self.held.is_none();
+    }
+
+    /// A place that is left behind does no harm: whoever reads the line and knows its session dead removes it, and
+    /// one that is handed the lock passes it on. So that is not tried for ever.
+    pub(super) fn not_left(&mut self, around: Around<'_>, gone: &[(SessionId, Wish)]) {
+        self.leaving.failed(around.now, around.roll);
+        // Without a session there is no store to leave anything in.
+        self.leave_tries += u32::from(around.current.is_some());
+        if self.leave_tries >= LEAVE_TRIES {
+            self.has_left(gone);
+        }
+    }
+
+    pub(super) fn line_read(&mut self, around: Around<'_>, line: Line) {
+        self.reading.worked();
+        let Line { waiters, whole } = line;
+        let ours = |by: &Candidate| Some(by.session) == around.current;
+        // Those who died; and one that left, and stands there again: its registration came late, or twice.
+        let gone = |by: &Candidate| {
+            if ours(by) {
+                !self.stands(by.session, by.wish) && self.held.is_none_or(|held| held.wish != by.wish)
+            } else {
+                (around.known)(by.session) == Some(Standing::Dead)
+            }
+        };
+        let (gone, line): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| gone(&waiter.by));
+        for Waiter { by, .. } in gone {
+            self.leave_line(by.session, by.wish);
+        }
+        if let Some(back) = self.returns.front_mut() {
+            self.queue = false;
+            back.line = Some(line);
+            return;
+        }
+        if self.held.is_some() {
+            self.next_in_line = Some((around.now, line));
+            return;
+        }
+        self.unsure_of_place = false;
+        let Some(head) = self.line.front_mut() else { return };
+        let place = line.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
+        if place.is_none() && whole && head.place == Place::Stands {
+            // A failure of the store undid it.
+            head.place = Place::Nowhere;
+        }
+        self.unsure_of_entry = false;
+        head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
+        // Each once: of those who wait in one instance only the first tries.
+        let mut ahead = Vec::new();
+        for Waiter { by, .. } in &line[..place.unwrap_or(line.len())] {
+            if !ahead.contains(&by.session) {
+                ahead.push(by.session);
+            }
+        }
+        let many = ahead.iter().filter(|session| counts(around, **session)).count();
+        for session in ahead.iter().take(WATCHED_AHEAD) {
+            self.out.push(Out::Watch(*session, None));
+        }
+        head.ahead = Some(ahead);
+        if many > 0 {
+            let many = u32::try_from(many).unwrap_or(u32::MAX);
+            self.look_at = around.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
+            head.step = Step::Waiting;
+            // By then somebody before us may have it.
+            self.free = false;
+        }
+    }
+}
+
+/// Whether nobody who lives stood before this one when it read the line. Who comes stands behind it, and those before
+/// it become fewer only: so that is as good as to read the line again.
+pub(super) fn is_first(around: Around<'_>, head: &Stander) -> bool {
+    head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(around, *session)))
+}
+
+/// Whether one that stands before another is to take the lock first: if it was seen to beat. Of many that live some
+/// were, which is enough to keep those behind them from coming all at once.
+fn counts(around: Around<'_>, session: SessionId) -> bool {
+    Some(session) != around.current && (around.beats)(session)
+}

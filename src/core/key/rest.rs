@@ -1,0 +1,41 @@
+//! Rests of work that nothing else waits for.
+
+use std::time::Duration;
+
+use crate::{clock::Moment, core::backoff::Backoff};
+
+/// Work of one sort that failed rests, for longer each time, while all other work goes on. The rest counts from
+/// the failure, also after a call that hung: so one that always hangs takes no more than a part of the time.
+#[derive(Clone, Debug)]
+pub(super) struct Rest {
+    until: Moment,
+    backoff: Backoff,
+}
+
+impl Rest {
+    pub(super) const fn new(shortest: Duration, longest: Duration, now: Moment) -> Self {
+        Self { until: now, backoff: Backoff::new(shortest, longest) }
+    }
+
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        now >= self.until
+    }
+
+    /// When it is over, unless it is.
+    pub(super) fn end(&self, now: Moment) -> Option<Moment> {
+        (!self.is_over(now)).then_some(self.until)
+    }
+
+    /// Whether it worked when it was tried last, or was not tried.
+    pub(super) const fn is_well(&self) -> bool {
+        self.backoff.is_fresh()
+    }
+
+    pub(super) fn failed(&mut self, now: Moment, roll: u64) {
+        self.until = now + self.backoff.next(roll);
+    }
+
+    pub(super) const fn worked(&mut self) {
+        self.backoff.reset();
+    }
+}

@@ -1,0 +1,350 @@
+//! What a machine does about answers that are lost, late, or say what it does not expect.
+
+use super::*;
+
+fn failed(applied: Applied) -> Answer {
+    Answer::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "a test says so")))
+}
+
+/// A machine alone with its store: what it wants is looked at, and answered by hand.
+struct One {
+    world: World,
+    session: SessionId,
+}
+
+impl One {
+    fn new() -> Self {
+        let mut world = World::new(1, 1, Flaws::default());
+        world.calm = true;
+        let session = world.instances[0].session;
+        Self { world, session }
+    }
+
+    fn machine<T>(&mut self, step: impl FnOnce(&mut KeyMachine, Around<'_>) -> T) -> T {
+        self.world.with(0, |instance, around| step(&mut instance.machine, around))
+    }
+
+    fn now(&self) -> Moment {
+        self.world.clock.now()
+    }
+
+    fn stand(&mut self, manner: Manner) -> Wish {
+        let session = self.session;
+        self.world.with(0, |instance, around| {
+            let wish = Wish::new(instance.next_wish);
+            instance.next_wish += 1;
+            instance.standing.insert(wish, manner.patience);
+            instance.machine.stand(around, World::candidate(session, wish), manner);
+            wish
+        })
+    }
+
+    fn next(&mut self) -> Next {
+        // Whatever rests has rested.
+        self.world.pass(10_000);
+        self.machine(KeyMachine::next)
+    }
+
+    fn begins(&mut self) -> Op {
+        match self.next() {
+            Next::Do(op) => op,
+            other => panic!("it does something, and not {other:?}"),
+        }
+    }
+
+    fn answer(&mut self, op: Op, answer: Answer) {
+        let now = self.now();
+        self.machine(|machine, around| machine.answered(around, now, op, answer));
+    }
+
+    /// Begins what is expected, and answers as the store does.
+    fn does(&mut self, what: fn(&Op) -> bool) -> Answer {
+        let op = self.begins();
+        assert!(what(&op), "{op:?} is not expected");
+        let answer = self.world.apply(self.session, &op);
+        self.answer(op, answer.clone());
+        answer
+    }
+
+    fn holds(&mut self) -> (Wish, Term) {
+        let wish = self.stand(Manner::WAITS);
+        self.does(|op| matches!(op, Op::Take { .. }));
+        let (_, term, _) = self.world.instances[0].running.expect("it was free");
+        (wish, term)
+    }
+
+    fn ended(&mut self, wish: Wish) {
+        self.world.instances[0].running = None;
+        self.machine(|machine, around| machine.ended(around, wish, Parting::default()));
+    }
+
+    fn gives_up(&mut self, wish: Wish) {
+        self.world.instances[0].standing.remove(&wish);
+        self.machine(|machine, around| machine.leave(around.now, wish));
+    }
+
+    fn is_lost(&self) -> bool {
+        self.world.instances[0].running.is_some_and(|(_, _, lost)| lost)
+    }
+
+    /// Another session takes the lock from this one, as an operator may let it.
+    fn is_robbed(&mut self) -> SessionId {
+        let thief = self.world.open();
+        let take = Take { lock: lock(), by: World::candidate(thief, Wish::new(1)) };
+        ready(self.world.store.take(vec![take], vec![self.session], LIMIT));
+        thief
+    }
+
+    fn is_free(&self) -> bool {
+        self.world.left_behind().is_none()
+    }
+}
+
+fn is_look(op: &Op) -> bool {
+    matches!(op, Op::Look)
+}
+
+fn is_release(op: &Op) -> bool {
+    matches!(op, Op::Release { .. })
+}
+
+fn is_confirm(op: &Op) -> bool {
+    matches!(op, Op::Confirm { .. })
+}
+
+/// Which of the takes is applied, and what is said of each.
+#[test]
+fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lost() {
+    use Applied::{No, Unknown};
+    for tries in [[Unknown, No, No], [No, Unknown, No], [No, No, Unknown], [Unknown; 3]] {
+        let mut one = One::new();
+        one.stand(Manner::ONCE);
+        for said in tries {
+            let op = one.begins();
+            if said == Unknown {
+                one.world.apply(one.session, &op);
+            }
+            one.answer(op, failed(said));
+        }
+        assert!(one.world.instances[0].standing.is_empty(), "it was answered");
+        assert!(!one.is_free(), "the store has granted it");
+        one.does(is_look);
+        one.does(is_release);
+        assert!(one.is_free(), "{tries:?}");
+    }
+    let mut one = One::new();
+    one.stand(Manner::ONCE);
+    for _ in 0..3 {
+        let op = one.begins();
+        one.answer(op, failed(No));
+    }
+    assert!(one.machine(|machine, _| machine.is_done()), "all of them were refused");
+}
+
+#[test]
+fn a_wish_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
+    let mut one = One::new();
+    let wish = one.stand(Manner::WAITS);
+    let op = one.begins();
+    one.world.apply(one.session, &op);
+    one.answer(op, failed(Applied::Unknown));
+    one.gives_up(wish);
+    one.does(is_look);
+    one.does(is_release);
+    assert!(one.is_free());
+}
+
+#[test]
+fn a_wish_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
+    let mut one = One::new();
+    let holder = one.world.open();
+    let by = World::candidate(holder, Wish::new(1));
+    let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
+    let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
+    let wish = one.stand(Manner::WAITS);
+    one.does(|op| matches!(op, Op::Take { .. }));
+    one.does(|op| matches!(op, Op::Register(_)));
+    one.does(is_look);
+    one.gives_up(wish);
+    let leave = one.begins();
+    assert!(matches!(leave, Op::Leave(_)), "{leave:?}");
+    // It is handed the lock before it has left.
+    let then = Then::HandTo(Box::new(World::candidate(one.session, wish)));
+    let release = Release { lock: lock(), session: holder, term: record.term, note: None, then };
+    ready(one.world.store.release(vec![release], LIMIT));
+    let left = one.world.apply(one.session, &leave);
+    one.answer(leave, left);
+    one.does(is_look);
+    while !one.is_free() {
+        one.does(|op| matches!(op, Op::Leave(_) | Op::Release { .. }));
+    }
+}
+
+#[test]
+fn the_audit_judges_no_key_while_something_is_undecided() {
+    let mut one = One::new();
+    let wish = one.stand(Manner::WAITS);
+    let op = one.begins();
+    let taken = one.world.apply(one.session, &op);
+    let Answer::Took(taken) = taken else { panic!("{taken:?}") };
+    let TakeAnswer::Taken(record) = taken else { panic!("it was free") };
+    one.answer(op, failed(Applied::Unknown));
+    one.gives_up(wish);
+    one.world.pass(1000);
+    let asked = one.now();
+    let session = one.session;
+    one.machine(|machine, around| machine.found(asked, around.now, session, wish, record.term));
+    assert_eq!(one.begins(), Op::Look, "a look is to tell, and gives it back");
+}
+
+#[test]
+fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
+    let mut one = One::new();
+    let asked = one.now();
+    one.world.pass(1);
+    let (wish, term) = one.holds();
+    one.machine(|machine, _| machine.missed(asked, term));
+    assert_eq!(one.next(), Next::Idle, "it was granted after the page was read");
+    let asked = one.now();
+    one.world.pass(1);
+    one.ended(wish);
+    one.does(is_release);
+    let session = one.session;
+    one.machine(|machine, around| machine.found(asked, around.now, session, wish, term));
+    assert_eq!(one.next(), Next::Idle, "it was released after the page was read");
+    assert!(one.machine(|machine, _| machine.is_done()));
+}
+
+#[test]
+fn what_the_audit_finds_and_nobody_wants_is_given_back() {
+    let mut one = One::new();
+    let by = World::candidate(one.session, Wish::new(1));
+    let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
+    let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
+    one.world.pass(1);
+    let (asked, session) = (one.now(), one.session);
+    one.machine(|machine, around| machine.found(asked, around.now, session, Wish::new(1), record.term));
+    one.does(is_release);
+    assert!(one.is_free());
+}
+
+#[test]
+fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
+    let mut one = One::new();
+    let (_, term) = one.holds();
+    for robbed in [false, true] {
+        one.world.pass(1);
+        let asked = one.now();
+        one.machine(|machine, _| machine.missed(asked, term));
+        if robbed {
+            one.is_robbed();
+        }
+        let op = one.begins();
+        assert!(is_confirm(&op), "{op:?}");
+        assert!(!one.is_lost(), "nothing is known yet");
+        let answer = one.world.apply(one.session, &op);
+        one.answer(op, answer);
+        assert_eq!(one.is_lost(), robbed);
+    }
+}
+
+#[test]
+fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended() {
+    let mut one = One::new();
+    let (wish, term) = one.holds();
+    let thief = one.is_robbed();
+    let asked = one.now() + Duration::from_millis(1);
+    one.world.pass(1);
+    one.machine(|machine, _| machine.missed(asked, term));
+    one.does(is_confirm);
+    assert!(one.is_lost());
+    let next = one.stand(Manner::WAITS);
+    assert_eq!(one.next(), Next::Idle, "it does not stand in line for what it could not take up");
+    // It is granted all the same: it is passed on, since what lost the lock still runs.
+    let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
+    let then = Then::HandTo(Box::new(World::candidate(one.session, next)));
+    let release = Release { lock: lock(), session: thief, term: record.term, note: None, then };
+    ready(one.world.store.release(vec![release], LIMIT));
+    let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
+    let granted = LockChange::Granted {
+        session: one.session,
+        wish: next,
+        term: record.term,
+        at: StoreTime::from_millis(0),
+    };
+    one.machine(|machine, around| machine.hint(around, Some(granted)));
+    while !one.is_free() {
+        one.does(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
+    }
+    assert!(one.world.instances[0].standing.contains_key(&next));
+    one.ended(wish);
+    while one.world.instances[0].running.is_none() {
+        one.does(|op| !is_release(op));
+    }
+}
+
+#[test]
+fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
+    let mut one = One::new();
+    let (wish, term) = one.holds();
+    let release = Release { lock: lock(), session: one.session, term, note: None, then: Then::Free };
+    ready(one.world.store.release(vec![release], LIMIT));
+    one.world.pass(1);
+    let asked = one.now();
+    one.machine(|machine, _| machine.missed(asked, term));
+    one.does(is_confirm);
+    assert!(one.is_lost() && !one.is_free(), "it is held again, which keeps others out");
+    one.ended(wish);
+    one.does(is_release);
+    assert!(one.is_free());
+}
+
+#[test]
+fn nothing_is_released_under_a_session_that_is_over() {
+    let mut one = One::new();
+    let (wish, _) = one.holds();
+    one.session = one.world.open();
+    one.world.instances[0].session = one.session;
+    one.ended(wish);
+    assert_eq!(one.next(), Next::Idle);
+    assert!(one.machine(|machine, _| machine.is_done()));
+}
+
+#[test]
+fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
+    let mut one = One::new();
+    let by = World::candidate(one.world.open(), Wish::new(1));
+    ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
+    one.stand(Manner::WAITS);
+    one.does(|op| matches!(op, Op::Take { .. }));
+    one.does(|op| matches!(op, Op::Register(_)));
+    let look = one.begins();
+    assert!(is_look(&look), "{look:?}");
+    let held = one.world.apply(one.session, &look);
+    one.machine(|machine, around| machine.hint(around, Some(LockChange::Freed)));
+    one.answer(look, held);
+    let next = one.machine(KeyMachine::next);
+    assert!(matches!(next, Next::Do(_)), "the answer was from before the hint: {next:?}");
+}
+
+/// What a store refuses for a moment it does a moment later; what it refuses for good is left to the audit, and told.
+#[test]
+fn a_release_that_is_refused_is_sent_again_a_few_times() {
+    for refused in [1, RELEASE_TRIES - 1, RELEASE_TRIES] {
+        let mut one = One::new();
+        let (wish, _) = one.holds();
+        one.ended(wish);
+        for _ in 0..refused {
+            let op = one.begins();
+            assert!(is_release(&op), "{op:?}");
+            let damaged = Refusal::Damaged { field: "session".into(), problem: "is locked".into() };
+            one.answer(op, Answer::Released(ReleaseAnswer::Refused(damaged)));
+            assert!(!matches!(one.machine(KeyMachine::next), Next::Do(_)), "it is given a moment");
+        }
+        if refused < RELEASE_TRIES {
+            one.does(is_release);
+            assert!(one.is_free());
+        }
+        assert!(one.machine(|machine, _| machine.is_done()));
+    }
+}

@@ -1,0 +1,345 @@
+//! The line decides nothing: what cannot be done about it keeps nobody from the lock, and nobody is given the lock
+//! who was not seen to live.
+
+use super::*;
+
+/// Each sort of work on the line that a store may refuse for ever, and all of them.
+const REFUSED: [&[Refused]; 4] = [
+    &[Refused::Standing],
+    &[Refused::Leaving],
+    &[Refused::Reading],
+    &[Refused::Standing, Refused::Leaving, Refused::Reading],
+];
+
+impl World {
+    /// What it is about to do.
+    fn begins(&mut self, place: usize) -> Op {
+        match self.with(place, |instance, around| instance.machine.next(around)) {
+            Next::Do(op) => op,
+            other => panic!("it does something, and not {other:?}"),
+        }
+    }
+
+    fn answer(&mut self, place: usize, op: Op, answer: Answer) {
+        let now = self.clock.now();
+        self.with(place, |instance, around| instance.machine.answered(around, now, op, answer));
+    }
+
+    /// Lets it do this now, as the store does it.
+    fn does(&mut self, place: usize) -> Op {
+        let op = self.begins(place);
+        let answer = self.apply(self.instances[place].session, &op);
+        self.answer(place, op.clone(), answer);
+        op
+    }
+
+    /// So many sessions stand in line from now on, that no machine here has anything to do with.
+    fn strangers(&mut self, many: usize) -> Vec<SessionId> {
+        let sessions: Vec<_> = (0..many).map(|_| self.open()).collect();
+        for session in &sessions {
+            let by = Self::candidate(*session, Wish::new(1));
+            ready(self.store.wait(vec![Wait { lock: lock(), by }], LIMIT));
+            self.pass(1);
+        }
+        sessions
+    }
+
+    fn ends(&mut self, place: usize, parting: Parting) {
+        let (wish, ..) = self.instances[place].running.take().expect("it runs");
+        self.with(place, |instance, around| instance.machine.ended(around, wish, parting));
+    }
+
+    fn hears(&mut self, place: usize, change: LockChange) {
+        self.with(place, |instance, around| instance.machine.hint(around, Some(change)));
+    }
+
+    fn waits(&mut self, place: usize) {
+        let session = self.instances[place].session;
+        self.with(place, |instance, around| {
+            let wish = Wish::new(instance.next_wish);
+            instance.next_wish += 1;
+            instance.standing.insert(wish, Patience::Waits);
+            instance.machine.stand(around, World::candidate(session, wish), Manner::WAITS);
+        });
+    }
+
+    fn in_line(&self) -> Vec<SessionId> {
+        let line = ready(self.store.waiters(lock(), 1000, LIMIT));
+        line.waiters.iter().map(|waiter| waiter.by.session).collect()
+    }
+}
+
+/// One that holds the lock and nothing else, to whom it was told that somebody waits.
+fn holds() -> World {
+    let mut world = World::new(1, 2, Flaws::default());
+    world.calm = true;
+    world.waits(0);
+    world.sent(0);
+    assert!(world.instances[0].running.is_some());
+    world
+}
+
+fn heir(op: &Op) -> Option<SessionId> {
+    match op {
+        Op::Release { then: Then::HandTo(by), .. } => Some(by.session),
+        Op::Release { then: Then::Free, .. } => None,
+        other => panic!("it releases, and not {other:?}"),
+    }
+}
+
+#[test]
+fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_look_and_again() {
+    for refuses in REFUSED {
+        let mut world = one_waits(Manner::WAITS);
+        world.refuses = refuses;
+        world.sent(1);
+        let (_, term, _) = world.instances[0].running.unwrap();
+        // Nobody tells it.
+        world.release(0, term);
+        for _ in 0..POLL.as_millis() / 100 {
+            world.pass(100);
+            world.sent(1);
+        }
+        assert!(world.instances[1].running.is_some(), "{refuses:?}: it was free for a whole poll");
+        for _ in 0..3 {
+            world.ends(1, Parting::default());
+            world.sent(1);
+            assert_eq!(world.left_behind(), None, "{refuses:?}: it is released at once");
+            world.waits(1);
+            world.sent(1);
+            assert!(world.instances[1].running.is_some(), "{refuses:?}: it is free, and taken at once");
+        }
+    }
+}
+
+#[test]
+fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
+    for refuses in REFUSED {
+        let mut world = one_waits(Manner::WAITS);
+        world.refuses = refuses;
+        world.sent(1);
+        world.die(0);
+        world.sent(1);
+        assert!(world.instances[1].running.is_some(), "{refuses:?}: its holder died");
+
+        let mut world = one_waits(Manner::WAITS);
+        world.refuses = refuses;
+        world.sent(1);
+        let (_, term, _) = world.instances[0].running.unwrap();
+        world.release(0, term);
+        world.hears(1, LockChange::Freed);
+        world.sent(1);
+        assert!(world.instances[1].running.is_some(), "{refuses:?}: it was freed");
+    }
+}
+
+#[test]
+fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_for_ever() {
+    for refuses in REFUSED {
+        let mut world = one_waits(Manner::WAITS);
+        world.refuses = refuses;
+        world.sent(1);
+        let mut sent = 0;
+        for _ in 0..3000 {
+            world.pass(100);
+            sent += world.sent(1).into_iter().filter(|sent| *sent != "look" && *sent != "poll").count();
+        }
+        // Five minutes are 60 polls.
+        assert!(sent < 200, "{refuses:?}: {sent} in five minutes");
+    }
+    let mut world = one_waits(Manner::WAITS);
+    world.sent(1);
+    world.refuses = &[Refused::Leaving];
+    world.instances[1].standing.clear();
+    world.with(1, |instance, around| instance.machine.leave(around.now, Wish::new(1)));
+    for _ in 0..600 {
+        world.pass(100);
+        world.sent(1);
+    }
+    assert!(world.instances[1].machine.is_done(), "{:?}", world.instances[1].machine);
+    assert_eq!(world.in_line(), [world.instances[1].session], "its place is left behind");
+}
+
+#[test]
+fn no_two_run_at_once_and_every_wish_is_answered_also_where_the_line_is_refused() {
+    for refuses in REFUSED {
+        for seed in 0..40 {
+            run_where(refuses, seed, Flaws::default()).unwrap_or_else(|found| panic!("{refuses:?}: {found}"));
+        }
+    }
+}
+
+#[test]
+fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does() {
+    for (dead, silent) in [(0, 0), (1, 0), (3, 2), (0, 7), (4, 4), (0, 8), (40, 0), (0, 100)] {
+        let mut world = holds();
+        let gone = world.strangers(dead + silent);
+        world.dead.extend(&gone[..dead]);
+        world.overdue.extend(&gone[dead..]);
+        let lives = world.strangers(1)[0];
+        world.with(0, |instance, around| instance.machine.queue_hint(around));
+        world.pass(60_000);
+        world.ends(0, Parting::default());
+        assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
+        let first = (dead + silent < FIRST_IN_LINE).then_some(lives);
+        assert_eq!(heir(&world.does(0)), first, "{dead} dead and {silent} silent before it");
+    }
+}
+
+#[test]
+fn a_line_that_was_read_while_the_lock_was_held_is_judged_as_its_waiters_stand_at_the_release() {
+    for (passes, falls_silent) in [(999, false), (999, true), (1000, false)] {
+        let mut world = holds();
+        let waits = world.strangers(2);
+        world.with(0, |instance, around| instance.machine.queue_hint(around));
+        assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
+        world.pass(passes);
+        if falls_silent {
+            world.overdue.insert(waits[0]);
+        }
+        world.ends(0, Parting::default());
+        if passes == 1000 {
+            assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None }, "it is old");
+        }
+        assert_eq!(heir(&world.does(0)), Some(waits[usize::from(falls_silent)]));
+    }
+}
+
+#[test]
+fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_and_at_the_release() {
+    let mut world = holds();
+    let silent = world.strangers(1);
+    world.overdue.extend(silent);
+    let queue_hint = |world: &mut World| {
+        world.with(0, |instance, around| instance.machine.queue_hint(around));
+    };
+    queue_hint(&mut world);
+    let read = Op::ReadLine { most: FIRST_IN_LINE, to: None };
+    assert_eq!(world.does(0), read);
+    let lives = world.strangers(1)[0];
+    queue_hint(&mut world);
+    assert_eq!(world.does(0), read);
+    world.overdue.insert(lives);
+    let comes = world.strangers(1)[0];
+    world.ends(0, Parting::default());
+    assert_eq!(world.does(0), read);
+    assert_eq!(heir(&world.does(0)), Some(comes));
+}
+
+#[test]
+fn whoever_is_named_is_given_the_lock_if_it_beats() {
+    for lives in [true, false] {
+        let mut world = holds();
+        let first = world.strangers(1)[0];
+        let (other, to) = (world.open(), "other".parse::<Holder>().unwrap());
+        let by = Candidate { holder: to.clone(), ..World::candidate(other, Wish::new(1)) };
+        ready(world.store.wait(vec![Wait { lock: lock(), by }], LIMIT));
+        if !lives {
+            world.overdue.insert(other);
+        }
+        world.ends(0, Parting { to: Some(to.clone()), ..Parting::default() });
+        assert_eq!(world.does(0), Op::ReadLine { most: WHOLE_LINE, to: Some(to) });
+        assert_eq!(heir(&world.does(0)), Some(if lives { other } else { first }));
+    }
+}
+
+#[test]
+fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
+    let mut world = holds();
+    world.strangers(1);
+    world.with(0, |instance, around| instance.machine.queue_hint(around));
+    world.pass(60_000);
+    world.ends(0, Parting::default());
+    let read = world.begins(0);
+    assert!(matches!(read, Op::ReadLine { .. }), "{read:?}");
+    let error = StoreError::new("memory", "read the line", Applied::No, false, "it is refused");
+    world.answer(0, read, Answer::Failed(Arc::new(error)));
+    assert_eq!(heir(&world.does(0)), None, "at the same moment");
+}
+
+#[test]
+fn the_places_of_the_dead_are_removed_by_whoever_reads_the_line_and_of_the_overdue_never() {
+    for holder_reads in [true, false] {
+        let mut world = one_waits(Manner::WAITS);
+        let gone = world.strangers(5);
+        world.dead.extend(&gone[..2]);
+        world.overdue.extend(&gone[2..]);
+        world.sent(1);
+        world.pass(60_000);
+        if holder_reads {
+            world.with(0, |instance, around| instance.machine.queue_hint(around));
+            world.sent(0);
+        } else {
+            world.sent(1);
+        }
+        let stays: Vec<_> = gone[2..].iter().copied().chain([world.instances[1].session]).collect();
+        assert_eq!(world.in_line(), stays);
+    }
+}
+
+#[test]
+fn the_own_places_are_removed_when_the_session_is_over() {
+    let mut world = one_waits(Manner::WAITS);
+    world.sent(1);
+    let old = world.instances[1].session;
+    assert_eq!(world.in_line(), [old]);
+    world.die(1);
+    // The store is out of reach for longer than leaving is tried.
+    world.refuses = &[Refused::Leaving];
+    let session = std::mem::replace(&mut world.instances[1].session, SessionId::from_u128(77));
+    for _ in 0..600 {
+        world.pass(100);
+        let now = world.clock.now();
+        let around = Around {
+            now,
+            current: None,
+            known: &|_| None,
+            beats: &|_| false,
+            store_now: None,
+            roll: world.dice.roll(),
+        };
+        if let Next::Do(op) = world.instances[1].machine.next(around) {
+            let error = StoreError::new("memory", "leave", Applied::Unknown, true, "it is out of reach");
+            world.instances[1].machine.answered(around, now, op, Answer::Failed(Arc::new(error)));
+        }
+    }
+    world.instances[1].session = session;
+    world.refuses = &[];
+    world.pass(u64::try_from(POLL.as_millis()).unwrap());
+    world.sent(1);
+    assert_eq!(world.in_line(), []);
+    assert!(world.instances[1].machine.is_done());
+}
+
+#[test]
+fn those_who_do_not_beat_count_for_nothing_in_the_order() {
+    for (silent, alive, back) in [(3, 0, 0), (3, 2, 100), (LINE_READ + 9, 0, 0), (LINE_READ - 1, 9, 50)] {
+        let mut world = holds();
+        let before = world.strangers(silent + alive);
+        world.overdue.extend(&before[..silent]);
+        world.waits(1);
+        world.sent(1);
+        let (_, term, _) = world.instances[0].running.unwrap();
+        world.release(0, term);
+        world.hears(1, LockChange::Freed);
+        let before = world.clock.now();
+        while world.instances[1].running.is_none() {
+            world.sent(1);
+            world.pass(1);
+        }
+        let took = u64::try_from(world.clock.now().since(before).as_millis()).unwrap() - 1;
+        assert_eq!(took, back, "{silent} are silent before it, and {alive} are not");
+    }
+}
+
+#[test]
+fn whoever_knows_to_be_first_takes_a_freed_lock_without_reading_the_line_again() {
+    let mut world = one_waits(Manner::WAITS);
+    world.sent(1);
+    world.sent_at_the_next_poll(1);
+    let (_, term, _) = world.instances[0].running.unwrap();
+    world.release(0, term);
+    world.hears(1, LockChange::Freed);
+    assert_eq!(world.sent(1)[0], "take");
+    assert!(world.instances[1].running.is_some());
+}
