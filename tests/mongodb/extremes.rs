@@ -66,11 +66,7 @@ struct Wrong(Vec<String>);
 
 impl Wrong {
     fn note<T>(&mut self, what: &str, damage: &Document, answer: Result<T, StoreError>) -> Option<T> {
-        let failed = |error: StoreError| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            self.0.push(format!("{what} of {damage}: {error}: {cause:.300}"));
-        };
-        answer.map_err(failed).ok()
+        answer.map_err(|error| self.0.push(format!("{what} of {damage}: {error}"))).ok()
     }
 
     fn unless(&mut self, holds: bool, what: String) {
@@ -460,7 +456,7 @@ async fn a_fence_with_anything_in_any_field_is_armed_or_refused_and_nothing_pani
             slot.put(&damaged).await;
             for term in [record.term, most] {
                 if let Err(error) = place.store.arm(&record.id, term, LIMIT).await {
-                    let cause = std::error::Error::source(&error).unwrap().to_string();
+                    let cause = error.to_string();
                     assert!(!error.is_retryable() && cause.contains("the record"), "{damaged}: {cause}");
                 }
             }
