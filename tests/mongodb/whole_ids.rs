@@ -1,6 +1,11 @@
 //! Every write that decides something names the whole `_id` of each document it may change: a sharded cluster
 //! then sends it to one shard. The conformance suite and the random scripts run on a store that checks it.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use mongodb::{
     bson::{Bson, Document, doc},
     event::{EventHandler, command::CommandEvent},
@@ -95,14 +100,17 @@ fn what_names_less_than_the_whole_id_is_found() {
 
 #[tokio::test]
 async fn an_operation_whose_command_does_not_pass_fails() {
-    let refuse = |event| {
-        if let CommandEvent::Started(started) = event {
-            assert!(started.command_name != "findAndModify", "not this one");
-        }
+    let refusing = Arc::new(AtomicBool::new(false));
+    let refuses = Arc::clone(&refusing);
+    let refuse = move |event| {
+        let refuses = refuses.load(Ordering::Relaxed) && matches!(event, CommandEvent::Started(_));
+        assert!(!refuses, "not now");
     };
     let options = MongoOptions::new().command_events(EventHandler::callback(refuse));
     let place = crate::Place::with(crate::support::mongod::shared_single().await.uri(), options).await;
     let fixture = place.fixture();
+    fixture.opened().await;
+    refusing.store(true, Ordering::Relaxed);
     let opened = fixture.store().open(fixture.opening(), tenure::testing::conformance::LIMIT).await;
     assert!(opened.is_err(), "{opened:?}");
 }
