@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
@@ -33,12 +34,21 @@ struct Place {
     asked: Moment,
 }
 
-/// Looks once an interval. Ends with the engine.
+/// What happens to many tasks is gathered for so long, or for a round if that is longer, and told as one.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Looks once an interval, and tells of what has gathered. Ends with the engine.
 pub(crate) async fn audit(engine: Weak<Engine>) {
-    let mut rolling = None;
+    let (mut rolling, mut told) = (None, None);
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
+            let now = engine.clock.now();
+            if told.is_none_or(|told| now.since(told) >= TELL_EVERY) {
+                told = Some(now);
+                engine.tell_tallies();
+                engine.forget_old_troubles();
+            }
             (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
         }) else {
             return;

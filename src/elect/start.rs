@@ -242,7 +242,6 @@ impl Builder {
         }
         runtime.spawn(upkeep::stand_sentinel(weak()));
         runtime.spawn(audit::audit(weak()));
-        runtime.spawn(upkeep::tell(weak()));
         runtime.spawn(upkeep::purge(weak()));
         // Who runs several instances in one process has named them on purpose.
         if engine.store.capabilities().reach != Reach::Process {

@@ -14,7 +14,7 @@ use std::{
 use futures::FutureExt;
 
 use super::{Engine, metrics};
-use crate::{Applied, StoreError, clock::Moment};
+use crate::{Applied, StoreError, clock::Moment, error::told as with_causes};
 
 /// A failure that may pass by itself is told when it has lasted for so long: longer than an election.
 const LASTS: Duration = Duration::from_secs(20);
@@ -466,19 +466,9 @@ async fn careful<T>(
     }
 }
 
-/// An error with its causes, in one line. A cause that was told already is not told again.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = shortened(&error.to_string()).to_owned();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        let more = shortened(&more);
-        if !text.contains(more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    shortened(&with_causes(error)).to_owned()
 }
 
 /// A message without the command it repeats, in which a value may stand, and without the reply byte by byte.

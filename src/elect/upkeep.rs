@@ -16,8 +16,6 @@ use crate::{
 
 /// How many sessions are listed at a time.
 const PAGE: usize = 1000;
-/// What happens to many tasks is gathered for so long, and told as one.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How often each instance purges what nobody needs any more, jittered.
 const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// One that failed is tried again after so long, jittered: so that what lasts is found to last.
@@ -92,24 +90,6 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
 /// The spread a lock is a task of, if it is one of this namespace.
 fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
     lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
-}
-
-/// Tells of what has gathered, and of troubles that are over. Ends with the engine.
-pub(crate) async fn tell(engine: Weak<Engine>) {
-    loop {
-        let Some(closing) = engine.upgrade().map(|engine| {
-            engine.tell_tallies();
-            engine.forget_old_troubles();
-            engine.closing.clone()
-        }) else {
-            return;
-        };
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => return,
-            () = tokio::time::sleep(TELL_EVERY) => {}
-        }
-    }
 }
 
 /// Removes what nobody needs any more. Ends with the engine.

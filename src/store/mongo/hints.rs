@@ -127,7 +127,7 @@ pub(super) enum End {
 
 impl End {
     fn failed(error: &DriverError) -> Self {
-        Self::Failed { error: error.to_string(), lasting: is_lasting(error) }
+        Self::Failed { error: super::words::words(error), lasting: is_lasting(error) }
     }
 
     fn silent(error: impl Into<String>) -> Self {
