@@ -32,6 +32,21 @@ struct Book {
     next: u64,
 }
 
+impl Book {
+    fn waits_for(&self, number: u64, take: &Take) -> bool {
+        self.sent.get(take).is_some_and(|(known, _)| *known == number)
+    }
+
+    /// When it was sent. What is not waited for any more is not kept for its place in the order.
+    fn remove(&mut self, take: &Take) -> Option<Moment> {
+        let (_, sent) = self.sent.remove(take)?;
+        while self.order.front().is_some_and(|(number, take)| !self.waits_for(*number, take)) {
+            self.order.pop_front();
+        }
+        Some(sent)
+    }
+}
+
 impl Echoes {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,9 +62,9 @@ impl Echoes {
         book.next += 1;
         book.sent.insert(take.clone(), (number, now));
         book.order.push_back((number, take));
-        while book.order.len() > KEPT {
-            let Some((oldest, take)) = book.order.pop_front() else { return };
-            if book.sent.get(&take).is_some_and(|(number, _)| *number == oldest) {
+        if book.order.len() > KEPT {
+            let forgotten = book.order.pop_front();
+            if let Some((_, take)) = forgotten.filter(|(number, take)| book.waits_for(*number, take)) {
                 book.sent.remove(&take);
             }
         }
@@ -57,12 +72,12 @@ impl Echoes {
 
     /// It was answered, and no hint is to come of it.
     pub(crate) fn lost(&self, take: &Take) {
-        self.book().sent.remove(take);
+        self.book().remove(take);
     }
 
     /// A hint tells of its grant. Says how long that took, if the take is known.
     pub(crate) fn heard(&self, take: &Take, now: Moment) -> Option<Duration> {
-        self.book().sent.remove(take).map(|(_, sent)| now.since(sent))
+        self.book().remove(take).map(|sent| now.since(sent))
     }
 }
 
@@ -95,6 +110,7 @@ mod tests {
         echoes.sent(take(0), at(0));
         echoes.lost(&take(0));
         assert_eq!(echoes.heard(&take(0), at(1)), None);
+        assert!(echoes.book().order.is_empty(), "nothing of it stays");
         for wish in 1..5000 {
             echoes.sent(take(wish), at(wish));
         }
