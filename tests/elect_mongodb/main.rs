@@ -21,6 +21,7 @@ mod damage;
 mod default_durations;
 mod fleet;
 mod guards;
+mod line;
 mod majority;
 mod names;
 mod outage;
