@@ -8,7 +8,7 @@ use tenure::elect::Locked;
 use crate::{
     figures::{figure, measured},
     fleet::instance,
-    measure::cpu,
+    measure::{cpu, resident},
     world::World,
 };
 
@@ -50,12 +50,4 @@ async fn hold(elect: &tenure::Elect, name: &str, keys: usize) {
         });
         join_all(locks).await;
     }
-}
-
-/// Bytes of this process in memory.
-fn resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: f64 =
-        status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
-    pages * 4096.0
 }

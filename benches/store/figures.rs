@@ -46,6 +46,9 @@ const GOALS: &[(&str, Goal)] = &[
     ("contenders_32_min_to_max", AtLeast(0.95)),
     ("held_10000_cpu_percent", AtMost(0.5)),
     ("held_bytes_per_key", AtMost(1024.0)),
+    // The last tenth of the time held against the second.
+    ("growth_heap_ratio", AtMost(1.1)),
+    ("growth_resident_ratio", AtMost(1.1)),
     // Ten requests of each in the worst second; the design names none.
     ("outage_50_worst_second_after", AtMost(500.0)),
     // A spread of 100 tasks; each the worst of its rounds.

@@ -51,3 +51,12 @@ pub(crate) fn cpu(pids: &[u32]) -> f64 {
     };
     pids.iter().map(one).sum()
 }
+
+/// Bytes of this process in memory.
+#[allow(dead_code, reason = "only some benches look at memory")]
+pub(crate) fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: f64 =
+        status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
+    pages * 4096.0
+}

@@ -56,6 +56,20 @@ struct Records {
     schedules: BTreeMap<ScheduleId, ScheduleRecord>,
 }
 
+/// How many records a store keeps.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Sessions, dead or alive.
+    pub sessions: usize,
+    /// Locks, held or free.
+    pub locks: usize,
+    /// Places in line.
+    pub places: usize,
+    /// Entries of ledgers.
+    pub runs: usize,
+}
+
 impl MemoryStore {
     /// An empty store that runs on that clock.
     #[must_use]
@@ -83,6 +97,19 @@ impl MemoryStore {
     pub fn delete_session(&self, session: SessionId) {
         if self.records().sessions.remove(&session).is_some() {
             self.hint_session(session, SessionNews::Deleted);
+        }
+    }
+
+    /// How many records there are.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let records = self.records();
+        Kept {
+            sessions: records.sessions.len(),
+            locks: records.locks.len(),
+            places: records.waiters.len(),
+            runs: records.runs.len(),
         }
     }
 

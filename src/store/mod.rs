@@ -23,6 +23,8 @@ pub use answer::{
     Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockChange, LockSeen, Page, Purged, Reach, Refusal,
     ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, Sighting, TakeAnswer,
 };
+#[cfg(feature = "testing")]
+pub use memory::Kept;
 pub use memory::MemoryStore;
 
 use crate::{

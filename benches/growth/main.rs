@@ -1,0 +1,111 @@
+//! Whether a process grows with the keys it has ever seen, on a replica set of three.
+//!
+//! `cargo bench --all-features --bench growth` starts its own servers and runs three instances in this process, with new keys all
+//! the time, as many as they manage, for `GROWTH_MINUTES` (5). The memory of the last tenth of that time is held against that of the
+//! second. `tests/growth` does the same in paused time, over days.
+
+#[path = "../store/figures.rs"]
+mod figures;
+#[path = "../../tests/growth/load.rs"]
+mod load;
+#[path = "../store/measure.rs"]
+#[allow(dead_code, reason = "the store's benches use the rest")]
+mod measure;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use peak_alloc::PeakAlloc;
+use tenure::{
+    Elect, ElectConfig,
+    store::{
+        Store,
+        mongo::{MongoOptions, MongoStore},
+    },
+    testing::{Fault, Faulty, Intercept, Operation},
+};
+
+use self::{
+    figures::{figure, measured},
+    load::Load,
+    measure::now,
+    support::mongod::{Deployment, Options, Shape, Timing},
+};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// New keys at once.
+const KEYS: usize = 100;
+/// How long an instance lives that is to die.
+const DOOMED_FOR: Duration = Duration::from_secs(20);
+const TENTHS: usize = 10;
+
+/// What this process has in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    heap: f64,
+    resident: f64,
+}
+
+impl Sample {
+    fn take() -> Self {
+        Self { heap: HEAP.current_usage() as f64, resident: measure::resident() }
+    }
+}
+
+async fn store(deployment: &Deployment) -> Arc<dyn Store> {
+    let options = MongoOptions::new().database("growth");
+    Arc::new(MongoStore::connect(deployment.uri(), options).await.expect("the servers are up"))
+}
+
+async fn instance(store: Arc<dyn Store>, holder: &str) -> Elect {
+    let (namespace, holder) = ("bench".parse(), holder.parse());
+    let config = ElectConfig::new(namespace.expect("within the limits"), holder.expect("within the limits"));
+    Elect::start(store, config).await.expect("the servers are up")
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let minutes =
+        std::env::var("GROWTH_MINUTES").map_or(5, |m| m.parse().expect("GROWTH_MINUTES is a number"));
+    let options = Options { test_commands: false, timing: Timing::Default, ..Options::default() };
+    let deployment = Deployment::start(Shape::ReplicaSet, options).await;
+    let of = |holder: &'static str| async { instance(store(&deployment).await, holder).await };
+    let mut load = Load::new([of("a").await, of("b").await, of("c").await]);
+    // Those that die leave no connections behind: they share this store.
+    let shared = store(&deployment).await;
+    let (began, time) = (now(), Duration::from_secs(60 * minutes));
+    let mut tenths = vec![Vec::new(); TENTHS];
+    while began.elapsed() < time {
+        let faulty = Faulty::default().around(shared.clone());
+        let doomed = instance(faulty.clone(), "doomed").await;
+        let (mut held, lives) = (Vec::new(), now());
+        while lives.elapsed() < DOOMED_FOR && began.elapsed() < time {
+            held.append(&mut load.pass(KEYS, &doomed).await);
+            let tenth = began.elapsed().as_millis() * TENTHS as u128 / time.as_millis();
+            let tenth = usize::try_from(tenth).expect("at most ten").min(TENTHS - 1);
+            tenths[tenth].push(Sample::take());
+        }
+        faulty.intercept().always(Operation::ALL, Fault::Swallowed);
+        drop((held, doomed));
+    }
+    measured("growth_keys", load.seen() as f64, "");
+    load.close().await;
+
+    let mean = |samples: &[Sample], what: fn(&Sample) -> f64| {
+        samples.iter().map(what).sum::<f64>() / samples.len() as f64
+    };
+    for (tenth, samples) in tenths.iter().enumerate() {
+        measured(&format!("growth_heap_of_tenth_{}", tenth + 1), mean(samples, |s| s.heap) / 1e6, "MB");
+        measured(
+            &format!("growth_resident_of_tenth_{}", tenth + 1),
+            mean(samples, |s| s.resident) / 1e6,
+            "MB",
+        );
+    }
+    let ratio = |what: fn(&Sample) -> f64| mean(&tenths[TENTHS - 1], what) / mean(&tenths[1], what);
+    figure("growth_heap_ratio", ratio(|s| s.heap));
+    figure("growth_resident_ratio", ratio(|s| s.resident));
+}
