@@ -907,6 +907,7 @@ pub(super) fn ago(age: Duration) -> Document {
 }
 
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "a snapshot is as long as what the server is sent")]
 mod tests {
     use std::fmt::Write as _;
 
