@@ -2,7 +2,7 @@
 //! its retention.
 //!
 //! Four days in paused time, on the memory store, which is on the same heap. `GROWTH_KEYS=1000000` sets how many keys pass
-//! in them, 20,000 by default; `scripts/soak` and the bench `growth` do the same to real servers.
+//! in them, 20,000 by default; the bench `growth` does the same to real servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
