@@ -280,6 +280,16 @@ impl Picture {
             || !matches!(self.sessions[&session], Seen::Bystander)
     }
 
+    /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.
+    pub(crate) fn knows_dead(&mut self, session: SessionId, now: Moment) -> bool {
+        let was = self.sessions.get(&session);
+        let is_news = !matches!(was, Some(Seen::Dead { .. } | Seen::Reserved { .. }));
+        if is_news {
+            self.sessions.insert(session, Seen::Dead { since: now });
+        }
+        is_news
+    }
+
     fn share<'a>(&self, record: &'a SessionRecord) -> Option<&'a Share> {
         record.shares.iter().find(|share| share.spread == self.spread)
     }

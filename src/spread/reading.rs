@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use crate::{
     StoreError,
     clock::Moment,
-    core::watch::Named,
+    core::watch::{Named, Standing},
     elect::{Engine, Work},
-    model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
+    model::{Holding, Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
     store::{Cursor, LockSeen, Page, Sighting},
 };
 
@@ -204,14 +204,10 @@ async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
     }
 }
 
-/// A record names a holder whose session is missing: it is watched for the ttl that the record carries.
-pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord) {
-    if let Some(held) = &record.holding {
-        let named = Named {
-            namespace: record.id.namespace.clone(),
-            holder: held.by.holder.clone(),
-            ttl: held.by.ttl,
-        };
-        engine.watcher.watch(engine, held.by.session, Some(named));
-    }
+/// A record names a holder whose session is missing: it is watched for the ttl that the record carries. Says
+/// whether this instance knows already that it is dead: somebody has deleted the record of its death.
+pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord, held: &Holding) -> bool {
+    let (namespace, holder) = (record.id.namespace.clone(), held.by.holder.clone());
+    let named = Named { namespace, holder, ttl: held.by.ttl };
+    engine.watcher.watch(engine, held.by.session, Some(named)) == Some(Standing::Dead)
 }

@@ -521,8 +521,9 @@ impl Shell {
             if let LockSeen::Found(record) = &seen
                 && let Some(held) = &record.holding
                 && state.picture.session(held.by.session) == Some(&Seen::Missing)
+                && reading::watch_missing(&engine, record, held)
             {
-                reading::watch_missing(&engine, record);
+                changed |= state.picture.knows_dead(held.by.session, now);
             }
             changed |= state.picture.read(&key, &seen, reading.asked, now, store_now);
         }

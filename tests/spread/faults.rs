@@ -243,3 +243,25 @@ async fn what_was_held_by_a_session_that_is_deleted_is_found() {
         all_run(&team, config.ttl() + config.refresh_interval() * 2 + SECOND * 2).await;
     }
 }
+
+/// The one that joins has seen it die; then somebody deletes the record of that, so that the store says nothing of it.
+#[tokio::test(start_paused = true)]
+async fn what_was_held_by_one_whose_death_is_known_here_and_deleted_in_the_store_is_found() {
+    let team = Team::new(6);
+    let first = team.join("first").await;
+    all_run(&team, SECOND * 2).await;
+    let (elect, _gate, _) = team.elect("second").await;
+    let held = first.elect.acquire("a key besides").await.unwrap();
+    let waits = elect.acquire("a key besides");
+    let session = first.elect.health().session.unwrap();
+    let dies = async {
+        tokio::time::sleep(SECOND).await;
+        first.kill().await;
+    };
+    let (taken, ()) = tokio::join!(waits, dies);
+    drop(held);
+    team.memory.delete_session(session);
+    let _spread = elect.spread(SPREAD).tasks(team.keys()).run(team.job("second")).unwrap();
+    all_run(&team, SECOND * 10).await;
+    drop(taken.unwrap());
+}
