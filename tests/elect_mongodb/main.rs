@@ -29,6 +29,7 @@ mod polls;
 mod processes;
 mod revoked;
 mod rights;
+mod rotation;
 mod schedules;
 mod shutdown;
 mod sooner;

@@ -24,6 +24,7 @@ mod limits;
 mod logins;
 mod preparation;
 mod purge;
+mod renewal;
 mod replies;
 mod rights;
 mod round_trips;

@@ -27,6 +27,13 @@ pub(super) fn is_lasting(error: &DriverError) -> bool {
     !classify(error).1
 }
 
+/// Whether the server refuses whoever this client is, or is not whom it trusts: with another password or
+/// certificate it may be right again.
+pub(super) fn refuses_the_client(error: &DriverError) -> bool {
+    let is_login = matches!(&*error.kind, ErrorKind::Authentication { .. });
+    is_login && is_lasting(error) || words::is_of_a_certificate(error)
+}
+
 /// What an error of the driver says of the operation.
 pub(super) fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {

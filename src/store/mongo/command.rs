@@ -19,6 +19,8 @@ pub(super) const STORE: &str = "mongodb";
 pub(super) struct Failure {
     applied: Applied,
     retryable: bool,
+    /// Whether the server refuses the client's password or certificate.
+    refused: bool,
     words: String,
     cause: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -28,7 +30,7 @@ pub(super) type Outcome<T> = Result<T, Failure>;
 impl Failure {
     pub(super) fn unknown(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = cause.into();
-        Self { applied: Applied::Unknown, retryable: true, words: told(&*cause), cause }
+        Self { applied: Applied::Unknown, retryable: true, refused: false, words: told(&*cause), cause }
     }
 
     /// Nothing was sent.
@@ -54,6 +56,20 @@ impl Failure {
         Self { retryable: false, ..Self::unknown(cause) }
     }
 
+    /// Whether the server refuses the client's password or certificate: with another one it may work.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Tells this, too.
+    pub(super) fn with_more(self, more: &str) -> Self {
+        Self { words: format!("{}; {more}", self.words), ..self }
+    }
+
+    pub(super) fn into_words(self) -> String {
+        self.words
+    }
+
     pub(super) fn named(self, doing: &'static str) -> StoreError {
         StoreError::new(STORE, doing, self.applied, self.retryable, self.cause).in_words(self.words)
     }
@@ -62,7 +78,8 @@ impl Failure {
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Self {
         let (applied, retryable) = codes::classify(&error);
-        Self { applied, retryable, words: words::words(&error), cause: Box::new(error) }
+        let refused = codes::refuses_the_client(&error);
+        Self { applied, retryable, refused, words: words::words(&error), cause: Box::new(error) }
     }
 }
 

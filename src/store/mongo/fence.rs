@@ -7,7 +7,7 @@ use mongodb::{ClientSession, error::Error as DriverError};
 
 use super::{
     MongoStore,
-    command::{Failure, within, write},
+    command::{Failure, write},
     documents::{LAYOUT, lock_id, long, read_slot},
     queries::{self, Kept, Statement, changed_if, is_known_layout, is_new, is_number, overlaid},
 };
@@ -113,19 +113,19 @@ impl MongoStore {
     /// # Cancel safety
     /// Dropping it is the same as an unknown outcome: arm again.
     pub async fn arm(&self, lock: &LockId, term: Term, limit: Duration) -> Result<Armed, StoreError> {
-        let (store, lock) = (self.clone(), lock.clone());
-        within(limit, "arm a fence", async move {
+        let lock = lock.clone();
+        self.step(limit, "arm a fence", move |store| async move {
             let (database, names) = store.place();
             let statements = (0..FENCE_SLOTS).map(|slot| arm(&lock, slot, term)).collect();
             let armed =
-                write(database, queries::update(&names.fences, statements, Kept::Majority, limit)).await?;
+                write(&database, queries::update(&names.fences, statements, Kept::Majority, limit)).await?;
             if let Some((_, refusal)) = armed.refused.first() {
                 return Err(Failure::unknown(refusal.to_string()));
             }
             // Two who arm for the first time may meet: what counts is what stands there afterwards.
             let ids = (0..FENCE_SLOTS).map(|slot| slot_id(&lock, slot).into());
             let find = queries::Find { filter: queries::by_ids(ids), ..Default::default() };
-            let slots = super::command::find(database, queries::find(&names.fences, find, limit)).await?;
+            let slots = super::command::find(&database, queries::find(&names.fences, find, limit)).await?;
             let ours = long(term.get());
             let armed = slots.iter().filter(|slot| slot.get("term") == Some(&ours)).count();
             if armed == FENCE_SLOTS as usize {

@@ -18,7 +18,6 @@ use futures::{
     stream::{self, BoxStream},
 };
 use mongodb::{
-    Database,
     change_stream::{
         ChangeStream,
         event::{ChangeStreamEvent, OperationType},
@@ -28,7 +27,12 @@ use mongodb::{
 use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Collections, codes::is_lasting, documents, prepare};
+use super::{
+    Collections, MongoOptions,
+    codes::{is_lasting, refuses_the_client},
+    documents, prepare,
+    renewal::Connection,
+};
 use crate::{
     clock::{Clock, SystemClock},
     model::{StoreTime, Term, Wish},
@@ -55,7 +59,7 @@ pub(super) struct Hints {
 
 #[derive(Clone)]
 struct Shared {
-    database: Database,
+    connection: Arc<Connection>,
     names: Collections,
     wait: Duration,
     /// Whether collections that were dropped are created again.
@@ -67,13 +71,18 @@ struct Shared {
 }
 
 impl Hints {
-    pub(super) fn new(database: Database, names: Collections, wait: Duration, create: bool) -> Self {
-        let stop = CancellationToken::new();
+    /// Ends with `stop`, and cancels it when it is dropped.
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        names: Collections,
+        options: &MongoOptions,
+        stop: CancellationToken,
+    ) -> Self {
         let shared = Shared {
-            database,
+            connection,
             names,
-            wait,
-            create,
+            wait: options.hint_wait,
+            create: options.create,
             listeners: broadcast::Sender::new(HINTS_KEPT),
             without: Arc::default(),
             stop: stop.clone(),
@@ -114,6 +123,8 @@ impl Hints {
 /// Why a stream ended.
 pub(super) enum End {
     NobodyListens,
+    /// The store has another client.
+    Renewed,
     /// The server has no change streams.
     Unsupported,
     /// A collection was dropped, and its indexes with it.
@@ -148,13 +159,19 @@ impl Shared {
     async fn reopen_for_ever(&self) {
         let clock = SystemClock::new();
         let mut pause = FIRST_PAUSE;
+        let mut renewed = self.connection.changes();
         loop {
+            renewed.mark_unchanged();
             let end = match self.open().await {
                 Ok(stream) => {
                     // Only now: what changes from here on is told.
                     self.tell(Hint::Resync);
                     let opened = clock.now();
-                    let end = self.follow(stream).await;
+                    let end = tokio::select! {
+                        // Its stream may still be open, on connections that end with their client.
+                        _ = renewed.changed() => End::Renewed,
+                        end = self.follow(stream) => end,
+                    };
                     // One that fails as soon as it is open is not opened again and again: whoever waits looks
                     // each time.
                     if clock.now().since(opened) >= LIVED {
@@ -166,6 +183,10 @@ impl Shared {
             };
             match end {
                 End::NobodyListens => return,
+                End::Renewed => {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
                 End::Unsupported => {
                     self.without.store(true, Ordering::Relaxed);
                     tracing::warn!(
@@ -179,7 +200,7 @@ impl Shared {
                 }
                 End::Dropped => {
                     tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
-                    match timeout(PATIENCE, prepare::create(&self.database, &self.names)).await {
+                    match timeout(PATIENCE, prepare::create(&self.connection.database(), &self.names)).await {
                         Ok(Ok(lacking)) if lacking.is_empty() => {}
                         Ok(Ok(lacking)) => {
                             let error = format!("may not createIndex on {}", lacking.join(", "));
@@ -198,8 +219,10 @@ impl Shared {
                 }
             }
             // The next one may take a while: until it is open, whoever waits goes by its own pace.
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::select! {
+                _ = renewed.changed() => pause = FIRST_PAUSE,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
         }
     }
 
@@ -209,10 +232,15 @@ impl Shared {
     }
 
     async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, End> {
-        let watch = self.database.watch().pipeline(wanted(&self.names)).max_await_time(self.wait);
+        let used = self.connection.current();
+        let watch = used.database.watch().pipeline(wanted(&self.names)).max_await_time(self.wait);
         match timeout(PATIENCE, watch.into_future()).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) if is_unsupported(&error) => Err(End::Unsupported),
+            Ok(Err(error)) if refuses_the_client(&error) => {
+                let told = self.connection.refused(&used, error.into()).into_words();
+                Err(End::Failed { error: told, lasting: true })
+            }
             Ok(Err(error)) => Err(End::failed(&error)),
             Err(_) => Err(End::silent("no answer to its opening")),
         }

@@ -19,12 +19,13 @@ mod indexes;
 mod prepare;
 mod purge;
 mod queries;
+mod renewal;
 mod rights;
 mod stamp;
 mod steps;
 mod words;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 pub use ::mongodb as driver;
 use bson::doc;
@@ -33,7 +34,7 @@ use mongodb::{
     Client, Database,
     event::{EventHandler, command::CommandEvent},
 };
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use connect::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
@@ -43,6 +44,7 @@ use self::{
     command::{Failure, Outcome, run, within},
     connect::Uri,
     hints::Hints,
+    renewal::{Connection, Current, Source},
 };
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
@@ -64,6 +66,7 @@ pub struct MongoOptions {
     hint_wait: Duration,
     create: bool,
     command_events: Option<EventHandler<CommandEvent>>,
+    uri_from: Option<Source>,
 }
 
 impl Default for MongoOptions {
@@ -74,6 +77,7 @@ impl Default for MongoOptions {
             hint_wait: Duration::from_secs(10),
             create: true,
             command_events: None,
+            uri_from: None,
         }
     }
 }
@@ -119,6 +123,39 @@ impl MongoOptions {
     #[must_use]
     pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
         self.command_events = Some(handler);
+        self
+    }
+
+    /// Where the connection string is found anew, for a store of [`MongoStore::connect`]. Default: nowhere, it
+    /// stays what it was.
+    ///
+    /// When the server refuses a login, because a password or certificate is another one now, the store
+    /// connects anew in the background: with what this answers, or else with the string it has; the files that
+    /// the string names are read again in any case. What it has held goes on. If that fails, it is told with the
+    /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins
+    /// are refused.
+    ///
+    /// The string must name the same database. `source` is asked for each attempt, on a runtime of the store's or
+    /// of its keeper's, by each of them, and has ten seconds: it is async so that it may ask a vault, and must
+    /// not block. Its error is printed with that of the operation, and must not contain a secret.
+    ///
+    /// ```no_run
+    /// # use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = "/run/secrets/mongodb-uri"; // mounted, and replaced when the password is
+    /// let read = move || async move { Ok(std::fs::read_to_string(file)?.trim().to_owned()) };
+    /// let uri = std::fs::read_to_string(file)?;
+    /// let store = MongoStore::connect(uri.trim(), MongoOptions::new().uri_from(read)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn uri_from<F, A>(mut self, source: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<String, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        self.uri_from = Some(Source::new(source));
         self
     }
 
@@ -190,24 +227,19 @@ pub struct MongoStore {
 }
 
 struct Inner {
-    database: Database,
+    connection: Arc<Connection>,
     names: Collections,
     hints: Arc<Hints>,
     /// Whether there are change streams behind them.
     has_hints: bool,
-    permits: Arc<Semaphore>,
-    /// How many of them there are.
-    at_once: usize,
     options: MongoOptions,
-    /// What to connect with again; nothing if the client is the program's.
-    uri: Option<Uri>,
 }
 
 impl fmt::Debug for MongoStore {
     // Nothing of the client: it knows the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MongoStore")
-            .field("database", &self.inner.database.name())
+            .field("database", &self.database().name())
             .field("collections", &self.inner.names.all())
             .finish_non_exhaustive()
     }
@@ -228,7 +260,7 @@ impl MongoStore {
         check_name(&name)?;
         let database = client.database(&name);
         let has_hints = prepared(&database, &options).await?;
-        Ok(Self::assembled(database, permits, options, has_hints, Some(uri)))
+        Ok(Self::assembled(Current::new(database, permits, Some(uri)), options, has_hints))
     }
 
     /// Uses a client that the program has already.
@@ -237,7 +269,8 @@ impl MongoStore {
     /// client's pool is shared with the program (the driver's default of 10 halves what 64 tasks get
     /// done), it may look for a server for as long as it was told to, and what it logs is its own
     /// business. And no second one can be made like it: there is no [dedicated](Store::dedicated) store
-    /// for the keeper, whose beats wait with everything else.
+    /// for the keeper, whose beats wait with everything else, and none in its place when a password or certificate
+    /// changes ([`uri_from`](MongoOptions::uri_from) is not asked).
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -248,7 +281,7 @@ impl MongoStore {
         check_name(&name)?;
         let database = client.database(&name);
         let has_hints = prepared(&database, &options).await?;
-        Ok(Self::assembled(database, connect::permits(None), options, has_hints, None))
+        Ok(Self::assembled(Current::new(database, connect::permits(None), None), options, has_hints))
     }
 
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
@@ -264,49 +297,40 @@ impl MongoStore {
         let inner = &self.inner;
         let closing = async {
             inner.hints.close().await;
-            // Calls go on when their callers have given up; each has a permit until it ends.
-            let all = u32::try_from(inner.at_once).unwrap_or(u32::MAX);
-            // An error says that it is closed already.
-            let _ = inner.permits.acquire_many(all).await.map(tokio::sync::SemaphorePermit::forget);
-            inner.permits.close();
-            if inner.uri.is_some() {
-                inner.database.client().clone().shutdown().await;
-            }
+            inner.connection.close().await;
         };
         // An error says that the server does not answer.
         let _ = tokio::time::timeout(CLOSING, closing).await;
     }
 
-    fn assembled(
-        database: Database,
-        permits: Semaphore,
-        options: MongoOptions,
-        has_hints: bool,
-        uri: Option<Uri>,
-    ) -> Self {
-        let names = Collections::new(&options.prefix);
-        let hints = Hints::new(database.clone(), names.clone(), options.hint_wait, options.create);
-        let (hints, at_once, permits) = (Arc::new(hints), permits.available_permits(), Arc::new(permits));
-        Self { inner: Arc::new(Inner { database, names, hints, has_hints, permits, at_once, options, uri }) }
+    fn assembled(current: Current, options: MongoOptions, has_hints: bool) -> Self {
+        let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
+        let connection = Arc::new(Connection::new(current, options.clone(), stop.clone()));
+        let hints = Arc::new(Hints::new(Arc::clone(&connection), names.clone(), &options, stop));
+        Self { inner: Arc::new(Inner { connection, names, hints, has_hints, options }) }
     }
 
     /// The same with another client, which lives on the runtime that runs this. The database was
     /// looked at and prepared before.
-    async fn connected_again(self, uri: Uri) -> Outcome<Self> {
-        let Inner { database, options, has_hints, .. } = &*self.inner;
+    async fn connected_again(self, uri: Uri, name: String) -> Outcome<Self> {
+        let Inner { options, has_hints, .. } = &*self.inner;
         let (client, _, permits) = uri.client(options).await.map_err(Failure::not_connected)?;
-        let database = client.database(database.name());
+        let database = client.database(&name);
         // Finds the server and opens a connection now, so that no beat has to.
         run(&database, doc! { "ping": 1 }).await?;
-        Ok(Self::assembled(database, permits, options.clone(), *has_hints, Some(uri)))
+        Ok(Self::assembled(Current::new(database, permits, Some(uri)), options.clone(), *has_hints))
     }
 
-    fn permits(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.inner.permits)
+    fn database(&self) -> Database {
+        self.inner.connection.database()
     }
 
-    fn place(&self) -> (&Database, &Collections) {
-        (&self.inner.database, &self.inner.names)
+    fn names(&self) -> &Collections {
+        &self.inner.names
+    }
+
+    fn place(&self) -> (Database, &Collections) {
+        (self.database(), self.names())
     }
 }
 
@@ -495,8 +519,13 @@ impl Store for MongoStore {
     /// Answers within 10 s. `None` if this one uses a client that it [was given](MongoStore::with_client).
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         Box::pin(async {
-            let Some(uri) = self.inner.uri.clone() else { return Ok(None) };
-            let again = self.clone().connected_again(uri);
+            let used = self.inner.connection.current();
+            let Some(uri) = used.uri.clone() else { return Ok(None) };
+            let (store, name) = (self.clone(), used.database.name().to_owned());
+            let again = async move {
+                let connection = Arc::clone(&store.inner.connection);
+                connection.watched(&used, store.connected_again(uri, name)).await
+            };
             let store = within(FIRST_ANSWER, "connect once more", again).await?;
             Ok(Some(Arc::new(store) as Arc<dyn Store>))
         })

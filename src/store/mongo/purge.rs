@@ -90,12 +90,12 @@ struct Part<'a> {
 impl Part<'_> {
     async fn remove(&self, collection: &str, filter: Document) -> Outcome<u64> {
         let command = queries::delete(collection, vec![filter], Kept::Majority, self.limit);
-        write(self.store.place().0, command).await.map(|gone| gone.matched)
+        write(&self.store.database(), command).await.map(|gone| gone.matched)
     }
 
     /// Removes the idle ones of the next locks. Answers from where to go on.
     async fn idle_locks(&self, after: Option<Bson>, purged: &mut Purged) -> Outcome<Option<Place>> {
-        let names = self.store.place().1;
+        let names = self.store.names();
         let last = self.store.find(&names.locks, last_looked_at(self.namespace, after.clone()), self.limit);
         let last = ids(last.await?).pop();
         let range = up_to(queries::locks_of(self.namespace, None, after), last.clone());
@@ -116,7 +116,7 @@ impl Part<'_> {
     /// Frees what the next of the dead hold, removes their places in line, and those whom nothing names any
     /// more. Answers from where to go on.
     async fn the_dead(&self, after: Bson, purged: &mut Purged) -> Outcome<Option<Place>> {
-        let names = self.store.place().1;
+        let names = self.store.names();
         let found =
             self.store.find(&names.sessions, dead(self.namespace, &after, self.retention), self.limit);
         let found = found.await?;
@@ -136,14 +136,14 @@ impl Part<'_> {
         if !held.is_empty() {
             let free = held.iter().map(free_of_the_dead).collect();
             let command = queries::update(&names.locks, free, Kept::Majority, self.limit);
-            purged.freed = write(self.store.place().0, command).await?.modified;
+            purged.freed = write(&self.store.database(), command).await?.modified;
         }
         let places = doc! { "session": { "$in": &all }, "v": LAYOUT };
         purged.waiters = self.remove(&names.waiters, places).await?;
         // Whoever finds a lock of a dead session must find its death.
         if !going.is_empty() {
             let named =
-                distinct(self.store.place().0, named_by_locks(&names.locks, &going, self.limit)).await?;
+                distinct(&self.store.database(), named_by_locks(&names.locks, &going, self.limit)).await?;
             going.retain(|session| !named.contains(session));
         }
         if !going.is_empty() {

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
+    sync::Arc,
     time::Duration,
 };
 
@@ -51,12 +52,13 @@ impl MongoStore {
         doing: &'static str,
         work: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Answer<'_, T> {
-        let (permits, work) = (self.permits(), work(self.clone()));
+        let (connection, work) = (Arc::clone(&self.inner.connection), work(self.clone()));
         Box::pin(within(limit, doing, async move {
+            let used = connection.current();
             // What has not begun when the caller gives up never begins.
-            let permit = tokio::time::timeout(limit, permits.acquire_owned());
+            let permit = tokio::time::timeout(limit, Arc::clone(&used.permits).acquire_owned());
             let _permit = permit.await.map_err(Failure::not_begun)?.map_err(Failure::not_begun)?;
-            work.await
+            connection.watched(&used, work).await
         }))
     }
 
@@ -66,7 +68,7 @@ impl MongoStore {
         statement: Statement,
         limit: Duration,
     ) -> Outcome<Option<Document>> {
-        modify(self.place().0, queries::modify(collection, statement, limit)).await
+        modify(&self.database(), queries::modify(collection, statement, limit)).await
     }
 
     pub(super) async fn find(
@@ -75,7 +77,7 @@ impl MongoStore {
         wanted: Find,
         limit: Duration,
     ) -> Outcome<Vec<Document>> {
-        find(self.place().0, queries::find(collection, wanted, limit)).await
+        find(&self.database(), queries::find(collection, wanted, limit)).await
     }
 
     /// A page of what matches, by the order of the ids: 1 for first to last, -1 for last to first.
@@ -165,12 +167,12 @@ fn sighting(document: Option<&Document>) -> Sighting {
 }
 
 pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> Outcome<Sighting> {
-    let sessions = &store.place().1.sessions;
+    let sessions = &store.names().sessions;
     left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(&document)))
 }
 
 pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> Outcome<Sighting> {
-    let sessions = &store.place().1.sessions;
+    let sessions = &store.names().sessions;
     store.modify(sessions, queries::beat(&beat), limit).await.map(|found| sighting(found.as_ref()))
 }
 
@@ -180,7 +182,7 @@ pub(super) async fn observe(
     limit: Duration,
 ) -> Outcome<Vec<Sighting>> {
     let ids = sessions.iter().map(|session| session.to_string().into());
-    let found = store.find_by_id(&store.place().1.sessions, ids, limit).await?;
+    let found = store.find_by_id(&store.names().sessions, ids, limit).await?;
     let found: HashMap<String, Document> = found
         .into_iter()
         .filter_map(|session| Some((session.get_str("_id").ok()?.to_owned(), session)))
@@ -193,7 +195,7 @@ pub(super) async fn declare(
     declaration: Declaration,
     limit: Duration,
 ) -> Outcome<Sighting> {
-    let sessions = &store.place().1.sessions;
+    let sessions = &store.names().sessions;
     store.modify(sessions, queries::declare(&declaration), limit).await.map(|found| sighting(found.as_ref()))
 }
 
@@ -208,7 +210,7 @@ pub(super) async fn sessions(
     if let Some(after) = id_of(place(after)?) {
         filter.insert("_id", doc! { "$gt": after });
     }
-    store.page_by_id(&store.place().1.sessions, filter, 1, at_most, read_session, limit).await
+    store.page_by_id(&store.names().sessions, filter, 1, at_most, read_session, limit).await
 }
 
 // ----- locks
@@ -229,7 +231,7 @@ async fn read_batch(
     limit: Duration,
 ) -> Outcome<HashMap<Vec<u8>, Document>> {
     let ids = locks.iter().map(|lock| lock_id(lock).into());
-    store.find_by_id(&store.place().1.locks, ids, limit).await.map(by_key)
+    store.find_by_id(&store.names().locks, ids, limit).await.map(by_key)
 }
 
 fn take_answer(document: &Document, take: &Take) -> TakeAnswer {
@@ -246,7 +248,7 @@ pub(super) async fn take(
     limit: Duration,
 ) -> Outcome<Vec<TakeAnswer>> {
     if let [one] = &*takes {
-        let afterwards = store.modify(&store.place().1.locks, queries::take(one, &dead), limit).await?;
+        let afterwards = store.modify(&store.names().locks, queries::take(one, &dead), limit).await?;
         return Ok(vec![take_answer(&left(afterwards)?, one)]);
     }
     side_by_side(takes.chunks(BATCH).map(|batch| take_batch(&store, batch, &dead, limit)).collect()).await
@@ -286,7 +288,7 @@ async fn take_batch(
         let wrote = !statements.is_empty();
         if wrote {
             let update = queries::update(&names.locks, statements, Kept::Majority, limit);
-            let written = write(database, update).await?;
+            let written = write(&database, update).await?;
             let updates = changes.iter().filter(|(_, _, inserts)| !inserts).count();
             let all_updated = written.modified == updates as u64;
             let inserted: HashSet<usize> = written.inserted.into_iter().collect();
@@ -335,7 +337,7 @@ async fn look(
 ) -> Outcome<Vec<(usize, Change)>> {
     let (database, names) = store.place();
     let ids = places.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
-    let read = find(database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
+    let read = find(&database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
     let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
     let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
     let now = StoreTime::from_millis(now.timestamp_millis());
@@ -425,7 +427,7 @@ async fn release_batch(
     let statements = queries::releases(releases);
     // Takes are majority writes and the log is in order, so nobody builds on a release that is
     // rolled back: then the lock is merely still held, and the audit gives it back.
-    let written = write(database, queries::update(&names.locks, statements, Kept::Primary, limit)).await?;
+    let written = write(&database, queries::update(&names.locks, statements, Kept::Primary, limit)).await?;
     if written.matched == releases.len() as u64 {
         return Ok(vec![ReleaseAnswer::Released; releases.len()]);
     }
@@ -450,7 +452,7 @@ async fn release_batch(
 pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {
     let (database, names) = store.place();
     let update = queries::update(&names.locks, vec![queries::set_value(&set)], Kept::Majority, limit);
-    let written = write(database, update).await?;
+    let written = write(&database, update).await?;
     if written.matched == 1 {
         return Ok(SetAnswer::Set);
     }
@@ -488,7 +490,7 @@ pub(super) async fn list_locks(
     limit: Duration,
 ) -> Outcome<Page<LockRecord>> {
     let filter = queries::locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
-    store.page_by_id(&store.place().1.locks, filter, 1, at_most, read_lock, limit).await
+    store.page_by_id(&store.names().locks, filter, 1, at_most, read_lock, limit).await
 }
 
 pub(super) async fn held_by(
@@ -508,7 +510,7 @@ pub(super) async fn held_by(
     let mut found = Vec::new();
     for part in parts {
         let wanted = queries::held_by(session, part, at_most.saturating_add(1) - found.len());
-        found.extend(store.find(&store.place().1.locks, wanted, limit).await?);
+        found.extend(store.find(&store.names().locks, wanted, limit).await?);
         if found.len() > at_most {
             break;
         }
@@ -524,7 +526,7 @@ pub(super) async fn revoke(
     revocation: Revocation,
     limit: Duration,
 ) -> Outcome<RevokeAnswer> {
-    let names = store.place().1;
+    let names = store.names();
     Ok(match revocation {
         Revocation::Ask { session, request } => {
             let asked = store.modify(&names.sessions, queries::ask(session, &request), limit).await?;
@@ -556,7 +558,7 @@ async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Dur
     let mut statements = statements.into_iter().peekable();
     while statements.peek().is_some() {
         let batch = statements.by_ref().take(BATCH).collect();
-        let written = write(database, queries::update(&names.waiters, batch, Kept::Primary, limit)).await?;
+        let written = write(&database, queries::update(&names.waiters, batch, Kept::Primary, limit)).await?;
         if let Some((_, refusal)) = written.refused.first() {
             return Err(Failure::unknown(refusal.to_string()));
         }
@@ -578,7 +580,7 @@ pub(super) async fn stop_waiting(
         return Ok(());
     }
     let places = waits.chunks(BATCH).map(queries::stop_waiting).collect();
-    write(database, queries::delete(&names.waiters, places, Kept::Primary, limit)).await.map(drop)
+    write(&database, queries::delete(&names.waiters, places, Kept::Primary, limit)).await.map(drop)
 }
 
 pub(super) async fn waiters(
@@ -587,7 +589,7 @@ pub(super) async fn waiters(
     at_most: usize,
     limit: Duration,
 ) -> Outcome<Line> {
-    let found = store.find(&store.place().1.waiters, queries::waiters(&lock, at_most), limit).await?;
+    let found = store.find(&store.names().waiters, queries::waiters(&lock, at_most), limit).await?;
     let waiters = found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect();
     Ok(Line { waiters, whole: found.len() < at_most })
 }
@@ -601,7 +603,7 @@ pub(super) async fn places(
     for batch in places.chunks(BATCH) {
         let ids: Vec<_> =
             batch.iter().map(|(lock, session, wish)| waiter_id(lock, *session, *wish)).collect();
-        let found = store.find(&store.place().1.waiters, queries::places(&ids), limit).await?;
+        let found = store.find(&store.names().waiters, queries::places(&ids), limit).await?;
         let found = by_key(found);
         for id in ids {
             stand.push(found.contains_key(&id.to_vec().map_err(Failure::unknown)?));
@@ -621,7 +623,7 @@ fn schedule_seen(document: Option<&Document>) -> ScheduleSeen {
 }
 
 pub(super) async fn define(store: MongoStore, define: Define, limit: Duration) -> Outcome<ScheduleSeen> {
-    let found = left(store.modify(&store.place().1.runs, queries::define(&define), limit).await?)?;
+    let found = left(store.modify(&store.names().runs, queries::define(&define), limit).await?)?;
     Ok(schedule_seen(Some(&found)))
 }
 
@@ -631,7 +633,7 @@ pub(super) async fn instruct(
     instruction: Instruction,
     limit: Duration,
 ) -> Outcome<ScheduleSeen> {
-    let runs = &store.place().1.runs;
+    let runs = &store.names().runs;
     let found = left(store.modify(runs, queries::instruct(&schedule, &instruction), limit).await?)?;
     Ok(match (schedule_seen(Some(&found)), instruction) {
         (ScheduleSeen::Found(record), Instruction::Run(order))
@@ -652,7 +654,7 @@ pub(super) async fn schedules(
     for batch in schedules.chunks(BATCH) {
         let ids: Vec<_> = batch.iter().map(schedule_id).collect();
         let wanted = ids.iter().cloned().map(Bson::Document);
-        let found = by_key(store.find_by_id(&store.place().1.runs, wanted, limit).await?);
+        let found = by_key(store.find_by_id(&store.names().runs, wanted, limit).await?);
         for id in ids {
             seen.push(schedule_seen(found.get(&id.to_vec().map_err(Failure::unknown)?)));
         }
@@ -671,12 +673,12 @@ fn claim_answer(document: Option<&Document>, session: SessionId, term: Term, att
 }
 
 pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> Outcome<ClaimAnswer> {
-    let found = left(store.modify(&store.place().1.runs, queries::claim(&claim), limit).await?)?;
+    let found = left(store.modify(&store.names().runs, queries::claim(&claim), limit).await?)?;
     Ok(claim_answer(Some(&found), claim.session, claim.term, claim.attempt))
 }
 
 pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration) -> Outcome<ClaimAnswer> {
-    let found = store.modify(&store.place().1.runs, queries::finish(&finish), limit).await?;
+    let found = store.modify(&store.names().runs, queries::finish(&finish), limit).await?;
     Ok(claim_answer(found.as_ref(), finish.session, finish.term, finish.attempt))
 }
 
@@ -686,7 +688,7 @@ fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> Failure {
 }
 
 async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> Outcome<Option<StoreTime>> {
-    let found = store.find_by_id(&store.place().1.runs, [schedule_id(schedule).into()], limit).await?;
+    let found = store.find_by_id(&store.names().runs, [schedule_id(schedule).into()], limit).await?;
     let mark = found.first().map_or(Ok(None), read_mark);
     mark.map_err(|refusal| unreadable(schedule, &refusal))
 }
@@ -699,7 +701,7 @@ async fn raise_mark(
     limit: Duration,
 ) -> Outcome<Option<StoreTime>> {
     let raised = queries::raise_mark(schedule, &to.id);
-    let found = left(store.modify(&store.place().1.runs, raised, limit).await?)?;
+    let found = left(store.modify(&store.names().runs, raised, limit).await?)?;
     let mark = read_schedule(&found).map_err(|refusal| unreadable(schedule, &refusal))?.mark;
     if mark < Some(to.id.instant) {
         return Err(Failure::unknown(format!("the mark of the {schedule} was not raised")));
@@ -715,7 +717,7 @@ pub(super) async fn history(
     limit: Duration,
 ) -> Outcome<RunPage> {
     let filter = queries::runs_of(&schedule, id_of(place(after)?));
-    let page = store.page_by_id(&store.place().1.runs, filter, -1, at_most, read_run, limit).await?;
+    let page = store.page_by_id(&store.names().runs, filter, -1, at_most, read_run, limit).await?;
     // After the runs: a purge between the two raises the mark over what it removes.
     Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? })
 }
@@ -752,6 +754,6 @@ pub(super) async fn purge_runs(
     };
     let mark = raise_mark(&store, &schedule, last, limit).await?;
     let ids = gone.items.iter().map(|run| run_id(&run.id).into());
-    write(database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit)).await?;
+    write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit)).await?;
     Ok(RunPage { page: gone, mark })
 }

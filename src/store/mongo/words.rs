@@ -98,6 +98,18 @@ pub(super) fn is_of_another_set(message: &str) -> bool {
     nobody_left || message.contains("does not match actual name") || message.contains("replica set name")
 }
 
+/// Whether the two sides could not agree on a certificate, of either of them.
+pub(super) fn is_of_a_certificate(error: &DriverError) -> bool {
+    let says = |text: &str| {
+        ["invalid peer certificate", "received fatal alert"].iter().any(|one| text.contains(one))
+    };
+    match &*error.kind {
+        ErrorKind::Io(error) => says(&error.to_string()),
+        ErrorKind::ServerSelection { message, .. } => says(message),
+        _ => false,
+    }
+}
+
 /// Why no server was found, of the driver's description of all it knows.
 fn selection(message: &str) -> String {
     let message = plain(message);

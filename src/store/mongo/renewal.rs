@@ -1,0 +1,375 @@
+//! The client a store uses at this moment, and how another one takes its place.
+//!
+//! A server asks who somebody is when a connection is opened, and by then the password or the certificate may
+//! be another than the client was made with. When it refuses the login, a client is made anew, in the
+//! background: of the string the program's source answers with, and of the files as they are now.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bson::doc;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
+use mongodb::{Client, Database};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, SemaphorePermit, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    CLOSING, FIRST_ANSWER, MongoOptions,
+    command::{Failure, Outcome, run},
+    connect::Uri,
+};
+use crate::{
+    clock::{Clock, Moment, SystemClock},
+    error::told,
+};
+
+/// Between two attempts, and then twice as long each time.
+const FIRST_REST: Duration = Duration::from_secs(2);
+/// No longer than this. A client that worked for so long counts as a success.
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+type Answered = Result<String, Box<dyn Error + Send + Sync>>;
+
+/// Where the program has its connection string from.
+#[derive(Clone)]
+pub(super) struct Source(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
+
+impl Source {
+    pub(super) fn new<F, A>(source: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Answered> + Send + 'static,
+    {
+        Self(Arc::new(move || source().boxed()))
+    }
+
+    async fn ask(&self) -> Result<Uri, String> {
+        match (self.0)().await {
+            Ok(uri) => Ok(Uri::new(&uri)),
+            Err(error) => Err(format!("uri_from has no string: {}", told(&*error))),
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source(..)")
+    }
+}
+
+/// When a client may be made anew: one at a time, and not again and again.
+#[derive(Debug)]
+struct Pace {
+    under_way: bool,
+    rest: Duration,
+    /// When the last attempt ended, and whether there was another client then.
+    last: Option<(Moment, bool)>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { under_way: false, rest: FIRST_REST, last: None }
+    }
+}
+
+impl Pace {
+    /// Whether to begin now.
+    fn begins(&mut self, now: Moment) -> bool {
+        if self.under_way {
+            return false;
+        }
+        if let Some((ended, worked)) = self.last {
+            let ago = now.since(ended);
+            if ago < self.rest {
+                return false;
+            }
+            // One that is refused soon after it was made has not worked.
+            self.rest =
+                if worked && ago >= LONGEST_REST { FIRST_REST } else { (self.rest * 2).min(LONGEST_REST) };
+        }
+        self.under_way = true;
+        true
+    }
+
+    const fn ended(&mut self, now: Moment, worked: bool) {
+        self.under_way = false;
+        self.last = Some((now, worked));
+    }
+}
+
+/// A client in use.
+#[derive(Clone)]
+pub(super) struct Current {
+    generation: u64,
+    pub(super) database: Database,
+    /// One for each operation that goes on, so that its end can be waited for.
+    pub(super) permits: Arc<Semaphore>,
+    /// How many of them there are.
+    at_once: usize,
+    /// What it was made of; nothing if the client is the program's.
+    pub(super) uri: Option<Uri>,
+}
+
+impl Current {
+    pub(super) fn new(database: Database, permits: Semaphore, uri: Option<Uri>) -> Self {
+        let at_once = permits.available_permits();
+        Self { generation: 0, database, permits: Arc::new(permits), at_once, uri }
+    }
+
+    /// Waits until its calls have ended: they go on when their callers have given up. Nothing begins as long as
+    /// what this answers with is kept. Nothing, if it is closed already.
+    async fn at_rest(&self) -> Option<SemaphorePermit<'_>> {
+        let all = u32::try_from(self.at_once).unwrap_or(u32::MAX);
+        self.permits.acquire_many(all).await.ok()
+    }
+
+    /// Shuts its client down, if that is the store's own.
+    async fn end(&self) {
+        if self.uri.is_some() {
+            shut_down(self.database.client().clone()).await;
+        }
+    }
+}
+
+async fn shut_down(client: Client) {
+    // An error says that the server does not answer.
+    let _ = timeout(CLOSING, client.shutdown()).await;
+}
+
+#[derive(Default)]
+struct Course {
+    pace: Pace,
+    /// Why the last attempt came to nothing.
+    problem: Option<String>,
+    /// Attempts, and former clients that end.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The client of one store, which may be another one later.
+pub(super) struct Connection {
+    current: watch::Sender<Current>,
+    course: Mutex<Course>,
+    options: MongoOptions,
+    /// That of the store: clients live on the runtime they are made on.
+    runtime: Handle,
+    /// The store is closed, or nobody has it any more.
+    stop: CancellationToken,
+}
+
+impl Connection {
+    pub(super) fn new(current: Current, options: MongoOptions, stop: CancellationToken) -> Self {
+        let current = watch::Sender::new(current);
+        Self { current, course: Mutex::default(), options, runtime: Handle::current(), stop }
+    }
+
+    pub(super) fn current(&self) -> Current {
+        self.current.borrow().clone()
+    }
+
+    pub(super) fn database(&self) -> Database {
+        self.current.borrow().database.clone()
+    }
+
+    /// Tells when there is another client.
+    pub(super) fn changes(&self) -> watch::Receiver<Current> {
+        self.current.subscribe()
+    }
+
+    /// Runs an operation with the client there is, and looks at how it failed.
+    pub(super) async fn watched<T>(
+        self: &Arc<Self>,
+        used: &Current,
+        operation: impl Future<Output = Outcome<T>>,
+    ) -> Outcome<T> {
+        operation
+            .await
+            .map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
+    }
+
+    /// The server refused a login of this client: another one is made, unless that was tried a moment ago.
+    /// Answers with what is to be told.
+    pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: Failure) -> Failure {
+        let current = self.current();
+        if current.uri.is_none() || current.generation != used.generation || self.stop.is_cancelled() {
+            return failure;
+        }
+        let mut course = self.course();
+        if course.pace.begins(SystemClock::new().now()) {
+            course.tasks.retain(|task| !task.is_finished());
+            course.tasks.push(self.runtime.spawn(Arc::clone(self).renew(current)));
+        }
+        match &course.problem {
+            Some(problem) => failure.with_more(&format!("the store could not be connected anew: {problem}")),
+            None => failure,
+        }
+    }
+
+    async fn renew(self: Arc<Self>, former: Current) {
+        let made = AssertUnwindSafe(self.make(&former)).catch_unwind().await;
+        let problem = match made.unwrap_or_else(|_| Err("uri_from, or the driver, panicked".to_owned())) {
+            Ok(next) if self.take_up(&next) => {
+                tracing::info!("the server refused the login, the store is connected anew");
+                let end = async move {
+                    // Who is about to begin with it waits that long, and finds the next one then.
+                    let _rest = former.at_rest().await;
+                    former.end().await;
+                };
+                self.course().tasks.push(self.runtime.spawn(end));
+                None
+            }
+            Ok(next) => {
+                next.end().await;
+                None
+            }
+            Err(problem) => {
+                tracing::debug!(error = problem, "the store could not be connected anew");
+                Some(problem)
+            }
+        };
+        let mut course = self.course();
+        course.pace.ended(SystemClock::new().now(), problem.is_none());
+        course.problem = problem;
+    }
+
+    /// Nobody uses a client that comes after the store was closed.
+    fn take_up(&self, next: &Current) -> bool {
+        self.current.send_if_modified(|current| {
+            let goes_on = !self.stop.is_cancelled();
+            if goes_on {
+                *current = next.clone();
+            }
+            goes_on
+        })
+    }
+
+    /// Another client for the same database, which has logged in.
+    async fn make(&self, former: &Current) -> Result<Current, String> {
+        let ready = async {
+            let uri = match (&self.options.uri_from, &former.uri) {
+                (Some(source), _) => source.ask().await?,
+                (None, Some(uri)) => uri.clone(),
+                (None, None) => return Err("the client was lent".to_owned()),
+            };
+            let made = uri.client(&self.options).await.map_err(|error| error.to_string())?;
+            Ok((uri, made))
+        };
+        let (uri, (client, name, permits)) = self.bounded(ready).await?;
+        let used = former.database.name();
+        let logged_in = async {
+            if name != used {
+                return Err(format!(
+                    "the connection string names another database than {used:?}, in which the store is: give \
+                     the same one"
+                ));
+            }
+            run(&client.database(&name), doc! { "ping": 1 }).await.map(drop).map_err(Failure::into_words)
+        };
+        if let Err(problem) = self.bounded(logged_in).await {
+            // Not only dropped: see `MongoStore::close`.
+            shut_down(client).await;
+            return Err(problem);
+        }
+        let database = client.database(&name);
+        Ok(Current { generation: former.generation + 1, ..Current::new(database, permits, Some(uri)) })
+    }
+
+    async fn bounded<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err("the store is closed".to_owned()),
+            done = timeout(FIRST_ANSWER, work) => {
+                done.unwrap_or_else(|_| Err(format!("no answer within {FIRST_ANSWER:?}")))
+            }
+        }
+    }
+
+    /// Ends the client there is, and those that came before it. Needs `stop` to be cancelled.
+    pub(super) async fn close(&self) {
+        let current = self.current();
+        let last = async {
+            if let Some(rest) = current.at_rest().await {
+                rest.forget();
+            }
+            current.permits.close();
+            current.end().await;
+        };
+        let former = async {
+            loop {
+                let tasks = std::mem::take(&mut self.course().tasks);
+                if tasks.is_empty() {
+                    return;
+                }
+                // An error says that one of them panicked.
+                join_all(tasks).await;
+            }
+        };
+        tokio::join!(last, former);
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::after_start(Duration::from_secs(seconds))
+    }
+
+    /// When attempts begin, if somebody is refused every second and each attempt takes none.
+    fn begun(pace: &mut Pace, seconds: std::ops::Range<u64>, worked: bool) -> Vec<u64> {
+        let mut begun = Vec::new();
+        for second in seconds {
+            if pace.begins(at(second)) {
+                pace.ended(at(second), worked);
+                begun.push(second);
+            }
+        }
+        begun
+    }
+
+    #[test]
+    fn attempts_become_more_seldom_and_never_stop() {
+        let mut pace = Pace::default();
+        assert_eq!(begun(&mut pace, 0..130, false), [0, 2, 6, 14, 30, 60, 90, 120]);
+    }
+
+    #[test]
+    fn a_client_that_is_refused_soon_after_it_was_made_is_no_success() {
+        let mut pace = Pace::default();
+        assert_eq!(begun(&mut pace, 0..50, true), [0, 2, 6, 14, 30]);
+    }
+
+    #[test]
+    fn after_a_client_that_worked_the_rests_begin_anew() {
+        let mut pace = Pace::default();
+        begun(&mut pace, 0..100, false);
+        assert!(pace.begins(at(120)));
+        pace.ended(at(120), true);
+        assert_eq!(begun(&mut pace, 200..210, false), [200, 202, 206]);
+    }
+
+    #[test]
+    fn there_is_one_attempt_at_a_time() {
+        let mut pace = Pace::default();
+        assert!(pace.begins(at(0)));
+        assert!(!pace.begins(at(1000)));
+    }
+}

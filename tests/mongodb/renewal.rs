@@ -1,0 +1,173 @@
+//! A login that is refused: the store makes its client anew, and what it is to be made of is looked at.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use mongodb::{
+    Client,
+    bson::{Document, doc},
+};
+use tenure::{
+    StoreError,
+    model::{Key, Kind, LockId},
+    store::{
+        LockSeen, Store,
+        mongo::{MongoOptions, MongoStore},
+    },
+    testing::conformance::LIMIT,
+};
+use tokio::time::timeout;
+
+use crate::support::{
+    mongod::{Deployment, Options, Shape},
+    wire,
+};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+struct Guarded {
+    server: Deployment,
+    port: u16,
+    admin: Client,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let args = vec!["--auth".into()];
+        let server = Deployment::start(Shape::Standalone, Options { args, ..Options::default() }).await;
+        let port = server.nodes()[0].port();
+        let root = doc! { "createUser": "root", "pwd": "root", "roles": ["root"] };
+        wire::ask(port, root).await.expect("the first user can be created from this machine");
+        let admin = Client::with_uri_str(format!("mongodb://root:root@127.0.0.1:{port}/")).await.unwrap();
+        let guarded = Self { server, port, admin };
+        guarded.ask(doc! { "createUser": "ada", "pwd": "f0rmer", "roles": ["root"] }).await;
+        guarded
+    }
+
+    async fn ask(&self, command: Document) -> Document {
+        self.admin.database("admin").run_command(command).await.unwrap()
+    }
+
+    fn uri(&self, password: &str, database: &str, more: &str) -> String {
+        format!("mongodb://ada:{password}@127.0.0.1:{}/{database}?authSource=admin{more}", self.port)
+    }
+
+    /// How many connections have this name.
+    async fn connections(&self, name: &str) -> usize {
+        let all = doc! { "$currentOp": { "allUsers": true, "idleConnections": true } };
+        let named = doc! { "$match": { "appName": name } };
+        let pipeline = [all, named];
+        let command = doc! { "aggregate": 1, "pipeline": pipeline.to_vec(), "cursor": {} };
+        let reply = self.ask(command).await;
+        reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len()
+    }
+}
+
+async fn look(store: &MongoStore) -> Result<Vec<LockSeen>, StoreError> {
+    let key = Key::new("orders").unwrap();
+    let lock = LockId { namespace: "test".parse().unwrap(), kind: Kind::Lock, key };
+    store.locks(vec![lock], LIMIT).await
+}
+
+/// Uses the store until an answer says what is waited for.
+async fn until(
+    what: &str,
+    store: &MongoStore,
+    mut is: impl FnMut(&Result<Vec<LockSeen>, StoreError>) -> bool,
+) {
+    let uses = async {
+        while !is(&look(store).await) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, uses).await.is_ok(), "{what} within {PATIENCE:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
+    let guarded = Guarded::start().await;
+    let answers: VecDeque<Result<String, &str>> = VecDeque::from([
+        Err("the vault is sealed"),
+        Ok(guarded.uri("l4tter", "other", "")),
+        Ok("mongodb://ada:l4tter@@:x/".to_owned()),
+    ]);
+    let right = guarded.uri("l4tter", "app", "");
+    let asked = Arc::new(Mutex::new(0));
+    let source = {
+        let (asked, answers) = (Arc::clone(&asked), Arc::new(Mutex::new(answers)));
+        move || {
+            *asked.lock().unwrap() += 1;
+            let answer = answers.lock().unwrap().pop_front().unwrap_or_else(|| Ok(right.clone()));
+            async move { answer.map_err(Into::into) }
+        }
+    };
+    let options = MongoOptions::new().uri_from(source);
+    let store = MongoStore::connect(guarded.uri("f0rmer", "app", ""), options).await.unwrap();
+    look(&store).await.unwrap();
+    // On the disk, for the server is killed.
+    let kept = doc! { "w": 1, "j": true };
+    guarded.ask(doc! { "updateUser": "ada", "pwd": "l4tter", "writeConcern": kept }).await;
+    let node = &guarded.server.nodes()[0];
+    guarded.server.kill(node).await;
+    guarded.server.restart(node).await;
+
+    for says in [
+        "uri_from has no string: the vault is sealed",
+        "the connection string names another database than \"app\"",
+        "the connection string cannot be used",
+    ] {
+        until(says, &store, |answer| {
+            let Err(error) = answer else { return false };
+            let told = error.to_string();
+            assert!(!told.contains("f0rmer") && !told.contains("l4tter"), "{told}");
+            told.contains(says)
+        })
+        .await;
+    }
+    until("it is connected anew", &store, Result::is_ok).await;
+    assert_eq!(*asked.lock().unwrap(), 4, "once for each attempt");
+    store.close().await;
+    let closed = look(&store).await.unwrap_err();
+    assert_eq!(closed.applied(), tenure::Applied::No, "{closed}");
+    assert_eq!(*asked.lock().unwrap(), 4, "nothing is asked after the end");
+}
+
+#[tokio::test]
+async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
+    let guarded = Guarded::start().await;
+    let right = guarded.uri("l4tter", "app", "&appName=latter");
+    let options = MongoOptions::new().uri_from(move || {
+        let right = right.clone();
+        async move { Ok(right) }
+    });
+    let store = MongoStore::connect(guarded.uri("f0rmer", "app", "&appName=former"), options).await.unwrap();
+    look(&store).await.unwrap();
+    guarded.ask(doc! { "updateUser": "ada", "pwd": "l4tter" }).await;
+
+    // Some have the connections there are and are slow, the others have to log in.
+    let slow =
+        doc! { "failCommands": ["find"], "blockConnection": true, "blockTimeMS": 2000, "appName": "former" };
+    guarded.ask(doc! { "configureFailPoint": "failCommand", "mode": "alwaysOn", "data": slow }).await;
+    let answers = timeout(PATIENCE, join_all((0..32).map(|_| look(&store)))).await.unwrap();
+    let refused: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
+    for error in &refused {
+        assert!(error.to_string().contains("AuthenticationFailed"), "{error}");
+    }
+    assert!(!refused.is_empty(), "nobody had to log in");
+    assert!(refused.len() < answers.len(), "calls that were under way have their answers");
+
+    until("it is connected anew", &store, Result::is_ok).await;
+    assert!(guarded.connections("latter").await > 0);
+    let gone = async {
+        while guarded.connections("former").await > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, gone).await.is_ok(), "the former client goes");
+    look(&store).await.unwrap();
+    store.close().await;
+}
