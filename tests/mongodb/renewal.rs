@@ -2,6 +2,8 @@
 
 use std::{
     collections::VecDeque,
+    fs,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -84,7 +86,7 @@ async fn until(
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(timeout(PATIENCE, uses).await.is_ok(), "{what} within {PATIENCE:?}");
+    assert!(timeout(PATIENCE, uses).await.is_ok(), "{what} within {PATIENCE:?}: {:?}", look(store).await);
 }
 
 #[tokio::test]
@@ -169,5 +171,64 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
     };
     assert!(timeout(PATIENCE, gone).await.is_ok(), "the former client goes");
     look(&store).await.unwrap();
+    store.close().await;
+}
+
+fn tls(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mongodb/tls").join(name)
+}
+
+/// A file of this test's own, which may be replaced.
+struct Replaced(PathBuf);
+
+impl Replaced {
+    fn with(name: &str, content: &str) -> Self {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.pem", std::process::id()));
+        let replaced = Self(file);
+        replaced.by(content);
+        replaced
+    }
+
+    fn by(&self, content: &str) {
+        fs::copy(tls(content), &self.0).unwrap();
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_in_its_file_is_read_again_without_a_source() {
+    let (trusted, ours) =
+        (Replaced::with("trusted", "client-former.pem"), Replaced::with("ours", "client-former.pem"));
+    // It takes clients with the certificate that it trusts, and no others.
+    let mut args: Vec<String> = ["--tlsMode", "preferTLS"].map(Into::into).into();
+    for (name, file) in [("--tlsCertificateKeyFile", &tls("server.pem")), ("--tlsCAFile", &trusted.0)] {
+        args.extend([name.to_owned(), file.display().to_string()]);
+    }
+    let server = Deployment::start(Shape::Standalone, Options { args, ..Options::default() }).await;
+    let node = &server.nodes()[0];
+    let uri = format!(
+        "mongodb://127.0.0.1:{}/app?tls=true&tlsCAFile={}&tlsCertificateKeyFile={}",
+        node.port(),
+        tls("ca.pem").display(),
+        ours.0.display()
+    );
+    let store = MongoStore::connect(uri, MongoOptions::new()).await.unwrap();
+    look(&store).await.unwrap();
+
+    trusted.by("client-latter.pem");
+    server.kill(node).await;
+    server.restart(node).await;
+    until("it is refused", &store, |answer| {
+        let Err(error) = answer else { panic!("the former certificate is not trusted any more") };
+        error.to_string().contains("could not be connected anew")
+    })
+    .await;
+    ours.by("client-latter.pem");
+    until("it is read again", &store, Result::is_ok).await;
     store.close().await;
 }

@@ -200,7 +200,7 @@ impl Connection {
             .map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
     }
 
-    /// The server refused a login of this client: another one is made, unless that was tried a moment ago.
+    /// The server refused a login, or the certificate, of this client: another one is made, unless that was tried a moment ago.
     /// Answers with what is to be told.
     pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: Failure) -> Failure {
         let current = self.current();
@@ -222,7 +222,7 @@ impl Connection {
         let made = AssertUnwindSafe(self.make(&former)).catch_unwind().await;
         let problem = match made.unwrap_or_else(|_| Err("uri_from, or the driver, panicked".to_owned())) {
             Ok(next) if self.take_up(&next) => {
-                tracing::info!("the server refused the login, the store is connected anew");
+                tracing::info!("the store is connected anew: the server refused its login or certificate");
                 let end = async move {
                     // Who is about to begin with it waits that long, and finds the next one then.
                     let _rest = former.at_rest().await;

@@ -16,6 +16,11 @@ const MOST_SERVERS: usize = 3;
 const UNAUTHORIZED: i32 = 13;
 const AUTHENTICATION_FAILED: i32 = 18;
 
+/// What the TLS library says of certificates that one of the sides does not accept.
+const REFUSED_CERTIFICATE: [&str; 2] = ["invalid peer certificate", "received fatal alert"];
+/// What it says of a server that closes without a word.
+const CLOSED_IN_TLS: &str = "without sending TLS close_notify";
+
 pub(super) const IN_DNS: &str =
     "the host is not known (DNS): is its name right, and does this machine resolve it?";
 
@@ -100,12 +105,13 @@ pub(super) fn is_of_another_set(message: &str) -> bool {
 
 /// Whether the two sides could not agree on a certificate, of either of them.
 pub(super) fn is_of_a_certificate(error: &DriverError) -> bool {
-    let says = |text: &str| {
-        ["invalid peer certificate", "received fatal alert"].iter().any(|one| text.contains(one))
-    };
+    let says = |text: &str, words: &[&str]| words.iter().any(|one| text.contains(one));
     match &*error.kind {
-        ErrorKind::Io(error) => says(&error.to_string()),
-        ErrorKind::ServerSelection { message, .. } => says(message),
+        ErrorKind::Io(error) => says(&error.to_string(), &REFUSED_CERTIFICATE),
+        // Some servers just close. So does one that ends; but that one is not found by the next look at it.
+        ErrorKind::ServerSelection { message, .. } => {
+            says(message, &REFUSED_CERTIFICATE) || says(message, &[CLOSED_IN_TLS])
+        }
         _ => false,
     }
 }
@@ -164,6 +170,10 @@ fn connection(error: &str) -> String {
         format!("its certificate is not accepted: {error}")
     } else if has(&["corrupt message", "invalidcontenttype", "tls handshake eof"]) {
         "it does not speak TLS: leave tls=true out of the connection string, or turn TLS on at the server"
+            .to_owned()
+    } else if error.contains(CLOSED_IN_TLS) {
+        "it closed the connection, as one does that does not accept the certificate of tlsCertificateKeyFile=, or \
+         that is ending"
             .to_owned()
     } else if has(&["unexpected end of file", "early eof", "connection reset", "broken pipe"]) {
         format!(
