@@ -386,10 +386,19 @@ impl Engine {
 
     /// This sort of work was done.
     pub(crate) fn works(&self, work: Work) {
-        let Some(over) = self.troubles.book().courses.remove(&work) else { return };
+        let now = self.clock.now();
+        let mut book = self.troubles.book();
+        let Some(over) = book.courses.remove(&work) else { return };
+        if work == Work::Beats {
+            // What failed beside the beats failed of the same: if it goes on, that begins now.
+            for course in book.courses.values_mut().filter(|course| !course.lasting && !course.is_told) {
+                course.since = now;
+            }
+        }
+        drop(book);
         if over.is_told {
             metrics::trouble(self, work, false);
-            let lasted = self.clock.now().since(over.since);
+            let lasted = now.since(over.since);
             tracing::info!(
                 namespace = %self.config.namespace(),
                 work = work.name(),
