@@ -135,6 +135,16 @@ pub(crate) fn in_one_line(text: &str, most: usize) -> String {
     line
 }
 
+/// `not authorized on shop to execute command { find: "locks", filter: ...`: not further than what is found,
+/// for a value may stand in the rest.
+pub(crate) fn without_command(message: &str) -> &str {
+    let end = message.find("to execute command {").and_then(|start| {
+        let comma = message[start..].find(',')?;
+        Some(start + comma)
+    });
+    end.map_or(message, |end| &message[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,11 @@ use std::{
 use futures::FutureExt;
 
 use super::{Engine, metrics};
-use crate::{Applied, StoreError, clock::Moment, error::told as with_causes};
+use crate::{
+    Applied, StoreError,
+    clock::Moment,
+    error::{told as with_causes, without_command},
+};
 
 /// A failure that may pass by itself is told when it has lasted for so long: longer than an election.
 const LASTS: Duration = Duration::from_secs(20);
@@ -475,18 +479,11 @@ async fn careful<T>(
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line: without the command it repeats, and without the reply byte by byte.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    shortened(&with_causes(error)).to_owned()
-}
-
-/// A message without the command it repeats, in which a value may stand, and without the reply byte by byte.
-fn shortened(message: &str) -> &str {
-    let message = message.split_once(", labels: {").map_or(message, |(before, _)| before);
-    match message.find("to execute command {") {
-        Some(start) => message[start..].find(',').map_or(message, |end| &message[..start + end]),
-        None => message,
-    }
+    let message = with_causes(error);
+    let message = message.split_once(", labels: {").map_or(&*message, |(before, _)| before);
+    without_command(message).to_owned()
 }
 
 #[cfg(test)]

@@ -1,18 +1,15 @@
 //! Holders' names say nothing about who holds a lock.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
-
 use tenure::{
     elect::{Busy, JobEnd},
     model::{About, Nonce, SessionId},
     store::{Open, Store, mongo::MongoStore},
 };
-use tracing::{Dispatch, subscriber::DefaultGuard};
 
-use crate::fleet::{LIMIT, Place, SECOND, bounded, quick, record, replica_set, session, until};
+use crate::{
+    captured::Log,
+    fleet::{LIMIT, Place, SECOND, bounded, quick, record, replica_set, session, until},
+};
 
 #[tokio::test]
 async fn two_instances_of_one_name_exclude_each_other() {
@@ -63,35 +60,9 @@ async fn names_that_look_like_operators_are_names() {
     }
 }
 
-/// What is logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn start() -> (Self, (DefaultGuard, Dispatch)) {
-        // Where there is one subscriber only, whoever passes a place first on another thread may turn it off.
-        let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-        (log, (tracing::subscriber::set_default(subscriber.finish()), second))
-    }
-
-    /// The warnings that another has this name.
-    fn told(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains("has this holder's name")).map(str::to_owned).collect()
-    }
+/// The warnings that another has this name.
+fn told(log: &Log) -> Vec<String> {
+    log.with(&["has this holder's name"])
 }
 
 /// A session of that name that does not beat: its process was killed a moment ago.
@@ -126,11 +97,11 @@ async fn an_instance_says_that_another_has_its_name_and_nothing_of_the_one_befor
     // Until it has looked for as long as the one that was killed may have lived.
     until("it beats", || async { (session(&store, session_of_first).await?.beat.get() >= 5).then_some(()) })
         .await;
-    assert_eq!(log.told(), Vec::<String>::new(), "nobody else beats");
+    assert_eq!(told(&log), Vec::<String>::new(), "nobody else beats");
 
     let other = place.instance(quick("pod-2")).await;
     let second = place.instance(quick("pod-1")).await;
-    let line = until("it is told", || async { log.told().pop() }).await;
+    let line = until("it is told", || async { told(&log).pop() }).await;
     for part in [
         &format!("session={}", second.health().session.unwrap()),
         &format!("other={session_of_first}"),
@@ -138,6 +109,6 @@ async fn an_instance_says_that_another_has_its_name_and_nothing_of_the_one_befor
     ] {
         assert!(line.contains(part), "{part} in {line}");
     }
-    assert_eq!(log.told().len(), 1, "{:?}", log.told());
+    assert_eq!(told(&log).len(), 1, "{:?}", told(&log));
     drop((first, other, second));
 }

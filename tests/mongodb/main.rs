@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[path = "../support/log.rs"]
+mod captured;
 #[path = "../reference/mod.rs"]
 mod reference;
 #[path = "../support/mod.rs"]

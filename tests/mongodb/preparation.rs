@@ -1,10 +1,5 @@
 //! What happens before a store is used: collections and indexes, and what is refused.
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-};
-
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use mongodb::{
     Client, IndexModel,
@@ -17,9 +12,8 @@ use tenure::{
     },
     testing::conformance::LIMIT,
 };
-use tracing_subscriber::fmt::MakeWriter;
 
-use crate::{Place, support::mongod::shared_single};
+use crate::{Place, captured::Log, support::mongod::shared_single};
 
 fn own(name: &str) -> MongoOptions {
     MongoOptions::new().database(format!("test-{}-{name}", std::process::id()))
@@ -130,34 +124,6 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
-/// What is logged.
-#[derive(Clone, Default)]
-pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
-
-impl Captured {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
-    }
-}
-
-impl Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Captured {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 #[tokio::test]
 async fn a_ttl_index_is_warned_of() {
     let uri = shared_single().await.uri();
@@ -165,16 +131,10 @@ async fn a_ttl_index_is_warned_of() {
         { "key": { "ended_at": 1 }, "name": "expires", "expireAfterSeconds": 60 },
     ] };
     database(uri, "ttl").await.run_command(ttl).await.unwrap();
-    let captured = Captured::default();
-    let log = tracing_subscriber::fmt().with_writer(captured.clone()).with_ansi(false).finish();
-    {
-        // With one subscriber in the process, other threads may switch a line off for it: see `secrets`.
-        let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish());
-        // Of this thread alone; what is looked at is looked at on a task, so there is one thread only.
-        let _log = tracing::subscriber::set_default(log);
-        MongoStore::connect(uri, own("ttl")).await.unwrap();
-    }
-    let log = captured.text();
+    // Of this thread alone; what is looked at is looked at on a task, so there is one thread only.
+    let (log, _guard) = Log::start();
+    MongoStore::connect(uri, own("ttl")).await.unwrap();
+    let log = log.text();
     assert!(log.contains("a TTL index deletes records that are in use") && log.contains("expires"), "{log}");
 }
 

@@ -1,7 +1,7 @@
 //! Which rights tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
 //! names where it is lacking.
 
-use std::{collections::BTreeSet, fs, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use futures::{StreamExt, stream};
 use mongodb::{
@@ -14,9 +14,9 @@ use tenure::store::{
 };
 use tokio::sync::OnceCell;
 
-use super::preparation::Captured;
 use crate::{
     Place,
+    captured::Log,
     support::{
         mongod::{Deployment, Options, Shape, shared_single},
         wire,
@@ -240,13 +240,9 @@ async fn rights_count_wherever_they_come_from() {
 
 /// All that is logged while a store is connected.
 async fn log_of(uri: &str, options: MongoOptions) -> String {
-    let captured = Captured::default();
-    let log = tracing_subscriber::fmt().with_writer(captured.clone()).with_ansi(false).finish();
-    // With one subscriber in the process, other threads may switch a line off for it: see `secrets`.
-    let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-    let _log = tracing::subscriber::set_default(log);
+    let (log, _guard) = Log::start();
     MongoStore::connect(uri, options).await.unwrap();
-    captured.text()
+    log.text()
 }
 
 #[tokio::test]

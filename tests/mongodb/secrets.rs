@@ -1,15 +1,7 @@
 //! A password in a connection string is never shown: not by an error and not by what is under it,
 //! not by `Debug`, and not by anything that is logged, down to the driver's own traces.
 
-#![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
-
-use std::{
-    error::Error,
-    fmt::Write as _,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{error::Error, fmt::Write as _, sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::join_all};
 use mongodb::bson::doc;
@@ -22,8 +14,9 @@ use tenure::{
     testing::conformance::Fixture,
 };
 use tokio::time::timeout;
-use tracing::{Dispatch, level_filters::LevelFilter, subscriber::DefaultGuard};
+use tracing::level_filters::LevelFilter;
 
+use crate::captured::Log;
 use crate::support::{
     mongod::{Deployment, Options, Shape, shared_single},
     proxy::{Mode, Proxy},
@@ -65,49 +58,14 @@ fn forms(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Everything that is logged on this thread, which is where the runtime of a test has all its tasks.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
+/// The log shows no secret; and shows what is expected, else that would prove nothing.
+#[track_caller]
+fn check_log(log: &Log, expected: &[&str]) {
+    let text = log.text();
+    for part in expected {
+        assert!(text.contains(part), "nothing of {part} in {} bytes of log", text.len());
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn start() -> (Self, (DefaultGuard, Dispatch)) {
-        // With one subscriber in the process, whoever passes a place that logs for the first time
-        // asks only the subscriber of its own thread whether that place is of interest at all, and
-        // a test on another thread has none. With two, all are asked.
-        let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(LevelFilter::TRACE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone());
-        (log, (tracing::subscriber::set_default(subscriber.finish()), second))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
-    }
-
-    /// Shows no secret; and shows what is expected, else that would prove nothing.
-    #[track_caller]
-    fn check(&self, expected: &[&str]) {
-        let text = self.text();
-        for part in expected {
-            assert!(text.contains(part), "nothing of {part} in {} bytes of log", text.len());
-        }
-        check("the log", &text);
-    }
+    check("the log", &text);
 }
 
 async fn connect(uri: &str) -> Result<MongoStore, ConnectError> {
@@ -130,7 +88,7 @@ async fn refused(uri: &str) -> ConnectError {
 
 #[tokio::test]
 async fn a_string_that_cannot_be_read_is_not_repeated() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = Log::at(LevelFilter::TRACE);
     let mut leaks = Vec::new();
     for uri in [
         // What should have been escaped was not.
@@ -218,7 +176,7 @@ async fn what_is_wrong_is_told_where_it_shows_nothing() {
 
 #[tokio::test]
 async fn a_connection_that_fails_shows_no_password() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = Log::at(LevelFilter::TRACE);
     let server = shared_single().await.nodes()[0].port();
     let proxy = Proxy::start(server);
     proxy.set_mode(Mode::Refuse).await;
@@ -242,7 +200,7 @@ async fn a_connection_that_fails_shows_no_password() {
     })
     .collect::<Vec<_>>();
     join_all(uris.iter().map(|uri| refused(uri))).await;
-    log.check(&["mongodb::server_selection", "mongodb::topology"]);
+    check_log(&log, &["mongodb::server_selection", "mongodb::topology"]);
 }
 
 /// A user of the server's `admin` database.
@@ -261,7 +219,7 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     let deployment = Deployment::start(Shape::Standalone, options).await;
     let port = deployment.nodes()[0].port();
     create_user(port, "ada", PASSWORD, "root").await;
-    let (log, _guard) = Log::start();
+    let (log, _guard) = Log::at(LevelFilter::TRACE);
 
     for wrong in [PLAIN, "Wp3bbk%40Wp3bbk", "Hg7xyw%2540kTqv8j"] {
         let error = refused(&uri_of("ada", wrong, port)).await;
@@ -309,14 +267,17 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     check("the error", &forms(&error));
     drop((hints, dedicated, store, fixture));
 
-    log.check(&[
-        "mongodb::command",
-        "mongodb::connection",
-        "mongodb::server_selection",
-        "mongodb::topology",
-        "findAndModify",
-        "the server is no member of a replica set",
-    ]);
+    check_log(
+        &log,
+        &[
+            "mongodb::command",
+            "mongodb::connection",
+            "mongodb::server_selection",
+            "mongodb::topology",
+            "findAndModify",
+            "the server is no member of a replica set",
+        ],
+    );
 }
 
 async fn fails(store: &MongoStore, take: Take) -> StoreError {

@@ -22,26 +22,36 @@ impl io::Write for Log {
     }
 }
 
+#[allow(dead_code, reason = "each test uses a part")]
 impl Log {
-    /// All of tenure's that is logged at info or above, until the guard is dropped.
+    /// What is logged at info or above, until the guard is dropped.
     pub(crate) fn start() -> (Self, (DefaultGuard, Dispatch)) {
+        Self::at(LevelFilter::INFO)
+    }
+
+    /// What is logged at this level or above, until the guard is dropped.
+    pub(crate) fn at(level: LevelFilter) -> (Self, (DefaultGuard, Dispatch)) {
         // With one subscriber in the process, whoever passes a place that logs for the first time asks only
         // the subscriber of its own thread whether that place is of interest at all. With two, all are asked.
         let second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_max_level(LevelFilter::INFO)
+            .with_max_level(level)
             .with_ansi(false)
             .without_time()
             .with_writer(move || writer.clone());
         (log, (tracing::subscriber::set_default(subscriber.finish()), second))
     }
 
-    /// The lines so far.
+    /// All of it so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
+    }
+
+    /// Tenure's own lines so far.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains(" tenure::")).map(str::to_owned).collect()
+        self.text().lines().filter(|line| line.contains(" tenure::")).map(str::to_owned).collect()
     }
 
     /// Those that have all of these parts.

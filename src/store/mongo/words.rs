@@ -7,7 +7,7 @@
 use bson::Document;
 use mongodb::error::{CommandError, Error as DriverError, ErrorKind, WriteFailure};
 
-use crate::error::in_one_line;
+use crate::error::{in_one_line, without_command};
 
 /// The longest message of a server's or the driver's that is repeated.
 const LONGEST: usize = 300;
@@ -72,17 +72,6 @@ fn of_server(code: i32, name: &str, message: &str) -> String {
         UNAUTHORIZED => format!("{name} ({code}): {message}; docs/operations.md has the role to grant"),
         AUTHENTICATION_FAILED => authentication(&message),
         _ => format!("{name} ({code}): {message}"),
-    }
-}
-
-/// `not authorized on shop to execute command { find: "locks", filter: ...`: not further than what is found.
-fn without_command(message: &str) -> &str {
-    match message.find("to execute command {") {
-        Some(start) => match message[start..].find(',') {
-            Some(end) => &message[..start + end],
-            None => message,
-        },
-        None => message,
     }
 }
 
