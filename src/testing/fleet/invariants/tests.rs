@@ -573,6 +573,32 @@ async fn a_schedule_that_does_not_run_in_quiet_is_noticed() {
     assert_eq!(judged(true, true, empty).await, Some("ticks"), "what ran is not in the ledger");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_ledger_is_ahead_of_a_clock_that_was_set_again_and_again_may_be_silent() {
+    // Each time sooner than all go by it: so they go by the first one for the whole time.
+    let judged = |quiet: Duration| async move {
+        let story = Story::new();
+        story.schedules();
+        for shows in [-1900, -1400, 600] {
+            sleep(500 * SECOND).await;
+            story.store(What::StoreClock { shows: tick(0, shows).instant });
+        }
+        sleep(quiet).await;
+        story.store(What::Calm);
+        let shows = 600 + i64::try_from(quiet.as_secs()).unwrap();
+        let order = |schedule| TickId { entry: Of::Order, ..tick(schedule, shows) };
+        for schedule in 0..2 {
+            story.store(What::Ordered { tick: order(schedule) }).ran(order(schedule), 1, "succeeded");
+        }
+        sleep(60 * SECOND).await;
+        let shows = Some(tick(0, shows + 60).instant);
+        story.0.judge(&Stage::Settled(Census { store_shows: shows, ..Census::default() }));
+        story.violates()
+    };
+    assert_eq!(judged(700 * SECOND).await, None);
+    assert_eq!(judged(2000 * SECOND).await, Some("ticks"), "the clock is beyond all that anybody went by");
+}
+
 #[test]
 fn the_page_names_every_invariant() {
     let page = include_str!("../../../../docs/proof.md");

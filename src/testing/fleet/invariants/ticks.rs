@@ -35,6 +35,9 @@ struct StoreClock {
     ahead: i64,
     /// The most it ever was: somebody may go by that yet.
     most: i64,
+    /// And the most that somebody may go by who does not believe yet that it was set: a clock that was set again
+    /// before everybody believed it is one of several.
+    doubted: i64,
     /// When it was set last.
     set: Option<Duration>,
     /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks
@@ -193,13 +196,18 @@ impl Ticks {
     fn set_clock(&mut self, at: Duration, shows: StoreTime) {
         let ahead = shows.as_millis() - millis(at);
         self.clock = Some(match self.clock {
-            None => StoreClock { ahead, most: ahead, set: None, latest: None },
-            Some(before) => StoreClock {
-                ahead,
-                most: before.most.max(ahead),
-                set: Some(at),
-                latest: before.latest.max(Some(before.ahead + millis(at + ADOPTED))),
-            },
+            None => StoreClock { ahead, most: ahead, doubted: ahead, set: None, latest: None },
+            Some(before) => {
+                let all_believe = before.is_settled(at);
+                let doubted = if all_believe { before.ahead } else { before.doubted.max(before.ahead) };
+                StoreClock {
+                    ahead,
+                    most: before.most.max(ahead),
+                    doubted,
+                    set: Some(at),
+                    latest: before.latest.max(Some(doubted + millis(at + ADOPTED))),
+                }
+            }
         });
         // What was due by the clock before says nothing of now.
         for schedule in self.schedules.values_mut() {
