@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod calendar;
+pub(crate) mod digest;
 pub(crate) mod flaw;
 pub(crate) mod key;
 pub(crate) mod picture;

@@ -1,15 +1,17 @@
-//! What one instance knows of a spread: who takes part, and who holds which task; and what it does about
-//! that.
+//! What one instance knows of a spread: who takes part, and who holds which task.
 //!
 //! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a picture
 //! that is wrong costs moves and time, and is mended by the next look.
+
+mod resolve;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use super::plan::{self, Member, Plan, Task};
 use crate::{
     clock::Moment,
     model::{
@@ -18,12 +20,10 @@ use crate::{
     store::{LockChange, LockSeen, Sighting},
 };
 
+pub(crate) use resolve::{Bounds, Me, Mine, Order, Resolved};
+
 /// A task that came less than this ago is not moved on.
 const FRESH: Duration = Duration::from_secs(2);
-/// Nobody took a task for so long: whoever has room takes it, whatever is planned.
-const FORGOTTEN: Duration = Duration::from_secs(2);
-/// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
-const MOST_FORGOTTEN: usize = 32;
 /// So long the dead are remembered.
 const DEAD_KEPT: Duration = Duration::from_secs(600);
 /// A record that cannot be used is looked at again after this.
@@ -85,71 +85,6 @@ pub(crate) struct Picture {
     /// The latest beat that was seen of each: what was seen before is older.
     beats: BTreeMap<SessionId, Beat>,
     tasks: BTreeMap<Key, Known>,
-}
-
-/// Whose picture it is.
-#[derive(Clone, Debug)]
-pub(crate) struct Me {
-    pub(crate) session: SessionId,
-    pub(crate) holder: Holder,
-    /// When its session was opened, by the store's clock, as far as that is known.
-    pub(crate) started: StoreTime,
-    pub(crate) share: Share,
-}
-
-/// What this instance has to do with a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mine {
-    /// It asks for the lock, and will be told at once.
-    Asks,
-    /// It stands in line for it.
-    Waits,
-    /// It holds it and works on it.
-    Has,
-    /// It holds it, and does not give it away now unless it must.
-    Keeps,
-    /// It is giving it away.
-    Gives,
-}
-
-/// What to do about a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Take it: nobody holds it, or the dead.
-    Take { key: Key, dead: Option<SessionId> },
-    /// Stand in line for it: its holder is to hand it over.
-    Wait { key: Key },
-    /// Leave the line.
-    Withdraw { key: Key },
-    /// Give it away, to that session once it stands in line; if it must go, in any case.
-    Give { key: Key, to: Option<SessionId>, must: bool },
-}
-
-/// What comes of planning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resolved {
-    pub(crate) orders: Vec<Order>,
-    /// Tasks for which nobody has room.
-    pub(crate) waiting: BTreeSet<Key>,
-    /// How many each member is to have.
-    pub(crate) targets: BTreeMap<SessionId, usize>,
-    /// Who is to have what somebody else, or nobody, has now.
-    pub(crate) heirs: BTreeMap<Key, Option<SessionId>>,
-    /// When time alone may change the plan.
-    pub(crate) next: Option<Moment>,
-}
-
-/// Whether this instance leaves a task to others for a while; one that somebody has for longer than one that
-/// is free.
-pub(crate) type Shuns<'a> = &'a dyn Fn(&Key, bool) -> bool;
-
-/// The most moves one instance has under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Tasks that it is giving away.
-    pub(crate) gives: usize,
-    /// Tasks that it stands in line for.
-    pub(crate) waits: usize,
 }
 
 impl Picture {
@@ -411,146 +346,6 @@ impl Picture {
         let first = ids.partition_point(|id| *id < me);
         ids[first..].iter().chain(&ids[..first]).copied().collect()
     }
-
-    // ----- what is to be done
-
-    /// Whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
-    fn owner(&self, me: &Me, mine: Option<&Mine>, now: Moment, place: &Place) -> Option<Owner> {
-        // What this instance has it has, whatever was read of it.
-        if matches!(mine, Some(Mine::Has | Mine::Keeps | Mine::Gives))
-            && !matches!(place, Place::Held { session, .. } if *session == me.session)
-        {
-            let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now) };
-            return Some(owner);
-        }
-        match *place {
-            Place::Unknown | Place::Refused { .. } => None,
-            Place::Closed { until } => (now >= until).then_some(Owner::nobody(until)),
-            Place::Free { since } => Some(Owner::nobody(since)),
-            Place::Held { session, term, settles } => {
-                let owned = |session| Owner {
-                    session: Some(session),
-                    dead: None,
-                    since: now,
-                    term,
-                    settled: now >= settles,
-                };
-                if session == me.session {
-                    return Some(owned(session));
-                }
-                match self.sessions.get(&session)? {
-                    Seen::Member(peer) => plans_with(me, peer).then(|| owned(session)),
-                    Seen::Bystander | Seen::Missing => None,
-                    Seen::Dead { since } => Some(Owner { dead: Some(session), ..Owner::nobody(*since) }),
-                    Seen::Reserved { until, .. } if now >= *until => {
-                        Some(Owner { dead: Some(session), ..Owner::nobody(*until) })
-                    }
-                    Seen::Reserved { holder, .. } => {
-                        let heir = self.heir_of(me, holder)?;
-                        Some(Owner { dead: Some(session), settled: true, ..owned(heir) })
-                    }
-                }
-            }
-        }
-    }
-
-    /// The session that takes over what was reserved for its holder's name: the latest of that name.
-    fn heir_of(&self, me: &Me, holder: &Holder) -> Option<SessionId> {
-        let same = self.members().filter(|(session, peer)| {
-            *session != me.session && peer.holder == *holder && plans_with(me, peer)
-        });
-        let same = same.map(|(session, peer)| (peer.started, session));
-        let own = (me.holder == *holder).then_some((me.started, me.session));
-        same.chain(own).max().map(|(_, session)| session)
-    }
-
-    /// Plans, and says what this instance does about it.
-    pub(crate) fn resolve(
-        &self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
-        bounds: Bounds,
-        now: Moment,
-    ) -> Resolved {
-        let owners: Vec<(&Key, Owner)> = self
-            .tasks
-            .iter()
-            .filter_map(|(key, known)| Some((key, self.owner(me, mine.get(key), now, &known.place)?)))
-            .collect();
-        let mut resolved = Resolved::default();
-        if me.share.paused {
-            resolved.withdraw(mine, &BTreeSet::new());
-            return resolved;
-        }
-        let plan = self.plan(me, &owners);
-        resolved.targets = plan.targets.iter().copied().collect();
-        resolved.next = self.next_change(me, mine, shuns, now, &owners, &resolved.targets);
-        resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
-        resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
-        resolved.act(me, mine, shuns, bounds, &plan, &owners);
-        resolved.take_what_is_forgotten(me, mine, shuns, now, &owners);
-        // What is no task any more goes.
-        for (key, what) in mine {
-            if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
-                resolved.orders.push(Order::Give { key: key.clone(), to: None, must: true });
-            }
-        }
-        resolved
-    }
-
-    fn plan<'a>(&self, me: &Me, owners: &[(&'a Key, Owner)]) -> Plan<&'a Key, SessionId> {
-        let task = |(key, owner): &(&'a Key, Owner)| Task {
-            id: *key,
-            owner: owner.session,
-            since: owner.term.get(),
-            settled: owner.settled,
-        };
-        let tasks: Vec<_> = owners.iter().map(task).collect();
-        let member =
-            |id, share: &Share| Member { id, cap: share.cap, weight: share.weight, draining: share.draining };
-        let others = self.members().filter(|(id, peer)| *id != me.session && plans_with(me, peer));
-        let mut members: Vec<_> = others.map(|(id, peer)| member(id, &peer.share)).collect();
-        members.push(member(me.session, &me.share));
-        plan::plan(&tasks, &members)
-    }
-
-    fn next_change(
-        &self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
-        now: Moment,
-        owners: &[(&Key, Owner)],
-        targets: &BTreeMap<SessionId, usize>,
-    ) -> Option<Moment> {
-        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
-        for session in owners.iter().filter_map(|(_, owner)| owner.session) {
-            *counts.entry(session).or_default() += 1;
-        }
-        // Only of what somebody has too much something may move once it has settled.
-        let has_too_much = |session: &SessionId| counts.get(session) > targets.get(session);
-        let settles = self.tasks.values().filter_map(|known| match known.place {
-            Place::Held { session, settles, .. } => Some(settles).filter(|_| has_too_much(&session)),
-            Place::Closed { until } | Place::Refused { until } => Some(until),
-            Place::Unknown | Place::Free { .. } => None,
-        });
-        let reserved = self.sessions.values().filter_map(|seen| match seen {
-            Seen::Reserved { until, .. } => Some(*until),
-            _ => None,
-        });
-        let forgotten = owners
-            .iter()
-            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key) && !shuns(key, false))
-            .map(|(key, owner)| forgotten_at(me, key, owner));
-        settles.chain(reserved).chain(forgotten).filter(|at| *at > now).min()
-    }
-}
-
-/// Whether that one's plan is about the same tasks as mine: then both come to the same.
-fn plans_with(me: &Me, peer: &Peer) -> bool {
-    // One that closes for a restart keeps what it has, too, and gets nothing.
-    peer.share.digest == me.share.digest && !peer.share.paused && peer.share.reserved.is_zero()
 }
 
 fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Place {
@@ -567,172 +362,3 @@ fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Plac
         (None, None) => Place::Free { since: now },
     }
 }
-
-/// Whose a task is, as the plan sees it.
-#[derive(Clone, Copy, Debug)]
-struct Owner {
-    session: Option<SessionId>,
-    /// The dead session that the lock's record names.
-    dead: Option<SessionId>,
-    /// If it is nobody's: since when.
-    since: Moment,
-    term: Term,
-    settled: bool,
-}
-
-impl Owner {
-    const fn nobody(since: Moment) -> Self {
-        Self { session: None, dead: None, since, term: Term::new(0), settled: true }
-    }
-
-    const fn is_nobody(&self) -> bool {
-        self.session.is_none()
-    }
-}
-
-impl Resolved {
-    /// Leaves every line but those.
-    fn withdraw(&mut self, mine: &BTreeMap<Key, Mine>, but: &BTreeSet<&Key>) {
-        let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !but.contains(key));
-        self.orders.extend(stale.map(|(key, _)| Order::Withdraw { key: key.clone() }));
-    }
-
-    /// What of the plan is for this instance to do.
-    fn act(
-        &mut self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
-        bounds: Bounds,
-        plan: &Plan<&Key, SessionId>,
-        owners: &[(&Key, Owner)],
-    ) {
-        let count = |of: Mine| mine.values().filter(|what| **what == of).count();
-        let mut gives = bounds.gives.saturating_sub(count(Mine::Gives));
-        let mut waits = bounds.waits.saturating_sub(count(Mine::Waits));
-        let owner =
-            |key: &Key| owners.binary_search_by(|(other, _)| (*other).cmp(key)).map(|at| &owners[at].1);
-        let has = count(Mine::Has) + count(Mine::Keeps) + count(Mine::Gives);
-        let must = me.share.draining || me.share.weight == 0 || has > me.share.cap as usize;
-        let mut awaited = BTreeSet::new();
-        for one in &plan.moves {
-            let Ok(owner) = owner(one.task) else { continue };
-            let key = one.task.clone();
-            match (one.from.filter(|_| owner.dead.is_none()), one.to, mine.get(one.task)) {
-                (Some(from), to, Some(what)) if from == me.session && gives > 0 => {
-                    // Others plan with it as with any: so all look for the same moves.
-                    if !(*what == Mine::Has || must && *what == Mine::Keeps) {
-                        continue;
-                    }
-                    gives -= 1;
-                    self.orders.push(Order::Give { key, to, must });
-                }
-                (None, Some(to), what) if to == me.session && !shuns(one.task, false) => match what {
-                    None => self.orders.push(Order::Take { key, dead: owner.dead }),
-                    // It became free while we stood in line: the wish that stands takes it.
-                    Some(Mine::Waits) if owner.dead.is_none() => {
-                        awaited.insert(one.task);
-                    }
-                    Some(_) => {}
-                },
-                (Some(_), Some(to), what) if to == me.session && !shuns(one.task, true) => {
-                    match what {
-                        None if waits > 0 => {
-                            waits -= 1;
-                            self.orders.push(Order::Wait { key });
-                        }
-                        _ => {}
-                    }
-                    awaited.insert(one.task);
-                }
-                _ => {}
-            }
-        }
-        self.withdraw(mine, &awaited);
-        // What was reserved for this instance is its own already, unless the plan has given it to another.
-        for (key, owner) in owners {
-            let is_own = owner.session == Some(me.session) && owner.dead.is_some();
-            if is_own && !mine.contains_key(*key) && !self.heirs.contains_key(*key) {
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
-            }
-        }
-    }
-
-    /// How many more tasks this instance may have.
-    fn room(&self, me: &Me, mine: &BTreeMap<Key, Mine>) -> usize {
-        if me.share.draining || me.share.weight == 0 {
-            return 0;
-        }
-        let takes = self.orders.iter().filter(|order| matches!(order, Order::Take { .. })).count();
-        let has = mine.values().filter(|what| **what != Mine::Waits).count();
-        (me.share.cap as usize).saturating_sub(has + takes)
-    }
-
-    /// Who was to take it does not: it gave it up, or it stands still. One by one, each a little later, so
-    /// that not all try at once.
-    fn take_what_is_forgotten(
-        &mut self,
-        me: &Me,
-        mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
-        now: Moment,
-        owners: &[(&Key, Owner)],
-    ) {
-        let mut room = self.room(me, mine).min(MOST_FORGOTTEN);
-        for (key, owner) in owners {
-            if !owner.is_nobody() || mine.contains_key(*key) || shuns(key, false) {
-                continue;
-            }
-            let is_due = now >= forgotten_at(me, key, owner);
-            let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
-            if is_due && !planned && room > 0 {
-                room -= 1;
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
-            }
-        }
-    }
-}
-
-/// When this instance may take a task whatever is planned.
-fn forgotten_at(me: &Me, key: &Key, owner: &Owner) -> Moment {
-    owner.since + FORGOTTEN + stagger(me.session, key)
-}
-
-/// A part of [`FORGOTTEN`] that is another for each instance and task.
-fn stagger(session: SessionId, key: &Key) -> Duration {
-    let mut hash = Digest::default();
-    hash.write(&session.as_u128().to_be_bytes());
-    hash.write(key.as_str().as_bytes());
-    FORGOTTEN.mul_f64(f64::from(u16::try_from(hash.0 >> 48).unwrap_or(0)) / f64::from(u16::MAX))
-}
-
-/// The digest of a task set: the same for the same keys, on every machine and in every version (64-bit
-/// FNV-1a).
-pub(crate) fn digest<'a>(keys: impl Iterator<Item = &'a Key>) -> u64 {
-    let mut digest = Digest::default();
-    for key in keys {
-        digest.write(key.as_str().as_bytes());
-        // The zero byte is in no key.
-        digest.write(&[0]);
-    }
-    digest.0
-}
-
-struct Digest(u64);
-
-impl Default for Digest {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Digest {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -20,8 +20,9 @@ use crate::{
     clock::Moment,
     core::{
         backoff::{Backoff, jittered},
+        digest::digest,
         key::{Manner, Verdict},
-        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen, digest},
+        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen},
     },
     elect::{Elect, Engine, Hold, Inbox, Loss, Session, Told, Wants},
     model::{Key, SessionId, Share, SpreadName},

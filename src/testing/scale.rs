@@ -11,7 +11,8 @@ use std::{
 use crate::{
     clock::Moment,
     core::{
-        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, digest},
+        digest::digest,
+        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved},
         plan::{Member, Task, plan},
     },
     elect::splitmix,
