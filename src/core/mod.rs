@@ -1,5 +1,6 @@
 //! What the engine decides: pure functions and machines, without I/O, clock or chance of their own.
 
+pub(crate) mod age;
 pub(crate) mod backoff;
 pub(crate) mod calendar;
 pub(crate) mod digest;

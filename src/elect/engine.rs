@@ -59,6 +59,8 @@ pub(crate) struct Engine {
     pub(crate) config: ElectConfig,
     pub(crate) times: Times,
     pub(crate) clock: Arc<dyn Clock>,
+    /// When this process began to take part in anything.
+    pub(crate) born: Moment,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
@@ -145,6 +147,7 @@ impl Engine {
             config,
             times,
             clock,
+            born: now,
             entropy,
             flaws,
             runtime,

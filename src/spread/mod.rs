@@ -37,6 +37,7 @@ mod shell;
 mod source;
 mod view;
 mod worker;
+mod young;
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -48,6 +49,7 @@ pub use source::{Change, Task};
 pub use view::{Explanation, Member, Picture, TaskState};
 pub use worker::Phase;
 pub(crate) use worker::Start;
+pub use young::HeldBack;
 
 use crate::{
     elect::{Elect, Error, Lease, Wants},

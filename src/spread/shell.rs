@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     reading::{self, Asked, Place as ReadFrom, Reading},
     worker::{self, Ended, Handle, Phase, Report, Rules, Start, Worker},
+    young::{self, Youth},
 };
 use crate::{
     Event,
@@ -73,6 +74,7 @@ impl Shared {
                 resolved: Resolved::default(),
                 waiting: BTreeMap::new(),
                 complete: false,
+                youth: Youth::default(),
             }),
             spread,
             changed: watch::Sender::new(0),
@@ -123,6 +125,8 @@ pub(super) struct State {
     pub(super) waiting: BTreeMap<Key, Moment>,
     /// Everything was read at least once.
     pub(super) complete: bool,
+    /// Whether this instance is old enough to take part.
+    pub(super) youth: Youth,
 }
 
 /// What this instance does about a task.
@@ -347,15 +351,25 @@ impl Shell {
         }
     }
 
+    /// Everything is known, and it takes no part yet.
+    fn is_held_back(&self) -> bool {
+        let state = self.shared.state();
+        state.complete && !state.youth.is_over()
+    }
+
     fn is_due(&self, now: Moment) -> bool {
-        let is_known = self.shared.state().keys.is_some();
+        let is_known = self.shared.state().keys.is_some() && !self.is_held_back();
         is_known && self.plan_at().is_some_and(|at| now >= at) && now >= self.retry_at
     }
 
     fn deadline(&self, now: Moment) -> Moment {
-        let mut at = self.poll_at;
+        let (mut at, is_held_back) = (self.poll_at, self.is_held_back());
+        if is_held_back {
+            at = at.min(self.shared.state().youth.ends(self.engine()));
+        }
         if self.reading.is_none() {
-            if self.shared.state().keys.is_some()
+            if !is_held_back
+                && self.shared.state().keys.is_some()
                 && let Some(plan) = self.plan_at()
             {
                 at = at.min(plan.max(self.retry_at));
@@ -385,6 +399,7 @@ impl Shell {
             touched |= state.picture.hinted(&key, change, now);
         }
         for (session, sighting) in news.sightings {
+            state.youth.saw(session, &sighting);
             if Some(session) != own && state.picture.session(session).is_some() {
                 changed |= state.picture.saw(session, &sighting, now, store_now);
             }
@@ -393,6 +408,10 @@ impl Shell {
             if let Some(Work::Has(worker)) = state.mine.get(&key) {
                 worker.line.notify_waiters();
             }
+        }
+        if young::comes_of_age(&engine, &mut state, now) {
+            changed = true;
+            self.renew(&mut state);
         }
         drop(state);
         self.ask.everything |= news.resync;
@@ -411,7 +430,7 @@ impl Shell {
         state.waiting.retain(|key, _| keys.contains(key));
         state.share.digest = digest(keys.iter());
         // Nobody is to plan with one that does not know yet what it would do.
-        if !state.complete {
+        if !state.complete || !state.youth.is_over() {
             return;
         }
         if self.engine().spreads.publish(state.share.clone()) {
@@ -480,6 +499,9 @@ impl Shell {
         let mut state = self.shared.state();
         let before: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
         let mut listed = BTreeSet::new();
+        if reading.everything && !state.complete {
+            state.youth.begin(&engine, &reading.sessions, own);
+        }
         for record in reading.sessions {
             listed.insert(record.id);
             if Some(record.id) != own {
@@ -492,6 +514,7 @@ impl Shell {
             self.ask.sessions.extend(gone.copied());
         }
         for (session, sighting) in reading.sightings {
+            state.youth.saw(session, &sighting);
             if Some(session) == own {
                 continue;
             }

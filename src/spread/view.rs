@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Phase, shell::Shared, worker::SET_ASIDE};
+use super::{HeldBack, Phase, shell::Shared, worker::SET_ASIDE};
 use crate::{
     clock::Moment,
     core::picture::{Peer, Place, Seen},
@@ -85,6 +85,8 @@ pub struct Picture {
     pub here: BTreeMap<Key, Phase>,
     /// Whether the plan is of what is known now: nothing has changed since, and everything was read.
     pub planned: bool,
+    /// This instance takes no part yet: those before it that had its name died young.
+    pub held_back: Option<HeldBack>,
 }
 
 impl Picture {
@@ -142,7 +144,8 @@ impl Picture {
         let now = engine.clock.now();
         let state = shared.state();
         let own = engine.current().map(|session| state.me(engine, &session));
-        let own_member = own.iter().map(|me| {
+        let held_back = state.youth.held_back(engine, now);
+        let own_member = own.iter().filter(|_| held_back.is_none()).map(|me| {
             let peer = Peer {
                 holder: me.holder.clone(),
                 host: engine.host.clone(),
@@ -200,7 +203,7 @@ impl Picture {
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
         let here = state.has().map(|(key, worker)| (key.clone(), worker.phase())).collect();
         let planned = own.is_some() && state.is_planned();
-        Self { spread: shared.spread.clone(), members, tasks, here, planned }
+        Self { spread: shared.spread.clone(), members, tasks, here, planned, held_back }
     }
 }
 
@@ -219,6 +222,9 @@ impl fmt::Display for Picture {
             writeln!(f)?;
         }
         write!(f, "{} of {} held", self.held(), tasks(self.tasks.len()))?;
+        if let Some(held_back) = self.held_back {
+            write!(f, ", {held_back}")?;
+        }
         let count = |is_so: fn(&TaskState) -> bool| self.tasks.values().filter(|state| is_so(state)).count();
         for (count, are) in [
             (count(|state| matches!(state, TaskState::Waiting { .. })), "wait for room"),
@@ -257,7 +263,7 @@ impl Explanation {
         let picture = Picture::of(engine, shared);
         let now = engine.clock.now();
         let state = shared.state();
-        let mut says = Vec::new();
+        let mut says: Vec<_> = picture.held_back.iter().map(ToString::to_string).collect();
         match picture.tasks.get(&key) {
             None => says.push("it is no task of the set this instance knows".to_owned()),
             Some(TaskState::Unknown) => says.push("this instance has not read its record yet".to_owned()),

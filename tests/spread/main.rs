@@ -14,3 +14,4 @@ mod sources;
 mod team;
 mod trouble;
 mod twins;
+mod young;

@@ -1,6 +1,13 @@
 //! One instance of a fleet: an engine, its clock, its way to the store, and the gate its tasks go through.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +36,8 @@ pub struct Instance {
     weather: Arc<Intercepted<Weather>>,
     way: Arc<Way>,
     deposed: Arc<Deposed>,
+    /// Its part of the spread is not to be judged yet.
+    unsettled: Arc<AtomicBool>,
     /// Fires when it is closed.
     ended: CancellationToken,
 }
@@ -65,7 +74,8 @@ impl Instance {
         let elect = builder.begin().expect("the fleet's configuration keeps the rules");
         gate.spawn(tell(elect.events(), pen.clone()));
         let ended = CancellationToken::new();
-        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, ended };
+        let unsettled = Arc::default();
+        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, unsettled, ended };
         instance.depose(shared.plan.deviation == Some(Deviation::DeposedPrimary) && life.member == 1);
         instance
     }
@@ -100,6 +110,15 @@ impl Instance {
 
     pub(super) const fn pen(&self) -> &Pen {
         &self.pen
+    }
+
+    /// Whether it waits for something that only time brings: it is held back since those before it died young.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unsettled(&self, unsettled: bool) {
+        self.unsettled.store(unsettled, Ordering::Relaxed);
     }
 
     /// From now on it talks to a deposed primary, or to the real one again.

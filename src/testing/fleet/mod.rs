@@ -371,12 +371,28 @@ impl Fleet {
         // What is due meanwhile is judged: each schedule has a tick of its own by then.
         let periods = (0..self.0.plan.schedules).map(|schedule| Habits::of(&self.0.plan, schedule).every);
         let rest = (self.longest_ttl() * 2).max(periods.max().unwrap_or_default()) + 15 * SECOND;
-        tokio::join!(tokio::time::sleep(rest), schedules::let_go_on(self));
+        tokio::join!(self.rest(rest), schedules::let_go_on(self));
         let census = self.census(true).await;
         self.0.history.judge(&Stage::Settled(census));
         spreads.cancel();
         for campaign in campaigns {
             campaign.stop().await;
+        }
+    }
+
+    /// So long after the last of what takes long on purpose. That ends: what does not is judged as it stands.
+    async fn rest(&self, rest: Duration) {
+        let most = self.longest_ttl() * 30;
+        let (mut left, mut rested) = (rest, Duration::ZERO);
+        while !left.is_zero() {
+            let step = left.min(SECOND);
+            tokio::time::sleep(step).await;
+            rested += step;
+            left -= step;
+            if rested < most && self.instances().iter().any(Instance::is_unsettled) {
+                self.0.history.record(What::Calm);
+                left = rest;
+            }
         }
     }
 

@@ -633,10 +633,16 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
         }
         sleep(SECOND / 10).await;
     };
-    until.cancelled().await;
-    if let Some(spread) = kept {
-        spread.stop().await;
+    let Some(spread) = kept else { return };
+    while !until.is_cancelled() {
+        instance.set_unsettled(spread.picture().held_back.is_some());
+        tokio::select! {
+            biased;
+            () = until.cancelled() => {}
+            () = sleep(SECOND) => {}
+        }
     }
+    spread.stop().await;
 }
 
 /// Stands for a key for good.

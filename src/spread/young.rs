@@ -1,0 +1,105 @@
+//! A member whose sessions before died young: it takes part when it has lived for a while.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::shell::State;
+use crate::{
+    clock::Moment,
+    core::age::{Row, least_age},
+    elect::Engine,
+    model::{SessionId, SessionRecord, Share},
+    store::Sighting,
+};
+
+/// This instance takes no part in a spread yet: the sessions before it that had its holder's name died young, one
+/// after the other, and tasks that it took now might stand still with its own death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldBack {
+    /// How many died.
+    pub deaths: u32,
+    /// For how long it is held back yet, as long as others take part.
+    pub remaining: Duration,
+}
+
+impl fmt::Display for HeldBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sessions = if self.deaths == 1 {
+            "the session before it".to_owned()
+        } else {
+            format!("the {} sessions before it", self.deaths)
+        };
+        write!(
+            f,
+            "this instance takes no part for {:.1?}, while others do: {sessions} died young",
+            self.remaining
+        )
+    }
+}
+
+/// Whether it takes part.
+#[derive(Debug, Default)]
+pub(super) struct Youth {
+    row: Row,
+    is_told: bool,
+    is_over: bool,
+}
+
+impl Youth {
+    /// Everything was read for the first time. Whoever may be dead, and is not known to be, is watched: nobody
+    /// else may do so.
+    pub(super) fn begin(&mut self, engine: &Arc<Engine>, sessions: &[SessionRecord], own: Option<SessionId>) {
+        let last_beat = sessions.iter().map(|session| session.beat_at).max();
+        if let Some(now) = engine.store_now().or(last_beat) {
+            self.row = Row::of(sessions, engine.config.holder(), own, now);
+        }
+        for session in self.row.undecided() {
+            engine.watcher.watch(engine, session, None);
+        }
+    }
+
+    pub(super) fn saw(&mut self, session: SessionId, sighting: &Sighting) {
+        if !self.is_over {
+            self.row.saw(session, sighting);
+        }
+    }
+
+    /// Whether it takes part already.
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// When it is old enough.
+    pub(super) fn ends(&self, engine: &Engine) -> Moment {
+        engine.born + least_age(self.row.deaths(), engine.times.ttl)
+    }
+
+    /// What is to be told of it.
+    pub(super) fn held_back(&self, engine: &Engine, now: Moment) -> Option<HeldBack> {
+        let held = HeldBack { deaths: self.row.deaths(), remaining: self.ends(engine).since(now) };
+        (self.is_told && !self.is_over).then_some(held)
+    }
+}
+
+/// Whether it takes part from now on: it is old enough, or nobody else is there.
+pub(super) fn comes_of_age(engine: &Engine, state: &mut State, now: Moment) -> bool {
+    if !state.complete || state.youth.is_over {
+        return false;
+    }
+    let own = engine.config.holder();
+    let is_there = state.picture.members().any(|(_, peer)| peer.holder != *own && takes(&peer.share));
+    let ends = state.youth.ends(engine);
+    state.youth.is_over = now >= ends || !is_there;
+    if !state.youth.is_over && !state.youth.is_told {
+        state.youth.is_told = true;
+        let (spread, namespace) = (&state.share.spread, engine.config.namespace());
+        let (deaths, wait) = (state.youth.row.deaths(), ends.since(now));
+        tracing::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "the sessions before this one died young: it takes part when it has lived for a while");
+    }
+    state.youth.is_over
+}
+
+/// Whether that one takes tasks.
+fn takes(share: &Share) -> bool {
+    !share.draining && !share.paused && share.reserved.is_zero() && share.weight > 0 && share.cap > 0
+}
