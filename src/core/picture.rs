@@ -62,8 +62,8 @@ pub(crate) enum Place {
     Unknown,
     /// Nobody, since then.
     Free { since: Moment },
-    /// This session.
-    Held { session: SessionId, term: Term, settles: Moment },
+    /// This session. One that is `kept` is in the middle of a run, and goes only if it must.
+    Held { session: SessionId, term: Term, settles: Moment, kept: bool },
     /// Nobody, and nobody may take it before.
     Closed { until: Moment },
     /// Its record cannot be used; it is tried again then.
@@ -117,11 +117,14 @@ impl Picture {
                 known.at = now;
                 return false;
             }
-            (Place::Held { session, term, .. }, Place::Held { session: other, term: later, .. }) => {
+            (
+                Place::Held { session, term, kept, .. },
+                Place::Held { session: other, term: later, kept: stays, .. },
+            ) => {
                 if later < term {
                     return false;
                 }
-                (session, term) != (other, later)
+                (session, term, kept) != (other, later, stays)
             }
             (old, new) => old != new,
         };
@@ -143,7 +146,7 @@ impl Picture {
 
     /// It was granted to that session just now.
     pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
-        self.place(key, now, Place::Held { session, term, settles: now + FRESH })
+        self.place(key, now, Place::Held { session, term, settles: now + FRESH, kept: false })
     }
 
     /// Its record was read, sent for at `asked`.
@@ -353,7 +356,7 @@ fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Plac
         (Some(held), _) => {
             let age = store_now.map_or(Duration::ZERO, |store_now| store_now.since(held.acquired_at));
             let settles = now + FRESH.saturating_sub(age);
-            Place::Held { session: held.by.session, term: record.term, settles }
+            Place::Held { session: held.by.session, term: record.term, settles, kept: record.is_kept() }
         }
         (None, Some(closed)) => {
             let left = store_now.map_or(closed.length, |store_now| closed.left(store_now));

@@ -50,6 +50,8 @@ struct State {
     parted: bool,
     /// The number of the last change of the value.
     value_set: u64,
+    /// The value is the program's, if there is one.
+    speaks: bool,
 }
 
 impl fmt::Debug for LeaseCell {
@@ -277,6 +279,11 @@ impl LeaseCell {
 }
 
 impl State {
+    fn next_value(&mut self) -> u64 {
+        self.value_set += 1;
+        self.value_set
+    }
+
     /// The parting, once: when the owner is done and nobody runs.
     fn may_go(&mut self) -> Option<(Parting, Option<Arc<super::Life>>)> {
         let go = self.workers == 0 && self.closing.is_some() && !self.parted;
@@ -506,12 +513,28 @@ impl Lease {
     /// The lock is not held any more ([`Error::is_lost`]), the record cannot be written, or the store
     /// did not answer; then the value may have been set.
     pub async fn set_value(&self, value: Option<Value>) -> Result<(), Error> {
-        let cell = &self.cell;
         let number = {
-            let mut state = cell.state();
-            state.value_set += 1;
-            state.value_set
+            let mut state = self.cell.state();
+            state.speaks = true;
+            state.next_value()
         };
+        self.say(number, value).await
+    }
+
+    /// The same for what tenure has to say, if the program says nothing. Whether it does not.
+    pub(crate) async fn note(&self, value: Option<Value>) -> Result<bool, Error> {
+        let number = {
+            let mut state = self.cell.state();
+            if state.speaks {
+                return Ok(false);
+            }
+            state.next_value()
+        };
+        self.say(number, value).await.map(|()| true)
+    }
+
+    async fn say(&self, number: u64, value: Option<Value>) -> Result<(), Error> {
+        let cell = &self.cell;
         if !self.is_valid() {
             return Err(Error::lost(self.loss()));
         }

@@ -59,6 +59,11 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
                 engine.spreads.task(&spread, &lock.key, change);
             }
         }
+        Hint::Value { lock } => {
+            if let Some(spread) = spread_of(engine, &lock) {
+                engine.spreads.task(&spread, &lock.key, None);
+            }
+        }
         Hint::Queue { lock } => {
             engine.keys.queue_hint(engine, &lock);
             if let Some(spread) = spread_of(engine, &lock) {

@@ -18,6 +18,17 @@ pub enum Kind {
 /// The spread whose tasks are the schedules.
 pub(crate) const SCHEDULES: &str = "tenure.schedules";
 
+/// What the value of a schedule's lock begins with while it is kept: in the middle of a run, so that all plan
+/// around it.
+const BUSY: &str = "busy: ";
+
+impl Value {
+    /// What the lock of a schedule says that is kept.
+    pub(crate) fn kept() -> Self {
+        Self::new(format!("{BUSY}in the middle of a run, which ends here")).expect("it is short")
+    }
+}
+
 impl Kind {
     /// What the tasks of a spread are.
     pub(crate) fn of_tasks(spread: &SpreadName) -> Self {
@@ -200,6 +211,13 @@ impl LockRecord {
             Past { holder: by.holder, who: by.who, term: self.term, from: acquired_at, to: now, how, note };
         self.past.insert(0, past);
         self.past.truncate(PAST_HOLDERS);
+    }
+
+    /// Whether it is a schedule in the middle of a run, which its holder had to keep for long.
+    pub(crate) fn is_kept(&self) -> bool {
+        let value = self.holding.as_ref().and_then(|held| held.by.value.as_ref());
+        self.id.kind == Kind::Schedule
+            && value.is_some_and(|value| value.as_bytes().starts_with(BUSY.as_bytes()))
     }
 
     /// Whether this session holds it.

@@ -28,7 +28,7 @@ use crate::{
     model::{
         Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
     },
-    spread::Busy,
+    spread::{Busy, BusyGuard},
     store::Claim,
 };
 
@@ -179,15 +179,12 @@ impl Driver {
                 Ok(_) => {}
                 Err(_) => return Halt::Removed,
             }
+            // From here on the schedule is not moved; nor is anything begun while it is.
+            let Some(busy) = self.begin().await else { return Halt::Over };
             let Some(now) = self.now().await else { return Halt::Over };
             if let Some(record) = seat.news() {
                 ticks.hear(&record, now);
             }
-            // From here on the schedule is not moved; nor is anything begun while it is.
-            let Some(busy) = self.busy.begin() else {
-                self.lease.cancelled().await;
-                return Halt::Over;
-            };
             match ticks.next(now) {
                 Step::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
                 Step::Abandon(run) => self.abandon(&mut ticks, &run).await,
@@ -236,8 +233,21 @@ impl Driver {
         now: StoreTime,
     ) {
         let Some(Step::Skip { from, to, count, why }) = before.left_behind(record, now) else { return };
-        let Some(_busy) = self.busy.begin() else { return };
+        let Some(_busy) = self.begin().await else { return };
         self.skip(ticks, from, to, count, why).await;
+    }
+
+    /// The right to begin something; nothing if the lease ends, since the schedule is moved or for another reason.
+    async fn begin(&self) -> Option<BusyGuard> {
+        let begun = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => return None,
+            begun = self.busy.begin() => begun,
+        };
+        if begun.is_none() {
+            self.lease.cancelled().await;
+        }
+        begun
     }
 
     /// A tick has failed for good: that is on record.

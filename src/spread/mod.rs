@@ -43,7 +43,7 @@ use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration}
 
 use futures::{FutureExt, Stream};
 
-pub(crate) use busy::Busy;
+pub(crate) use busy::{Busy, BusyGuard};
 pub use handle::Spread;
 pub use source::{Change, Task};
 pub use view::{Explanation, Member, Picture, TaskState};

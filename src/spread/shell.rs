@@ -760,10 +760,15 @@ impl Shell {
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.change();
             }
-            Report::Idle(key) => {
-                if self.shared.state().stays.remove(&key).is_some() {
-                    self.change();
+            Report::Said(key) => {
+                // Plans go by the record, here as everywhere.
+                let now = self.engine().clock.now();
+                {
+                    let mut state = self.shared.state();
+                    state.stays.remove(&key);
+                    state.picture.doubt(&key, now);
                 }
+                self.touch();
             }
         }
     }

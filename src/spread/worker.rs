@@ -17,7 +17,11 @@ use futures::{
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
-use super::{Busy, metrics};
+use super::{
+    Busy,
+    busy::{Postponed, Turn},
+    metrics,
+};
 use crate::{
     Event,
     core::{
@@ -25,7 +29,7 @@ use crate::{
         key::{LINE_READ, Parting},
     },
     elect::{Engine, Hold, JobEnd, Lease, Loss, Note, Work, Worker as Inside, job},
-    model::{Candidate, Key, Past, SessionId, Value, Why},
+    model::{Candidate, Key, LockId, Past, SessionId, Value, Why},
     store::LockSeen,
 };
 
@@ -116,8 +120,8 @@ pub(super) enum Report {
     Ended(Key, Ended),
     /// It was to give its task away, and the heir does not come, or the job is busy: it keeps it.
     Stays(Key),
-    /// It kept its task because the job was busy. It is not any more.
-    Idle(Key),
+    /// The record says that the task is kept as its job is busy, or says so no more.
+    Said(Key),
 }
 
 /// Tells how it ended, whatever ends it.
@@ -180,6 +184,8 @@ pub(super) struct Worker {
     leaving: Arc<AtomicBool>,
     /// Whether it can.
     busy: Busy,
+    /// What waits until it can.
+    postponed: Postponed,
     /// It goes in any case.
     must: bool,
     report: mpsc::UnboundedSender<Report>,
@@ -230,6 +236,7 @@ impl Worker {
             seeking: Fuse::terminated(),
             leaving,
             busy: Busy::default(),
+            postponed: Postponed::default(),
             must: false,
             report,
             heir: None,
@@ -401,7 +408,7 @@ impl Worker {
     /// Awaits this; nothing if the task was put back meanwhile.
     async fn attend_orders<T>(&mut self, activity: impl Future<Output = T>) -> Option<T> {
         let mut activity = pin!(activity);
-        let busy = self.busy.clone();
+        let (engine, busy) = (self.engine.clone(), self.busy.clone());
         loop {
             tokio::select! {
                 biased;
@@ -413,10 +420,9 @@ impl Worker {
                         self.stay();
                     }
                 }
-                () = busy.was_wanted() => {
-                    let _ = self.report.send(Report::Idle(self.key.clone()));
-                }
+                turn = self.postponed.turn(&engine, &busy) => self.take(turn),
                 Some(order) = self.orders.recv() => match order {
+                    Order::Give { must: false, .. } if self.postponed.is_kept() => self.stay(),
                     Order::Give { to: Some(to), must } => {
                         self.must = must;
                         self.seeking = self.seek(to).boxed().fuse();
@@ -431,8 +437,27 @@ impl Worker {
         }
     }
 
+    /// What is to be done about a move that waited for the end of a run.
+    fn take(&mut self, turn: Turn) {
+        match turn {
+            Turn::Ended(heir) => {
+                // It may have left meanwhile, and the next run is due.
+                let find = find(self.engine.clone(), self.lease.lock().clone(), heir);
+                self.seeking = find.boxed().fuse();
+            }
+            Turn::Kept => {
+                self.stay();
+                self.postponed.keep(self.lease.clone(), &self.busy);
+            }
+            Turn::Said => {
+                let _ = self.report.send(Report::Said(self.key.clone()));
+            }
+        }
+    }
+
     /// It is not given away now.
     fn stay(&mut self) {
+        self.postponed.end(&self.busy);
         self.leaving.store(false, Ordering::Release);
         let _ = self.report.send(Report::Stays(self.key.clone()));
     }
@@ -440,8 +465,13 @@ impl Worker {
     /// The job is to stop: the heir waits, or nobody does. One that is busy goes on, unless it must go.
     fn go(&mut self, heir: Option<Box<Candidate>>) {
         if !self.must && !self.busy.lets_go() {
-            return self.stay();
+            return match heir {
+                // When the run has ended.
+                Some(heir) => self.postponed.wait(heir.session, self.engine.clock.now()),
+                None => self.stay(),
+            };
         }
+        self.postponed.end(&self.busy);
         self.heir = heir;
         self.set_phase(Phase::Leaving);
         self.lease.give_up(Loss::Moved);
@@ -454,19 +484,21 @@ impl Worker {
             loop {
                 let mut more = pin!(line.notified());
                 more.as_mut().enable();
-                let limit = engine.limit();
-                let line = engine
-                    .call(Work::Lines, limit, engine.store.waiters(lock.clone(), LINE_READ, limit))
-                    .await;
-                let waiters = line.map_or_else(|_| Vec::new(), |line| line.waiters);
-                let wishes = waiters.into_iter().filter(|one| one.by.session == to);
-                // The latest: it may have left the line with an earlier one.
-                if let Some(wish) = wishes.max_by_key(|one| one.by.wish) {
-                    return Box::new(wish.by);
+                if let Some(wish) = find(engine.clone(), lock.clone(), to).await {
+                    return wish;
                 }
                 more.await;
             }
         };
         async move { tokio::time::timeout(HEIR_PATIENCE, look).await.ok() }
     }
+}
+
+/// The wish of that session in the line of a task, if it is there.
+async fn find(engine: Arc<Engine>, lock: LockId, to: SessionId) -> Option<Box<Candidate>> {
+    let limit = engine.limit();
+    let line = engine.call(Work::Lines, limit, engine.store.waiters(lock, LINE_READ, limit)).await;
+    let wishes = line.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
+    // The latest: it may have left the line with an earlier one.
+    wishes.max_by_key(|one| one.by.wish).map(|wish| Box::new(wish.by))
 }

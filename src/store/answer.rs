@@ -335,6 +335,12 @@ pub enum Hint {
         /// The whole change, if the hint has it; else whoever is concerned reads the lock.
         change: Option<LockChange>,
     },
+    /// The holder of a schedule's lock changed its [value](crate::model::Candidate::value). Those of other locks are
+    /// their programs' own, and nobody is told.
+    Value {
+        /// Which lock.
+        lock: LockId,
+    },
     /// Somebody began to wait for a lock.
     Queue {
         /// Which lock.

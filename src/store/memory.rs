@@ -312,6 +312,9 @@ impl MemoryStore {
                 if set.number > held.value_set {
                     held.by.value = set.value;
                     held.value_set = set.number;
+                    if set.lock.kind == Kind::Schedule {
+                        self.hint(Hint::Value { lock: set.lock });
+                    }
                 }
                 SetAnswer::Set
             }

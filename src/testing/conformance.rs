@@ -316,6 +316,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @subject [$store] hints:
             a_listener_is_told_to_resync_first
             every_grant_is_hinted
+            the_value_of_a_schedule_is_hinted
             every_lock_that_becomes_free_is_hinted
             whoever_begins_to_wait_is_hinted
             news_of_a_session_are_hinted

@@ -99,13 +99,14 @@ impl Picture {
             Place::Unknown | Place::Refused { .. } => None,
             Place::Closed { until } => (now >= until).then_some(Owner::nobody(until)),
             Place::Free { since } => Some(Owner::nobody(since)),
-            Place::Held { session, term, settles } => {
+            Place::Held { session, term, settles, kept } => {
                 let owned = |session| Owner {
                     session: Some(session),
                     dead: None,
                     since: now,
                     term,
                     settled: now >= settles,
+                    kept,
                 };
                 if session == me.session {
                     return Some(owned(session));
@@ -119,7 +120,7 @@ impl Picture {
                     }
                     Seen::Reserved { holder, .. } => {
                         let heir = self.heir_of(me, holder)?;
-                        Some(Owner { dead: Some(session), settled: true, ..owned(heir) })
+                        Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(heir) })
                     }
                 }
             }
@@ -136,6 +137,28 @@ impl Picture {
         same.chain(own).max().map(|(_, session)| session)
     }
 
+    /// What is in the middle of a run stays, unless its owner must give all it has, or has more than its cap.
+    fn keep_what_may_be_kept(&self, me: &Me, owners: &mut [(&Key, Owner)]) {
+        if !owners.iter().any(|(_, owner)| owner.kept) {
+            return;
+        }
+        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
+        for session in owners.iter().filter_map(|(_, owner)| owner.session) {
+            *counts.entry(session).or_default() += 1;
+        }
+        let must = |session: &SessionId| {
+            let share = match self.sessions.get(session) {
+                _ if *session == me.session => &me.share,
+                Some(Seen::Member(peer)) => &peer.share,
+                _ => return false,
+            };
+            share.draining || share.weight == 0 || counts.get(session) > Some(&(share.cap as usize))
+        };
+        for (_, owner) in owners.iter_mut().filter(|(_, owner)| owner.kept) {
+            owner.settled &= owner.session.as_ref().is_some_and(must);
+        }
+    }
+
     /// Plans, and says what this instance does about it.
     pub(crate) fn resolve(
         &self,
@@ -145,11 +168,12 @@ impl Picture {
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
-        let owners: Vec<(&Key, Owner)> = self
+        let mut owners: Vec<(&Key, Owner)> = self
             .tasks
             .iter()
             .filter_map(|(key, known)| Some((key, self.owner(me, mine.get(key), now, &known.place)?)))
             .collect();
+        self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();
         if me.share.paused {
             resolved.withdraw(mine, &BTreeSet::new());
@@ -235,11 +259,13 @@ struct Owner {
     since: Moment,
     term: Term,
     settled: bool,
+    /// It is in the middle of a run.
+    kept: bool,
 }
 
 impl Owner {
     const fn nobody(since: Moment) -> Self {
-        Self { session: None, dead: None, since, term: Term::new(0), settled: true }
+        Self { session: None, dead: None, since, term: Term::new(0), settled: true, kept: false }
     }
 
     const fn is_nobody(&self) -> bool {

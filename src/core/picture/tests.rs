@@ -1,7 +1,7 @@
 //! The picture against what is told late, twice and in any order; and fleets of them that act on it.
 
 use super::*;
-use crate::model::{About, Nonce, Wish};
+use crate::model::{About, Candidate, Holding, Kind, LockId, Nonce, Value, Wish};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DIGEST: u64 = 7;
@@ -77,6 +77,56 @@ fn picture(tasks: usize) -> Picture {
     let mut picture = Picture::new(spread());
     picture.set(&(0..tasks).map(key).collect());
     picture
+}
+
+/// A schedule of the first member, which is in the middle of a run or is not.
+fn of_a_run(task: usize, kept: bool) -> LockSeen {
+    let by = Candidate {
+        session: id(1),
+        wish: Wish::new(1),
+        holder: holder(1),
+        who: None,
+        why: None,
+        ttl: 30 * SECOND,
+        lock_delay: Duration::ZERO,
+        value: kept.then(Value::kept),
+    };
+    let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Schedule, key: key(task) };
+    let acquired_at = StoreTime::from_millis(0);
+    let holding = Some(Holding { by, acquired_at, value_set: 1 });
+    let term = Term::new(task as u64 + 1);
+    LockSeen::Found(LockRecord { id: lock, term, holding, closed: None, past: Vec::new() })
+}
+
+#[test]
+fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must_give_all() {
+    let mut one = picture(4);
+    let store_now = Some(StoreTime::from_millis(60_000));
+    // What came last goes first, if it may.
+    for task in 0..4 {
+        assert!(one.read(&key(task), &of_a_run(task, task > 1), at(1), at(2), store_now));
+    }
+    one.saw(id(2), &alive(2, 1), at(2), store_now);
+    let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
+    let bounds = Bounds { gives: 9, waits: 9 };
+    let given = |one: &Picture, me: &Me| {
+        let orders = one.resolve(me, &mine, &|_, _| false, bounds, at(3)).orders;
+        let given = orders.into_iter().filter_map(|order| match order {
+            Order::Give { key, must, .. } => Some((key, must)),
+            _ => None,
+        });
+        given.collect::<Vec<_>>()
+    };
+    assert_eq!(given(&one, &me(1)), [(key(0), false), (key(1), false)]);
+    for share in [Share { draining: true, ..share() }, Share { weight: 0, ..share() }] {
+        assert_eq!(given(&one, &Me { share, ..me(1) }), [0, 1, 2, 3].map(|task| (key(task), true)));
+    }
+    let capped = Me { share: Share { cap: 1, ..share() }, ..me(1) };
+    assert_eq!(given(&one, &capped), [1, 2, 3].map(|task| (key(task), true)));
+    // The run has ended.
+    assert!(one.read(&key(3), &of_a_run(3, false), at(4), at(5), store_now));
+    assert!(!one.read(&key(3), &of_a_run(3, false), at(6), at(7), store_now), "that is no news");
+    assert_eq!(given(&one, &me(1)), [(key(1), false), (key(3), false)]);
 }
 
 #[test]

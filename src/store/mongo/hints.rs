@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    model::{StoreTime, Term, Wish},
+    model::{Kind, StoreTime, Term, Wish},
     store::{Hint, LockChange, SessionNews, hint_stream},
 };
 
@@ -340,7 +340,8 @@ fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
             let fields = &update.updated_fields;
             // A new value is no change of hands.
             if !fields.contains_key("session") && !fields.contains_key("term") {
-                return None;
+                let is_value = lock.kind == Kind::Schedule && fields.contains_key("value_set");
+                return is_value.then_some(Hint::Value { lock });
             }
             // Fields that stay as they were are not told: then whoever is concerned reads the lock.
             lock_change(fields)

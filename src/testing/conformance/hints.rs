@@ -5,13 +5,14 @@ use std::time::Duration;
 use futures::{StreamExt, stream::BoxStream};
 
 use super::{
-    fixture::{Fixture, LIMIT, granted, holder, name, sure, why},
+    fixture::{Fixture, LIMIT, granted, holder, name, sure, value, why},
     runs::{claim, claimed, run},
     schedules::{define, defined, instructed, order, pause},
 };
 use crate::{
     model::{
-        Candidate, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName, StoreTime,
+        Candidate, Kind, LockId, LockRecord, Outcome, Request, ScheduleId, SessionId, Share, SpreadName,
+        StoreTime,
     },
     store::{
         BeatWrite, FinishRun, Ground, Hint, Instruction, LockChange, Revocation, SessionNews, Then, Wait,
@@ -188,6 +189,20 @@ pub async fn whoever_begins_to_wait_is_hinted(fixture: &Fixture) {
     sure(fixture.store().wait(vec![wait], LIMIT)).await;
     let queue = Hint::Queue { lock };
     listener.hears(std::slice::from_ref(&queue), |hint| *hint == queue).await;
+}
+
+/// What the holder of a schedule says: all plan by that. What is said with other locks is told to nobody.
+pub async fn the_value_of_a_schedule_is_hinted(fixture: &Fixture) {
+    let mut listener = Listener::new(fixture).await;
+    let session = fixture.session();
+    let (schedule, lock) = (fixture.lock_of(Kind::Schedule, "report"), fixture.lock("report"));
+    for lock in [&lock, &schedule] {
+        let held = fixture.held(lock, session, 1).await;
+        fixture.set(lock, session, held.term, Some(value(b"busy"))).await;
+    }
+    let is_value =
+        |hint: &Hint| matches!(hint, Hint::Value { lock } if lock.namespace == *fixture.namespace());
+    listener.hears(&[Hint::Value { lock: schedule }], is_value).await;
 }
 
 /// Opened, asked for something, other shares, dead.

@@ -1,0 +1,249 @@
+//! Schedules that are in the middle of runs when an instance joins.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tenure::{
+    model::{Entry, Kind, LockId, StoreTime, Value},
+    schedule::{Overlap, Schedule},
+    spread::Picture,
+    store::{LockSeen, Store},
+    testing::Operation,
+};
+
+use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, SECOND, at, pass};
+
+const EVERY_SECOND: &str = "* * * * * *";
+
+/// What a schedule of a test goes by, and how long its runs take.
+type Sort<'a> = (&'a str, Duration);
+
+/// An instance with these schedules, named `s00` and so on.
+async fn join(
+    crew: &Crew,
+    holder: &'static str,
+    sorts: &[Sort<'_>],
+    overlap: Overlap,
+) -> (Member, Vec<Schedule>) {
+    let member = crew.member(holder).await;
+    let schedules = sorts.iter().enumerate().map(|(n, (expression, takes))| {
+        let scheduling = member.elect.schedule(format!("s{n:02}"), *expression).overlap(overlap);
+        scheduling.run(crew.job(holder, *takes)).unwrap()
+    });
+    let schedules = schedules.collect();
+    (member, schedules)
+}
+
+/// How many schedules each has, as that one knows it.
+fn shares(member: &Member) -> Vec<usize> {
+    let picture = member.elect.schedules().picture().unwrap();
+    picture.members.iter().map(|member| member.tasks).collect()
+}
+
+/// Until the schedules are shared out like this; answers with how long it took.
+async fn shared(member: &Member, shares: &[usize], within: Duration) -> Option<Duration> {
+    let begun = tokio::time::Instant::now();
+    let is_so =
+        |picture: &Picture| picture.members.iter().map(|member| member.tasks).eq(shares.iter().copied());
+    let schedules = member.elect.schedules();
+    tokio::time::timeout(within, schedules.until(is_so)).await.ok().map(|_| begun.elapsed())
+}
+
+fn lock(name: &str) -> LockId {
+    LockId { namespace: "test".parse().unwrap(), kind: Kind::Schedule, key: name.parse().unwrap() }
+}
+
+async fn value(crew: &Crew, name: &str) -> Option<Value> {
+    let seen = crew.memory.locks(vec![lock(name)], SECOND).await.unwrap().pop();
+    seen.and_then(LockSeen::found)?.holding?.by.value
+}
+
+/// How often this instance has said something with a lock.
+fn said(member: &Member) -> u64 {
+    member.counts.intercept().counts().calls(Operation::SetValue)
+}
+
+/// The ticks that the ledger tells of, as run or not run: their instants, and how many succeeded.
+async fn dealt_with(crew: &Crew, name: &str) -> (BTreeSet<StoreTime>, usize) {
+    let history = crew.memory.history(Crew::id(name), None, usize::MAX, SECOND).await.unwrap();
+    let (mut instants, mut succeeded) = (BTreeSet::new(), 0);
+    for run in history.page.items.into_iter().filter(|run| run.id.entry != Entry::Order) {
+        succeeded += usize::from(run.has_succeeded());
+        let from = run.skipped.as_ref().map_or(run.id.instant, |skipped| skipped.from);
+        instants.extend(crate::crew::every_second(from, run.id.instant));
+    }
+    (instants, succeeded)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_schedule_goes_to_a_newcomer_at_the_end_of_its_run() {
+    for (millis, overlap) in
+        [(750, Overlap::Skip), (850, Overlap::Skip), (950, Overlap::Skip), (1500, Overlap::Queue)]
+    {
+        let crew = Crew::new();
+        let sorts = [(EVERY_SECOND, Duration::from_millis(millis)); 10];
+        let a = join(&crew, "a", &sorts, overlap).await;
+        pass(30 * SECOND).await;
+        let b = join(&crew, "b", &sorts, overlap).await;
+        let took = shared(&a.0, &[5, 5], 30 * MINUTE).await;
+        pass(MINUTE).await;
+        let late = crew.book.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
+        println!(
+            "runs of {millis} ms every second ({overlap:?}): {:?} after {took:?}, at most {late:?} late",
+            shares(&a.0)
+        );
+        assert!(took.is_some_and(|took| took < MINUTE), "{took:?}");
+        assert_eq!(said(&a.0) + said(&b.0), 0, "such a move costs no write");
+        let now = crew.now();
+        for n in 0..10 {
+            let (instants, succeeded) = dealt_with(&crew, &format!("s{n:02}")).await;
+            let (first, last) = (*instants.first().unwrap(), *instants.last().unwrap());
+            assert_eq!(Vec::from_iter(instants), crate::crew::every_second(first, last), "no tick is lost");
+            assert!(first <= at(2) && now.since(last) <= 3 * SECOND, "{first} {last}");
+            if millis < 1000 {
+                let whole = usize::try_from(last.since(first).as_secs()).unwrap();
+                assert!(succeeded >= whole, "each is run: {succeeded} of {whole}");
+            }
+        }
+        if millis < 1000 {
+            assert!(late < SECOND / 4, "no run is later than a hand-over takes: {late:?}");
+        }
+    }
+}
+
+/// Five runs of five hours among ten schedules: what is idle, and due each minute, goes.
+async fn long_runs(crew: &Crew, long: usize) -> ((Member, Vec<Schedule>), (Member, Vec<Schedule>)) {
+    let sort = |n| if n >= 10 - long { ("0 0 * * *", 5 * HOUR) } else { ("* * * * *", Duration::ZERO) };
+    let sorts: Vec<_> = (0..10).map(sort).collect();
+    let a = join(crew, "a", &sorts, Overlap::Skip).await;
+    pass(DAY + MINUTE + SECOND).await;
+    let b = join(crew, "b", &sorts, Overlap::Skip).await;
+    (a, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_a_long_run_is_kept_and_idle_schedules_go_in_its_place() {
+    for long in [0, 3, 5] {
+        let crew = Crew::new();
+        let (a, b) = long_runs(&crew, long).await;
+        let took = shared(&a.0, &[5, 5], HOUR).await;
+        println!("{long} of 10 in runs of 5 h: {:?} after {took:?}, said {}", shares(&a.0), said(&a.0));
+        assert!(took.is_some_and(|took| took < MINUTE), "{took:?}");
+        assert!(said(&a.0) <= long as u64, "one write each: {}", said(&a.0));
+        pass(6 * HOUR).await;
+        assert_eq!(shares(&a.0), [5, 5]);
+        for n in 10 - long..10 {
+            let (_, succeeded) = dealt_with(&crew, &format!("s{n:02}")).await;
+            assert_eq!(succeeded, 1, "it was not interrupted");
+            assert_eq!(value(&crew, &format!("s{n:02}")).await, None, "the note is gone with the run");
+        }
+        let runs = crew.book.runs();
+        assert!(runs.iter().all(|run| run.attempt == 1));
+        assert!(said(&a.0) + said(&b.0) <= 2 * long as u64, "and another one each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_a_long_run_is_kept_also_without_hints() {
+    let crew = Crew::deaf();
+    let (a, _b) = long_runs(&crew, 5).await;
+    let took = shared(&a.0, &[5, 5], HOUR).await;
+    println!("5 of 10 in runs of 5 h, no hints: {took:?}");
+    assert!(took.is_some_and(|took| took < 5 * MINUTE), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_must_go_goes_also_if_it_is_kept() {
+    let crew = Crew::new();
+    let (a, b) = long_runs(&crew, 8).await;
+    pass(MINUTE).await;
+    assert_eq!(shares(&a.0), [8, 2], "what is idle has gone");
+    assert!(value(&crew, "s09").await.is_some_and(|value| value.as_bytes().starts_with(b"busy: ")));
+    a.0.elect.schedules().drain();
+    let took = shared(&b.0, &[0, 10], MINUTE).await;
+    assert!(took.is_some_and(|took| took < 10 * SECOND), "{took:?}");
+    assert_eq!(value(&crew, "s09").await, None);
+    pass(6 * HOUR).await;
+    let (_, succeeded) = dealt_with(&crew, "s09").await;
+    assert_eq!(succeeded, 1, "it was begun again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_follow_one_another_move_at_the_end_of_one() {
+    // The other one joins when they have just begun.
+    for (millis, joins) in [(7950, 58), (19_950, 62)] {
+        let crew = Crew::new();
+        let sorts = [(EVERY_SECOND, Duration::from_millis(millis)); 4];
+        let a = join(&crew, "a", &sorts, Overlap::Skip).await;
+        pass(at(joins).since(crew.now())).await;
+        let b = join(&crew, "b", &sorts, Overlap::Skip).await;
+        let took = shared(&a.0, &[2, 2], HOUR).await;
+        println!("runs of {millis} ms, one after the other: {took:?}, said {}", said(&a.0));
+        assert!(took.is_some_and(|took| took < 3 * MINUTE), "{took:?}");
+        assert!(said(&a.0) <= 4 * 6, "{}", said(&a.0));
+        drop(b);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_heir_that_leaves_the_line_delays_no_run() {
+    let crew = Crew::new();
+    let sorts = [("*/5 * * * * *", 4 * SECOND); 2];
+    let a = join(&crew, "a", &sorts, Overlap::Skip).await;
+    pass(MINUTE - crew.now().since(at(0)) + SECOND / 10).await;
+    let b = join(&crew, "b", &sorts, Overlap::Skip).await;
+    let waits = async || {
+        let (one, two) = (lock("s00"), lock("s01"));
+        let lines = [crew.memory.waiters(one, 10, SECOND).await, crew.memory.waiters(two, 10, SECOND).await];
+        lines.into_iter().any(|line| !line.unwrap().waiters.is_empty())
+    };
+    while !waits().await {
+        pass(SECOND / 10).await;
+    }
+    assert!(crew.now() < at(64), "the runs of the minute are on");
+    // Long enough for the giver to have found it.
+    pass(SECOND / 2).await;
+    b.0.elect.schedules().set_cap(0);
+    pass(2 * MINUTE).await;
+    assert_eq!(shares(&a.0), [2, 0]);
+    let late = crew.book.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
+    assert!(late < SECOND / 10, "{late:?}");
+    let (instants, succeeded) = dealt_with(&crew, "s00").await;
+    assert!(instants.len() - succeeded <= 1, "each tick was run: {succeeded} of {}", instants.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_job_says_with_its_lock_stays_as_it_is() {
+    let crew = Crew::new();
+    let (a, b) = (crew.member("a").await, crew.member("b").await);
+    let mut schedules = Vec::new();
+    let job = async |_, lease: tenure::Lease| {
+        lease.set_value(Some(Value::new("page 8").unwrap())).await.map_err(|error| error.to_string())?;
+        tokio::time::sleep(HOUR).await;
+        Ok::<_, String>(())
+    };
+    for n in 0..2 {
+        schedules.push(a.elect.schedule(format!("s{n:02}"), "0 * * * *").run(job).unwrap());
+    }
+    pass(HOUR + MINUTE).await;
+    for n in 0..2 {
+        schedules.push(b.elect.schedule(format!("s{n:02}"), "0 * * * *").run(job).unwrap());
+    }
+    pass(5 * MINUTE).await;
+    for name in ["s00", "s01"] {
+        assert_eq!(value(&crew, name).await, Some(Value::new("page 8").unwrap()));
+    }
+    assert_eq!(said(&a), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_schedule_that_nobody_wants_costs_no_write() {
+    let crew = Crew::new();
+    let sorts = [(EVERY_SECOND, 10 * SECOND); 4];
+    let a = join(&crew, "a", &sorts, Overlap::Skip).await;
+    let b = join(&crew, "b", &sorts, Overlap::Skip).await;
+    pass(HOUR).await;
+    assert_eq!(shares(&a.0), [2, 2]);
+    let before = said(&a.0) + said(&b.0);
+    pass(HOUR).await;
+    assert_eq!(said(&a.0) + said(&b.0), before);
+}
