@@ -233,6 +233,12 @@ impl LockRecord {
         self.holding.is_none() && last.is_some_and(|last| last.term == term && last.how == Ended::Forced)
     }
 
+    /// Whether nobody has held it since the holder of that term.
+    #[must_use]
+    pub fn was_left_by(&self, term: Term) -> bool {
+        self.holding.is_none() && self.term == term
+    }
+
     /// Whether this wish of this session holds it.
     #[must_use]
     pub fn is_granted_to(&self, session: SessionId, wish: Wish) -> bool {

@@ -202,10 +202,10 @@ pub enum SetAnswer {
 pub enum RevokeAnswer {
     /// The holder is asked, now or since before.
     Asked,
-    /// The lock is taken away, now or since before.
+    /// The lock is taken away, or open, now or since before.
     Freed(LockRecord),
     /// There is nobody to ask, the session being dead or missing; or nothing to take away, for the lock
-    /// is not held under that term.
+    /// is not held under that term; or nothing to open, for it was granted to somebody else since.
     NotHeld,
     /// The record cannot be written.
     Refused(Refusal),

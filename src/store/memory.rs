@@ -1,5 +1,7 @@
 //! The contract in its most readable form: one process, no I/O, nothing fails.
 
+mod revoke;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -12,8 +14,8 @@ use tokio::sync::broadcast;
 
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-    Held, Hint, Instruction, Line, LockChange, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Purged, Reach,
-    Refusal, Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews,
+    Held, Hint, Instruction, Line, LockChange, LockSeen, MAX_ORDERS, Open, Page, Purged, Reach, Refusal,
+    Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews,
     SetAnswer, SetValue, Sighting, Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
     rules::{Verdict, verdict},
 };
@@ -319,43 +321,6 @@ impl MemoryStore {
                 SetAnswer::Set
             }
             _ => SetAnswer::NotHeld,
-        }
-    }
-
-    fn revoke_now(&self, revocation: Revocation) -> RevokeAnswer {
-        let now = self.clock.wall();
-        let mut records = self.records();
-        match revocation {
-            Revocation::Ask { session, request } => {
-                let Some(record) = records.sessions.get_mut(&session).filter(|record| record.is_alive())
-                else {
-                    return RevokeAnswer::NotHeld;
-                };
-                if record.has_request(&request) {
-                    return RevokeAnswer::Asked;
-                }
-                if record.requests.len() >= MAX_REQUESTS {
-                    return RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS });
-                }
-                record.requests.push(request);
-                self.hint_session(session, SessionNews::Changed);
-                RevokeAnswer::Asked
-            }
-            Revocation::Force(request) => {
-                let Some(record) = records.locks.get_mut(&request.lock) else { return RevokeAnswer::NotHeld };
-                if record.term != request.term {
-                    return RevokeAnswer::NotHeld;
-                }
-                if record.holding.is_some() {
-                    record.end(now, Ended::Forced, Some(request.note()));
-                    self.hint_lock(record);
-                }
-                if record.was_forced_from(request.term) {
-                    RevokeAnswer::Freed(record.clone())
-                } else {
-                    RevokeAnswer::NotHeld
-                }
-            }
         }
     }
 

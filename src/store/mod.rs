@@ -193,8 +193,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Page<Held>>;
 
-    /// An operator wants a lock back: by asking a session, which may not hold it any more, or by
-    /// force.
+    /// An operator wants a lock back: by asking a session, which may not hold it any more, by force, or
+    /// though it is kept closed.
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
 
     // ----- schedules
@@ -441,6 +441,9 @@ pub enum Revocation {
     /// Takes it away from a session that may be alive and working: the lock is free at once, and
     /// its holder may go on until it notices. Only its term protects what it writes.
     Force(Request),
+    /// Opens a lock that nobody holds and that is kept [closed](crate::model::Closed) since its holder of that
+    /// term: whoever wants it may take it at once.
+    Reopen(Request),
 }
 
 /// A tick to claim.

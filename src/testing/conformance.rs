@@ -233,6 +233,8 @@ macro_rules! conformance_tests {
             force_says_as_much_as_there_is_room_for
             force_names_a_term
             force_needs_a_holder
+            reopening_opens_what_is_kept_closed
+            reopening_names_a_term_that_nobody_has_followed
         }
         $crate::conformance_tests! { @subject [$store] schedules:
             a_definition_is_there_afterwards
@@ -318,6 +320,7 @@ macro_rules! conformance_tests {
             every_grant_is_hinted
             the_value_of_a_schedule_is_hinted
             every_lock_that_becomes_free_is_hinted
+            a_lock_that_is_opened_is_hinted
             whoever_begins_to_wait_is_hinted
             news_of_a_session_are_hinted
             a_beat_gives_no_hint

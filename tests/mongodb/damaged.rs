@@ -95,8 +95,10 @@ async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
         assert!(matches!(&answers[..], [ReleaseAnswer::Refused(_), ReleaseAnswer::Released]), "{answers:?}");
         let set = SetValue { lock: lock.clone(), session: holder, term: record.term, number: 1, value: None };
         assert!(matches!(store.set_value(set, LIMIT).await.unwrap(), SetAnswer::Refused(_)));
-        let force = Revocation::Force(request(&lock, record.term));
-        assert!(matches!(store.revoke(force, LIMIT).await.unwrap(), RevokeAnswer::Refused(_)));
+        for revoke in [Revocation::Force, Revocation::Reopen] {
+            let revocation = revoke(request(&lock, record.term));
+            assert!(matches!(store.revoke(revocation, LIMIT).await.unwrap(), RevokeAnswer::Refused(_)));
+        }
         let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
         store.purge(fixture.namespace().clone(), now, None, LIMIT).await.unwrap();
 

@@ -141,6 +141,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
     };
     let (released, handed, valued) = (held("released").await, held("handed").await, held("valued").await);
     let (asked, forced) = (opened().await, held("forced").await);
+    let reopened = fixture.freed(&held("reopened").await).await;
     let request = |lock, term| Request { lock, term, by: holder(), why: why() };
     let line = fixture.lock("line");
     let wait = |key: &str| Wait { lock: fixture.lock(key), by: fixture.candidate(fixture.session(), 1) };
@@ -185,6 +186,8 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             Revocation::Ask { session: asked, request: request(fixture.lock("asked"), Term::new(1)) }),
         op!(revoke by "findAndModify", revocation =
             Revocation::Force(request(forced.id.clone(), forced.term))),
+        op!(revoke by "findAndModify", revocation =
+            Revocation::Reopen(request(reopened.id.clone(), reopened.term))),
         op!(define by "findAndModify", define = Define {
             schedule: fixture.schedule("nightly"),
             term: Term::new(7),

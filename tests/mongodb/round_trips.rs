@@ -254,7 +254,8 @@ async fn use_everything(fixture: &Fixture) {
         why: tenure::model::Why::new("maintenance").unwrap(),
     };
     store.revoke(Revocation::Ask { session: mine, request: request.clone() }, limit).await.unwrap();
-    store.revoke(Revocation::Force(request), limit).await.unwrap();
+    store.revoke(Revocation::Force(request.clone()), limit).await.unwrap();
+    store.revoke(Revocation::Reopen(request), limit).await.unwrap();
     let schedule = fixture.schedule("nightly");
     store.define(define(&schedule, "0 3 * * *"), limit).await.unwrap();
     store.instruct(schedule.clone(), pause(), limit).await.unwrap();

@@ -136,6 +136,7 @@ impl Runner {
                 request: self.request(key, term, says),
             }),
             Step::Force { key, term, says } => Op::Revoke(Revocation::Force(self.request(key, term, says))),
+            Step::Reopen { key, term, says } => Op::Revoke(Revocation::Reopen(self.request(key, term, says))),
             Step::Define { schedule, term, timing, policies } => Op::Define(Define {
                 schedule: self.schedules[schedule].clone(),
                 term: Term::new(term),

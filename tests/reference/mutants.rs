@@ -38,6 +38,7 @@ pub(crate) enum Mutation {
     HandOverFrees,
     ValueIgnoresTerm,
     ForceIgnoresTerm,
+    ReopenIgnoresTerm,
     ReadsOutOfOrder,
     ListingSkips,
     AuditForgets,
@@ -96,6 +97,7 @@ impl Mutation {
         Self::HandOverFrees,
         Self::ValueIgnoresTerm,
         Self::ForceIgnoresTerm,
+        Self::ReopenIgnoresTerm,
         Self::ReadsOutOfOrder,
         Self::ListingSkips,
         Self::AuditForgets,
@@ -522,8 +524,12 @@ impl Store for Mutant {
 
     fn revoke(&self, mut revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
         async move {
-            if let Revocation::Force(request) = &mut revocation
-                && self.is(Mutation::ForceIgnoresTerm)
+            let meant = match &mut revocation {
+                Revocation::Force(request) if self.is(Mutation::ForceIgnoresTerm) => Some(request),
+                Revocation::Reopen(request) if self.is(Mutation::ReopenIgnoresTerm) => Some(request),
+                _ => None,
+            };
+            if let Some(request) = meant
                 && let Some(record) = self.lock(&request.lock).await?
             {
                 request.term = record.term;

@@ -175,9 +175,9 @@ impl Op {
             Self::Wait(waits) => waits.iter().map(|wait| wait.lock.clone()).collect(),
             Self::StopWaiting(places) => places.iter().map(|(lock, ..)| lock.clone()).collect(),
             Self::SetValue(set) => [set.lock.clone()].into(),
-            Self::Revoke(Revocation::Ask { request, .. } | Revocation::Force(request)) => {
-                [request.lock.clone()].into()
-            }
+            Self::Revoke(
+                Revocation::Ask { request, .. } | Revocation::Force(request) | Revocation::Reopen(request),
+            ) => [request.lock.clone()].into(),
             _ => BTreeSet::new(),
         }
     }

@@ -159,6 +159,11 @@ pub(crate) enum Step {
         term: WhichTerm,
         says: u8,
     },
+    Reopen {
+        key: usize,
+        term: WhichTerm,
+        says: u8,
+    },
     Define {
         schedule: usize,
         term: u64,
@@ -322,6 +327,7 @@ fn lock_step() -> impl Strategy<Value = Step> {
         4 => (0..KEYS, caller(), term(), any::<u8>())
             .prop_map(|(key, caller, term, says)| Step::Ask { key, caller, term, says }),
         2 => (0..KEYS, term(), any::<u8>()).prop_map(|(key, term, says)| Step::Force { key, term, says }),
+        2 => (0..KEYS, term(), any::<u8>()).prop_map(|(key, term, says)| Step::Reopen { key, term, says }),
         1 => (prop::option::of(0..KEYS), 1..4_usize)
             .prop_map(|(kind_of, at_most)| Step::ListLocks { kind_of, at_most }),
         2 => (who(), 1..4_usize).prop_map(|(who, at_most)| Step::HeldBy { who, at_most }),

@@ -338,8 +338,8 @@ fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
     let change = match &event.update_description {
         Some(update) => {
             let fields = &update.updated_fields;
-            // A new value is no change of hands.
-            if !fields.contains_key("session") && !fields.contains_key("term") {
+            // A new value is no change of hands. One that is opened has changed nothing else.
+            if !["session", "term", "not_before"].iter().any(|field| fields.contains_key(field)) {
                 let is_value = lock.kind == Kind::Schedule && fields.contains_key("value_set");
                 return is_value.then_some(Hint::Value { lock });
             }

@@ -4,9 +4,13 @@
 //! document. In a pipeline every string that begins with `$` is evaluated, so whatever comes from
 //! outside goes in as `$literal` (a holder named `$exp` once stored no holder at all).
 
+mod reopen;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use bson::{Bson, Document, doc};
+
+pub(super) use reopen::reopen;
 
 use super::documents::{
     LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, optional_millis, order,

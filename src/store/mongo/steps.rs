@@ -547,6 +547,14 @@ pub(super) async fn revoke(
                 _ => RevokeAnswer::NotHeld,
             }
         }
+        Revocation::Reopen(request) => {
+            let opened = store.modify(&names.locks, queries::reopen(&request), limit).await?;
+            match opened.as_ref().map(read_lock) {
+                Some(Err(refusal)) => RevokeAnswer::Refused(refusal),
+                Some(Ok(record)) if record.was_left_by(request.term) => RevokeAnswer::Freed(record),
+                _ => RevokeAnswer::NotHeld,
+            }
+        }
     })
 }
 

@@ -180,6 +180,20 @@ pub async fn every_lock_that_becomes_free_is_hinted(fixture: &Fixture) {
     listener.hears_freed(&record.id).await;
 }
 
+/// So that whoever wants it does not wait for the time it was closed for.
+pub async fn a_lock_that_is_opened_is_hinted(fixture: &Fixture) {
+    let mut listener = Listener::new(fixture).await;
+    let session = fixture.session();
+    let record = fixture.held(&fixture.lock("report"), session, 1).await;
+    listener.hears_grant(&record).await;
+    fixture.release(&record.id, session, record.term, Then::ClosedFor(LIMIT)).await;
+    listener.hears_closed(&record.id).await;
+    let (by, why) = (holder("admin"), why("it is mended"));
+    let request = Request { lock: record.id.clone(), term: record.term, by, why };
+    sure(fixture.store().revoke(Revocation::Reopen(request), LIMIT)).await;
+    listener.hears_freed(&record.id).await;
+}
+
 /// So that the holder hands over, and does not just release.
 pub async fn whoever_begins_to_wait_is_hinted(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;

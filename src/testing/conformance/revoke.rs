@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 
 use super::fixture::{Fixture, LIMIT, holder, sure, value, why};
 use crate::{
-    model::{Ended, LockId, Request, SessionId, Term, Why},
+    model::{Ended, LockId, LockRecord, Request, SessionId, Term, Why},
     store::{
         BeatWrite, LockSeen, MAX_REQUESTS, Refusal, Revocation, RevokeAnswer, SetAnswer, Sighting, Then,
     },
@@ -21,6 +21,10 @@ async fn ask(fixture: &Fixture, session: SessionId, request: &Request) -> Revoke
 
 async fn force(fixture: &Fixture, request: &Request) -> RevokeAnswer {
     sure(fixture.store().revoke(Revocation::Force(request.clone()), LIMIT)).await
+}
+
+async fn reopen(fixture: &Fixture, request: &Request) -> RevokeAnswer {
+    sure(fixture.store().revoke(Revocation::Reopen(request.clone()), LIMIT)).await
 }
 
 fn requests(seen: &Sighting) -> Vec<Request> {
@@ -217,4 +221,45 @@ pub async fn force_needs_a_holder(fixture: &Fixture) {
     let answer = force(fixture, &request(&lock, freed.term, "it hangs")).await;
     assert_eq!(answer, RevokeAnswer::NotHeld, "it was given back");
     assert_eq!(fixture.record(&lock).await, freed, "force must not rewrite how it ended");
+}
+
+/// It may be taken at once; nothing else of the record changes.
+pub async fn reopening_opens_what_is_kept_closed(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    let held = fixture.held(&lock, session, 1).await;
+    fixture.release(&lock, session, held.term, Then::ClosedFor(LIMIT * 1000)).await;
+    let closed = fixture.record(&lock).await;
+    assert!(closed.closed.is_some() && closed.holding.is_none(), "{closed:?}");
+    let request = request(&lock, held.term, "it is {$mended}");
+    let answer = reopen(fixture, &request).await;
+    let open = LockRecord { closed: None, ..closed };
+    assert_eq!(answer, RevokeAnswer::Freed(open.clone()));
+    assert_eq!(fixture.record(&lock).await, open);
+    assert_eq!(reopen(fixture, &request).await, answer, "sent again, it was done before");
+    let next = fixture.held(&lock, fixture.session(), 1).await;
+    assert!(next.term > held.term);
+}
+
+/// What somebody holds, or has held since, or nobody ever held, is not meant.
+pub async fn reopening_names_a_term_that_nobody_has_followed(fixture: &Fixture) {
+    let lock = fixture.lock("report");
+    let session = fixture.opened().await.id;
+    assert_eq!(reopen(fixture, &request(&lock, Term::new(1), "now")).await, RevokeAnswer::NotHeld);
+    assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "reopening must make no record");
+    let first = fixture.held(&lock, session, 1).await;
+    assert_eq!(
+        reopen(fixture, &request(&lock, first.term, "now")).await,
+        RevokeAnswer::NotHeld,
+        "it is held"
+    );
+    assert_eq!(fixture.record(&lock).await, first);
+    let second = fixture.held(&lock, session, 2).await;
+    fixture.release(&lock, session, second.term, Then::ClosedFor(LIMIT * 1000)).await;
+    let closed = fixture.record(&lock).await;
+    for term in [first.term, Term::new(second.term.get() + 1)] {
+        let answer = reopen(fixture, &request(&lock, term, "now")).await;
+        assert_eq!(answer, RevokeAnswer::NotHeld, "another term is not meant");
+    }
+    assert_eq!(fixture.record(&lock).await, closed);
 }

@@ -1,5 +1,5 @@
 use tenure::{
-    model::{Candidate, Ended, LockId, LockRecord, PAST_HOLDERS, SessionId, StoreTime, Term, Why},
+    model::{Candidate, Ended, LockId, LockRecord, PAST_HOLDERS, Request, SessionId, StoreTime, Term, Why},
     store::{
         Held, LockSeen, MAX_REQUESTS, Refusal, Release, Revocation, RevokeAnswer, SetAnswer, SetValue, Take,
         TakeAnswer, Then,
@@ -291,6 +291,7 @@ impl Model {
                 ensure!(*answer == expected, "asking must be {expected:?}, and is {answer:?}");
                 Ok(())
             }
+            Revocation::Reopen(request) => self.reopen(request, answer),
             Revocation::Force(request) => {
                 let id = &request.lock;
                 let lock = self.locks.entry(id.clone()).or_default();
@@ -308,6 +309,21 @@ impl Model {
                     other => Err(format!("forcing {id} (done: {forced}) was answered {other:?}")),
                 }
             }
+        }
+    }
+
+    /// What nobody has held since that term is open.
+    fn reopen(&mut self, request: &Request, answer: &RevokeAnswer) -> Check {
+        let id = &request.lock;
+        let lock = self.locks.entry(id.clone()).or_default();
+        let meant = lock.has_record() && lock.term() == Some(request.term) && lock.holder().is_none();
+        match answer {
+            RevokeAnswer::Freed(record) if meant => {
+                lock.closed = None;
+                lock.meet(id, record)
+            }
+            RevokeAnswer::NotHeld if !meant => Ok(()),
+            other => Err(format!("opening {id} (meant: {meant}) was answered {other:?}")),
         }
     }
 
