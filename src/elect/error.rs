@@ -1,6 +1,6 @@
 //! What the engine cannot do, and what to do about it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::Loss;
 use crate::{
@@ -50,6 +50,17 @@ pub enum Error {
         /// The key.
         key: Key,
     },
+    /// A rest of a spread is so short that it would do nothing else.
+    Rest {
+        /// Which spread.
+        spread: SpreadName,
+        /// What sets it.
+        setting: &'static str,
+        /// What it was to be.
+        rest: Duration,
+        /// The least it may be.
+        least: Duration,
+    },
     /// The name of a spread is kept for the schedules.
     Reserved(SpreadName),
     /// This instance has a schedule of that name already.
@@ -97,6 +108,7 @@ impl Error {
             Self::Limit(_)
             | Self::Joined(_)
             | Self::Twice { .. }
+            | Self::Rest { .. }
             | Self::Reserved(_)
             | Self::Scheduled(_)
             | Self::Schedule { .. } => true,
@@ -121,6 +133,9 @@ impl fmt::Display for Error {
             Self::Joined(spread) => write!(f, "this instance takes part in the spread {spread} already"),
             Self::Twice { spread, key } => {
                 write!(f, "the spread {spread} is given the task {key:?} twice: give each key once")
+            }
+            Self::Rest { spread, setting, rest, least } => {
+                write!(f, "the spread {spread} has {setting} of {rest:?}, it must be at least {least:?}")
             }
             Self::Reserved(spread) => write!(f, "the name {spread} is kept for the spread of the schedules"),
             Self::Scheduled(schedule) => write!(f, "this instance has a schedule {schedule:?} already"),
@@ -174,6 +189,12 @@ mod tests {
             Error::lost(None),
             Error::Joined(spread.clone()),
             Error::Twice { spread: spread.clone(), key: Key::new("a").unwrap() },
+            Error::Rest {
+                spread: spread.clone(),
+                setting: "again_after",
+                rest: Duration::ZERO,
+                least: Duration::from_millis(10),
+            },
             Error::Reserved(spread),
             Error::Scheduled(schedule.clone()),
             Error::Schedule { schedule, problem: Arc::new(problem) },

@@ -228,6 +228,8 @@ impl Scheduling {
 const MOST_LATE: u32 = 10_000;
 /// Nothing is on time to the millisecond.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+/// The first rest between tries; a store that takes a write a try is asked for no more.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
 const SHORTEST_HISTORY: Duration = Duration::from_secs(60 * 60);
 const SMALLEST_HISTORY: usize = 10;
 
@@ -250,6 +252,11 @@ fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
         "promise: at least once cannot be kept in 0 attempts".to_owned()
     } else if retries.tries == 0 {
         "retries: with 0 tries nothing is run, 1 is no retry".to_owned()
+    } else if retries.tries > 1 && retries.first < SHORTEST_REST {
+        let first = retries.first;
+        format!(
+            "retries: with a first rest of {first:?} nothing rests, it must be {SHORTEST_REST:?} at least"
+        )
     } else if timeout == Some(Duration::ZERO) {
         "timeout: 0s stops every run before it begins".to_owned()
     } else if keep.younger_than < SHORTEST_HISTORY && keep.at_least < SMALLEST_HISTORY {

@@ -62,6 +62,9 @@ use worker::{Done, Rules};
 /// How often a job may fail in a row before another instance tries.
 const TRIES: u32 = 5;
 
+/// A rest that is shorter than this is none: what it is between would be all that is done.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
+
 /// What is wrong with the tasks that were given.
 enum Slip {
     Limit(LimitError),
@@ -127,8 +130,8 @@ impl Spreading {
         self.with_source(Ok(Source::Stream(Box::pin(changes))))
     }
 
-    /// The tasks are what this closure answers, asked now and again every so often. When it fails they stay
-    /// as they are, and it is asked again.
+    /// The tasks are what this closure answers, asked now and again every so often, but at most every 10 ms. When
+    /// it fails they stay as they are, and it is asked again.
     ///
     /// The spread is joined with the first answer.
     pub fn tasks_by<M, E, F>(
@@ -166,7 +169,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     }
 
     /// How long a job that returned `Ok` rests before it is run again, here and under the same term.
-    /// Default: `refresh_interval`.
+    /// At least 10 ms. Default: `refresh_interval`.
     pub const fn again_after(mut self, rest: Duration) -> Self {
         self.rules.done = Done::Again(Some(rest));
         self
@@ -201,7 +204,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     /// dropped at its next `.await`.
     ///
     /// # Errors
-    /// A limit is broken, a task is given twice, the instance takes part in this spread already, or the engine is
+    /// A limit is broken, a task is given twice, a rest is shorter than 10 ms, the instance takes part in this spread already, or the engine is
     /// closed.
     pub fn run<E, F>(
         self,
@@ -233,6 +236,11 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
             Slip::Limit(error) => Error::Limit(error),
             Slip::Twice(key) => Error::Twice { spread: spread.clone(), key },
         })?;
+        for (setting, rest) in [("again_after", rules.done.rest()), ("tasks_by", source.every())] {
+            if let Some(rest) = rest.filter(|rest| *rest < SHORTEST_REST) {
+                return Err(Error::Rest { spread, setting, rest, least: SHORTEST_REST });
+            }
+        }
         if elect.engine().is_closed() {
             return Err(Error::Closed);
         }

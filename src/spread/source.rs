@@ -67,6 +67,11 @@ pub(super) enum Source<M> {
 }
 
 impl<M> Source<M> {
+    /// How often they are asked for, if they are.
+    pub(super) const fn every(&self) -> Option<Duration> {
+        if let Self::Asked { every, .. } = self { Some(*every) } else { None }
+    }
+
     pub(super) const fn none() -> Self {
         Self::Fixed(BTreeMap::new())
     }

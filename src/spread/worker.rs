@@ -57,6 +57,13 @@ pub(super) enum Done {
     ForGood,
 }
 
+impl Done {
+    /// How long the rest is, if somebody has set it.
+    pub(super) const fn rest(self) -> Option<Duration> {
+        if let Self::Again(rest) = self { rest } else { None }
+    }
+}
+
 /// By what rules jobs are run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {

@@ -228,6 +228,9 @@ async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
     assert!(says(elect.schedule("s", "@daily").promise(never).run(job())).contains("0 attempts"));
     let no_try = Retries { tries: 0, ..Retries::default() };
     assert!(says(elect.schedule("s", "@daily").retries(no_try).run(job())).contains("0 tries"));
+    let no_rest = Retries { tries: u32::MAX, first: Duration::ZERO, ..Retries::default() };
+    let refused = says(elect.schedule("s", "@daily").retries(no_rest).run(job()));
+    assert!(refused.contains("a first rest of 0ns nothing rests, it must be 10ms at least"), "{refused}");
     assert!(says(elect.schedule("s", "@daily").timeout(Duration::ZERO).run(job())).contains("0s"));
     assert!(matches!(elect.schedule("", "@daily").run(job()), Err(Error::Limit(_))));
     assert!(matches!(

@@ -1,5 +1,7 @@
 //! What is said of a spread that makes no sense, and what may look so and does.
 
+use std::time::Duration;
+
 use tenure::{Elect, ElectConfig, Lease, elect::Error, spread::Task, store::MemoryStore};
 
 async fn elect() -> Elect {
@@ -22,6 +24,22 @@ async fn a_task_that_is_given_twice_is_refused_by_its_key() {
     assert_eq!(empty.to_string(), "key must not be empty");
     let spread = elect.spread("topics").tasks(["a", "b"]).run(job).expect("nothing of it was begun");
     spread.until(|picture| picture.share().len() == 2).await;
+    elect.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_that_is_none_is_refused_with_the_least_it_may_be() {
+    let elect = elect().await;
+    let spread = elect.spread("topics").tasks(["a"]).again_after(Duration::ZERO).run(job);
+    let error = spread.expect_err("it would spin");
+    assert!(error.is_config());
+    assert_eq!(error.to_string(), "the spread topics has again_after of 0ns, it must be at least 10ms");
+    let ask = async || Ok::<_, String>(vec![Task::new("a", ()).unwrap()]);
+    let spread = elect.spread("topics").tasks_by(Duration::from_millis(9), ask).run(job);
+    let error = spread.expect_err("it would spin").to_string();
+    assert_eq!(error, "the spread topics has tasks_by of 9ms, it must be at least 10ms");
+    let shortest = elect.spread("topics").tasks(["a"]).again_after(Duration::from_millis(10)).run(job);
+    shortest.expect("nothing of the others was begun").stop().await;
     elect.close().await;
 }
 

@@ -86,7 +86,8 @@ impl Default for Promise {
 pub struct Retries {
     /// How often a tick is tried in all. Default: 1.
     pub tries: u32,
-    /// The rest before the second try, up to half of it shorter at random; later ones double. Default: 1 s.
+    /// The rest before the second try, up to half of it shorter at random; later ones double. At least 10 ms, if
+    /// there is a second try. Default: 1 s.
     pub first: Duration,
     /// The longest rest. Default: 1 min.
     pub longest: Duration,
