@@ -71,6 +71,7 @@
 //! | lease | what a job gets: key, term, since when, how long it is valid by *this* machine's clock |
 //! | waiter | one who stands in line for a lock |
 //! | spread, task, share | N keyed tasks over the instances that joined; a share is what one instance runs |
+//! | quarantine | a task that failed too often in a row rests: its key is closed for a while |
 //! | schedule, tick, run | a cron-style job; a nominal instant of it; one execution of a tick |
 //! | hint | a push notification; only ever shortens a wait, never decides anything |
 //!

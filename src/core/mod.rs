@@ -8,6 +8,7 @@ pub(crate) mod flaw;
 pub(crate) mod key;
 pub(crate) mod picture;
 pub(crate) mod plan;
+pub(crate) mod quarantine;
 pub(crate) mod session;
 pub(crate) mod store_time;
 pub(crate) mod tick;

@@ -3,6 +3,7 @@
 //! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a picture
 //! that is wrong costs moves and time, and is mended by the next look.
 
+mod failures;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::{
     store::{LockChange, LockSeen, Sighting},
 };
 
+use failures::Failures;
 pub(crate) use resolve::{Bounds, Me, Mine, Order, Resolved};
 
 /// A task that came less than this ago is not moved on.
@@ -75,6 +77,8 @@ struct Known {
     place: Place,
     /// When that was learned: what was read before does not count.
     at: Moment,
+    /// What its record said of failures when it was read last.
+    failures: Option<Box<Failures>>,
 }
 
 /// All that is known.
@@ -100,7 +104,7 @@ impl Picture {
         for key in keys {
             // Whatever is read of it is news.
             let at = Moment::after_start(Duration::ZERO);
-            self.tasks.entry(key.clone()).or_insert(Known { place: Place::Unknown, at });
+            self.tasks.entry(key.clone()).or_insert(Known { place: Place::Unknown, at, failures: None });
         }
     }
 
@@ -129,7 +133,7 @@ impl Picture {
             (old, new) => old != new,
         };
         if changed {
-            *known = Known { place, at: now };
+            (known.place, known.at) = (place, now);
         }
         changed
     }
@@ -161,12 +165,13 @@ impl Picture {
         if self.tasks.get(key).is_none_or(|known| known.at > asked) {
             return false;
         }
+        let news = self.tasks.get_mut(key).is_some_and(|known| known.reads(seen, now, store_now));
         let place = match seen {
             LockSeen::Found(record) => found(record, now, store_now),
             LockSeen::Absent => Place::Free { since: now },
             LockSeen::Refused(_) => Place::Refused { until: now + REFUSED_FOR },
         };
-        self.place(key, now, place)
+        self.place(key, now, place) || news
     }
 
     /// What a hint or a read said of it may not be so.

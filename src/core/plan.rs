@@ -4,8 +4,11 @@
 //! few tasks move as can be. Moves that have been made change nothing of those that are left, so that
 //! instances may act on them one by one, each for itself.
 
+mod avoid;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use avoid::avoid;
 
 use std::cmp::{Ordering, Reverse};
 

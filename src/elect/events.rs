@@ -90,14 +90,21 @@ pub enum Event {
         /// Which task.
         lock: LockId,
     },
-    /// A task failed again and again, here and elsewhere: it is held, and not run, until it is put back.
-    SetAside {
+    /// A task failed too often in a row here: it is given back, rests, and is then tried again, elsewhere if
+    /// somebody else can.
+    Quarantined {
         /// Which task.
         lock: LockId,
         /// Under which term.
         term: Term,
+        /// When it failed first, of all the failures in a row, by the store's clock.
+        since: StoreTime,
+        /// How many instances gave it up since then, one after the other.
+        tries: u32,
         /// What it said last.
         error: String,
+        /// How long it rests.
+        rest: Duration,
     },
     /// An attempt at a tick of a schedule has ended, or nobody makes it.
     Ran {
@@ -163,7 +170,7 @@ impl Event {
             | Self::NewLeader { lock, .. }
             | Self::Overran { lock, .. }
             | Self::Waiting { lock }
-            | Self::SetAside { lock, .. }
+            | Self::Quarantined { lock, .. }
             | Self::Ran { lock, .. }
             | Self::NotRun { lock, .. }
             | Self::Retimed { lock, .. }

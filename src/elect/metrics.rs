@@ -25,7 +25,7 @@ const GAUGES: &[(&str, &str)] = &[
     ("tenure_spread_tasks", "how many tasks this instance has"),
     ("tenure_spread_waiting", "how many tasks nobody has room for; every member counts the same"),
     ("tenure_spread_members", "how many members this one plans with"),
-    ("tenure_spread_set_aside", "how many tasks are set aside here"),
+    ("tenure_spread_quarantined", "tasks that rest because they failed too often, wherever"),
     ("tenure_schedule_failures", "how many ticks in a row have failed in the end, where the schedule is run"),
 ];
 

@@ -31,7 +31,7 @@ pub(crate) enum Note {
     Released,
     Lost,
     Failed,
-    SetAside,
+    Quarantined,
 }
 
 /// What happened to some tasks of one spread.
@@ -206,10 +206,10 @@ impl Engine {
                 Note::Failed => {
                     tracing::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
                 }
-                Note::SetAside => {
-                    tracing::error!(
+                Note::Quarantined => {
+                    tracing::warn!(
                         spread, %namespace, %holder, count, tasks, error = details,
-                        "tasks failed here and elsewhere, they are set aside"
+                        "tasks failed too often, they rest and are then tried again"
                     );
                 }
             }

@@ -193,7 +193,7 @@ async fn join(host: Weak<Host>, elect: Elect, stop: CancellationToken) {
             let Some(host) = host.upgrade() else { return };
             let mut book = host.book();
             let tasks = book.plans.keys().cloned();
-            // What fails is the job's business, and its schedule's: no driver is set aside.
+            // What fails is the job's business, and its schedule's: no driver is quarantined.
             let mut spreading = elect.spread(schedules()).tasks(tasks).tries(u32::MAX);
             let part = elect.engine().notices.part();
             if let Some(cap) = part.cap {

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::{Change, Explanation, Picture, Task, shell::Shared, source::Book, worker::SET_ASIDE};
+use super::{Change, Explanation, Picture, Task, put_back, shell::Shared, source::Book};
 use crate::{
     core::session::LONGEST_ATTEMPT,
-    elect::{Closed, Elect, Error, EventStream, HeldBy, Lease, Only},
-    model::{Key, Kind, Share, SpreadName, Why},
+    elect::{Closed, Elect, Error, EventStream, Lease, Only},
+    model::{Key, Kind, Share, SpreadName},
     store::LockSeen,
 };
 
@@ -72,7 +72,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     /// What happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away
     /// or done ([`Released`](crate::Event::Released)), [lost](crate::Event::Lost),
-    /// [waiting](crate::Event::Waiting) because nobody has room, [set aside](crate::Event::SetAside).
+    /// [waiting](crate::Event::Waiting) because nobody has room, [in quarantine](crate::Event::Quarantined) because
+    /// they failed too often.
     #[must_use]
     pub fn events(&self) -> EventStream {
         self.elect.engine().events.listen(Only::Kind(Kind::of_tasks(&self.shared.spread)))
@@ -148,24 +149,22 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.book.apply(Change::Replace(tasks.into_iter().collect()));
     }
 
-    /// Has a task tried again that was [set aside](crate::Event::SetAside), here or by another instance. Says
-    /// whether somebody holds it who can be asked.
+    /// Has a task tried again now that rests because it [failed too often](crate::Event::Quarantined), by whoever is
+    /// to have it. Says whether it rested. May be asked of any instance.
     ///
     /// # Errors
-    /// The key breaks a limit, or the store did not answer.
+    /// The key breaks a limit, its record cannot be written, or the store did not answer.
     pub async fn put_back(&self, key: impl AsRef<str>) -> Result<bool, Error> {
-        let key = Key::new(key)?;
-        if self.shared.change(|state| state.put_back(&key)) {
-            return Ok(true);
-        }
-        let LockSeen::Found(record) = self.look(&key).await? else { return Ok(false) };
-        let is_aside = |held: &HeldBy| {
-            let value = held.value.as_ref();
-            value.is_some_and(|value| value.as_bytes().starts_with(SET_ASIDE.as_bytes()))
-        };
-        let Some(held) = HeldBy::of(record, None).filter(is_aside) else { return Ok(false) };
-        // Its holder gives it back, and another one tries it.
-        self.elect.revoke(&held, Why::shortened("put back")).await
+        let LockSeen::Found(record) = self.look(&Key::new(key)?).await? else { return Ok(false) };
+        put_back::one(self.elect.engine(), record).await
+    }
+
+    /// The same for all tasks of the spread that rest. Says how many that were.
+    ///
+    /// # Errors
+    /// A record cannot be written, or the store did not answer; some may have been put back.
+    pub async fn put_back_all(&self) -> Result<usize, Error> {
+        put_back::all(self.elect.engine(), &self.shared.spread).await
     }
 
     // ----- its end

@@ -1,10 +1,7 @@
 //! What a spread counts (feature `metrics`). Without the feature, nothing.
 
 use super::shell::State;
-use crate::{
-    elect::{Engine, Lease},
-    model::SpreadName,
-};
+use crate::{clock::Moment, elect::Engine, model::SpreadName};
 
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
@@ -18,10 +15,14 @@ pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
         let kind = crate::model::Kind::of_tasks(spread).to_string();
         let spread = spread.to_string();
         let gauge = |name| gauge!(name, "namespace" => namespace.clone(), "spread" => spread.clone());
-        for name in ["tenure_spread_tasks", "tenure_spread_waiting", "tenure_spread_members"] {
+        for name in [
+            "tenure_spread_tasks",
+            "tenure_spread_waiting",
+            "tenure_spread_quarantined",
+            "tenure_spread_members",
+        ] {
             gauge(name).set(0.0);
         }
-        gauge("tenure_spread_set_aside").increment(0.0);
         gauge!("tenure_held", "namespace" => namespace.clone(), "kind" => kind).increment(0.0);
         counter!("tenure_spread_orders_total", "namespace" => namespace.clone(), "spread" => spread.clone())
             .increment(0);
@@ -30,32 +31,23 @@ pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
 
 /// A plan was made, after which so much is to be done here.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, orders: usize) {
+pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, orders: usize, now: Moment) {
     #[cfg(feature = "metrics")]
     {
         let namespace = engine.config.namespace().to_string();
         let spread = spread.to_string();
         let (tasks, waiting) = (state.has().count() as f64, state.waiting.len() as f64);
         let members = state.resolved.targets.len() as f64;
+        let quarantined = state.picture.quarantined(now) as f64;
         gauge!("tenure_spread_tasks", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(tasks);
         gauge!("tenure_spread_waiting", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(waiting);
+        gauge!("tenure_spread_quarantined", "namespace" => namespace.clone(), "spread" => spread.clone())
+            .set(quarantined);
         gauge!("tenure_spread_members", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(members);
         counter!("tenure_spread_orders_total", "namespace" => namespace, "spread" => spread)
             .increment(orders as u64);
-    }
-}
-
-/// A task was set aside here, or was put back.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(super) fn set_aside(engine: &Engine, lease: &Lease, more: bool) {
-    #[cfg(feature = "metrics")]
-    if let Some(spread) = lease.lock().kind.spread() {
-        let namespace = engine.config.namespace().to_string();
-        let spread = spread.to_string();
-        let aside = gauge!("tenure_spread_set_aside", "namespace" => namespace, "spread" => spread);
-        if more { aside.increment(1) } else { aside.decrement(1) }
     }
 }

@@ -32,6 +32,7 @@
 mod busy;
 mod handle;
 mod metrics;
+mod put_back;
 mod reading;
 mod shell;
 mod source;
@@ -59,7 +60,7 @@ use shell::{Shared, Shell};
 use source::{Book, Source};
 use worker::{Done, Rules};
 
-/// How often a job may fail in a row before another instance tries.
+/// How often a job may fail in a row before its task rests, and another instance tries.
 const TRIES: u32 = 5;
 
 /// A rest that is shorter than this is none: what it is between would be all that is done.
@@ -184,8 +185,9 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         self
     }
 
-    /// How often a job may fail in a row, with rests from a second up to `refresh_duration`, before another
-    /// instance tries. If it fails there as often, the task is set aside. Default: 5.
+    /// How often a job may fail in a row, with rests from a second up to `refresh_duration`, before its task is given
+    /// back. Then it rests for a twelfth of the time it has been failing, from a second up to an hour, and is tried
+    /// again in the same way, by another instance if there is one. Default: 5.
     pub const fn tries(mut self, tries: u32) -> Self {
         self.rules.tries = tries;
         self

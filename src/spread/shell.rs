@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     reading::{self, Asked, Place as ReadFrom, Reading},
-    worker::{self, Ended, Handle, Phase, Report, Rules, Start, Worker},
+    worker::{Ended, Handle, Phase, Report, Rules, Start, Worker},
     young::{self, Youth},
 };
 use crate::{
@@ -41,10 +41,6 @@ const STAYS: Duration = Duration::from_secs(5);
 const MOST_PREPARATIONS: u32 = 3;
 /// How long to wait after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Who gave a task up lets others try for so long.
-const SHUNNED: Duration = Duration::from_secs(60);
-/// And does not want it back from whoever has it for so long: where it runs it is better off.
-const SHUNNED_ELSEWHERE: Duration = Duration::from_secs(600);
 
 /// What the handle and the shell share.
 #[derive(Debug)]
@@ -69,7 +65,6 @@ impl Shared {
                 news: true,
                 mine: BTreeMap::new(),
                 planned: false,
-                shuns: BTreeMap::new(),
                 stays: BTreeMap::new(),
                 resolved: Resolved::default(),
                 waiting: BTreeMap::new(),
@@ -116,8 +111,6 @@ pub(super) struct State {
     pub(super) mine: BTreeMap<Key, Work>,
     /// The plan is of what is known.
     planned: bool,
-    /// Tasks that others are to try first: until when if nobody has them, and if somebody has.
-    pub(super) shuns: BTreeMap<Key, (Moment, Moment)>,
     /// Tasks whose heirs did not come, and until when they are not given.
     stays: BTreeMap<Key, Moment>,
     pub(super) resolved: Resolved,
@@ -146,18 +139,6 @@ impl State {
         self.planned && !self.news
     }
 
-    /// Tries a task again that was set aside here. Says whether there was one.
-    pub(super) fn put_back(&mut self, key: &Key) -> bool {
-        // It may be tried here, too.
-        self.shuns.remove(key);
-        match self.mine.get(key) {
-            Some(Work::Has(worker)) if matches!(worker.phase(), Phase::SetAside { .. }) => {
-                worker.orders.send(worker::Order::PutBack).is_ok()
-            }
-            _ => false,
-        }
-    }
-
     /// The tasks that this instance has, and who works on each.
     pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &Handle)> {
         self.mine.iter().filter_map(|(key, work)| match work {
@@ -182,7 +163,6 @@ impl State {
             Work::Waits(_) => Mine::Waits,
             Work::Has(worker) => match worker.phase() {
                 Phase::Leaving => Mine::Gives,
-                Phase::SetAside { .. } => Mine::Keeps,
                 _ if worker.is_leaving() => Mine::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
                 _ => Mine::Has,
@@ -599,17 +579,12 @@ impl Shell {
         }
         self.changed = None;
         state.planned = true;
-        state.shuns.retain(|_, (_, held)| now < *held);
         state.stays.retain(|_, until| now < *until);
         let me = state.me(&engine, &session);
         let mine = state.mine(now);
-        let shuns = |key: &Key, is_held: bool| {
-            state.shuns.get(key).is_some_and(|(free, held)| is_held && now < *held || now < *free)
-        };
-        let mut resolved = state.picture.resolve(&me, &mine, &shuns, BOUNDS, now);
+        let mut resolved = state.picture.resolve(&me, &mine, BOUNDS, now);
         let orders = std::mem::take(&mut resolved.orders);
-        let shunned = state.shuns.values().flat_map(|(free, held)| [free, held]);
-        let later = shunned.chain(state.stays.values()).filter(|at| **at > now).min().copied();
+        let later = state.stays.values().filter(|at| **at > now).min().copied();
         resolved.next = [resolved.next, later].into_iter().flatten().min();
         for key in &resolved.waiting {
             if !state.waiting.contains_key(key) {
@@ -631,7 +606,7 @@ impl Shell {
         tracing::debug!(
             spread = %self.shared.spread, orders = orders.len(), waiting = state.waiting.len(), "planned"
         );
-        super::metrics::planned(&engine, &self.shared.spread, &state, orders.len());
+        super::metrics::planned(&engine, &self.shared.spread, &state, orders.len(), now);
         for order in orders {
             self.perform(&mut state, &session, order, now);
         }
@@ -722,26 +697,11 @@ impl Shell {
     /// Somebody to work on the task.
     fn employ(&self, hold: Hold) -> Handle {
         let engine = self.engine().clone();
-        let (shared, asked) = (Arc::downgrade(&self.shared), engine.clone());
-        let others = move || {
-            let own = asked.current().map(|session| session.id);
-            shared.upgrade().is_some_and(|shared| {
-                let state = shared.state();
-                let could = |(session, peer): (SessionId, &crate::core::picture::Peer)| {
-                    Some(session) != own
-                        && peer.share.digest == state.share.digest
-                        && !peer.share.draining
-                        && !peer.share.paused
-                };
-                state.picture.members().any(could)
-            })
-        };
         let (worker, handle) = Worker::new(
             engine.clone(),
             &hold,
             self.start.clone(),
             self.rules,
-            Arc::new(others),
             self.shared.changed.clone(),
             self.report.clone(),
         );
@@ -792,21 +752,15 @@ impl Shell {
                 Ended::Given(Some(heir)) => {
                     state.picture.granted(key, heir, term, now);
                 }
-                Ended::Given(None) | Ended::GaveUp | Ended::Revoked => {
+                Ended::Given(None) => {
                     state.picture.hinted(key, Some(LockChange::Freed), now);
                 }
-                Ended::Done | Ended::Over => state.picture.doubt(key, now),
+                // What the record says of it is to be read by all.
+                Ended::Quarantined | Ended::Revoked | Ended::Done | Ended::Over => {
+                    state.picture.doubt(key, now);
+                }
             }
         }
-        match ended {
-            Ended::GaveUp => state.shuns.insert(key.clone(), (now + SHUNNED, now + SHUNNED_ELSEWHERE)),
-            // An operator does not want it here: others go first.
-            Ended::Revoked => {
-                let rest = now + engine.config.refresh_duration();
-                state.shuns.insert(key.clone(), (rest, rest))
-            }
-            _ => None,
-        };
         drop(state);
         self.shared.tell();
         self.touch();

@@ -6,12 +6,15 @@ use std::{
     time::Duration,
 };
 
-use super::{HeldBack, Phase, shell::Shared, worker::SET_ASIDE};
+use super::{HeldBack, Phase, shell::Shared};
 use crate::{
     clock::Moment,
-    core::picture::{Peer, Place, Seen},
+    core::{
+        picture::{Peer, Place, Seen},
+        quarantine::Quarantine,
+    },
     elect::Engine,
-    model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, Term},
+    model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, StoreTime, Term},
     store::LockSeen,
 };
 
@@ -65,6 +68,18 @@ pub enum TaskState {
         /// For how long.
         since: Duration,
     },
+    /// It failed too often in a row: it rests, and is tried again when it has, or when it is
+    /// [put back](super::Spread::put_back).
+    Quarantined {
+        /// When it failed first, of all the failures in a row, by the store's clock.
+        since: StoreTime,
+        /// How many instances gave it up since then, one after the other.
+        tries: u32,
+        /// What it said last.
+        error: String,
+        /// How much of its rest is left.
+        until: Duration,
+    },
     /// It is done, or kept closed after its last holder.
     Closed,
     /// Its record cannot be used.
@@ -102,6 +117,12 @@ impl Picture {
             TaskState::Waiting { since } => Some((key, *since)),
             _ => None,
         })
+    }
+
+    /// The tasks that rest because they failed too often.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Key> {
+        let is_so = |state: &TaskState| matches!(state, TaskState::Quarantined { .. });
+        self.tasks.iter().filter(move |(_, state)| is_so(state)).map(|(key, _)| key)
     }
 
     /// How many tasks somebody has.
@@ -173,7 +194,13 @@ impl Picture {
             let task = match place {
                 Place::Unknown => TaskState::Unknown,
                 Place::Refused { .. } => TaskState::Refused,
-                Place::Closed { .. } => TaskState::Closed,
+                Place::Closed { .. } => match state.picture.quarantine(key) {
+                    Some((Quarantine { since, tries, error }, until)) => {
+                        let (since, tries, error) = (*since, *tries, error.clone());
+                        TaskState::Quarantined { since, tries, error, until: until.since(now) }
+                    }
+                    None => TaskState::Closed,
+                },
                 Place::Free { .. } => unowned(),
                 Place::Held { session, term, .. } => match state.picture.session(*session) {
                     Some(Seen::Reserved { holder, until }) if now < *until => {
@@ -229,6 +256,7 @@ impl fmt::Display for Picture {
         for (count, are) in [
             (count(|state| matches!(state, TaskState::Waiting { .. })), "wait for room"),
             (count(|state| matches!(state, TaskState::Reserved { .. })), "wait for a restart"),
+            (count(|state| matches!(state, TaskState::Quarantined { .. })), "failed too often, and rest"),
             (count(|state| matches!(state, TaskState::Closed)), "are done or closed"),
             (count(|state| matches!(state, TaskState::Refused)), "cannot be used"),
         ] {
@@ -304,27 +332,29 @@ impl Explanation {
                         .map(|member| why_not(&picture.name_of(member), member, &state.share)),
                 );
             }
+            Some(TaskState::Quarantined { since, tries, error, until }) => {
+                let times = if *tries == 1 { "once".to_owned() } else { format!("{tries} times") };
+                says.push(format!(
+                    "it has been failing since {since}, was given up {times}, and is tried again in {until:.1?}: {error}"
+                ));
+            }
             Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
-        if let Some((until, _)) = state.shuns.get(&key).filter(|(until, _)| now < *until) {
-            says.push(format!(
-                "this instance gave it up, and leaves it to others for {:.1?}",
-                until.since(now)
-            ));
+        let avoided: Vec<_> = state.picture.avoided(&key, now).iter().map(ToString::to_string).collect();
+        if !avoided.is_empty() {
+            says.push(format!("others go first than {}, where it failed or was revoked", avoided.join(", ")));
         }
-        let is_aside_here = matches!(picture.here.get(&key), Some(Phase::SetAside { .. }));
         match picture.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
-            Some(Phase::SetAside { error }) => says.push(format!("it is set aside here: {error}")),
             Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),
             Some(Phase::Leaving) => says.push("its job is told to stop".to_owned()),
             Some(Phase::Running) | None => {}
         }
         match seen {
-            LockSeen::Found(record) => says.extend(recorded(record, is_aside_here)),
+            LockSeen::Found(record) => says.extend(recorded(record)),
             LockSeen::Absent => says.push("nobody ever took it".to_owned()),
             LockSeen::Refused(refusal) => says.push(refusal.to_string()),
         }
@@ -370,21 +400,11 @@ fn why_there(
 }
 
 /// What the record says, besides what is known here.
-fn recorded(record: &LockRecord, is_aside_here: bool) -> Vec<String> {
-    let mut says = Vec::new();
-    let value = record.holding.as_ref().and_then(|held| held.by.value.as_ref());
-    let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    says.extend(text.filter(|text| text.starts_with(SET_ASIDE) && !is_aside_here));
-    if let Some(last) = record.past.first() {
+fn recorded(record: &LockRecord) -> Option<String> {
+    record.past.first().map(|last| {
         let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-        says.push(format!(
-            "before, {} had it under term {}, {}{note}",
-            last.holder,
-            last.term,
-            last.how.as_str()
-        ));
-    }
-    says
+        format!("before, {} had it under term {}, {}{note}", last.holder, last.term, last.how.as_str())
+    })
 }
 
 impl fmt::Display for Explanation {

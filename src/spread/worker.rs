@@ -20,16 +20,17 @@ use tracing::Instrument;
 use super::{
     Busy,
     busy::{Postponed, Turn},
-    metrics,
 };
 use crate::{
     Event,
+    clock::Moment,
     core::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
+        quarantine::{self, Quarantine},
     },
     elect::{Engine, Hold, JobEnd, Lease, Loss, Note, Work, Worker as Inside, job},
-    model::{Candidate, Key, LockId, Past, SessionId, Value, Why},
+    model::{Candidate, Key, LockId, SessionId, StoreTime, Why},
     store::LockSeen,
 };
 
@@ -38,12 +39,10 @@ use crate::{
 const HEIR_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a task stays closed that is done for good: as good as for ever, and no clock overflows.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// What the record of a task says that an instance gave up; another one looks for it.
-const GAVE_UP: &str = "gave up: ";
 /// What a record says of a task that is done.
 const DONE: &str = "done";
-/// What the value of a task says that is set aside.
-pub(super) const SET_ASIDE: &str = "set aside: ";
+/// A task that an operator wanted back stays closed for a moment: so all members read whom it was taken from.
+const REVOKED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) type Start =
     Arc<dyn Fn(&Key, Lease, &Busy) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
@@ -68,7 +67,7 @@ impl Done {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) done: Done,
-    /// How often a job may fail in a row before another instance tries.
+    /// How often a job may fail in a row before its task rests, and another instance tries.
     pub(super) tries: u32,
 }
 
@@ -77,8 +76,6 @@ pub(super) struct Rules {
 pub(super) enum Order {
     /// Give the task away, to that session once it stands in line; if it must go, in any case.
     Give { to: Option<SessionId>, must: bool },
-    /// Try again, with a clean record.
-    PutBack,
 }
 
 /// What a task of a share is about at the moment.
@@ -96,11 +93,6 @@ pub enum Phase {
         /// What it said last.
         error: String,
     },
-    /// Its job failed here and elsewhere. It is not run until it is put back.
-    SetAside {
-        /// What it said last.
-        error: String,
-    },
     /// It goes to another instance.
     Leaving,
 }
@@ -110,8 +102,8 @@ pub enum Phase {
 pub(super) enum Ended {
     /// It was given away, to that session if any.
     Given(Option<SessionId>),
-    /// It failed too often here: somebody else is to try.
-    GaveUp,
+    /// It failed too often: it rests, and then somebody else is to try.
+    Quarantined,
     /// It is done.
     Done,
     /// An operator wanted it back.
@@ -179,8 +171,8 @@ pub(super) struct Worker {
     lease: Lease,
     start: Start,
     rules: Rules,
-    /// Whether somebody else could try a task that fails here.
-    others: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Since when it has it.
+    taken: Moment,
     orders: mpsc::UnboundedReceiver<Order>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
@@ -199,6 +191,30 @@ pub(super) struct Worker {
     heir: Option<Box<Candidate>>,
 }
 
+/// How the job has fared since the task was taken.
+#[derive(Debug)]
+struct Fares {
+    rests: Backoff,
+    /// How often it failed in a row here.
+    failures: u32,
+    /// When it failed first, of those.
+    first: Option<Moment>,
+    /// It worked here: what others had to say of it is over.
+    worked: bool,
+}
+
+impl Fares {
+    fn is_well(&mut self) {
+        *self = Self { failures: 0, first: None, worked: true, rests: self.rests };
+        self.rests.reset();
+    }
+
+    fn failed(&mut self, now: Moment) {
+        self.failures = self.failures.saturating_add(1);
+        self.first.get_or_insert(now);
+    }
+}
+
 /// How a worker lets go, and of what sort the parting is.
 type Exit = (Ended, Parting);
 
@@ -214,14 +230,13 @@ impl Worker {
         hold: &Hold,
         start: Start,
         rules: Rules,
-        others: Arc<dyn Fn() -> bool + Send + Sync>,
         changed: watch::Sender<u64>,
         report: mpsc::UnboundedSender<Report>,
     ) -> (Self, Handle) {
         let leaving = Arc::new(AtomicBool::new(false));
         let (order, orders) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
-        let lease = hold.lease();
+        let (lease, taken) = (hold.lease(), engine.clock.now());
         let handle = Handle {
             lease: lease.clone(),
             orders: order,
@@ -235,7 +250,7 @@ impl Worker {
             lease,
             start,
             rules,
-            others,
+            taken,
             orders,
             line,
             phase,
@@ -272,8 +287,8 @@ impl Worker {
     }
 
     async fn run(&mut self, hold: &Hold) -> Exit {
-        let mut rests = Backoff::of_a_job(self.engine.config.refresh_duration());
-        let mut failures = 0;
+        let rests = Backoff::of_a_job(self.engine.config.refresh_duration());
+        let mut fares = Fares { rests, failures: 0, first: None, worked: false };
         loop {
             self.set_phase(Phase::Running);
             let Some(future) = (self.start)(&self.key, self.lease.clone(), &self.busy) else {
@@ -286,10 +301,9 @@ impl Worker {
             let end = self.attend(run).await;
             if self.engine.clock.now().since(begun) > rests.longest() {
                 // It worked for a while: this failure is another one.
-                failures = 0;
-                rests.reset();
+                fares.is_well();
             }
-            let rest = match self.after(end, &mut failures, &mut rests).await {
+            let rest = match self.after(end, &mut fares).await {
                 Next::Again(rest) => rest,
                 Next::End(exit) => return exit,
             };
@@ -309,15 +323,14 @@ impl Worker {
     }
 
     /// What comes after a job that ended so.
-    async fn after(&mut self, end: JobEnd<(), String>, failures: &mut u32, rests: &mut Backoff) -> Next {
+    async fn after(&mut self, end: JobEnd<(), String>, fares: &mut Fares) -> Next {
         let done = self.rules.done == Done::ForGood && end == JobEnd::Finished(());
         if self.lease.is_cancelled() && !done {
             return Next::End(self.told_to_go());
         }
         let error = match end {
             JobEnd::Finished(()) => {
-                *failures = 0;
-                rests.reset();
+                fares.is_well();
                 return match self.rules.done {
                     Done::Again(rest) => {
                         self.set_phase(Phase::Resting);
@@ -333,93 +346,80 @@ impl Worker {
             JobEnd::Failed(error) | JobEnd::Panicked(error) => error,
             JobEnd::Cancelled(_) | JobEnd::Overran { .. } => return Next::End(self.told_to_go()),
         };
-        *failures += 1;
-        let (lock, term) = (self.lease.lock(), self.lease.term());
+        fares.failed(self.engine.clock.now());
+        let (lock, term, failures) = (self.lease.lock(), self.lease.term(), fares.failures);
         self.engine.tallies.note(lock, Note::Failed, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
-        if *failures < self.rules.tries {
-            self.set_phase(Phase::Failed { times: *failures, error });
-            return Next::Again(rests.next(self.engine.entropy.roll()));
+        self.set_phase(Phase::Failed { times: failures, error: error.clone() });
+        if failures < self.rules.tries {
+            return Next::Again(fares.rests.next(self.engine.entropy.roll()));
         }
-        if (self.others)() && !self.was_tried_elsewhere().await {
-            let note = Some(Why::shortened(&format!("{GAVE_UP}{error}")));
-            return Next::End((Ended::GaveUp, Parting { note, ..Parting::default() }));
-        }
-        self.set_aside(error).await;
-        *failures = 0;
-        rests.reset();
+        Next::End(self.quarantine(error, fares).await)
+    }
+
+    /// Lets go of the task, so that it rests and somebody else tries. The row of its failures goes on over those who
+    /// have it, one after the other.
+    async fn quarantine(&mut self, error: String, fares: &Fares) -> Exit {
+        let found = if fares.worked { None } else { self.row(fares.rests.longest()).await };
         if self.lease.is_cancelled() {
-            return Next::End(self.told_to_go());
+            return self.told_to_go();
         }
-        Next::Again(Duration::ZERO)
+        let now = self.engine.clock.now();
+        let store_now = self.store_now(now);
+        let (since, tries) = match found {
+            Some(row) => (row.since, row.tries.saturating_add(1)),
+            None => (store_now.minus(now.since(fares.first.unwrap_or(now))), 1),
+        };
+        let quarantine = Quarantine { since, tries, error };
+        let rest = quarantine.rest(store_now);
+        let parting = Parting { note: Some(quarantine.note()), closed_for: rest, ..Parting::default() };
+        let (lock, term, error) = (self.lease.lock().clone(), self.lease.term(), quarantine.error);
+        self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
+        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "a task is quarantined");
+        self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest });
+        (Ended::Quarantined, parting)
     }
 
-    /// Keeps the task from everybody, until it is put back or the lease ends.
-    async fn set_aside(&mut self, error: String) {
-        let (lock, term) = (self.lease.lock().clone(), self.lease.term());
-        self.engine.tallies.note(&lock, Note::SetAside, Some(error.clone()));
-        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, "a task was set aside");
-        self.set_phase(Phase::SetAside { error: error.clone() });
-        // For others to read; it is told here all the same.
-        let said = Why::shortened(&format!("{SET_ASIDE}{error}"));
-        if let Ok(value) = Value::new(said.as_str()) {
-            let _ = self.lease.set_value(Some(value)).await;
-        }
-        self.engine.events.tell(Event::SetAside { lock, term, error });
-        let lease = self.lease.clone();
-        metrics::set_aside(&self.engine, &self.lease, true);
-        let put_back = self.attend_orders(async move { lease.cancelled().await }).await.is_none();
-        metrics::set_aside(&self.engine, &self.lease, false);
-        if put_back {
-            let _ = self.lease.set_value(None).await;
+    /// The failures before this instance had the task, if they are of the same row.
+    async fn row(&mut self, well: Duration) -> Option<Quarantine> {
+        let (engine, lock, taken) =
+            (self.engine.clone(), self.lease.lock().clone(), self.lease.acquired_at());
+        match self.attend(async move { engine.look(lock).await }).await {
+            Ok(LockSeen::Found(record)) => quarantine::row(&record.past, taken, well),
+            // Then it begins anew: one more try does no harm.
+            _ => None,
         }
     }
 
-    /// Whether the record says that another instance gave this task up.
-    async fn was_tried_elsewhere(&mut self) -> bool {
-        let own = self.engine.config.holder();
-        match self.engine.look(self.lease.lock().clone()).await {
-            Ok(LockSeen::Found(record)) => {
-                let gave_up =
-                    |past: &&Past| past.note.as_ref().is_some_and(|note| note.as_str().starts_with(GAVE_UP));
-                let gave_up: Vec<_> = record.past.iter().filter(gave_up).collect();
-                // Two instances may carry one name.
-                gave_up.len() > 1 || gave_up.iter().any(|past| past.holder != *own)
-            }
-            // Another try elsewhere does no harm.
-            _ => false,
-        }
+    fn store_now(&self, now: Moment) -> StoreTime {
+        let held = now.since(self.taken);
+        self.engine.store_now().unwrap_or_else(|| self.lease.acquired_at().plus(held))
     }
 
     /// The lease was cancelled: by whom it was given away, or lost.
     fn told_to_go(&mut self) -> Exit {
-        let heir = self.heir.take();
+        let mut parting = Parting { heir: self.heir.take(), ..Parting::default() };
         let ended = match self.lease.loss() {
-            Some(Loss::Moved) => Ended::Given(heir.as_ref().map(|heir| heir.session)),
-            Some(Loss::Revoked { .. }) => Ended::Revoked,
+            Some(Loss::Moved) => Ended::Given(parting.heir.as_ref().map(|heir| heir.session)),
+            // An operator does not want it here: others go first, and find out in the record.
+            Some(Loss::Revoked { by, why }) => {
+                let note = Some(quarantine::revoked(&by, &why));
+                parting = Parting { note, closed_for: REVOKED_FOR, ..Parting::default() };
+                Ended::Revoked
+            }
             _ => Ended::Over,
         };
-        (ended, Parting { heir, ..Parting::default() })
+        (ended, parting)
     }
 
     /// Awaits this, and does what is ordered meanwhile.
     async fn attend<T>(&mut self, activity: impl Future<Output = T>) -> T {
         let mut activity = pin!(activity);
-        loop {
-            if let Some(done) = self.attend_orders(&mut activity).await {
-                return done;
-            }
-        }
-    }
-
-    /// Awaits this; nothing if the task was put back meanwhile.
-    async fn attend_orders<T>(&mut self, activity: impl Future<Output = T>) -> Option<T> {
-        let mut activity = pin!(activity);
         let (engine, busy) = (self.engine.clone(), self.busy.clone());
         loop {
             tokio::select! {
                 biased;
-                done = &mut activity => return Some(done),
+                done = &mut activity => return done,
                 heir = &mut self.seeking, if !self.seeking.is_terminated() => {
                     if heir.is_some() || self.must {
                         self.go(heir);
@@ -438,7 +438,6 @@ impl Worker {
                         self.must = must;
                         self.go(None);
                     }
-                    Order::PutBack => return None,
                 },
             }
         }

@@ -225,7 +225,7 @@ impl Fleet {
     fn resolve_for(&self, session: SessionId) -> Resolved {
         let started = StoreTime::from_millis(0);
         let me = Me { session, holder: holder(), started, share: self.share.clone() };
-        self.picture.resolve(&me, &self.members[&session], &|_, _| false, BOUNDS, self.now)
+        self.picture.resolve(&me, &self.members[&session], BOUNDS, self.now)
     }
 
     /// Lets all of them act until nothing is left to do. Those whom the plan does not name are asked by

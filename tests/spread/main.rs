@@ -8,6 +8,7 @@ mod balance;
 mod captured;
 mod faults;
 mod log;
+mod quarantine;
 mod restarts;
 mod slips;
 mod sources;

@@ -17,6 +17,8 @@ use crate::{
 
 /// Nobody took a task for so long: whoever has room takes it, whatever is planned.
 const FORGOTTEN: Duration = Duration::from_secs(2);
+/// The same for a task that this instance is to get last.
+const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
 /// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 
@@ -72,9 +74,8 @@ pub(crate) struct Resolved {
     pub(crate) next: Option<Moment>,
 }
 
-/// Whether this instance leaves a task to others for a while; one that somebody has for longer than one that
-/// is free.
-pub(crate) type Shuns<'a> = &'a dyn Fn(&Key, bool) -> bool;
+/// Who is to get a task last, of those that failed lately.
+type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
 
 /// The most moves one instance has under way.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +165,6 @@ impl Picture {
         &self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
@@ -179,13 +179,14 @@ impl Picture {
             resolved.withdraw(mine, &BTreeSet::new());
             return resolved;
         }
-        let plan = self.plan(me, &owners);
+        let avoid = self.avoid(me, now);
+        let plan = self.plan(me, &owners, &avoid);
         resolved.targets = plan.targets.iter().copied().collect();
-        resolved.next = self.next_change(me, mine, shuns, now, &owners, &resolved.targets);
+        resolved.next = self.next_change(me, mine, &avoid, now, &owners, &resolved.targets);
         resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
-        resolved.act(me, mine, shuns, bounds, &plan, &owners);
-        resolved.take_what_is_forgotten(me, mine, shuns, now, &owners);
+        resolved.act(me, mine, bounds, &plan, &owners);
+        resolved.take_what_is_forgotten(me, mine, &avoid, now, &owners);
         // What is no task any more goes.
         for (key, what) in mine {
             if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
@@ -195,7 +196,7 @@ impl Picture {
         resolved
     }
 
-    fn plan<'a>(&self, me: &Me, owners: &[(&'a Key, Owner)]) -> Plan<&'a Key, SessionId> {
+    fn plan<'a>(&self, me: &Me, owners: &[(&'a Key, Owner)], avoid: &Avoid<'a>) -> Plan<&'a Key, SessionId> {
         let task = |(key, owner): &(&'a Key, Owner)| Task {
             id: *key,
             owner: owner.session,
@@ -208,14 +209,16 @@ impl Picture {
         let others = self.members().filter(|(id, peer)| *id != me.session && plans_with(me, peer));
         let mut members: Vec<_> = others.map(|(id, peer)| member(id, &peer.share)).collect();
         members.push(member(me.session, &me.share));
-        plan::plan(&tasks, &members)
+        let mut plan = plan::plan(&tasks, &members);
+        plan::avoid(&mut plan, &tasks, &members, avoid);
+        plan
     }
 
     fn next_change(
         &self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
+        avoid: &Avoid<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
         targets: &BTreeMap<SessionId, usize>,
@@ -237,9 +240,9 @@ impl Picture {
         });
         let forgotten = owners
             .iter()
-            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key) && !shuns(key, false))
-            .map(|(key, owner)| forgotten_at(me, key, owner));
-        settles.chain(reserved).chain(forgotten).filter(|at| *at > now).min()
+            .filter(|(key, owner)| owner.is_nobody() && !mine.contains_key(*key))
+            .map(|(key, owner)| forgotten_at(me, key, owner, avoid));
+        settles.chain(reserved).chain(forgotten).chain(self.avoids_until(now)).filter(|at| *at > now).min()
     }
 }
 
@@ -285,7 +288,6 @@ impl Resolved {
         &mut self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
         bounds: Bounds,
         plan: &Plan<&Key, SessionId>,
         owners: &[(&Key, Owner)],
@@ -310,7 +312,7 @@ impl Resolved {
                     gives -= 1;
                     self.orders.push(Order::Give { key, to, must });
                 }
-                (None, Some(to), what) if to == me.session && !shuns(one.task, false) => match what {
+                (None, Some(to), what) if to == me.session => match what {
                     None => self.orders.push(Order::Take { key, dead: owner.dead }),
                     // It became free while we stood in line: the wish that stands takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
@@ -318,7 +320,7 @@ impl Resolved {
                     }
                     Some(_) => {}
                 },
-                (Some(_), Some(to), what) if to == me.session && !shuns(one.task, true) => {
+                (Some(_), Some(to), what) if to == me.session => {
                     match what {
                         None if waits > 0 => {
                             waits -= 1;
@@ -351,22 +353,22 @@ impl Resolved {
         (me.share.cap as usize).saturating_sub(has + takes)
     }
 
-    /// Who was to take it does not: it gave it up, or it stands still. One by one, each a little later, so
+    /// Who was to take it does not: it stands still. One by one, each a little later, so
     /// that not all try at once.
     fn take_what_is_forgotten(
         &mut self,
         me: &Me,
         mine: &BTreeMap<Key, Mine>,
-        shuns: Shuns<'_>,
+        avoid: &Avoid<'_>,
         now: Moment,
         owners: &[(&Key, Owner)],
     ) {
         let mut room = self.room(me, mine).min(MOST_FORGOTTEN);
         for (key, owner) in owners {
-            if !owner.is_nobody() || mine.contains_key(*key) || shuns(key, false) {
+            if !owner.is_nobody() || mine.contains_key(*key) {
                 continue;
             }
-            let is_due = now >= forgotten_at(me, key, owner);
+            let is_due = now >= forgotten_at(me, key, owner, avoid);
             let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
@@ -376,9 +378,11 @@ impl Resolved {
     }
 }
 
-/// When this instance may take a task whatever is planned.
-fn forgotten_at(me: &Me, key: &Key, owner: &Owner) -> Moment {
-    owner.since + FORGOTTEN + stagger(me.session, key)
+/// When this instance may take a task whatever is planned: later, if others are to have it first.
+fn forgotten_at(me: &Me, key: &Key, owner: &Owner, avoid: &Avoid<'_>) -> Moment {
+    let is_avoided = avoid.get(key).is_some_and(|avoided| avoided.contains(&me.session));
+    let left_for = if is_avoided { LEFT_TO_OTHERS } else { FORGOTTEN };
+    owner.since + left_for + stagger(me.session, key)
 }
 
 /// A part of [`FORGOTTEN`] that is another for each instance and task.

@@ -110,7 +110,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
     let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
     let bounds = Bounds { gives: 9, waits: 9 };
     let given = |one: &Picture, me: &Me| {
-        let orders = one.resolve(me, &mine, &|_, _| false, bounds, at(3)).orders;
+        let orders = one.resolve(me, &mine, bounds, at(3)).orders;
         let given = orders.into_iter().filter_map(|order| match order {
             Order::Give { key, must, .. } => Some((key, must)),
             _ => None,
@@ -203,7 +203,7 @@ fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
             one.hinted(&key(task), granted(2, 5), at(0));
         }
         one.hinted(&key(3), Some(LockChange::Freed), at(0));
-        let resolved = one.resolve(&me(1), &BTreeMap::new(), &|_, _| false, BOUNDS, at(10_000));
+        let resolved = one.resolve(&me(1), &BTreeMap::new(), BOUNDS, at(10_000));
         assert_eq!(resolved.orders, [Order::Take { key: key(3), dead: None }]);
         assert_eq!(resolved.targets, BTreeMap::from([(id(1), 1)]));
     }
@@ -319,7 +319,7 @@ impl Fleet {
     /// One member plans, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
-        let resolved = one.picture.resolve(&one.me, &one.mine, &|_, _| false, BOUNDS, at(self.now));
+        let resolved = one.picture.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
         let orders = resolved.orders.len();
         for order in resolved.orders {
             match order {

@@ -30,6 +30,7 @@ mod plan;
 mod programs;
 mod replicas;
 mod schedules;
+mod sharing;
 mod shorten;
 mod stores;
 mod sum;
@@ -366,7 +367,7 @@ impl Fleet {
         }
         let spreads = CancellationToken::new();
         for instance in self.instances().iter().filter(|_| self.0.plan.tasks > 0) {
-            instance.gate().spawn(programs::share(instance.clone(), spreads.clone()));
+            instance.gate().spawn(sharing::share(instance.clone(), spreads.clone()));
         }
         // What is due meanwhile is judged: each schedule has a tick of its own by then.
         let periods = (0..self.0.plan.schedules).map(|schedule| Habits::of(&self.0.plan, schedule).every);

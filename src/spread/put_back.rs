@@ -1,0 +1,65 @@
+//! Opening what rests because it failed: somebody has mended what it needs.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::{
+    core::quarantine,
+    elect::{Engine, Error, Work},
+    model::{Kind, LockRecord, Request, SpreadName, Why},
+    store::{Page, Revocation, RevokeAnswer},
+};
+
+/// What the store is told of it.
+const WHY: &str = "put back";
+/// How many records a listing reads at once.
+const PAGE: usize = 1000;
+/// How many are opened side by side.
+const AT_ONCE: usize = 32;
+
+/// Whether nobody may take it yet because it failed too often.
+fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
+    let left =
+        |closed: crate::model::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
+    let is_closed = record.closed.is_some_and(|closed| !left(closed).is_zero());
+    record.holding.is_none() && is_closed && quarantine::latest(&record.past).is_some()
+}
+
+/// Opens a task now, if it rests because it failed too often. Says whether it did.
+pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool, Error> {
+    if !is_quarantined(engine, &record) {
+        return Ok(false);
+    }
+    let (by, why) = (engine.config.holder().clone(), Why::shortened(WHY));
+    let request = Request { lock: record.id.clone(), term: record.term, by, why };
+    let limit = engine.limit();
+    let open = engine.store.revoke(Revocation::Reopen(request), limit);
+    match engine.call(Work::Asked, limit, open).await.map_err(Error::store)? {
+        RevokeAnswer::Freed(_) => Ok(true),
+        // It was taken or is gone: somebody else has opened it, or its rest was over.
+        RevokeAnswer::Asked | RevokeAnswer::NotHeld => Ok(false),
+        RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: record.id, refusal }),
+    }
+}
+
+/// Opens all that rest. Says how many.
+pub(super) async fn all(engine: &Arc<Engine>, spread: &SpreadName) -> Result<usize, Error> {
+    let (mut place, mut opened) = (None, 0);
+    loop {
+        let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
+        let kind = Some(Kind::of_tasks(spread));
+        let page = engine.store.list_locks(namespace, kind, place, PAGE, limit);
+        let page: Page<LockRecord> = engine.call(Work::Spreads, limit, page).await.map_err(Error::store)?;
+        let open = |record| async move { one(engine, record).await.map(usize::from) };
+        opened += stream::iter(page.items)
+            .map(open)
+            .buffer_unordered(AT_ONCE)
+            .try_fold(0, |sum, one| std::future::ready(Ok(sum + one)))
+            .await?;
+        place = page.next;
+        if place.is_none() {
+            return Ok(opened);
+        }
+    }
+}
