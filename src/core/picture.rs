@@ -174,6 +174,15 @@ impl Picture {
         self.place(key, now, place) || news
     }
 
+    /// Nobody had room for these until now: so nobody has forgotten them.
+    pub(crate) fn had_no_room<'a>(&mut self, keys: impl Iterator<Item = &'a Key>, now: Moment) {
+        for key in keys {
+            if let Some(Known { place: Place::Free { since }, .. }) = self.tasks.get_mut(key) {
+                *since = now;
+            }
+        }
+    }
+
     /// What a hint or a read said of it may not be so.
     pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
         self.place(key, now, Place::Unknown);

@@ -582,6 +582,8 @@ impl Shell {
         state.stays.retain(|_, until| now < *until);
         let me = state.me(&engine, &session);
         let mine = state.mine(now);
+        let State { picture, waiting, .. } = &mut *state;
+        picture.had_no_room(waiting.keys(), now);
         let mut resolved = state.picture.resolve(&me, &mine, BOUNDS, now);
         let orders = std::mem::take(&mut resolved.orders);
         let later = state.stays.values().filter(|at| **at > now).min().copied();

@@ -218,3 +218,23 @@ async fn nothing_changes_while_nobody_comes_or_goes() {
     let held = |state: &TaskState| matches!(state, TaskState::Held { .. });
     assert!(players[0].spread.picture().tasks.values().all(held));
 }
+
+#[tokio::test(start_paused = true)]
+async fn when_all_get_more_room_at_once_each_task_that_waited_is_begun_once() {
+    let team = Team::new(100);
+    let players = team.of(5).await;
+    for player in &players {
+        player.spread.set_cap(10);
+    }
+    tokio::time::sleep(SECOND * 10).await;
+    assert_eq!((team.book.running(), counts(&players)), (50, vec![10; 5]));
+    let starts = team.book.starts();
+    for player in &players {
+        player.spread.set_cap(100);
+    }
+    tokio::time::sleep(SECOND * 10).await;
+    let starts = team.book.starts() - starts;
+    println!("caps of five raised at once: {starts} starts for 50 tasks that waited");
+    assert_eq!((team.book.running(), counts(&players)), (100, vec![20; 5]));
+    assert_eq!(starts, 50);
+}
