@@ -1,10 +1,43 @@
-//! The digest of a task set.
+//! Digests of task sets: what members need to know of each other's tasks in order to plan together.
 
-use crate::model::Key;
+use crate::model::{Buckets, Key, Share};
+
+/// What a share says of these tasks. They come in their order.
+pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone) {
+    share.digest = digest(keys.clone());
+    share.buckets = Some(buckets(keys));
+}
+
+/// Whether both are known to know the same tasks of that part.
+pub(crate) fn agree(one: &Share, other: &Share, part: u8) -> bool {
+    let digests = |share: &Share| share.buckets.as_ref().map(|buckets| buckets.digest(part));
+    one.digest == other.digest || digests(one).is_some() && digests(one) == digests(other)
+}
+
+/// The part of a task set to which a task belongs: the same on every machine and in every version.
+pub(crate) fn part(key: &Key) -> u8 {
+    let mut hash = Digest::default();
+    hash.write(key.as_str().as_bytes());
+    hash.mixed().to_be_bytes()[0]
+}
+
+/// The digests of the parts of a task set, whose keys come in their order.
+fn buckets<'a>(keys: impl Iterator<Item = &'a Key>) -> Buckets {
+    let mut digests = [const { Digest::new() }; Buckets::COUNT];
+    for key in keys {
+        let digest = &mut digests[usize::from(part(key))];
+        digest.write(key.as_str().as_bytes());
+        digest.write(&[0]);
+    }
+    Buckets::new(digests.map(|digest| {
+        let [a, b, c, d, ..] = digest.mixed().to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }))
+}
 
 /// The digest of a task set: the same for the same keys, on every machine and in every version (64-bit
 /// FNV-1a).
-pub(crate) fn digest<'a>(keys: impl Iterator<Item = &'a Key>) -> u64 {
+fn digest<'a>(keys: impl Iterator<Item = &'a Key>) -> u64 {
     let mut digest = Digest::default();
     for key in keys {
         digest.write(key.as_str().as_bytes());
@@ -20,11 +53,15 @@ pub(crate) struct Digest(u64);
 
 impl Default for Digest {
     fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
+        Self::new()
     }
 }
 
 impl Digest {
+    const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -34,11 +71,23 @@ impl Digest {
     pub(crate) const fn get(&self) -> u64 {
         self.0
     }
+
+    /// With every bit in every other: names that differ in their last letter are far apart.
+    pub(crate) const fn mixed(&self) -> u64 {
+        let mut hash = self.0;
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^ (hash >> 33)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The parts of four keys, and the digests of three parts of a set of two of them.
+    const PARTS: [u8; 4] = [130, 110, 139, 10];
+    const DIGESTS: [u32; 3] = [2_264_673_540, 4_196_788_123, 4_023_394_144];
 
     #[test]
     fn a_digest_is_the_same_in_every_version() {
@@ -48,5 +97,48 @@ mod tests {
         assert_eq!(of(&["a"]), 0x089b_e207_b544_f1e4);
         assert_eq!(of(&["a", "b"]), 0xab40_d782_0d40_8076);
         assert_ne!(of(&["ab"]), of(&["a", "b"]));
+    }
+
+    fn share(keys: &[String]) -> Share {
+        let mut keys: Vec<Key> = keys.iter().map(|key| key.parse().unwrap()).collect();
+        keys.sort();
+        let mut share = Share::new("s".parse().unwrap());
+        publish(&mut share, keys.iter());
+        share
+    }
+
+    #[test]
+    fn the_parts_are_the_same_in_every_version() {
+        let of = |key: &str| part(&key.parse().unwrap());
+        assert_eq!(["a", "b", "task-001", "task-002"].map(of), PARTS);
+        let share = share(&["a".to_owned(), "b".to_owned()]);
+        let buckets = share.buckets.unwrap();
+        assert_eq!([buckets.digest(PARTS[0]), buckets.digest(PARTS[1]), buckets.digest(0)], DIGESTS);
+        assert_eq!(Buckets::from_bytes(&buckets.to_bytes()), Some(buckets.clone()));
+        assert_eq!(Buckets::from_bytes(&buckets.to_bytes()[1..]), None);
+    }
+
+    #[test]
+    fn sets_that_differ_by_a_task_agree_on_all_parts_but_its_own() {
+        let keys: Vec<_> = (0..1000).map(|task| format!("task-{task:04}")).collect();
+        let (all, but_one) = (share(&keys), share(&keys[1..]));
+        let differ: Vec<_> = (0..=u8::MAX).filter(|at| !agree(&all, &but_one, *at)).collect();
+        assert_eq!(differ, [part(&keys[0].parse().unwrap())]);
+        // One of an earlier version says nothing of its parts.
+        let earlier = Share { buckets: None, ..but_one.clone() };
+        assert!((0..=u8::MAX).all(|at| !agree(&all, &earlier, at) && !agree(&earlier, &all, at)));
+        assert!((0..=u8::MAX).all(|at| agree(&but_one, &earlier, at)), "the whole digest is enough");
+        let other = Share { digest: 1, ..earlier.clone() };
+        assert!(!agree(&other, &earlier, 0), "two that say nothing do not agree on it");
+    }
+
+    #[test]
+    fn the_parts_are_about_as_large_as_each_other() {
+        let mut sizes = [0_u32; Buckets::COUNT];
+        for task in 0..25_600 {
+            sizes[usize::from(part(&format!("topic-{task}").parse().unwrap()))] += 1;
+        }
+        let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(*least > 60 && *most < 140, "{least} to {most}, 100 is even");
     }
 }

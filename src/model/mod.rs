@@ -16,4 +16,4 @@ pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadN
 pub use run::{
     Definition, Entry, Finish, Order, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord, Skipped,
 };
-pub use session::{About, Death, Request, SessionRecord, Share};
+pub use session::{About, Buckets, Death, Request, SessionRecord, Share};

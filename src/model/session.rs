@@ -1,6 +1,6 @@
 //! The session: an instance's one lease on life, and the fleet's list of members.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Why};
 
@@ -108,8 +108,11 @@ pub struct Share {
     /// When this session is closed, its tasks wait so long for another session of the same holder: a
     /// restart. Zero if they need not.
     pub reserved: Duration,
-    /// The digest of the task set it knows: members with equal digests plan alike.
+    /// The digest of the task set it knows: members with equal digests know the same tasks.
     pub digest: u64,
+    /// The digests of its parts: what members with different sets both know. An earlier version says nothing
+    /// of them.
+    pub buckets: Option<Buckets>,
 }
 
 impl Share {
@@ -124,7 +127,56 @@ impl Share {
             paused: false,
             reserved: Duration::ZERO,
             digest: 0,
+            buckets: None,
         }
+    }
+}
+
+/// A digest for each part of a task set: a task belongs to one of 256 parts, by its key.
+///
+/// Two members with the same digest of a part know the same tasks of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Buckets(Arc<[u32; Self::COUNT]>);
+
+impl Buckets {
+    /// How many parts there are.
+    pub const COUNT: usize = 256;
+    /// How long they are as bytes.
+    pub const BYTES: usize = Self::COUNT * size_of::<u32>();
+
+    /// Of these digests, in the order of the parts.
+    #[must_use]
+    pub fn new(digests: [u32; Self::COUNT]) -> Self {
+        Self(Arc::new(digests))
+    }
+
+    /// The digest of a part.
+    #[must_use]
+    pub fn digest(&self, part: u8) -> u32 {
+        self.0[usize::from(part)]
+    }
+
+    /// As they are stored: each in four bytes, the highest first.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|digest| digest.to_be_bytes()).collect()
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) made; nothing if there are not [`BYTES`](Self::BYTES) of them.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (digests, rest) = bytes.as_chunks::<4>();
+        let digests: Vec<u32> = digests.iter().map(|digest| u32::from_be_bytes(*digest)).collect();
+        if rest.is_empty() { digests.try_into().ok().map(Self::new) } else { None }
+    }
+}
+
+impl fmt::Debug for Buckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A thousand bytes tell nobody anything.
+        let mut all = crate::core::digest::Digest::default();
+        all.write(&self.to_bytes());
+        write!(f, "Buckets({:016x})", all.get())
     }
 }
 

@@ -9,10 +9,11 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 
 use crate::{
     model::{
-        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Key, Kind,
-        LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
-        Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
-        SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
+        About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
+        Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome,
+        PAST_HOLDERS, Past, Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName,
+        ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter,
+        Who, Why, Wish,
     },
     store::{Held, Refusal},
 };
@@ -115,6 +116,9 @@ pub(super) fn share(share: &Share) -> Document {
         "reserved": millis(share.reserved),
         // The digest uses all 64 bits: as text it looks the same in every tool.
         "digest": format!("{:016x}", share.digest),
+        "buckets": share.buckets.as_ref().map_or(Bson::Null, |buckets| {
+            Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: buckets.to_bytes() })
+        }),
     }
 }
 
@@ -480,6 +484,7 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         paused: fields.bool("paused")?,
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
+        buckets: fields.later("buckets", buckets)?,
     })
 }
 
@@ -490,6 +495,15 @@ fn digest(text: &str) -> Read<u64> {
     number.ok_or_else(|| {
         damaged("digest", format!("is {}, not 16 lower-case hexadecimal digits", quoted(text)))
     })
+}
+
+fn buckets(fields: &Fields<'_>, field: &str) -> Read<Buckets> {
+    match fields.get(field)? {
+        Bson::Binary(binary) => Buckets::from_bytes(&binary.bytes).ok_or_else(|| {
+            damaged(field, format!("has {} bytes, not {}", binary.bytes.len(), Buckets::BYTES))
+        }),
+        found => Err(Fields::wrong(field, found, "binary data")),
+    }
 }
 
 fn read_request(fields: &Fields<'_>, namespace: &Namespace) -> Read<Request> {
@@ -625,6 +639,35 @@ mod tests {
         }
         written.insert("digest", "0000000000000abc");
         assert_eq!(read_share(&Fields(&written)).unwrap().digest, 0xabc);
+    }
+
+    #[test]
+    fn a_share_of_an_earlier_version_says_nothing_of_the_parts_of_its_set_and_a_damaged_one_is_refused() {
+        let buckets = Buckets::new(std::array::from_fn(|at| u32::MAX - u32::try_from(at).unwrap()));
+        let said = Share { buckets: Some(buckets), ..Share::new("s".parse().unwrap()) };
+        let whole = share(&said);
+        assert_eq!(read_share(&Fields(&whole)).unwrap(), said);
+        let nothing = Share { buckets: None, ..said };
+        for earlier in [share(&nothing), without(&whole, "buckets")] {
+            assert_eq!(read_share(&Fields(&earlier)).unwrap(), nothing);
+        }
+        let binary = |bytes| Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes });
+        for (damage, says) in [
+            (binary(vec![0; 1023]), "`buckets` has 1023 bytes, not 1024"),
+            (binary(Vec::new()), "`buckets` has 0 bytes, not 1024"),
+            (Bson::Int64(1), "`buckets` is of the type Int64, not binary data"),
+        ] {
+            let mut damaged = whole.clone();
+            damaged.insert("buckets", damage);
+            let refusal = read_share(&Fields(&damaged)).unwrap_err().to_string();
+            assert!(refusal.contains(says), "{refusal}");
+        }
+    }
+
+    fn without(document: &Document, field: &str) -> Document {
+        let mut document = document.clone();
+        document.remove(field);
+        document
     }
 
     #[test]

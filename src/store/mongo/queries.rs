@@ -262,13 +262,16 @@ fn is_list(field: &str, is: Vec<Document>) -> Document {
     doc! { "$and": [{ "$isArray": field }, { "$allElementsTrue": [each] }] }
 }
 
-/// Whether a session's document can be read, but for the lengths of its texts and what `death` says.
+/// Whether a session's document can be read, but for the lengths of its texts and of `buckets`, and what
+/// `death` says.
 fn is_sane_session() -> Vec<Document> {
     let share = [
         are("string", &["$$one.spread", "$$one.digest"]),
         are("bool", &["$$one.draining", "$$one.paused"]),
         is_one_of(&["$$one.cap", "$$one.weight"], is_small),
         are_numbers(&["$$one.reserved"]),
+        // An earlier version does not write it.
+        vec![is_type("$$one.buckets", &["missing", "null", "binData"])],
     ];
     let request =
         [are("string", &["$$one.kind", "$$one.key", "$$one.by", "$$one.why"]), are_numbers(&["$$one.term"])];
@@ -1431,6 +1434,7 @@ mod tests {
                                                       { "$lte": ["$$one.reserved", 9007199254740991] }
                                                     ]
                                                   }
+                                                  { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
                                                 ]
                                               }
                                             }
@@ -1646,6 +1650,7 @@ mod tests {
                                                       { "$lte": ["$$one.reserved", 9007199254740991] }
                                                     ]
                                                   }
+                                                  { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
                                                 ]
                                               }
                                             }

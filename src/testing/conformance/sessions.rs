@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use crate::{
-    model::{About, Beat, SessionRecord, Share, SpreadName},
+    model::{About, Beat, Buckets, SessionRecord, Share, SpreadName},
     store::{BeatWrite, Open, Sighting},
 };
 
 fn shares() -> Vec<Share> {
     let spread = |text| name(SpreadName::new(text));
     vec![
-        Share { weight: 3, digest: u64::MAX, paused: true, ..Share::new(spread("$imports")) },
+        Share {
+            weight: 3,
+            digest: u64::MAX,
+            paused: true,
+            buckets: Some(Buckets::new([0x8000_00ff; Buckets::COUNT])),
+            ..Share::new(spread("$imports"))
+        },
         Share {
             cap: 0,
             weight: 0,

@@ -4,10 +4,10 @@ use std::{fmt::Debug, time::Duration};
 
 use tenure::{
     model::{
-        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Key, Kind,
-        LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past, Pause, Request,
-        Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord, Share,
-        Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
+        About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
+        Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
+        Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
+        SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
     },
     store::{
         Refusal,
@@ -160,6 +160,7 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
             paused: source.one_in(2),
             reserved: time(source),
             digest: source.number(),
+            buckets: maybe(source, |source| Buckets::new([small(source); Buckets::COUNT])),
         }),
         requests: some(source, 2, |source| Request {
             lock: LockId {
