@@ -4,6 +4,7 @@
 //! that is wrong costs moves and time, and is mended by the next look.
 
 mod failures;
+mod groups;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::{
 
 use crate::{
     clock::Moment,
+    core::digest,
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },
@@ -39,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) started: StoreTime,
+    /// Which plan it computes.
+    pub(crate) plan_version: u32,
     pub(crate) share: Share,
 }
 
@@ -75,6 +79,8 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 struct Known {
     place: Place,
+    /// The part of the task set to which it belongs.
+    part: u8,
     /// When that was learned: what was read before does not count.
     at: Moment,
     /// What its record said of failures when it was read last.
@@ -89,22 +95,43 @@ pub(crate) struct Picture {
     /// The latest beat that was seen of each: what was seen before is older.
     beats: BTreeMap<SessionId, Beat>,
     tasks: BTreeMap<Key, Known>,
+    /// What is held of tasks that are not known here, and when that was learned.
+    foreign: BTreeMap<Key, (SessionId, Term, Moment)>,
 }
 
 impl Picture {
     pub(crate) const fn new(spread: SpreadName) -> Self {
-        Self { spread, sessions: BTreeMap::new(), beats: BTreeMap::new(), tasks: BTreeMap::new() }
+        Self {
+            spread,
+            sessions: BTreeMap::new(),
+            beats: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+        }
     }
 
     // ----- what is learned
 
     /// The tasks there are.
     pub(crate) fn set(&mut self, keys: &BTreeSet<Key>) {
-        self.tasks.retain(|key, _| keys.contains(key));
+        for (key, known) in std::mem::take(&mut self.tasks) {
+            if keys.contains(&key) {
+                self.tasks.insert(key, known);
+            } else if let Place::Held { session, term, .. } = known.place {
+                self.foreign.insert(key, (session, term, known.at));
+            }
+        }
+        self.foreign.retain(|key, _| !keys.contains(key));
         for key in keys {
             // Whatever is read of it is news.
             let at = Moment::after_start(Duration::ZERO);
-            self.tasks.entry(key.clone()).or_insert(Known { place: Place::Unknown, at, failures: None });
+            let part = || digest::part(key);
+            self.tasks.entry(key.clone()).or_insert_with(|| Known {
+                place: Place::Unknown,
+                part: part(),
+                at,
+                failures: None,
+            });
         }
     }
 
@@ -138,8 +165,29 @@ impl Picture {
         changed
     }
 
+    /// Who holds a task that is not known here. Says whether that is news.
+    fn place_foreign(&mut self, key: &Key, now: Moment, held: Option<(SessionId, Term)>) -> bool {
+        let was = self.foreign.get(key).map(|(session, term, _)| (*session, *term));
+        match held {
+            Some((_, term)) if was.is_some_and(|(_, known)| term < known) => return false,
+            Some((session, term)) => _ = self.foreign.insert(key.clone(), (session, term, now)),
+            None => _ = self.foreign.remove(key),
+        }
+        was != held
+    }
+
     /// A hint. Says whether something changed.
     pub(crate) fn hinted(&mut self, key: &Key, change: Option<LockChange>, now: Moment) -> bool {
+        if !self.knows(key) {
+            return match change {
+                Some(LockChange::Granted { session, term, .. }) => {
+                    self.place_foreign(key, now, Some((session, term)))
+                }
+                Some(LockChange::Freed | LockChange::Closed) => self.place_foreign(key, now, None),
+                // A listing will tell.
+                None => false,
+            };
+        }
         let place = match change {
             Some(LockChange::Granted { session, term, .. }) => return self.granted(key, session, term, now),
             Some(LockChange::Freed) => Place::Free { since: now },
@@ -162,7 +210,15 @@ impl Picture {
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
-        if self.tasks.get(key).is_none_or(|known| known.at > asked) {
+        let Some(known) = self.tasks.get(key) else {
+            let is_old = self.foreign.get(key).is_some_and(|(.., at)| *at > asked);
+            let held = match seen {
+                LockSeen::Found(record) => record.holding.as_ref().map(|held| (held.by.session, record.term)),
+                LockSeen::Absent | LockSeen::Refused(_) => None,
+            };
+            return !is_old && self.place_foreign(key, now, held);
+        };
+        if known.at > asked {
             return false;
         }
         let news = self.tasks.get_mut(key).is_some_and(|known| known.reads(seen, now, store_now));
@@ -211,6 +267,7 @@ impl Picture {
                     host: record.about.host.clone(),
                     pid: record.about.pid,
                     started: record.started,
+                    plan_version: record.about.plan_version,
                     share: share.clone(),
                 }),
                 None => Seen::Bystander,
@@ -272,6 +329,8 @@ impl Picture {
             Seen::Dead { since } => now.since(*since) < DEAD_KEPT || owners.contains(session),
             Seen::Bystander | Seen::Missing => owners.contains(session),
         });
+        let dead = |session: &SessionId| matches!(self.sessions.get(session), Some(Seen::Dead { .. }));
+        self.foreign.retain(|_, (session, ..)| !dead(session));
         self.beats.retain(|session, _| self.sessions.contains_key(session));
     }
 
@@ -299,7 +358,16 @@ impl Picture {
         self.tasks.iter().filter(|(_, known)| is_unknown(known)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Tasks between two places in a listing, both open.
+    /// How many tasks each holds that are not known here.
+    fn foreign_counts(&self) -> BTreeMap<SessionId, usize> {
+        let mut counts = BTreeMap::new();
+        for (session, ..) in self.foreign.values() {
+            *counts.entry(*session).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Tasks between two places in a listing, both open; of those that are not known here, the held ones.
     pub(crate) fn between(&self, after: Option<&Key>, before: Option<&Key>) -> Vec<Key> {
         use std::ops::Bound::{Excluded, Unbounded};
         // A range that begins behind its end is no range.
@@ -309,7 +377,8 @@ impl Picture {
             return Vec::new();
         }
         let bounds = (after.map_or(Unbounded, Excluded), before.map_or(Unbounded, Excluded));
-        self.tasks.range::<Key, _>(bounds).map(|(key, _)| key.clone()).collect()
+        let known = self.tasks.range::<Key, _>(bounds).map(|(key, _)| key.clone());
+        known.chain(self.foreign.range::<Key, _>(bounds).map(|(key, _)| key.clone())).collect()
     }
 
     /// Tasks that this session holds.

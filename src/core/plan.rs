@@ -5,12 +5,16 @@
 //! instances may act on them one by one, each for itself.
 
 mod avoid;
+mod quota;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
+
 pub(crate) use avoid::avoid;
 
-use std::cmp::{Ordering, Reverse};
+/// Members of another version plan in another way.
+pub(crate) const PLAN_VERSION: u32 = 2;
 
 /// A task, and who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,13 @@ pub(crate) struct Member<M> {
     pub(crate) weight: u32,
     /// It gives its tasks away and gets no new ones.
     pub(crate) draining: bool,
+    /// How many others it has, that are not planned here: they count as if they were.
+    pub(crate) load: usize,
+    /// It plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
+    /// gets its part.
+    pub(crate) apart: bool,
+    /// Where it stands among its equals. Not by its id, or the same would get the odd task of every plan.
+    pub(crate) rank: u64,
 }
 
 /// What is to be done.
@@ -64,24 +75,31 @@ pub(crate) struct Move<T, M> {
 /// Plans. The order of tasks and members does not matter; of each there is one.
 pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(tasks: &[Task<T, M>], members: &[Member<M>]) -> Plan<T, M> {
     let mut members = members.to_vec();
-    members.sort_unstable_by_key(|member| member.id);
+    members.sort_unstable_by_key(|member| (member.rank, member.id));
     let mut tasks = tasks.to_vec();
     tasks.sort_unstable_by_key(|task| task.id);
+    let mut places: Vec<(M, usize)> =
+        members.iter().enumerate().map(|(at, member)| (member.id, at)).collect();
+    places.sort_unstable();
 
-    let place = |owner: M| members.binary_search_by_key(&owner, |member| member.id).ok();
+    let place = |owner: M| places.binary_search_by_key(&owner, |(id, _)| *id).ok().map(|at| places[at].1);
     let owners: Vec<Option<usize>> = tasks.iter().map(|task| task.owner.and_then(place)).collect();
     let mut counts = vec![0; members.len()];
     for owner in owners.iter().flatten() {
         counts[*owner] += 1;
     }
-    let targets = targets(tasks.len(), &members, &counts);
+    let orphans = owners.iter().filter(|owner| owner.is_none()).count();
+    let targets = quota::targets(tasks.len(), orphans, &members, &counts);
 
     let free = free(&tasks, &owners, &counts, &targets);
+    // Orphans come first: so those get nothing else to whom nothing may be moved.
+    let (apart, others): (Vec<usize>, Vec<usize>) = (0..members.len()).partition(|at| members[*at].apart);
     let mut room = Vec::new();
-    for (at, (count, target)) in counts.iter().zip(&targets).enumerate() {
-        room.extend(std::iter::repeat_n(at, target.saturating_sub(*count)));
+    for at in apart.into_iter().chain(others) {
+        room.extend(std::iter::repeat_n(at, targets[at].saturating_sub(counts[at])));
     }
-    assign(&tasks, &owners, &free, &room, &members, targets)
+    let by_member = places.iter().map(|(id, at)| (*id, targets[*at])).collect();
+    assign(&tasks, &owners, &free, &room, &members, by_member)
 }
 
 /// What has no owner, and what came last to whoever has too many. What is given away then does not depend
@@ -116,7 +134,7 @@ fn assign<T: Ord + Copy, M: Ord + Copy>(
     free: &[bool],
     room: &[usize],
     members: &[Member<M>],
-    targets: Vec<usize>,
+    targets: Vec<(M, usize)>,
 ) -> Plan<T, M> {
     let (mut moves, mut waiting) = (Vec::new(), Vec::new());
     let free = || (0..tasks.len()).filter(|at| free[*at]);
@@ -136,57 +154,5 @@ fn assign<T: Ord + Copy, M: Ord + Copy>(
     }
     moves.sort_unstable_by_key(|one| one.task);
     waiting.sort_unstable();
-    let targets = members.iter().map(|member| member.id).zip(targets).collect();
     Plan { moves, waiting, targets }
-}
-
-/// How many tasks each member is to own: quotas in proportion to the weights, as far as the caps allow,
-/// and the rest of the division to those who have them already, then by the largest fraction, then to
-/// whoever owns more.
-fn targets<M: Ord>(tasks: usize, members: &[Member<M>], counts: &[usize]) -> Vec<usize> {
-    let cap = |at: usize| {
-        let member: &Member<M> = &members[at];
-        let gets = !member.draining && member.weight > 0;
-        if gets { u128::from(member.cap) } else { 0 }
-    };
-    let weight = |at: usize| u128::from(members[at].weight);
-    let mut targets = vec![0; members.len()];
-    let mut open: Vec<usize> = (0..members.len()).filter(|at| cap(*at) > 0).collect();
-    // Those whose cap is lowest for their weight are full first.
-    let by_cap = |a: &usize, b: &usize| (cap(*a) * weight(*b)).cmp(&(cap(*b) * weight(*a))).then(a.cmp(b));
-    open.sort_unstable_by(by_cap);
-    let mut rest = tasks as u128;
-    let mut weights: u128 = open.iter().map(|at| weight(*at)).sum();
-    let full = open.iter().take_while(|at| {
-        let is_full = cap(**at) * weights <= rest * weight(**at);
-        if is_full {
-            targets[**at] = count(cap(**at));
-            rest -= cap(**at);
-            weights -= weight(**at);
-        }
-        is_full
-    });
-    let full = full.count();
-    let mut left = count(rest);
-    let mut fractions = Vec::new();
-    for at in open.drain(..).skip(full) {
-        let share = rest * weight(at);
-        targets[at] = count(share / weights);
-        left -= targets[at];
-        if !share.is_multiple_of(weights) {
-            fractions.push((at, share % weights));
-        }
-    }
-    let first = |(at, fraction): &(usize, u128)| {
-        (Reverse(counts[*at] > targets[*at]), Reverse(*fraction), Reverse(counts[*at]), *at)
-    };
-    fractions.sort_unstable_by(|a, b| -> Ordering { first(a).cmp(&first(b)) });
-    for (at, _) in fractions.into_iter().take(left) {
-        targets[at] += 1;
-    }
-    targets
-}
-
-fn count(of: u128) -> usize {
-    usize::try_from(of).unwrap_or(usize::MAX)
 }

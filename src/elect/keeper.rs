@@ -18,14 +18,12 @@ use crate::{
     clock::Moment,
     core::{
         flaw::Flaw,
+        plan::PLAN_VERSION,
         session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
     },
     model::{About, Death, LockId, Nonce, Request, SessionId, Term},
     store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
 };
-
-/// The version of the spread's plan.
-const PLAN_VERSION: u32 = 1;
 
 /// What others want of the keeper.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use crate::{
     clock::Moment,
     core::{
         backoff::{Backoff, jittered},
-        digest::digest,
+        digest,
         key::{Manner, Verdict},
         picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen},
     },
@@ -408,7 +408,7 @@ impl Shell {
         let Some(keys) = state.keys.clone() else { return };
         state.picture.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
-        state.share.digest = digest(keys.iter());
+        digest::publish(&mut state.share, keys.iter());
         // Nobody is to plan with one that does not know yet what it would do.
         if !state.complete || !state.youth.is_over() {
             return;

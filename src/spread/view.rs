@@ -10,7 +10,9 @@ use super::{HeldBack, Phase, shell::Shared};
 use crate::{
     clock::Moment,
     core::{
+        digest,
         picture::{Peer, Place, Seen},
+        plan::PLAN_VERSION,
         quarantine::Quarantine,
     },
     elect::Engine,
@@ -34,7 +36,8 @@ pub struct Member {
     pub share: Share,
     /// How many tasks it has.
     pub tasks: usize,
-    /// How many the plan wants it to have; nothing if it plans for another set of tasks, or is paused.
+    /// How many the plan wants it to have; nothing if it is not known to know any of these tasks, or is
+    /// paused.
     pub target: Option<usize>,
 }
 
@@ -172,6 +175,7 @@ impl Picture {
                 host: engine.host.clone(),
                 pid: std::process::id(),
                 started: me.started,
+                plan_version: PLAN_VERSION,
                 share: me.share.clone(),
             };
             (me.session, peer)
@@ -329,7 +333,7 @@ impl Explanation {
                     picture
                         .members
                         .iter()
-                        .map(|member| why_not(&picture.name_of(member), member, &state.share)),
+                        .map(|member| why_not(&picture.name_of(member), member, &state.share, &key)),
                 );
             }
             Some(TaskState::Quarantined { since, tries, error, until }) => {
@@ -363,13 +367,15 @@ impl Explanation {
 }
 
 /// Why a member does not take a task that nobody has room for.
-fn why_not(holder: &str, member: &Member, own: &Share) -> String {
+fn why_not(holder: &str, member: &Member, own: &Share, key: &Key) -> String {
     match &member.share {
         Share { draining: true, .. } => format!("{holder} drains"),
         Share { paused: true, .. } => format!("{holder} is paused"),
         Share { weight: 0, .. } => format!("{holder} has a weight of 0"),
         Share { reserved, .. } if !reserved.is_zero() => format!("{holder} closes for a restart"),
-        Share { digest, .. } if *digest != own.digest => format!("{holder} knows another set of tasks"),
+        share if !digest::agree(share, own, digest::part(key)) => {
+            format!("{holder} is not known to know it: it has another set of tasks")
+        }
         Share { cap, .. } => format!("{holder} has {} and a cap of {cap}", tasks(member.tasks)),
     }
 }
@@ -385,8 +391,8 @@ fn why_there(
     let has = format!("{holder} has {}", tasks(member.tasks));
     match member.target {
         _ if member.share.paused => format!("{holder} is paused, and keeps what it has"),
-        _ if member.share.digest != own.digest => {
-            format!("{holder} knows another set of tasks, and what it has is left to it")
+        _ if !digest::agree(&member.share, own, digest::part(key)) => {
+            format!("{holder} has another set of tasks, of which this may be one, and keeps it")
         }
         Some(target) if member.tasks > target => match picture.task(key) {
             Some(Place::Held { settles, .. }) if now < *settles => {

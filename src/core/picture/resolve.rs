@@ -1,16 +1,20 @@
 //! What one instance does about a spread, by its picture: it plans, and finds its own part.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use super::{Peer, Picture, Place, Seen};
+use super::{
+    Known, Peer, Picture, Place, Seen,
+    groups::{self, plans_with},
+};
 use crate::{
     clock::Moment,
     core::{
         digest::Digest,
-        plan::{self, Member, Plan, Task},
+        plan::{Plan, Task},
     },
     model::{Holder, Key, SessionId, Share, StoreTime, Term},
 };
@@ -75,7 +79,7 @@ pub(crate) struct Resolved {
 }
 
 /// Who is to get a task last, of those that failed lately.
-type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
+pub(super) type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
 
 /// The most moves one instance has under way.
 #[derive(Clone, Copy, Debug)]
@@ -88,18 +92,26 @@ pub(crate) struct Bounds {
 
 impl Picture {
     /// Whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
-    fn owner(&self, me: &Me, mine: Option<&Mine>, now: Moment, place: &Place) -> Option<Owner> {
+    fn owner(
+        &self,
+        me: &Me,
+        heirs: &Heirs<'_>,
+        mine: Option<&Mine>,
+        now: Moment,
+        known: &Known,
+    ) -> Option<Owner> {
+        let (place, part) = (&known.place, known.part);
         // What this instance has it has, whatever was read of it.
         if matches!(mine, Some(Mine::Has | Mine::Keeps | Mine::Gives))
             && !matches!(place, Place::Held { session, .. } if *session == me.session)
         {
-            let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now) };
+            let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now, part) };
             return Some(owner);
         }
         match *place {
             Place::Unknown | Place::Refused { .. } => None,
-            Place::Closed { until } => (now >= until).then_some(Owner::nobody(until)),
-            Place::Free { since } => Some(Owner::nobody(since)),
+            Place::Closed { until } => (now >= until).then_some(Owner::nobody(until, part)),
+            Place::Free { since } => Some(Owner::nobody(since, part)),
             Place::Held { session, term, settles, kept } => {
                 let owned = |session| Owner {
                     session: Some(session),
@@ -108,19 +120,22 @@ impl Picture {
                     term,
                     settled: now >= settles,
                     kept,
+                    part,
                 };
                 if session == me.session {
                     return Some(owned(session));
                 }
                 match self.sessions.get(&session)? {
-                    Seen::Member(peer) => plans_with(me, peer).then(|| owned(session)),
+                    Seen::Member(peer) => plans_with(me, peer, part).then(|| owned(session)),
                     Seen::Bystander | Seen::Missing => None,
-                    Seen::Dead { since } => Some(Owner { dead: Some(session), ..Owner::nobody(*since) }),
+                    Seen::Dead { since } => {
+                        Some(Owner { dead: Some(session), ..Owner::nobody(*since, part) })
+                    }
                     Seen::Reserved { until, .. } if now >= *until => {
-                        Some(Owner { dead: Some(session), ..Owner::nobody(*until) })
+                        Some(Owner { dead: Some(session), ..Owner::nobody(*until, part) })
                     }
                     Seen::Reserved { holder, .. } => {
-                        let heir = self.heir_of(me, holder)?;
+                        let heir = heirs.of(me, holder, part)?;
                         Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(heir) })
                     }
                 }
@@ -128,14 +143,21 @@ impl Picture {
         }
     }
 
-    /// The session that takes over what was reserved for its holder's name: the latest of that name.
-    fn heir_of(&self, me: &Me, holder: &Holder) -> Option<SessionId> {
-        let same = self.members().filter(|(session, peer)| {
-            *session != me.session && peer.holder == *holder && plans_with(me, peer)
-        });
-        let same = same.map(|(session, peer)| (peer.started, session));
-        let own = (me.holder == *holder).then_some((me.started, me.session));
-        same.chain(own).max().map(|(_, session)| session)
+    /// Who takes over what was reserved for which name.
+    fn heirs(&self, me: &Me) -> Heirs<'_> {
+        let mut heirs: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
+        let is_reserved = |seen: &Seen| matches!(seen, Seen::Reserved { .. });
+        if self.sessions.values().any(is_reserved) {
+            for (session, peer) in self.members().filter(|(session, _)| *session != me.session) {
+                let same = heirs.entry(peer.holder.clone()).or_default();
+                same.push((peer.started, session, Some(peer)));
+            }
+            heirs.entry(me.holder.clone()).or_default().push((me.started, me.session, None));
+        }
+        for same in heirs.values_mut() {
+            same.sort_unstable_by_key(|(started, session, _)| Reverse((*started, *session)));
+        }
+        Heirs(heirs)
     }
 
     /// What is in the middle of a run stays, unless its owner must give all it has, or has more than its cap.
@@ -168,11 +190,17 @@ impl Picture {
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
-        let mut owners: Vec<(&Key, Owner)> = self
-            .tasks
-            .iter()
-            .filter_map(|(key, known)| Some((key, self.owner(me, mine.get(key), now, &known.place)?)))
-            .collect();
+        let heirs = self.heirs(me);
+        // What those have besides with whom a task is not planned, of those that are known here.
+        let mut left: BTreeMap<SessionId, usize> = BTreeMap::new();
+        let mut owners: Vec<(&Key, Owner)> = Vec::with_capacity(self.tasks.len());
+        for (key, known) in &self.tasks {
+            match (self.owner(me, &heirs, mine.get(key), now, known), &known.place) {
+                (Some(owner), _) => owners.push((key, owner)),
+                (None, Place::Held { session, .. }) => *left.entry(*session).or_default() += 1,
+                (None, _) => {}
+            }
+        }
         self.keep_what_may_be_kept(me, &mut owners);
         let mut resolved = Resolved::default();
         if me.share.paused {
@@ -180,9 +208,12 @@ impl Picture {
             return resolved;
         }
         let avoid = self.avoid(me, now);
-        let plan = self.plan(me, &owners, &avoid);
+        let plan = self.plan(me, &owners, &left, &avoid);
         resolved.targets = plan.targets.iter().copied().collect();
         resolved.next = self.next_change(me, mine, &avoid, now, &owners, &resolved.targets);
+        for (session, target) in &mut resolved.targets {
+            *target += left.get(session).copied().unwrap_or(0);
+        }
         resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
         resolved.act(me, mine, bounds, &plan, &owners);
@@ -196,22 +227,19 @@ impl Picture {
         resolved
     }
 
-    fn plan<'a>(&self, me: &Me, owners: &[(&'a Key, Owner)], avoid: &Avoid<'a>) -> Plan<&'a Key, SessionId> {
-        let task = |(key, owner): &(&'a Key, Owner)| Task {
-            id: *key,
-            owner: owner.session,
-            since: owner.term.get(),
-            settled: owner.settled,
+    fn plan<'a>(
+        &self,
+        me: &Me,
+        owners: &[(&'a Key, Owner)],
+        left: &BTreeMap<SessionId, usize>,
+        avoid: &Avoid<'a>,
+    ) -> Plan<&'a Key, SessionId> {
+        let task = |(key, owner): &(&'a Key, Owner)| {
+            let task =
+                Task { id: *key, owner: owner.session, since: owner.term.get(), settled: owner.settled };
+            (owner.part, task)
         };
-        let tasks: Vec<_> = owners.iter().map(task).collect();
-        let member =
-            |id, share: &Share| Member { id, cap: share.cap, weight: share.weight, draining: share.draining };
-        let others = self.members().filter(|(id, peer)| *id != me.session && plans_with(me, peer));
-        let mut members: Vec<_> = others.map(|(id, peer)| member(id, &peer.share)).collect();
-        members.push(member(me.session, &me.share));
-        let mut plan = plan::plan(&tasks, &members);
-        plan::avoid(&mut plan, &tasks, &members, avoid);
-        plan
+        groups::plan(self, me, owners.iter().map(task), left, avoid)
     }
 
     fn next_change(
@@ -246,10 +274,20 @@ impl Picture {
     }
 }
 
-/// Whether that one's plan is about the same tasks as mine: then both come to the same.
-fn plans_with(me: &Me, peer: &Peer) -> bool {
-    // One that closes for a restart keeps what it has, too, and gets nothing.
-    peer.share.digest == me.share.digest && !peer.share.paused && peer.share.reserved.is_zero()
+/// One of a name: since when, its session, and what is known of it if it is not this instance.
+type Same<'a> = (StoreTime, SessionId, Option<&'a Peer>);
+
+/// Those of each name, the latest first.
+struct Heirs<'a>(BTreeMap<Holder, Vec<Same<'a>>>);
+
+impl Heirs<'_> {
+    /// The session that takes over a task that was reserved for its holder's name: the latest of that name
+    /// that is known to know it.
+    fn of(&self, me: &Me, holder: &Holder, part: u8) -> Option<SessionId> {
+        let same = self.0.get(holder)?.iter();
+        let mut able = same.filter(|(_, _, peer)| peer.is_none_or(|peer| plans_with(me, peer, part)));
+        able.next().map(|(_, session, _)| *session)
+    }
 }
 
 /// Whose a task is, as the plan sees it.
@@ -264,11 +302,13 @@ struct Owner {
     settled: bool,
     /// It is in the middle of a run.
     kept: bool,
+    /// The part of the task set to which it belongs.
+    part: u8,
 }
 
 impl Owner {
-    const fn nobody(since: Moment) -> Self {
-        Self { session: None, dead: None, since, term: Term::new(0), settled: true, kept: false }
+    const fn nobody(since: Moment, part: u8) -> Self {
+        Self { session: None, dead: None, since, term: Term::new(0), settled: true, kept: false, part }
     }
 
     const fn is_nobody(&self) -> bool {

@@ -93,11 +93,19 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
         avoids(self.avoid, task, member)
     }
 
+    fn is_apart(&self, member: M) -> bool {
+        self.members.get(&member).is_some_and(|member| member.apart)
+    }
+
     /// Another one that moves gets this heir, and this one that one's.
     fn swaps(&mut self, at: usize, heir: M) -> bool {
         let one = self.plan.moves[at];
+        // Nothing that somebody has goes to one that plans otherwise.
+        let may = |from: Option<M>, to: M| from.is_none() || !self.is_apart(to);
         let fits = |other: &Move<T, M>| {
             other.from != Some(heir)
+                && may(other.from, heir)
+                && other.to.is_none_or(|to| may(one.from, to))
                 && other.to != Some(heir)
                 && other.to.is_some_and(|to| Some(to) != one.from && !self.avoids(one.task, to))
                 && !self.avoids(other.task, heir)
@@ -126,7 +134,9 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
 
     fn must_give(&self, owner: M) -> bool {
         let count = self.count(owner);
-        let keeps = |owner: &Member<M>| !owner.draining && owner.weight > 0 && count <= owner.cap as usize;
+        let keeps = |owner: &Member<M>| {
+            !owner.draining && owner.weight > 0 && count + owner.load <= owner.cap as usize
+        };
         !self.members.get(&owner).is_some_and(keeps)
     }
 
@@ -136,13 +146,17 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
 
     /// One of the same weight that is to own one less could own one more as well.
     fn goes_to_one_with_less(&mut self, at: usize, heir: M) -> bool {
-        let (task, target) = (self.plan.moves[at].task, self.target(heir));
-        let Some(weight) = self.members.get(&heir).map(|heir| heir.weight) else { return false };
+        let task = self.plan.moves[at].task;
+        let Some(Member { weight, load, apart: false, .. }) = self.members.get(&heir).copied() else {
+            return false;
+        };
+        let whole = self.target(heir) + load;
         let could = |other: &&Member<M>| {
             other.weight == weight
                 && !other.draining
-                && other.cap as usize >= target
-                && self.target(other.id) + 1 == target
+                && !other.apart
+                && other.cap as usize >= whole
+                && self.target(other.id) + other.load + 1 == whole
                 && !self.avoids(task, other.id)
         };
         let Some(other) = self.members.values().find(could).map(|other| other.id) else { return false };
@@ -159,12 +173,16 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
 
     /// Somebody takes it, and gives what the heir may have.
     fn goes_in_exchange(&mut self, at: usize, heir: M) -> bool {
+        if self.is_apart(heir) {
+            return false;
+        }
         let could = |other: &&Member<M>| {
             other.id != heir
+                && !other.apart
                 && !self.failed.contains(&other.id)
                 && !other.draining
                 && other.weight > 0
-                && self.target(other.id) < other.cap as usize
+                && self.target(other.id) + other.load < other.cap as usize
         };
         // Who has most is not who came to take a part.
         let mut could: Vec<M> = self.members.values().filter(could).map(|other| other.id).collect();
@@ -187,7 +205,7 @@ mod tests {
     type OneTask = Task<u32, u32>;
 
     fn member(id: u32) -> Member<u32> {
-        Member { id, cap: u32::MAX, weight: 1, draining: false }
+        Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
     }
 
     fn task(id: u32, owner: Option<u32>) -> OneTask {
@@ -267,8 +285,12 @@ mod tests {
             prop::collection::vec((prop::option::of(0..6_u32), 0..50_u64, prop::bool::weighted(0.8)), 0..24);
         let avoided = prop::collection::btree_map(0..24_u32, prop::collection::vec(0..6_u32, 1..4), 0..6);
         (members, tasks, avoided).prop_map(|(members, tasks, avoided)| {
-            let members =
-                (0..).zip(members).map(|(id, (cap, weight, draining))| Member { id, cap, weight, draining });
+            let members = (0..).zip(members).map(|(id, (cap, weight, draining))| Member {
+                cap,
+                weight,
+                draining,
+                ..member(id)
+            });
             let tasks =
                 (0..).zip(tasks).map(|(id, (owner, since, settled))| Task { id, owner, since, settled });
             (tasks.collect(), members.collect(), avoided)

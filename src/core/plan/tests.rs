@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn member(id: u32) -> Member<u32> {
-    Member { id, cap: u32::MAX, weight: 1, draining: false }
+    Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
 }
 
 fn task(id: u32, owner: Option<u32>) -> Task<u32, u32> {
@@ -147,6 +147,56 @@ fn moves_that_were_made_change_nothing_of_those_that_are_left() {
     }
 }
 
+#[test]
+fn what_came_last_is_given_first() {
+    let (mut tasks, mut members) = balanced(10, 1);
+    members.push(member(1));
+    for (task, since) in tasks.iter_mut().zip([5, 1, 9, 2, 8, 3, 7, 4, 6, 0]) {
+        task.since = since;
+    }
+    let given: Vec<_> =
+        plan(&tasks, &members).moves.iter().map(|one| tasks[one.task as usize].since).collect();
+    assert_eq!(given, [5, 9, 8, 7, 6], "in the order of their names, those that came after the other five");
+}
+
+#[test]
+fn what_a_member_has_besides_counts_as_if_it_were_of_these() {
+    let tasks: Vec<_> = (0..12).map(|id| task(id, None)).collect();
+    let mut members: Vec<_> = (0..3).map(member).collect();
+    let counts = |members: &[Member<u32>]| {
+        plan(&tasks, members).targets.iter().map(|(_, count)| *count).collect::<Vec<_>>()
+    };
+    members[0].load = 3;
+    assert_eq!(counts(&members), [2, 5, 5]);
+    members[1].load = 20;
+    assert_eq!(counts(&members), [5, 0, 7], "it has more than its part, and the others share what is left");
+    members[2].weight = 2;
+    assert_eq!(counts(&members), [2, 0, 10]);
+    members[2].cap = 4;
+    assert_eq!(counts(&members), [8, 0, 4]);
+    (members[0].cap, members[1].cap) = (4, 20);
+    let planned = plan(&tasks, &members);
+    assert_eq!((planned.moves.len(), planned.waiting.len()), (5, 7), "its cap is for all that it has");
+}
+
+#[test]
+fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_what_nobody_has() {
+    let (mut tasks, mut members) = balanced(30, 2);
+    members.push(Member { apart: true, ..member(2) });
+    let first = plan(&tasks, &members);
+    assert_eq!((first.moves, first.targets), (vec![], vec![(0, 15), (1, 15), (2, 0)]), "nothing is free");
+    tasks.extend((30..36).map(|id| task(id, None)));
+    let lacks = plan(&tasks, &members);
+    assert!(lacks.moves.len() == 6 && lacks.moves.iter().all(|one| one.to == Some(2)), "{lacks:?}");
+    // It has more than its part: that is its own, and what is left is shared by the others.
+    for task in &mut tasks[..34] {
+        task.owner = Some(2);
+    }
+    let keeps = plan(&tasks, &members);
+    assert_eq!(keeps.targets, [(0, 1), (1, 1), (2, 34)]);
+    assert!(keeps.moves.iter().all(|one| one.from.is_none()), "{keeps:?}");
+}
+
 // ----- against every way there is
 
 #[derive(Clone, Debug)]
@@ -157,38 +207,46 @@ struct Fleet {
 
 /// Small enough to try everything. Owners may be gone.
 fn fleets() -> impl Strategy<Value = Fleet> {
-    let member = (0_u32..5, 0_u32..4, prop::bool::weighted(0.2));
+    let load = prop_oneof![Just(0_usize), 0_usize..5];
+    let member = (0_u32..7, 0_u32..4, prop::bool::weighted(0.2), load, 0_u64..3);
     let members = prop::collection::vec(member, 1..4);
     (members, prop::collection::vec(prop::option::of(0_u32..4), 0..6)).prop_map(|(members, owners)| {
-        let member = |(id, (cap, weight, draining)): (usize, (u32, u32, bool))| Member {
-            id: u32::try_from(id).unwrap(),
-            cap,
-            weight,
-            draining,
+        let member = |(id, (cap, weight, draining, load, rank)): (usize, (u32, u32, bool, usize, u64))| {
+            Member { id: u32::try_from(id).unwrap(), cap, weight, draining, load, apart: false, rank }
         };
         let members = members.into_iter().enumerate().map(member).collect();
-        let task = |(id, owner): (usize, Option<u32>)| task(u32::try_from(id).unwrap(), owner);
+        let task = |(id, owner): (usize, Option<u32>)| Task {
+            since: id as u64 * 7 % 5,
+            ..task(u32::try_from(id).unwrap(), owner)
+        };
         Fleet { members, tasks: owners.into_iter().enumerate().map(task).collect() }
     })
 }
 
 /// What each may own at most and is to own, found by giving away thousandths of tasks one by one.
 fn quotas(fleet: &Fleet) -> Vec<f64> {
-    let room = |member: &Member<u32>| {
-        if member.draining || member.weight == 0 { 0.0 } else { f64::from(member.cap) }
+    let bounds = |member: &Member<u32>| {
+        let least = member.load as f64;
+        let gets = !member.draining && member.weight > 0;
+        if gets { (least, f64::from(member.cap).max(least)) } else { (0.0, 0.0) }
     };
-    let total: f64 = fleet.members.iter().map(room).sum();
-    let total = total.min(fleet.tasks.len() as f64);
+    let least: f64 = fleet.members.iter().map(|member| bounds(member).0).sum();
+    let most: f64 = fleet.members.iter().map(|member| bounds(member).1).sum();
+    let total = most.min(least + fleet.tasks.len() as f64);
     // The level at which all the shares together are the tasks, by halving.
     let shares = |level: f64| -> Vec<f64> {
-        fleet.members.iter().map(|member| (level * f64::from(member.weight)).min(room(member))).collect()
+        let share = |member: &Member<u32>| {
+            let (least, most) = bounds(member);
+            (level * f64::from(member.weight)).clamp(least, most)
+        };
+        fleet.members.iter().map(share).collect()
     };
     let (mut low, mut high) = (0.0, 1000.0);
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
         if shares(middle).iter().sum::<f64>() < total { low = middle } else { high = middle }
     }
-    shares(high)
+    shares(high).into_iter().zip(&fleet.members).map(|(share, member)| share - bounds(member).0).collect()
 }
 
 /// The best of all ways to own these tasks: how many have an owner, and how many moved.
@@ -210,7 +268,8 @@ fn best(fleet: &Fleet) -> (usize, usize) {
             moved += usize::from(from.is_some_and(|from| from as usize != to));
         }
         let within = counts.iter().zip(&quotas).all(|(count, quota)| (*count as f64 - quota).abs() < 0.9999);
-        let capped = counts.iter().zip(&fleet.members).all(|(count, member)| *count <= member.cap as usize);
+        let room = |member: &Member<u32>| (member.cap as usize).saturating_sub(member.load);
+        let capped = counts.iter().zip(&fleet.members).all(|(count, member)| *count <= room(member));
         if within && capped {
             best = best.max(Some((owned, Reverse(moved))));
         }
@@ -231,13 +290,35 @@ proptest! {
         for ((member, target), quota) in members.iter().zip(&planned.targets).zip(quotas) {
             let count = count_of(&after, member.id);
             prop_assert_eq!((member.id, count), *target);
-            prop_assert!(count <= member.cap as usize);
+            prop_assert!(count <= (member.cap as usize).saturating_sub(member.load));
             prop_assert!((count as f64 - quota).abs() < 0.9999, "{} of {}", count, quota);
         }
         let owned = after.iter().filter(|task| members.iter().any(|member| Some(member.id) == task.owner));
         let moved = planned.moves.iter().filter(|one| one.from.is_some()).count();
         prop_assert_eq!((owned.count(), moved), best(&fleet));
         prop_assert_eq!(plan(&after, members).moves, vec![], "nothing changed");
+    }
+
+    #[test]
+    fn moves_that_were_made_change_nothing_of_the_others_whoever_has_what(
+        fleet in fleets(), apart in prop::collection::vec(any::<bool>(), 4), some in prop::collection::vec(any::<bool>(), 6)
+    ) {
+        let Fleet { tasks, mut members } = fleet;
+        for (member, apart) in members.iter_mut().zip(apart) {
+            member.apart = apart;
+        }
+        let is_apart = |id: Option<u32>| members.iter().any(|member| member.apart && Some(member.id) == id);
+        let whole = plan(&tasks, &members);
+        for one in &whole.moves {
+            prop_assert!(!is_apart(one.from) && (!is_apart(one.to) || one.from.is_none()), "{:?}", one);
+        }
+        let moves = || whole.moves.iter().copied().zip(some.iter().copied());
+        // What is given back for want of room is an orphan, and those come first.
+        let made_before = |one: &Move<u32, u32>, made: bool| made && one.to.is_some();
+        let first = moves().filter(|(one, made)| made_before(one, *made)).map(|(one, _)| one).collect();
+        let rest = plan(&made(&tasks, &Plan { moves: first, ..whole.clone() }), &members);
+        let left: Vec<_> = moves().filter(|(one, made)| !made_before(one, *made)).map(|(one, _)| one).collect();
+        prop_assert_eq!(rest, Plan { moves: left, ..whole });
     }
 
     /// Orphans, and what anybody has beyond its part, if those who have most get the larger parts.

@@ -1,0 +1,195 @@
+//! What one instance is told to do.
+
+use super::*;
+use crate::model::{Candidate, Holding, Kind, LockId};
+
+/// By what was learned, with nothing of its own.
+fn resolved(picture: &Picture, me: &Me, now: u64) -> Resolved {
+    picture.resolve(me, &BTreeMap::new(), BOUNDS, at(now))
+}
+
+fn taken(resolved: &Resolved) -> Vec<Key> {
+    let taken = resolved.orders.iter().filter_map(|order| match order {
+        Order::Take { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    taken.collect()
+}
+
+fn joined(number: u128, of: Share) -> Sighting {
+    Sighting::Alive(record(number, 1, vec![of]))
+}
+
+#[test]
+fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
+    let mut one = picture(1);
+    one.hinted(&key(0), granted(9, 5), at(0));
+    one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
+    for (number, started) in [(2, 30), (3, 10), (4, 20)] {
+        let mut back = record(number, 1, vec![share()]);
+        back.about.holder = holder(9);
+        back.started = StoreTime::from_millis(started);
+        one.saw(id(number), &Sighting::Alive(back), at(0), None);
+    }
+    let heirs = |started| {
+        let me = Me { holder: holder(9), started: StoreTime::from_millis(started), ..me(1) };
+        let resolved = resolved(&one, &me, 5000);
+        (taken(&resolved), resolved.targets)
+    };
+    let (orders, targets) = heirs(25);
+    assert_eq!((orders, targets[&id(2)]), (vec![], 1), "another of that name came later");
+    assert_eq!(heirs(35).0, [key(0)]);
+}
+
+#[test]
+fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
+    let mut one = picture(1);
+    one.hinted(&key(0), granted(9, 5), at(0));
+    one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
+    let mut back = record(2, 1, vec![Share { digest: 99, ..share() }]);
+    back.about.holder = holder(9);
+    one.saw(id(2), &Sighting::Alive(back), at(0), None);
+    let waits = resolved(&one, &me(1), 5000);
+    assert_eq!((taken(&waits), waits.heirs.len()), (vec![], 0));
+    assert_eq!(taken(&resolved(&one, &me(1), 60_000)), [key(0)], "until its time is over");
+}
+
+#[test]
+fn a_record_that_is_read_is_as_old_as_it_says() {
+    let now = StoreTime::from_millis(100_000);
+    let settles = |acquired: i64, store_now| {
+        let by = Candidate {
+            session: id(1),
+            wish: Wish::new(1),
+            ttl: 30 * SECOND,
+            holder: holder(1),
+            who: None,
+            why: None,
+            value: None,
+            lock_delay: Duration::ZERO,
+        };
+        let acquired_at = StoreTime::from_millis(acquired);
+        let holding = Some(Holding { by, value_set: 0, acquired_at });
+        let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Task(spread()), key: key(0) };
+        let record = LockRecord { id: lock, term: Term::new(5), holding, closed: None, past: Vec::new() };
+        let mut one = picture(1);
+        one.read(&key(0), &LockSeen::Found(record), at(10_000), at(10_000), store_now);
+        match one.task(&key(0)) {
+            Some(Place::Held { settles, .. }) => settles.since(at(10_000)).as_millis(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(settles(0, Some(now)), 0, "it was granted long ago: it may move at once");
+    assert_eq!(settles(99_500, Some(now)), 1500);
+    assert_eq!(settles(100_000, Some(now)), 2000);
+    assert_eq!(settles(0, None), 2000, "nobody knows how old it is");
+}
+
+#[test]
+fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap() {
+    // They were planned for another, that does not take them.
+    let mut one = picture(300);
+    for task in 0..300 {
+        one.hinted(&key(task), Some(LockChange::Freed), at(0));
+    }
+    one.saw(id(2), &alive(2, 1), at(0), None);
+    let take = |share: Share, mine: &BTreeMap<Key, Mine>, now| {
+        let me = Me { share, ..me(1) };
+        let resolved = one.resolve(&me, mine, BOUNDS, at(now));
+        let heirs = resolved.heirs.clone();
+        taken(&resolved).into_iter().filter(|key| heirs[key] != Some(id(1))).count()
+    };
+    let none = BTreeMap::new();
+    assert_eq!(take(share(), &none, 1999), 0, "they are not forgotten yet");
+    assert_eq!(take(share(), &none, 5000), 32);
+    let capped = |cap| Share { cap, ..share() };
+    assert_eq!(take(capped(160), &none, 5000), 10, "its own 150 count");
+    let mine = (1000..1005).map(|task| (key(task), Mine::Has)).collect();
+    assert_eq!(take(capped(160), &mine, 5000), 5, "and what it has");
+    assert_eq!(take(Share { draining: true, ..share() }, &none, 5000), 0);
+    assert_eq!(take(Share { weight: 0, ..share() }, &none, 5000), 0);
+}
+
+#[test]
+fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
+    // Ten that both know, and three that each has for itself.
+    let (mine, theirs) = (share_of(3..16), share_of(0..13));
+    let mut one = picture(0);
+    one.set(&(3..16).map(key).collect());
+    one.saw(id(2), &joined(2, theirs.clone()), at(0), None);
+    for task in 3..16 {
+        one.hinted(&key(task), Some(LockChange::Freed), at(0));
+    }
+    // What it has that is not known here counts.
+    for task in 0..3 {
+        one.hinted(&key(task), granted(2, 5), at(0));
+    }
+    let me = Me { share: mine.clone(), ..me(1) };
+    let planned = resolved(&one, &me, 1000);
+    let is_common = |key: &Key| digest::agree(&mine, &theirs, digest::part(key));
+    for (key, heir) in &planned.heirs {
+        assert!(*heir == Some(id(1)) || is_common(key), "{key} to {heir:?}");
+    }
+    assert_eq!(planned.heirs.len(), 13, "each is planned");
+    assert_eq!((planned.targets[&id(1)], planned.targets[&id(2)]), (8, 5), "with three besides");
+    // It lets go of them.
+    for task in 0..3 {
+        one.hinted(&key(task), Some(LockChange::Freed), at(2000));
+    }
+    let planned = resolved(&one, &me, 3000);
+    assert_eq!((planned.targets[&id(1)] + planned.targets[&id(2)], planned.targets[&id(2)] > 5), (13, true));
+}
+
+#[test]
+fn with_a_member_of_another_plan_nothing_is_exchanged() {
+    let mut one = picture(30);
+    let mut earlier = record(2, 1, vec![share()]);
+    earlier.about.plan_version = PLAN_VERSION - 1;
+    one.saw(id(2), &Sighting::Alive(earlier), at(0), None);
+    let mut mine = BTreeMap::new();
+    for task in 0..30 {
+        one.hinted(&key(task), granted(1, 5), at(0));
+        mine.insert(key(task), Mine::Has);
+    }
+    let rest = one.resolve(&me(1), &mine, BOUNDS, at(5000));
+    assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 0), "it gets nothing that another has");
+    for task in 0..30 {
+        one.hinted(&key(task), granted(2, 6), at(5000));
+    }
+    let rest = resolved(&one, &me(1), 10_000);
+    assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 30), "nor is anything of its own moved");
+    // Of what nobody has it gets its part: that is left to it, and taken if it does not come.
+    for task in 0..30 {
+        one.hinted(&key(task), Some(LockChange::Freed), at(10_000));
+    }
+    let orphans = resolved(&one, &me(1), 11_000);
+    assert_eq!((taken(&orphans).len(), orphans.targets[&id(2)]), (15, 15));
+    assert_eq!(taken(&resolved(&one, &me(1), 15_000)).len(), 30);
+}
+
+#[test]
+fn many_small_spreads_are_shared_out_evenly() {
+    // Sessions as they come: any numbers.
+    let ids = [0x1b, 0x7f32, 0x8001_0000, 0xffff_ffff_0000];
+    for (tasks, even) in [(1, 12.5), (2, 25.0), (3, 37.5), (5, 62.5)] {
+        let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
+        for number in 0..50 {
+            let spread: SpreadName = format!("tenant-{number}").parse().unwrap();
+            let mut one = Picture::new(spread.clone());
+            one.set(&(0..tasks).map(key).collect());
+            for task in 0..tasks {
+                one.hinted(&key(task), Some(LockChange::Freed), at(0));
+            }
+            let share = Share { digest: DIGEST, ..Share::new(spread) };
+            for other in &ids[1..] {
+                one.saw(id(*other), &joined(*other, share.clone()), at(0), None);
+            }
+            let planned = resolved(&one, &Me { share, ..me(ids[0]) }, 100);
+            for (session, target) in planned.targets {
+                *counts.entry(session).or_default() += target;
+            }
+        }
+        println!("50 spreads of {tasks} over 4: {:?}", counts.values().collect::<Vec<_>>());
+        assert!(counts.values().all(|count| (*count as f64) < 2.0 * even), "{tasks}: {counts:?}");
+    }
+}
