@@ -6,6 +6,7 @@
 mod balance;
 #[path = "../support/log.rs"]
 mod captured;
+mod deploys;
 mod faults;
 mod log;
 mod quarantine;

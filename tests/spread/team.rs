@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -26,7 +27,7 @@ pub(crate) struct Team {
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: MemoryStore,
     pub(crate) book: Arc<Book>,
-    tasks: usize,
+    tasks: Range<usize>,
     seed: Arc<AtomicU64>,
 }
 
@@ -51,6 +52,11 @@ impl Book {
 
     pub(crate) fn starts(&self) -> usize {
         self.starts.lock().unwrap().values().sum()
+    }
+
+    /// How often the task was started that was started most often.
+    pub(crate) fn most_starts(&self) -> usize {
+        self.starts.lock().unwrap().values().copied().max().unwrap_or(0)
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -93,11 +99,16 @@ impl Team {
     pub(crate) fn new(tasks: usize) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
-        Self { clock, memory, book: Arc::default(), tasks, seed: Arc::new(AtomicU64::new(1)) }
+        Self { clock, memory, book: Arc::default(), tasks: 0..tasks, seed: Arc::new(AtomicU64::new(1)) }
     }
 
     /// Another one on the same store, with the same book and other tasks.
     pub(crate) fn beside(other: &Self, tasks: usize) -> Self {
+        Self::beside_with(other, 0..tasks)
+    }
+
+    /// The same, with the tasks of these numbers.
+    pub(crate) fn beside_with(other: &Self, tasks: Range<usize>) -> Self {
         let (clock, memory) = (other.clock.clone(), other.memory.clone());
         Self { clock, memory, book: other.book.clone(), tasks, seed: other.seed.clone() }
     }
@@ -107,7 +118,7 @@ impl Team {
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
-        (0..self.tasks).map(|task| format!("task-{task:03}")).collect()
+        self.tasks.clone().map(|task| format!("task-{task:03}")).collect()
     }
 
     pub(crate) async fn elect(&self, holder: &str) -> (Elect, Gate, Arc<Intercepted<Counting>>) {
