@@ -124,7 +124,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
     let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
     let bounds = Bounds { gives: 9, waits: 9 };
     let given = |one: &Picture, me: &Me| {
-        let orders = one.resolve(me, &mine, bounds, at(3)).orders;
+        let orders = one.resolve(me, &mine, bounds, at(9)).orders;
         let given = orders.into_iter().filter_map(|order| match order {
             Order::Give { key, must, .. } => Some((key, must)),
             _ => None,

@@ -367,7 +367,8 @@ mod tests {
             let (mut tasks, mut seed, mut moves) = (tasks, seed, 0);
             loop {
                 let plan = planned(&tasks, &members, &avoided);
-                let Some(one) = plan.moves.get((seed % plan.moves.len().max(1) as u64) as usize) else { break };
+                let at = usize::try_from(seed % plan.moves.len().max(1) as u64).unwrap();
+                let Some(one) = plan.moves.get(at) else { break };
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 tasks = made(&tasks, std::slice::from_ref(one));
                 moves += 1;
