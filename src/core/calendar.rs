@@ -11,6 +11,7 @@ mod error;
 mod expression;
 mod fields;
 mod pattern;
+mod reading;
 mod search;
 mod stable;
 #[cfg(test)]

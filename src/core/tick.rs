@@ -71,13 +71,19 @@ impl Attempt {
         Self { entry, instant, number: 1, instead_of: None }
     }
 
+    /// What was not begun is no attempt: the same one is made.
     fn after(run: &RunRecord) -> Self {
         Self {
             entry: run.id.entry,
             instant: run.id.instant,
-            number: run.attempt.saturating_add(1),
+            number: run.attempt.saturating_add(u32::from(!run.was_not_begun())),
             instead_of: Some((run.term, run.attempt)),
         }
+    }
+
+    /// Nobody has begun this tick before.
+    fn is_first_of_a_tick(&self) -> bool {
+        self.entry == Entry::Tick && self.number == 1
     }
 
     /// The next one of the same tick, under that term.
@@ -221,6 +227,20 @@ impl Ticks {
         }
     }
 
+    /// Whether that is to be begun again, or given up.
+    pub(crate) fn is_to_be_settled(&self, entry: Entry, instant: StoreTime) -> bool {
+        self.unsettled.iter().any(|run| run.id.entry == entry && run.id.instant == instant)
+    }
+
+    /// The last moment at which an attempt may begin that is asked for now; nothing, if any moment will do:
+    /// for orders, and for ticks that somebody has begun before. One that had to wait for its turn has the
+    /// same window from then on.
+    pub(crate) fn latest_begin(&self, attempt: &Attempt, now: StoreTime) -> Option<StoreTime> {
+        let (window, _) = self.policies.misfire.bounds();
+        let latest = attempt.instant.plus(window);
+        attempt.is_first_of_a_tick().then(|| if now <= latest { latest } else { now.plus(window) })
+    }
+
     /// Whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's
     /// clock, and may arrive late; what is still to be reached must not be forgotten.
     pub(crate) fn may_purge(&self) -> bool {
@@ -246,18 +266,29 @@ impl Ticks {
     fn is_unsettled<'a>(
         &self,
         run: &RunRecord,
-        runs: impl IntoIterator<Item = &'a RunRecord>,
+        runs: impl IntoIterator<Item = &'a RunRecord> + Clone,
         now: StoreTime,
     ) -> bool {
+        let was_told = {
+            let from = |run: &RunRecord| run.skipped.as_ref().map(|skipped| skipped.from);
+            let told = |other: &RunRecord| {
+                from(other).is_some_and(|from| (from..=other.id.instant).contains(&run.id.instant))
+            };
+            run.id.entry == Entry::Tick && runs.clone().into_iter().any(told)
+        };
         let is_last = || {
             let last = runs.into_iter().find(|other| other.id.entry == run.id.entry);
             last.is_some_and(|last| last.id == run.id)
         };
         let Some(finish) = &run.finish else { return true };
+        if finish.last {
+            // What was through by the policies of its time is not begun by those of another.
+            return false;
+        }
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
+            Outcome::NotBegun => !self.is_forgotten(run) && !was_told,
             Outcome::Failed | Outcome::TimedOut => {
-                // What has failed for good is not tried again by whoever allows more tries one day.
                 let (window, _) = self.policies.misfire.bounds();
                 let may_be_tried = run.attempt < self.policies.retries.tries && !self.is_forgotten(run);
                 let Retries { first, longest, .. } = self.policies.retries;
@@ -281,14 +312,23 @@ impl Ticks {
         !self.is_forgotten(run) && self.policies.may_begin_again(run.attempt)
     }
 
+    /// Whether another calendar says the same of what is not dealt with yet.
+    pub(crate) fn agree_with(&self, other: &Calendar, now: StoreTime) -> bool {
+        self.calendar.agrees(other, self.cursor, now, self.since, COUNTED)
+    }
+
     /// What was due and not run when the timing that the record tells of was stored.
     pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<Step> {
         let since = record.definition.as_ref()?.since;
         if since == self.since {
             return None;
         }
+        self.left_until(if is_believable(since, now) { since } else { now })
+    }
+
+    /// What is due until then and not run, as the schedule gets another timing.
+    pub(crate) fn left_until(&mut self, to: StoreTime) -> Option<Step> {
         self.look_again_at_the_backlog();
-        let to = if is_believable(since, now) { since } else { now };
         let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= to)?;
         Some(self.skip(first, to, NotRun::Retimed))
     }
@@ -311,7 +351,13 @@ impl Ticks {
         // Before orders: one of these may be the same.
         let is_order = |run: &RunRecord| run.id.entry == Entry::Order;
         if let Some(place) = self.unsettled.iter().position(|run| is_order(run) || !self.is_held_back()) {
-            return Step::Run(Attempt::after(&self.unsettled.swap_remove(place)));
+            let run = self.unsettled.swap_remove(place);
+            let (again, instant) = (Attempt::after(&run), run.id.instant);
+            let (window, _) = self.policies.misfire.bounds();
+            if again.is_first_of_a_tick() && now > instant.plus(window) {
+                return Step::Skip { from: instant, to: instant, count: 1, why: NotRun::Late };
+            }
+            return Step::Run(again);
         }
         if let Some(at) = self.orders.pop_front() {
             return Step::Run(Attempt::first(Entry::Order, at));

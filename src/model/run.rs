@@ -107,6 +107,12 @@ impl RunRecord {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Succeeded)
     }
 
+    /// Whether it was given back before its job was polled.
+    #[must_use]
+    pub fn was_not_begun(&self) -> bool {
+        self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::NotBegun)
+    }
+
     /// Whether this attempt, under this session and term, is the one on record.
     #[must_use]
     pub fn is_claimed_by(&self, session: SessionId, term: Term, attempt: u32) -> bool {
@@ -123,6 +129,9 @@ pub struct Finish {
     pub outcome: Outcome,
     /// What the job said went wrong.
     pub error: Option<Why>,
+    /// By the policies of that time no attempt follows. Those of later change nothing of that. Records of earlier
+    /// versions do not say it, which is read as no.
+    pub last: bool,
 }
 
 /// How a run ended.
@@ -139,23 +148,32 @@ pub enum Outcome {
     TimedOut,
     /// The job was told to stop, for the next tick was due.
     Displaced,
-    /// Its runner died, and nobody runs it again.
+    /// Its runner died, or was told to stop too often, and nobody runs it again.
     Abandoned,
+    /// It was claimed, and given back before its job was polled: whoever has the schedule next may claim the
+    /// same attempt.
+    NotBegun,
     /// It was not run.
     Skipped,
 }
 
 impl Outcome {
     /// All there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Succeeded,
         Self::Failed,
         Self::Cancelled,
         Self::TimedOut,
         Self::Displaced,
         Self::Abandoned,
+        Self::NotBegun,
         Self::Skipped,
     ];
+
+    /// Whether it is how an attempt ends that somebody has begun.
+    pub(crate) const fn is_of_a_run(self) -> bool {
+        !matches!(self, Self::NotBegun | Self::Skipped)
+    }
 
     /// The word in the record.
     #[must_use]
@@ -167,6 +185,7 @@ impl Outcome {
             Self::TimedOut => "timed out",
             Self::Displaced => "displaced",
             Self::Abandoned => "abandoned",
+            Self::NotBegun => "not begun",
             Self::Skipped => "skipped",
         }
     }

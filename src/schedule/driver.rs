@@ -34,6 +34,7 @@ use crate::{
 
 mod attempts;
 mod load;
+mod unbegun;
 
 /// A purge comes after one of so many ticks at most.
 const ROLL: usize = 10;
@@ -79,7 +80,7 @@ enum Halt {
     /// The ledger is to be read again.
     Reload,
     /// The program says another timing.
-    Retimed(Box<Ticks>),
+    Retimed,
     /// The program has removed it.
     Removed,
 }
@@ -120,7 +121,6 @@ impl Driver {
     }
 
     async fn drive_on(&mut self) {
-        let mut before: Option<Box<Ticks>> = None;
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
             // Before the record is read: what is said meanwhile arrives.
@@ -137,7 +137,7 @@ impl Driver {
             if self.engine.flaws.has(Flaw::SettleTwice) {
                 policies.promise = Promise::default();
             }
-            let mut ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
+            let ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
                 Ticks::load(calendar.clone(), policies, &ScheduleRecord::new(record.id.clone()), &[], now)
             } else {
                 Ticks::load(calendar.clone(), policies, &record, &runs, now)
@@ -148,14 +148,10 @@ impl Driver {
                     "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
                 );
             }
-            if let Some(before) = before.take() {
-                self.leave_behind(*before, &mut ticks, &record, now).await;
-            }
             seat.knows(record);
             match self.go_through(ticks, seat).await {
                 Halt::Over => return,
-                Halt::Reload => {}
-                Halt::Retimed(ticks) => before = Some(ticks),
+                Halt::Reload | Halt::Retimed => {}
                 Halt::Removed => match Host::again(&self.host, &self.key, &self.lease).await {
                     Some(plans) => self.plans = plans,
                     None => return,
@@ -174,7 +170,7 @@ impl Driver {
             }
             match self.plans.has_changed() {
                 Ok(true) if self.plans.borrow_and_update().timing != self.plan.timing => {
-                    return Halt::Retimed(Box::new(ticks));
+                    return Halt::Retimed;
                 }
                 Ok(_) => {}
                 Err(_) => return Halt::Removed,
@@ -197,7 +193,7 @@ impl Driver {
                     return Halt::Reload;
                 }
                 Step::Overwritten => match self.defined().await {
-                    Ok((record, _)) => ticks.is_defined(&record, now),
+                    Ok(record) => ticks.is_defined(&record, now),
                     Err(why) => {
                         self.wait_for_the_end(why).await;
                         return Halt::Over;
@@ -221,20 +217,6 @@ impl Driver {
                 }
             }
         }
-    }
-
-    /// It goes on by another timing, which counts from when it was stored: what was due by the one before, and
-    /// not run, is told.
-    async fn leave_behind(
-        &self,
-        mut before: Ticks,
-        ticks: &mut Ticks,
-        record: &ScheduleRecord,
-        now: StoreTime,
-    ) {
-        let Some(Step::Skip { from, to, count, why }) = before.left_behind(record, now) else { return };
-        let Some(_busy) = self.begin().await else { return };
-        self.skip(ticks, from, to, count, why).await;
     }
 
     /// The right to begin something; nothing if the lease ends, since the schedule is moved or for another reason.
@@ -365,18 +347,25 @@ impl Driver {
 
     /// Writes that ticks are not run.
     async fn skip(&self, ticks: &mut Ticks, from: StoreTime, to: StoreTime, count: u64, why: NotRun) {
+        if self.write_skip(from, to, count, why).await {
+            self.purge_sometimes(ticks).await;
+        }
+    }
+
+    /// The same, without a look at what is old. Says whether it is written.
+    async fn write_skip(&self, from: StoreTime, to: StoreTime, count: u64, why: NotRun) -> bool {
         let skipped = Some(Skipped { from, count, why: Why::shortened(why.as_str()) });
         let attempt = Attempt { entry: Entry::Skipped, instant: to, number: 1, instead_of: None };
         let claim = Claim { skipped, ..self.claim(attempt) };
         let store = &self.engine.store;
         if self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
-            return;
+            return false;
         }
         tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %from, %to, count, why = why.as_str(), "ticks were not run");
         metrics::skipped(&self.engine, &self.plan.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
-        self.purge_sometimes(ticks).await;
+        true
     }
 
     /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.

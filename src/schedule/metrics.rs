@@ -17,7 +17,7 @@ pub(super) fn added(engine: &Engine, id: &ScheduleId) {
     #[cfg(feature = "metrics")]
     {
         let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
-        for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Skipped) {
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_of_a_run()) {
             counter!(
                 "tenure_schedule_runs_total",
                 "namespace" => namespace.clone(), "schedule" => schedule.clone(), "outcome" => outcome.as_str()

@@ -23,7 +23,7 @@ pub(super) struct End {
 }
 
 /// Runs the job of a tick, until it ends, takes too long, or has to make way. It is polled as part of the
-/// lease's own job: never after the lease has ended (R9).
+/// lease's own job: never after the lease has ended (R9). `begins` is called by the first poll.
 pub(super) async fn run(
     engine: &Engine,
     lease: &Lease,
@@ -31,13 +31,20 @@ pub(super) async fn run(
     body: &Body,
     timeout: Option<Duration>,
     displaced: impl Future<Output = ()>,
+    begins: impl FnOnce() + Send,
 ) -> End {
     let own = lease.narrowed();
     // What it has spawned hears of its end, whatever ends it.
     let stop = own.token().drop_guard();
     let (given, body) = (own.clone(), body.clone());
     // All of the program's code is called within.
-    let mut job = Some(Box::pin(AssertUnwindSafe(async move { body(tick, given).await }).catch_unwind()));
+    let mut job = Some(Box::pin(
+        AssertUnwindSafe(async move {
+            begins();
+            body(tick, given).await
+        })
+        .catch_unwind(),
+    ));
     let mut stopping = pin!(until_told(lease, timeout, displaced));
     let mut told = None;
     let result = loop {

@@ -346,13 +346,14 @@ impl MemoryStore {
 
     fn define_now(&self, define: Define) -> ScheduleSeen {
         let now = self.clock.wall();
-        let Define { schedule, term, timing, policies } = define;
+        let Define { schedule, term, timing, policies, instead_of } = define;
         self.change_schedule(&schedule, |record| {
             let known = record.definition.as_ref();
             let is_later = known.is_some_and(|known| known.term > term);
             let is_known = known.is_some_and(|known| known.timing == timing && known.policies == policies);
             if !is_later && !is_known {
-                let same = known.filter(|known| known.timing == timing);
+                let same = known
+                    .filter(|known| known.timing == timing || Some(&known.timing) == instead_of.as_ref());
                 let since = same.map_or(now, |known| known.since);
                 record.definition = Some(Definition { timing, policies, since, term });
             }
@@ -411,8 +412,12 @@ impl MemoryStore {
         };
         let ours = known.is_some_and(|known| known.is_claimed_by(session, term, attempt));
         if free && !ours {
-            let finish =
-                skipped.is_some().then_some(Finish { at: started, outcome: Outcome::Skipped, error: None });
+            let finish = skipped.is_some().then_some(Finish {
+                at: started,
+                outcome: Outcome::Skipped,
+                error: None,
+                last: true,
+            });
             let record =
                 RunRecord { id: run.clone(), session, holder, term, attempt, started, finish, skipped };
             records.runs.insert(run.clone(), record);
@@ -423,10 +428,10 @@ impl MemoryStore {
     fn finish_now(&self, finish: FinishRun) -> ClaimAnswer {
         let at = self.clock.wall();
         let mut records = self.records();
-        let FinishRun { run, session, term, attempt, outcome, error } = finish;
+        let FinishRun { run, session, term, attempt, outcome, error, last } = finish;
         let Some(record) = records.runs.get_mut(&run) else { return ClaimAnswer::Absent };
         if record.is_claimed_by(session, term, attempt) && record.finish.is_none() {
-            record.finish = Some(Finish { at, outcome, error });
+            record.finish = Some(Finish { at, outcome, error, last });
         }
         ClaimAnswer::of(record.clone(), session, term, attempt)
     }

@@ -200,7 +200,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     // ----- schedules
 
     /// Says what a schedule goes by, in its owner's name: unless an owner under a larger term has said
-    /// something. A new timing counts from now on. If it is known already, nothing is changed. Answers with
+    /// something. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
+    /// the same instants. If it is known already, nothing is changed. Answers with
     /// the schedule as it stands afterwards.
     fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
 
@@ -477,6 +478,8 @@ pub struct Define {
     pub timing: Rules,
     /// What is done about ticks that are late, overlap, or fail.
     pub policies: Rules,
+    /// A timing that comes to the same: if that is the one on record, the new one counts from when that did.
+    pub instead_of: Option<Rules>,
 }
 
 /// What is wanted of a schedule.
@@ -519,6 +522,8 @@ pub struct FinishRun {
     pub outcome: Outcome,
     /// What went wrong.
     pub error: Option<Why>,
+    /// No attempt follows.
+    pub last: bool,
 }
 
 /// How long records are kept that nobody uses.

@@ -329,7 +329,7 @@ fn claim(fixture: &Fixture, schedule: &ScheduleId, instant: i64) -> Claim {
 
 fn define(schedule: &ScheduleId, term: u64, timing: &str) -> Define {
     let (timing, policies) = (timing.parse().unwrap(), "retry 3".parse().unwrap());
-    Define { schedule: schedule.clone(), term: Term::new(term), timing, policies }
+    Define { schedule: schedule.clone(), term: Term::new(term), timing, policies, instead_of: None }
 }
 
 fn order(at: i64) -> Order {
@@ -549,7 +549,15 @@ async fn a_run_that_cannot_be_read_counts_as_claimed() {
                 other => panic!("{expected}: {other:?}"),
             }
         }
-        let finish = FinishRun { run, session, term, attempt: 1, outcome: Outcome::Succeeded, error: None };
+        let finish = FinishRun {
+            run,
+            session,
+            term,
+            attempt: 1,
+            outcome: Outcome::Succeeded,
+            error: None,
+            last: true,
+        };
         let finished = place.store.finish(finish, LIMIT).await.unwrap();
         assert!(matches!(finished, ClaimAnswer::Refused(_)), "{finished:?}");
         let history = place.store.history(schedule, None, 10, LIMIT).await.unwrap();

@@ -412,6 +412,7 @@ async fn all_of_a_run(place: &Place, damages: Vec<Document>) -> Wrong {
             attempt: 1,
             outcome: Outcome::Failed,
             error: None,
+            last: true,
         };
         wrong.note("an end", &damage, store.finish(finish, LIMIT).await);
         wrong.note("a history", &damage, store.history(schedule.clone(), None, 10, LIMIT).await);

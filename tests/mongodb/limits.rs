@@ -193,6 +193,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             term: Term::new(7),
             timing: "0 3 * * *".parse().unwrap(),
             policies: "retry 3".parse().unwrap(),
+            instead_of: None,
         }),
         op!(instruct by "findAndModify", schedule = fixture.schedule("hourly"), instruction =
             Instruction::Run(Order { at: StoreTime::from_millis(5), by: holder(), why: why() })),
@@ -204,6 +205,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             attempt: 1,
             outcome: Outcome::Succeeded,
             error: None,
+            last: true,
         }),
     ]
 }

@@ -214,7 +214,7 @@ async fn batches_that_race_for_fresh_keys_share_them_without_an_error() {
 
 fn define(schedule: &ScheduleId, timing: &str) -> Define {
     let (timing, policies) = (timing.parse().unwrap(), "retry 3".parse().unwrap());
-    Define { schedule: schedule.clone(), term: Term::new(1), timing, policies }
+    Define { schedule: schedule.clone(), term: Term::new(1), timing, policies, instead_of: None }
 }
 
 fn pause() -> Instruction {
@@ -273,7 +273,10 @@ async fn use_everything(fixture: &Fixture) {
     };
     store.claim(claim, limit).await.unwrap();
     let outcome = tenure::model::Outcome::Succeeded;
-    store.finish(FinishRun { run, session: mine, term, attempt, outcome, error: None }, limit).await.unwrap();
+    store
+        .finish(FinishRun { run, session: mine, term, attempt, outcome, error: None, last: true }, limit)
+        .await
+        .unwrap();
     store.history(schedule.clone(), None, 10, limit).await.unwrap();
     store.purge_runs(schedule, Duration::ZERO, 0, limit).await.unwrap();
     fixture.bury(mine).await;

@@ -142,6 +142,8 @@ impl Runner {
                 term: Term::new(term),
                 timing: rules("$timing", timing),
                 policies: rules("policy.", policies),
+                // Of the timings there are, the one before: at times that is the one on record.
+                instead_of: (term % 3 == 0).then(|| rules("$timing", timing.saturating_sub(1))),
             }),
             Step::Instruct { schedule, saying } => {
                 Op::Instruct(self.schedules[schedule].clone(), instruction(saying))
@@ -262,7 +264,7 @@ impl Runner {
         };
         let error = (outcome % 2 == 1).then(|| why(outcome));
         let outcome = Outcome::ALL[usize::from(outcome) % Outcome::ALL.len()];
-        FinishRun { run, session, term, attempt, outcome, error }
+        FinishRun { run, session, term, attempt, last: outcome != Outcome::NotBegun, outcome, error }
     }
 }
 

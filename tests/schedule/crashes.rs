@@ -181,8 +181,15 @@ async fn a_claim_of_a_dead_owner_that_arrives_late_runs_nothing_twice() {
         }
         // And what it would say of its end is too late, too.
         let Claim { run, session, term, attempt, .. } = claim;
-        let finish =
-            FinishRun { run, session, term, attempt, outcome: tenure::model::Outcome::Failed, error: None };
+        let finish = FinishRun {
+            run,
+            session,
+            term,
+            attempt,
+            outcome: tenure::model::Outcome::Failed,
+            error: None,
+            last: true,
+        };
         let before = crew.ledger().await;
         crew.memory.finish(finish, SECOND).await.unwrap();
         assert_eq!(crew.ledger().await, before);
@@ -208,8 +215,15 @@ async fn an_entry_that_another_owner_has_finished_is_left_alone() {
     };
     crew.memory.claim(claim.clone(), SECOND).await.unwrap();
     let Claim { run, term, attempt, .. } = claim;
-    let finish =
-        FinishRun { run, session, term, attempt, outcome: tenure::model::Outcome::Succeeded, error: None };
+    let finish = FinishRun {
+        run,
+        session,
+        term,
+        attempt,
+        outcome: tenure::model::Outcome::Succeeded,
+        error: None,
+        last: true,
+    };
     crew.memory.finish(finish, SECOND).await.unwrap();
     pass(2 * HOUR).await;
     assert_eq!(crew.book.instants(), [at(7200)]);

@@ -8,6 +8,7 @@ mod crashes;
 mod crew;
 mod failures;
 mod fleet;
+mod given_up;
 mod jumps;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -17,3 +18,4 @@ mod numbers;
 mod orders;
 mod policies;
 mod ticks;
+mod unbegun;

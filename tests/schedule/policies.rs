@@ -386,7 +386,13 @@ async fn a_definition_that_arrives_late_takes_no_tick_from_its_owner() {
     let member = crew.with_job("a", "@hourly", set, crew.job("a", 90 * MINUTE)).await;
     pass(70 * MINUTE).await;
     let Definition { policies, term, .. } = member.definition().await;
-    let late = Define { schedule: Crew::id(NAME), term, timing: "another".parse().unwrap(), policies };
+    let late = Define {
+        schedule: Crew::id(NAME),
+        term,
+        timing: "another".parse().unwrap(),
+        policies,
+        instead_of: None,
+    };
     crew.memory.define(late, SECOND).await.unwrap();
     pass(2 * HOUR).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1", "02:00:00 open 1"]);

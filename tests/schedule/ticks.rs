@@ -117,7 +117,7 @@ async fn a_definition_that_arrives_late_is_put_right() {
         let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
         pass(MINUTE).await;
         let Definition { timing, policies, term, .. } = member.definition().await;
-        let late = Define { schedule: Crew::id(NAME), term, timing, policies };
+        let late = Define { schedule: Crew::id(NAME), term, timing, policies, instead_of: None };
         member.schedule.as_ref().unwrap().set_timing("30 * * * *").unwrap();
         pass(MINUTE).await;
         assert!(member.definition().await.timing.as_str().starts_with("30 * * * *"));

@@ -119,6 +119,17 @@ impl Policies {
         }
     }
 
+    /// How an attempt stands in the ledger that ended like this: one that was told to stop in its last attempt
+    /// is given up, like one whose runner died.
+    pub(crate) const fn on_record(self, outcome: Outcome, attempt: u32) -> Outcome {
+        match (outcome, self.promise) {
+            (Outcome::Cancelled, Promise::AtLeastOnce { .. }) if !self.may_begin_again(attempt) => {
+                Outcome::Abandoned
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
     /// Whether what died, or was told to stop, in that attempt is begun again.
     pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
         match self.promise {

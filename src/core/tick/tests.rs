@@ -41,7 +41,7 @@ fn run(entry: Entry, instant: StoreTime, attempt: u32, outcome: Option<Outcome>)
         term: Term::new(5),
         attempt,
         started: instant,
-        finish: outcome.map(|outcome| Finish { at: instant, outcome, error: None }),
+        finish: outcome.map(|outcome| Finish { at: instant, outcome, error: None, last: false }),
         skipped: (entry == Entry::Skipped).then(|| Skipped {
             from: instant,
             count: 1,

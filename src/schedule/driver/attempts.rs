@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::Driver;
+use super::{Driver, FIRST_PAUSE, LONGEST_PAUSE, unbegun::Unbegun};
 use crate::{
     Event,
     core::{
         backoff::Backoff,
         flaw::Flaw,
-        tick::{Attempt, Ticks},
+        tick::{Attempt, NotRun, Ticks},
     },
     elect::Work,
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
@@ -20,6 +20,9 @@ use crate::{
     },
     store::{Claim, ClaimAnswer, FinishRun, Instruction},
 };
+
+/// The first moment that is too late.
+const JUST_AFTER: Duration = Duration::from_millis(1);
 
 /// Whether no attempt at that is to be begun: what is ordered is run also while the schedule is held back.
 fn is_held_back(ticks: &Ticks, entry: Entry) -> bool {
@@ -37,6 +40,16 @@ enum Rested {
     Displaced,
 }
 
+/// What came of asking for a claim.
+#[derive(Debug)]
+enum Asked {
+    Answered(ClaimAnswer),
+    /// The lease ends: nothing is begun.
+    Over,
+    /// By now it is too late to begin.
+    Late,
+}
+
 impl Driver {
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
     pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
@@ -46,18 +59,31 @@ impl Driver {
         };
         let (mut is_over, mut first_begun) = (false, None);
         while !is_over {
+            if attempt.instead_of == Some((self.lease.term(), attempt.number)) {
+                // Of what this owner has given back itself.
+                attempt = attempt.again(self.lease.term());
+            }
             let claim = self.claim(attempt);
+            let unbegun = Unbegun::new(&self.engine, claim.clone());
             let flaws = self.engine.flaws;
             let early = if flaws.has(Flaw::ClaimAfterRun) {
-                Some(self.run(ticks, seat, attempt).await)
+                Some(self.run(ticks, seat, attempt, &unbegun).await)
             } else {
                 None
             };
-            let store = self.engine.store.clone();
-            let Some(claimed) = self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await
-            else {
-                return;
+            let latest = ticks.latest_begin(&attempt, self.now_or(attempt.instant));
+            let claimed = match self.ask_for(&unbegun, latest).await {
+                Asked::Answered(claimed) => claimed,
+                Asked::Over => return unbegun.give_back().await,
+                Asked::Late => {
+                    unbegun.give_back().await;
+                    self.skip(ticks, attempt.instant, attempt.instant, 1, NotRun::Late).await;
+                    return;
+                }
             };
+            if early.is_some() {
+                unbegun.begins();
+            }
             if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
                 break;
             }
@@ -66,7 +92,7 @@ impl Driver {
             let first_begun = *first_begun.get_or_insert(begun);
             let end = match early {
                 Some(end) => end,
-                None => self.run(ticks, seat, attempt).await,
+                None => self.run(ticks, seat, attempt, &unbegun).await,
             };
             let ended = now();
             let goes_on = self.plan.policies.goes_on_after(end.outcome, attempt.number);
@@ -97,18 +123,51 @@ impl Driver {
             }
             attempt = attempt.again(self.lease.term());
         }
-        if attempt.entry == Entry::Order {
-            let (store, id, at) = (&self.engine.store, &self.plan.id, attempt.instant);
-            let ran = Instruction::Ran { at };
-            if self
-                .ask(Work::Defining, |limit| store.instruct(id.clone(), ran.clone(), limit))
-                .await
-                .is_some()
-            {
-                ticks.ordered(at);
-            }
+        if !ticks.is_to_be_settled(attempt.entry, attempt.instant) {
+            self.is_done_with(ticks, attempt.entry, attempt.instant).await;
         }
         self.purge_sometimes(ticks).await;
+    }
+
+    /// An order that came to its end is not wanted any more.
+    async fn is_done_with(&self, ticks: &mut Ticks, entry: Entry, at: StoreTime) {
+        if entry != Entry::Order {
+            return;
+        }
+        let (store, id, ran) = (&self.engine.store, &self.plan.id, Instruction::Ran { at });
+        if self.ask(Work::Defining, |limit| store.instruct(id.clone(), ran.clone(), limit)).await.is_some() {
+            ticks.ordered(at);
+        }
+    }
+
+    /// Sends a claim until it is answered, as long as its attempt may be begun. What was sent is waited for, so
+    /// that it is known.
+    async fn ask_for(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> Asked {
+        let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+        loop {
+            if self.lease.is_cancelled() {
+                return Asked::Over;
+            }
+            let answer = unbegun.send().await;
+            let is_late = latest.is_some_and(|latest| self.now_or(latest) > latest);
+            match answer {
+                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && self.lease.is_cancelled() => {
+                    return Asked::Over;
+                }
+                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && is_late => return Asked::Late,
+                Ok(answer) => return Asked::Answered(answer),
+                Err(_) if is_late => return Asked::Late,
+                Err(error) => {
+                    tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "a claim was not answered, it is sent again");
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.lease.cancelled() => {}
+                () = run::until(&self.engine, latest.map(|latest| latest.plus(JUST_AFTER))), if latest.is_some() => {}
+                () = tokio::time::sleep(pauses.next(self.engine.entropy.roll())) => {}
+            }
+        }
     }
 
     /// Whether the attempt is to be made.
@@ -116,6 +175,11 @@ impl Driver {
         let id = &self.plan.id;
         match claimed {
             // Also one that was applied and not answered; but not one that came to its end.
+            ClaimAnswer::Yours(run) if run.was_not_begun() => {
+                let now = self.now_or(run.id.instant);
+                ticks.found(run, now);
+                false
+            }
             ClaimAnswer::Yours(run) => run.finish.is_none(),
             ClaimAnswer::Others(run) if run.term > self.lease.term() => {
                 self.is_superseded(Some(&run.holder));
@@ -142,8 +206,19 @@ impl Driver {
         end.outcome != Outcome::Cancelled && self.plan.policies.goes_on_after(end.outcome, attempt.number)
     }
 
+    /// One that was told to stop in its last attempt is given up.
+    fn on_record(&self, end: End, attempt: Attempt) -> End {
+        let outcome = self.plan.policies.on_record(end.outcome, attempt.number);
+        if outcome == end.outcome {
+            return end;
+        }
+        let said = end.error.unwrap_or_default();
+        let error = format!("told to stop in attempt {}, and not begun again: {said}", attempt.number);
+        End { outcome, error: Some(error) }
+    }
+
     /// Runs the job of a claimed attempt.
-    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt) -> End {
+    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt, unbegun: &Unbegun) -> End {
         let engine = &self.engine;
         let begun = engine.clock.now();
         let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
@@ -154,7 +229,9 @@ impl Driver {
         let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
         let timeout = self.plan.policies.timeout;
         let displaced = self.make_way(ticks, seat, now);
-        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced).await;
+        let begins = || unbegun.begins();
+        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced, begins).await;
+        let end = self.on_record(end, attempt);
         let took = engine.clock.now().since(begun);
         if end.outcome == Outcome::Succeeded {
             tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
@@ -213,6 +290,7 @@ impl Driver {
             attempt: claim.attempt,
             outcome: end.outcome,
             error: end.error.as_deref().map(Why::shortened),
+            last: !self.plan.policies.goes_on_after(end.outcome, claim.attempt),
         };
         let store = &self.engine.store;
         let answer = self.insist(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
@@ -274,6 +352,7 @@ impl Driver {
             attempt: run.attempt,
             outcome: Outcome::Abandoned,
             error: Some(Why::shortened("its runner died")),
+            last: true,
         };
         let store = &self.engine.store;
         let answer = self.ask(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
@@ -294,5 +373,6 @@ impl Driver {
             attempts: run.attempt,
         };
         self.failed(Tick::of(run), failure);
+        self.is_done_with(ticks, run.id.entry, run.id.instant).await;
     }
 }

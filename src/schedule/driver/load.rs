@@ -3,9 +3,12 @@
 use super::Driver;
 use crate::{
     Event,
-    core::tick::Ticks,
+    core::{
+        calendar::Calendar,
+        tick::{Step, Ticks},
+    },
     elect::Work,
-    model::{RunRecord, ScheduleRecord},
+    model::{Rules, RunRecord, ScheduleRecord},
     store::{Cursor, Define, Refusal, ScheduleSeen},
 };
 
@@ -34,16 +37,45 @@ impl Driver {
             () = self.lease.cancelled() => return Err(NotLoaded::Over),
             turn = host.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
         };
-        let (record, is_new) = self.defined().await?;
+        let Some(known) = self.known().await? else { return Ok((self.begun_with().await?, Vec::new())) };
+        let (known, runs) = self.with_the_ledger(known).await?;
+        if self.says(&known) {
+            return Ok((known, runs));
+        }
+        Ok((self.redefined(known, &runs).await?, runs))
+    }
+
+    /// The record that the store has, if it has one.
+    async fn known(&self) -> Result<Option<ScheduleRecord>, NotLoaded> {
+        let known = tokio::select! {
+            biased;
+            () = self.lease.cancelled() => return Err(NotLoaded::Over),
+            known = self.until_answered(|| self.engine.look_at_schedule(self.plan.id.clone())) => known,
+        };
+        match known {
+            ScheduleSeen::Refused(refusal) => Err(NotLoaded::Refused(refusal)),
+            ScheduleSeen::Found(record) => Ok(Some(record)),
+            ScheduleSeen::Absent => Ok(None),
+        }
+    }
+
+    /// One that nobody has said anything of.
+    async fn begun_with(&self) -> Result<ScheduleRecord, NotLoaded> {
+        let (record, id) = (self.define(None, None).await?, &self.plan.id);
+        let since = record.definition.as_ref().map(|definition| definition.since);
+        if since.is_some_and(|since| self.plan.calendar.next(since, since).is_none()) {
+            tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
+        }
+        Ok(record)
+    }
+
+    /// The record with the mark of the ledger, and the last entries of that.
+    async fn with_the_ledger(
+        &self,
+        record: ScheduleRecord,
+    ) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let mut runs: Vec<RunRecord> = Vec::new();
-        if is_new {
-            let since = record.definition.as_ref().map(|definition| definition.since);
-            if since.is_some_and(|since| self.plan.calendar.next(since, since).is_none()) {
-                tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
-            }
-            return Ok((record, runs));
-        }
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
         loop {
@@ -65,48 +97,79 @@ impl Driver {
         }
     }
 
-    /// The schedule's record, which says what the program says; and whether there was none before.
-    pub(super) async fn defined(&self) -> Result<(ScheduleRecord, bool), NotLoaded> {
+    fn says(&self, record: &ScheduleRecord) -> bool {
+        let (timing, policies) = (&self.plan.timing, &self.plan.policies());
+        let definition = record.definition.as_ref();
+        definition.is_some_and(|known| known.timing == *timing && known.policies == *policies)
+    }
+
+    /// The schedule goes by what the program says from now on. What was due by another timing and not dealt with
+    /// is told first, so that it is not lost with whoever does this; where both have the same instants, nothing
+    /// changes.
+    async fn redefined(
+        &self,
+        known: ScheduleRecord,
+        runs: &[RunRecord],
+    ) -> Result<ScheduleRecord, NotLoaded> {
+        if known.definition.as_ref().is_some_and(|known| known.term > self.lease.term()) {
+            return Err(NotLoaded::Superseded);
+        }
+        let now = self.now().await.ok_or(NotLoaded::Over)?;
+        let other = known.definition.as_ref().filter(|definition| definition.timing != self.plan.timing);
+        let before = other.and_then(|other| {
+            let calendar = Calendar::read(other.timing.as_str(), &self.plan.id.name).ok()?;
+            Some((Ticks::load(calendar, self.plan.policies, &known, runs, now), other.timing.clone()))
+        });
+        let Some((mut ticks, timing)) = before else { return self.define(Some(&known), None).await };
+        if ticks.agree_with(&self.plan.calendar, now) {
+            return self.define(Some(&known), Some(timing)).await;
+        }
+        self.leave_behind(ticks.left_until(now)).await;
+        let record = self.define(Some(&known), None).await?;
+        // And what fell due since.
+        let now = self.now().await.ok_or(NotLoaded::Over)?;
+        self.leave_behind(ticks.left_behind(&record, now)).await;
+        Ok(record)
+    }
+
+    async fn leave_behind(&self, step: Option<Step>) {
+        if let Some(Step::Skip { from, to, count, why }) = step {
+            self.write_skip(from, to, count, why).await;
+        }
+    }
+
+    /// The schedule's record, which says what the program says, whatever it was overwritten with.
+    pub(super) async fn defined(&self) -> Result<ScheduleRecord, NotLoaded> {
+        match self.known().await? {
+            Some(known) if self.says(&known) => Ok(known),
+            known => self.define(known.as_ref(), None).await,
+        }
+    }
+
+    async fn define(
+        &self,
+        before: Option<&ScheduleRecord>,
+        instead_of: Option<Rules>,
+    ) -> Result<ScheduleRecord, NotLoaded> {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
-        let known = tokio::select! {
-            biased;
-            () = self.lease.cancelled() => return Err(NotLoaded::Over),
-            known = self.until_answered(|| self.engine.look_at_schedule(id.clone())) => known,
-        };
-        let before = match known {
-            ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
-            ScheduleSeen::Found(record) => Some(record),
-            ScheduleSeen::Absent => None,
-        };
-        let says = |record: &ScheduleRecord| {
-            let definition = record.definition.as_ref();
-            definition.is_some_and(|known| known.timing == timing && known.policies == policies)
-        };
-        if let Some(record) = before.as_ref().filter(|record| says(record)) {
-            return Ok((record.clone(), false));
-        }
-        let define = Define {
-            schedule: id.clone(),
-            term: self.lease.term(),
-            timing: timing.clone(),
-            policies: policies.clone(),
-        };
+        let term = self.lease.term();
+        let define = Define { schedule: id.clone(), term, timing: timing.clone(), policies, instead_of };
         let seen = self
             .ask(Work::Defining, |limit| store.define(define.clone(), limit))
             .await
             .ok_or(NotLoaded::Over)?;
         let record = match seen {
-            ScheduleSeen::Found(record) if says(&record) => record,
+            ScheduleSeen::Found(record) if self.says(&record) => record,
             ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
             ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
         };
-        let is_new = before.is_none();
-        if before.and_then(|record| record.definition).is_some_and(|before| before.timing != timing) {
+        let before = before.and_then(|record| record.definition.as_ref());
+        if before.is_some_and(|before| before.timing != timing) {
             tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule has another timing from now on");
             self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
-        Ok((record, is_new))
+        Ok(record)
     }
 
     /// Nothing can be run. If the lease does not end, the driver does: its spread begins it again after a

@@ -527,6 +527,7 @@ pub(super) fn read_run(document: &Document) -> Read<RunRecord> {
             at: finish.at("at")?,
             outcome: outcome(finish.string("outcome")?)?,
             error: finish.optional("error", Fields::why)?,
+            last: finish.later("last", Fields::bool)?.unwrap_or_default(),
         }),
         None => None,
     };

@@ -751,10 +751,14 @@ pub(super) fn define(define: &Define) -> Statement {
         { "$not": { "$gt": ["$definition.term", long(define.term.get())] } },
         { "$not": { "$and": [same_timing.clone(), same_policies] } },
     ] };
+    let keeps = match &define.instead_of {
+        Some(known) => doc! { "$or": [same_timing, { "$eq": ["$definition.timing", text(known)] }] },
+        None => same_timing,
+    };
     let definition = doc! {
         "timing": text(&define.timing),
         "policies": text(&define.policies),
-        "since": { "$cond": [same_timing, "$definition.since", "$$NOW"] },
+        "since": { "$cond": [keeps, "$definition.since", "$$NOW"] },
         "term": long(define.term.get()),
     };
     change_schedule(&define.schedule, needed, doc! { "definition": definition })
@@ -808,6 +812,7 @@ fn is_sane_run() -> Document {
         are("object", &["$finish"]),
         are("date", &["$finish.at"]),
         vec![doc! { "$in": ["$finish.outcome", outcomes] }, is_type("$finish.error", &["null", "string"])],
+        vec![is_type("$finish.last", &["bool", "null", "missing"])],
     ];
     let skipped = [
         are("object", &["$skipped"]),
@@ -843,7 +848,7 @@ pub(super) fn claim(claim: &Claim) -> Statement {
     let mut evaluated = doc! { "started": "$$NOW" };
     if claim.skipped.is_some() {
         fixed.remove("finish");
-        evaluated.insert("finish", ended_now(Outcome::Skipped, Bson::Null));
+        evaluated.insert("finish", ended_now(Outcome::Skipped, Bson::Null, true));
     }
     let mut free = vec![is_new(id.clone())];
     if let Some((term, attempt)) = claim.instead_of {
@@ -867,13 +872,13 @@ fn is_attempt(session: SessionId, term: Term, attempt: u32) -> Document {
     ] }
 }
 
-fn ended_now(outcome: Outcome, error: Bson) -> Document {
-    doc! { "at": "$$NOW", "outcome": outcome.as_str(), "error": error }
+fn ended_now(outcome: Outcome, error: Bson, last: bool) -> Document {
+    doc! { "at": "$$NOW", "outcome": outcome.as_str(), "error": error, "last": last }
 }
 
 pub(super) fn finish(finish: &FinishRun) -> Statement {
     let error: Bson = finish.error.as_ref().map_or(Bson::Null, |error| text(&error).into());
-    let end = doc! { "finish": ended_now(finish.outcome, error) };
+    let end = doc! { "finish": ended_now(finish.outcome, error, finish.last) };
     let condition = doc! { "$and": [
         is_sane_run(),
         is_attempt(finish.session, finish.term, finish.attempt),
@@ -1849,6 +1854,7 @@ mod tests {
             term: Term::new(5),
             timing: "$daily".parse().unwrap(),
             policies: "retry.3".parse().unwrap(),
+            instead_of: None,
         };
         check_change(
             super::define(&define),
@@ -2082,10 +2088,11 @@ mod tests {
                                               {
                                                 $in: [
                                                   "$finish.outcome"
-                                                  ["succeeded", "failed", "cancelled", "timed out", "displaced", "abandoned", "skipped"]
+                                                  ["succeeded", "failed", "cancelled", "timed out", "displaced", "abandoned", "not begun", "skipped"]
                                                 ]
                                               }
                                               { "$in": [{ "$type": "$finish.error" }, ["null", "string"]] }
+                                              { "$in": [{ "$type": "$finish.last" }, ["bool", "null", "missing"]] }
                                             ]
                                           }
                                         ]
@@ -2140,7 +2147,7 @@ mod tests {
                                   skipped: { "from": DateTime("1970-01-01 0:00:00.0 +00:00:00"), "count": 2, "why": "$paused" }
                                 }
                               }
-                              { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null } }
+                              { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null, "last": true } }
                             ]
                           }
                           "$$ROOT"

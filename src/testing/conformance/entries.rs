@@ -37,7 +37,7 @@ pub async fn ticks_that_are_not_run_are_written_finished(fixture: &Fixture) {
             term: claim.term,
             attempt: 1,
             started: at,
-            finish: Some(Finish { at, outcome: Outcome::Skipped, error: None }),
+            finish: Some(Finish { at, outcome: Outcome::Skipped, error: None, last: true }),
             skipped: claim.skipped.clone(),
         };
         assert_eq!(record, expected, "the entry must say what the claim said, and that it is over");
@@ -54,7 +54,15 @@ pub async fn ticks_that_are_not_run_are_told_once(fixture: &Fixture) {
     let other = Claim { term: Term::new(8), ..entry(fixture, &schedule, 1000, Entry::Skipped) };
     assert_eq!(make(fixture, &other).await, ClaimAnswer::Others(first.clone()), "somebody else's");
     let Claim { run, session, term, attempt, .. } = claim;
-    let finish = FinishRun { run, session, term, attempt, outcome: Outcome::Failed, error: Some(why("no")) };
+    let finish = FinishRun {
+        run,
+        session,
+        term,
+        attempt,
+        outcome: Outcome::Failed,
+        error: Some(why("no")),
+        last: true,
+    };
     let ended = sure(fixture.store().finish(finish, LIMIT)).await;
     assert_eq!(ended, ClaimAnswer::Yours(first.clone()), "it has ended already");
     assert_eq!(all_runs(fixture, &schedule, 10).await, [first]);
@@ -77,8 +85,15 @@ pub async fn entries_of_one_instant_do_not_meet(fixture: &Fixture) {
         }
         let wanted = claims.iter().find(|claim| claim.run.entry == Entry::Order).expect("one of three");
         let Claim { run, session, term, attempt, .. } = wanted.clone();
-        let finish =
-            FinishRun { run: run.clone(), session, term, attempt, outcome: Outcome::Failed, error: None };
+        let finish = FinishRun {
+            run: run.clone(),
+            session,
+            term,
+            attempt,
+            outcome: Outcome::Failed,
+            error: None,
+            last: false,
+        };
         sure(fixture.store().finish(finish, LIMIT)).await;
         let second = Claim { instead_of: Some((term, 1)), ..claim(&run, fixture.session(), 2) };
         let replaced = claimed(fixture, &second).await;

@@ -303,7 +303,7 @@ pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     claimed(fixture, &claim).await;
     let outcome = Outcome::Succeeded;
     let (run, session, term) = (claim.run, claim.session, claim.term);
-    let finish = FinishRun { run, session, term, attempt: 1, outcome, error: None };
+    let finish = FinishRun { run, session, term, attempt: 1, outcome, error: None, last: true };
     sure(fixture.store().finish(finish, LIMIT)).await;
     let told = told_of(&mut listener, fixture).await;
     assert_eq!(told, [], "nothing was said, and a run tells of itself");

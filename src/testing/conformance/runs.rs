@@ -26,7 +26,7 @@ pub(super) fn claim(run: &RunId, session: SessionId, attempt: u32) -> Claim {
 
 fn finish(claim: &Claim, outcome: Outcome) -> FinishRun {
     let Claim { run, session, term, attempt, .. } = claim.clone();
-    FinishRun { run, session, term, attempt, outcome, error: None }
+    FinishRun { run, session, term, attempt, outcome, error: None, last: false }
 }
 
 pub(super) async fn claimed(fixture: &Fixture, claim: &Claim) -> RunRecord {
@@ -173,14 +173,14 @@ pub async fn an_attempt_ends_as_it_says(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let errors = [None, Some(why("")), Some(why("$no\n{\"$where\": 1}")), Some(why(&"é".repeat(512)))];
     for (instant, (outcome, error)) in (1..).zip(Outcome::ALL.into_iter().zip(errors.into_iter().cycle())) {
-        let claim = claim(&run(&schedule, instant), fixture.session(), 1);
+        let (claim, last) = (claim(&run(&schedule, instant), fixture.session(), 1), instant % 2 == 0);
         let running = claimed(fixture, &claim).await;
-        let answer = end(fixture, FinishRun { error: error.clone(), ..finish(&claim, outcome) }).await;
+        let answer = end(fixture, FinishRun { error: error.clone(), last, ..finish(&claim, outcome) }).await;
         let ClaimAnswer::Yours(record) = &answer else { panic!("its own attempt must end: {answer:?}") };
         let at = record.finish.as_ref().map(|finish| finish.at);
         let at = at.unwrap_or_else(|| panic!("the attempt must have an end: {record:?}"));
         assert!(at >= running.started, "nothing ends before it starts");
-        let expected = RunRecord { finish: Some(Finish { at, outcome, error }), ..running };
+        let expected = RunRecord { finish: Some(Finish { at, outcome, error, last }), ..running };
         assert_eq!(*record, expected, "an end must be written as it was said, and nothing else");
         assert_eq!(all_runs(fixture, &schedule, 10).await[0], expected);
     }

@@ -21,6 +21,7 @@ pub(super) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &
         term: Term::new(term),
         timing: name(Rules::new(timing)),
         policies: name(Rules::new(policies)),
+        instead_of: None,
     }
 }
 

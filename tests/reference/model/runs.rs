@@ -9,7 +9,7 @@ use super::{Check, Model, Once, ensure};
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) claim: Claim,
-    end: Option<(Outcome, Option<Why>)>,
+    end: Option<(Outcome, Option<Why>, bool)>,
     started: Once<StoreTime>,
     ended: Once<StoreTime>,
 }
@@ -25,7 +25,7 @@ impl Attempt {
         let found = (&seen.id, &seen.session, &seen.holder, &seen.term, &seen.attempt, &seen.skipped);
         ensure!(expected == found, "the run must be {expected:?}, and is {found:?}");
         self.started.meet("the start of a run", &seen.started)?;
-        let end = seen.finish.as_ref().map(|finish| (finish.outcome, finish.error.clone()));
+        let end = seen.finish.as_ref().map(|finish| (finish.outcome, finish.error.clone(), finish.last));
         ensure!(self.end == end, "the run must have ended {:?}, not {end:?}", self.end);
         match &seen.finish {
             Some(finish) => self.ended.meet("the end of a run", &finish.at),
@@ -46,13 +46,13 @@ impl Model {
     pub(crate) fn claim(&mut self, claim: &Claim, answer: &ClaimAnswer) -> Check {
         let fresh = || Attempt {
             claim: claim.clone(),
-            end: claim.skipped.as_ref().map(|_| (Outcome::Skipped, None)),
+            end: claim.skipped.as_ref().map(|_| (Outcome::Skipped, None, true)),
             started: Once::default(),
             ended: Once::default(),
         };
         let on_record = self.ticks.entry(claim.run.clone()).or_insert_with(fresh);
         let replaces = claim.instead_of == Some((on_record.claim.term, on_record.claim.attempt));
-        let succeeded = matches!(on_record.end, Some((Outcome::Succeeded, _)));
+        let succeeded = matches!(on_record.end, Some((Outcome::Succeeded, ..)));
         if replaces && !succeeded && !on_record.is(claim.session, claim.term, claim.attempt) {
             *on_record = fresh();
         }
@@ -61,14 +61,14 @@ impl Model {
     }
 
     pub(crate) fn finish(&mut self, finish: &FinishRun, answer: &ClaimAnswer) -> Check {
-        let FinishRun { run, session, term, attempt, outcome, error } = finish;
+        let FinishRun { run, session, term, attempt, outcome, error, last } = finish;
         let Some(on_record) = self.ticks.get_mut(run) else {
             ensure!(*answer == ClaimAnswer::Absent, "nobody claimed {run:?}, and it is {answer:?}");
             return Ok(());
         };
         let ours = on_record.is(*session, *term, *attempt);
         if ours && on_record.end.is_none() {
-            on_record.end = Some((*outcome, error.clone()));
+            on_record.end = Some((*outcome, error.clone(), *last));
         }
         on_record.answered(ours, answer)
     }

@@ -101,6 +101,7 @@ impl Model {
             (true, ..) => "late",
             (_, true, _) => "known",
             (.., true) => "policies",
+            _ if last.is_some_and(|last| Some(&last.timing) == define.instead_of.as_ref()) => "instead",
             _ => "timing",
         };
         if met == "timing" {

@@ -19,7 +19,8 @@ const AHEAD: Duration = Duration::from_secs(120);
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// The ticks of schedules. An attempt begins when its claim is on record, and once; they are counted up; none
-/// follows one that succeeded, nor, at most once, one that did not fail. Runs of one lease do not overlap,
+/// follows one that succeeded, nor, at most once, one that did not fail; what was given back as not begun was not
+/// begun, and is claimed again under its number. Runs of one lease do not overlap,
 /// none begins before its time, no more are made up for after a change of owner than were to be, and no tick
 /// is missing from the ledger. In quiet all schedules run.
 #[derive(Default)]
@@ -75,6 +76,11 @@ struct Claims {
 }
 
 impl Claims {
+    /// The last was given back: it may be claimed once more.
+    fn was_not_begun(&self) -> bool {
+        self.outcome == Some("not begun")
+    }
+
     fn has_failed(&self) -> bool {
         matches!(self.outcome, Some("failed" | "timed out"))
     }
@@ -120,6 +126,11 @@ impl Invariant for Ticks {
                 let entry = self.schedule(tick.schedule).entries.entry(*tick).or_default();
                 if entry.claimed.last().is_some_and(|(last, _)| last == attempt) {
                     entry.outcome = Some(outcome);
+                }
+                if entry.was_not_begun() && entry.begun >= *attempt {
+                    return Err(format!(
+                        "attempt {attempt} at {tick:?} was given back as not begun, and it has"
+                    ));
                 }
                 Ok(())
             }
@@ -289,14 +300,15 @@ impl Schedule {
             if is_purged && attempt <= *last {
                 return Ok(());
             }
-            if attempt <= *last {
+            let is_the_same = claims.was_not_begun() && attempt == *last;
+            if attempt <= *last && !is_the_same {
                 return Err(format!("attempt {attempt} at {tick:?} was claimed after attempt {last}"));
             }
             if claims.outcome == Some("succeeded") {
                 return Err(format!("attempt {attempt} at {tick:?} was claimed, which had succeeded"));
             }
             let may_be_tried = claims.has_failed() && attempt <= habits.tries;
-            if habits.at_most_once && !may_be_tried {
+            if habits.at_most_once && !may_be_tried && !claims.was_not_begun() {
                 let outcome = claims.outcome;
                 return Err(format!(
                     "attempt {attempt} at {tick:?} was claimed, which is run at most once, and whose last ended so: {outcome:?}"
@@ -343,8 +355,9 @@ impl Schedule {
         let key = FIRST_SCHEDULE + tick.schedule;
         let is_void = book.grant(key, term).is_none_or(|grant| grant.void);
         if !is_void {
-            if claims.outcome == Some("succeeded") {
-                return Err(format!("attempt {attempt} at {tick:?} begins, which had succeeded"));
+            if claims.outcome == Some("succeeded") || claims.was_not_begun() {
+                let outcome = claims.outcome;
+                return Err(format!("attempt {attempt} at {tick:?} begins, which had ended so: {outcome:?}"));
             }
             if attempt <= claims.begun {
                 let begun = claims.begun;

@@ -217,6 +217,7 @@ fn run(source: &mut Source<'_>) -> RunRecord {
             at: at(source),
             outcome: source.pick(&Outcome::ALL),
             error: maybe(source, why),
+            last: source.pick(&[false, true]),
         }),
         skipped: maybe(source, |source| Skipped {
             from: at(source),

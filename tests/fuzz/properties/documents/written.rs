@@ -147,7 +147,7 @@ pub(super) fn run(record: &RunRecord) -> Document {
     let mut document = applied(bare::claim(&claim), record.started);
     let finish = record.finish.as_ref().map_or(Bson::Null, |finish| {
         let error = finish.error.as_ref().map_or(Bson::Null, |error| error.as_str().into());
-        doc! { "at": date(finish.at), "outcome": finish.outcome.as_str(), "error": error }.into()
+        doc! { "at": date(finish.at), "outcome": finish.outcome.as_str(), "error": error, "last": finish.last }.into()
     });
     document.insert("finish", finish);
     if record.skipped.is_none() {
@@ -165,7 +165,7 @@ pub(super) fn schedule(record: &ScheduleRecord) -> Document {
     document.insert("v", 1_i64);
     if let Some(definition) = record.definition.clone() {
         let (timing, policies, term) = (definition.timing, definition.policies, definition.term);
-        let define = Define { schedule: record.id.clone(), term, timing, policies };
+        let define = Define { schedule: record.id.clone(), term, timing, policies, instead_of: None };
         document.extend(applied(bare::define(&define), definition.since));
     }
     if let Some(pause) = record.pause.clone() {

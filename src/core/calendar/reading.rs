@@ -1,0 +1,96 @@
+//! A calendar from what the store keeps of it, and whether two of them come to the same.
+
+use std::time::Duration;
+
+use super::{Calendar, CalendarError, Dst, expression::Expression};
+use crate::model::{ScheduleName, StoreTime};
+
+impl Calendar {
+    /// The calendar whose [`timing`](Self::timing) that is, of a schedule of that name.
+    pub(crate) fn read(timing: &str, name: &ScheduleName) -> Result<Self, CalendarError> {
+        let unknown = || CalendarError::of(timing, "is not one that this version has written");
+        let (rest, spread) = match timing.split_once(", spread over ") {
+            Some((rest, spread)) => (rest, humantime::parse_duration(spread).map_err(|_| unknown())?),
+            None => (timing, Duration::ZERO),
+        };
+        let (expression, place) = match rest.rsplit_once(" in ") {
+            Some((expression, place)) => (expression, Some(place)),
+            None => (rest, None),
+        };
+        let (zone, dst) = match place.and_then(|place| place.split_once(", ")) {
+            Some((zone, word)) => {
+                let rule = [Dst::Vixie, Dst::Skip, Dst::Shift].into_iter().find(|dst| dst.as_str() == word);
+                (Some(zone), rule.ok_or_else(unknown)?)
+            }
+            None => (place, Dst::default()),
+        };
+        let calendar = Self::new(expression, zone.filter(|zone| *zone != "UTC"), dst, spread, name)?;
+        if calendar.timing() == timing { Ok(calendar) } else { Err(unknown()) }
+    }
+
+    /// Whether both have the same instants in (after, to], as far as `at_most` of them say. What is counted from
+    /// when it was first stored is like nothing else.
+    pub(crate) fn agrees(
+        &self,
+        other: &Self,
+        after: StoreTime,
+        to: StoreTime,
+        since: StoreTime,
+        at_most: usize,
+    ) -> bool {
+        let is_relative = |calendar: &Self| matches!(calendar.expression, Expression::After(_));
+        let ours = self.instants(after, to, since).take(at_most);
+        !is_relative(self) && !is_relative(other) && ours.eq(other.instants(after, to, since).take(at_most))
+    }
+
+    /// Its only instant, if it has but one.
+    pub(crate) fn only(&self, since: StoreTime) -> Option<StoreTime> {
+        match self.expression {
+            Expression::At(_) | Expression::After(_) => self.next(StoreTime::from_millis(0), since),
+            Expression::Pattern(_) | Expression::Every { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name() -> ScheduleName {
+        "report".parse().unwrap()
+    }
+
+    #[test]
+    fn what_was_written_is_read_as_what_it_was() {
+        let hour = Duration::from_secs(3600);
+        for (expression, zone, dst, spread) in [
+            ("0 * * * *", None, Dst::Vixie, Duration::ZERO),
+            ("H H(0-5) * * MON", Some("Europe/Berlin"), Dst::Shift, Duration::ZERO),
+            ("30 2 * * *", Some("America/New_York"), Dst::Skip, 25 * hour),
+            ("@daily", Some("UTC"), Dst::Vixie, hour / 2),
+            ("@every 90s", None, Dst::Vixie, Duration::ZERO),
+            ("@at 2026-11-21T03:00:00Z", None, Dst::Vixie, Duration::ZERO),
+            ("@after 10m", None, Dst::Vixie, hour),
+        ] {
+            let calendar = Calendar::new(expression, zone, dst, spread, &name()).unwrap();
+            let read = Calendar::read(calendar.timing(), &name()).unwrap();
+            let from = StoreTime::from_millis(1_774_483_200_000);
+            assert_eq!(read.first(5, from), calendar.first(5, from), "{expression}");
+        }
+        for other in ["", "0 * * * *", "0 * * * * in Nowhere", "0 * * * * in Europe/Berlin, perhaps", "what"]
+        {
+            Calendar::read(other, &name()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_same_instants_in_other_words_agree() {
+        let of = |expression| Calendar::new(expression, None, Dst::Vixie, Duration::ZERO, &name()).unwrap();
+        let at = |hours: i64| StoreTime::from_millis(1_767_225_600_000 + hours * 3_600_000);
+        let agree = |one, other, from, to| of(one).agrees(&of(other), at(from), at(to), at(0), 10_000);
+        assert!(agree("0 * * * *", "0 0-23 * * *", 0, 24));
+        assert!(!agree("0 * * * *", "0,30 * * * *", 0, 1));
+        assert!(agree("0 1 * * *", "0 2 * * *", 2, 24), "neither has one in between");
+        assert!(!agree("@after 1h", "@at 2026-01-01T01:00:00Z", 2, 24));
+    }
+}

@@ -1,0 +1,119 @@
+//! A claim whose job was not polled yet: whatever ends it before that gives it back, so that a tick that nobody
+//! began is not lost.
+//!
+//! ```text
+//!   claim ──▶ on record ──▶ first poll of the job     from here on the run may have done something
+//!     │           │
+//!     └───────────┴── lease over, too late ──▶ finish: not begun     whoever has it next claims it again
+//! ```
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::{
+    StoreError,
+    core::{backoff::Backoff, session::LONGEST_ATTEMPT},
+    elect::{Engine, Work},
+    error::Applied,
+    model::{Outcome, Why},
+    store::{Claim, ClaimAnswer, FinishRun},
+};
+
+/// For so long it is tried: by then whoever has the schedule next has settled it.
+const TRIED: Duration = Duration::from_secs(5 * 60);
+/// A claim that was sent has arrived after so long, or never will.
+const ARRIVED: Duration = LONGEST_ATTEMPT.saturating_mul(2);
+
+/// A claim of one attempt, until its job is polled. Dropped before that, it is given back in the background: a
+/// write that names its term and attempt, so that it changes nothing of anybody else's, however late it comes.
+#[derive(Debug)]
+pub(super) struct Unbegun {
+    engine: Arc<Engine>,
+    claim: Claim,
+    /// It may be on record, and its job was not polled.
+    is_open: AtomicBool,
+}
+
+impl Unbegun {
+    pub(super) fn new(engine: &Arc<Engine>, claim: Claim) -> Self {
+        Self { engine: engine.clone(), claim, is_open: AtomicBool::new(false) }
+    }
+
+    /// Sends the claim.
+    pub(super) async fn send(&self) -> Result<ClaimAnswer, StoreError> {
+        let (limit, store) = (self.engine.limit(), &self.engine.store);
+        let was_open = self.is_open.swap(true, Ordering::AcqRel);
+        let answer = self.engine.call(Work::Ledger, limit, store.claim(self.claim.clone(), limit)).await;
+        let is_open = match &answer {
+            Ok(ClaimAnswer::Yours(run)) => run.finish.is_none(),
+            Ok(_) => false,
+            Err(error) => was_open || error.applied() == Applied::Unknown,
+        };
+        self.is_open.store(is_open, Ordering::Release);
+        answer
+    }
+
+    /// Its job is polled from now on.
+    pub(super) fn begins(&self) {
+        self.is_open.store(false, Ordering::Release);
+    }
+
+    /// Gives it back. What is not answered by the end of the grace is seen to in the background, and so is a
+    /// claim that is still on its way.
+    pub(super) async fn give_back(&self) {
+        let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+        while self.is_open.load(Ordering::Acquire) {
+            match finish(&self.engine, &self.claim).await {
+                Ok(ClaimAnswer::Absent) => return,
+                Ok(_) => self.is_open.store(false, Ordering::Release),
+                Err(_) => tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await,
+            }
+        }
+    }
+}
+
+impl Drop for Unbegun {
+    fn drop(&mut self) {
+        if *self.is_open.get_mut() {
+            let (engine, claim) = (self.engine.clone(), self.claim.clone());
+            self.engine.runtime.spawn(async move { give_back_late(&engine, &claim).await });
+        }
+    }
+}
+
+async fn give_back_late(engine: &Engine, claim: &Claim) {
+    let (begun, mut is_late) = (engine.clock.now(), false);
+    let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+    while engine.clock.now().since(begun) < TRIED {
+        match finish(engine, claim).await {
+            Ok(ClaimAnswer::Absent) if !is_late => {
+                is_late = true;
+                tokio::time::sleep(ARRIVED).await;
+            }
+            Ok(_) => return,
+            Err(_) => tokio::time::sleep(pauses.next(engine.entropy.roll())).await,
+        }
+    }
+}
+
+/// Writes that it was not begun, if it is on record and has no end.
+async fn finish(engine: &Engine, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
+    let Claim { run, session, term, attempt, .. } = claim.clone();
+    let error = Some(Why::shortened("given back before its job was polled"));
+    let finish = FinishRun { run, session, term, attempt, outcome: Outcome::NotBegun, error, last: false };
+    let limit = engine.limit();
+    let answer = engine.call(Work::Ledger, limit, engine.store.finish(finish, limit)).await;
+    if let Ok(ClaimAnswer::Yours(run)) = &answer
+        && run.was_not_begun()
+    {
+        let id = &claim.run.schedule;
+        tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, "a tick that was claimed was given back before it began");
+    }
+    answer
+}

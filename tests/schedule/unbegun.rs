@@ -1,0 +1,174 @@
+//! Ticks that were claimed and not begun: nobody has run them, so they are not lost, and not run too late.
+
+use std::time::Duration;
+
+use tenure::{
+    Event,
+    elect::Work,
+    model::{LockRecord, Outcome, Why},
+    schedule::{Misfire, NotRun, Promise, Scheduling},
+    store::{Declaration, Ground, Store},
+    testing::{Course, Fault, Operation},
+};
+
+use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
+
+const HOURLY: &str = "@hourly";
+
+fn at_most_once(schedule: Scheduling) -> Scheduling {
+    schedule.promise(Promise::AtMostOnce)
+}
+
+/// The lock that says whose the schedule is.
+async fn lock(crew: &Crew) -> LockRecord {
+    crew.memory.list_locks("test".parse().unwrap(), None, None, 10, SECOND).await.unwrap().items[0].clone()
+}
+
+/// Two instances; the next claim of the first one takes this course, and it is half a second to its tick.
+async fn before_the_claim(crew: &Crew, course: Course) -> (Member, Member) {
+    let one = crew.with("a", HOURLY, at_most_once).await;
+    pass(HOUR / 2).await;
+    let two = crew.with("b", HOURLY, at_most_once).await;
+    pass(HOUR / 2 - SECOND / 2).await;
+    one.faulty.intercept().next(Operation::Claim, course);
+    (one, two)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_an_instance_has_claimed_as_it_closes_is_run_by_the_next_one() {
+    for course in [
+        Course::PLAIN.answered_after(SECOND),
+        Course::PLAIN.late_by(SECOND),
+        Course::from(Fault::AnswerLost).answered_after(SECOND),
+    ] {
+        let crew = Crew::new();
+        let (one, _two) = before_the_claim(&crew, course).await;
+        pass(SECOND).await;
+        one.elect.close().await;
+        pass(MINUTE).await;
+        assert_eq!(crew.told().await, ["01:00:00 succeeded 1"], "{course:?}");
+        let runs = crew.book.runs();
+        assert_eq!(runs.iter().map(|run| (run.attempt, &*run.by)).collect::<Vec<_>>(), [(1, "b")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_given_back_says_so_and_counts_as_no_attempt() {
+    let crew = Crew::new();
+    let one = crew.with("a", HOURLY, at_most_once).await;
+    pass(HOUR - SECOND / 2).await;
+    one.faulty.intercept().next(Operation::Claim, Course::PLAIN.answered_after(SECOND));
+    pass(SECOND).await;
+    one.elect.close().await;
+    assert_eq!(crew.told().await, ["01:00:00 not begun 1"]);
+    assert_eq!(crew.book.runs(), []);
+    let two = crew.with("b", HOURLY, at_most_once).await;
+    let status = two.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    assert_eq!(status.last.unwrap().finish.unwrap().outcome, Outcome::NotBegun);
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1"], "also by one that comes later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_was_claimed_as_its_owner_lost_its_session_is_run_by_the_next_one() {
+    // Also a claim that arrives when the lease is over.
+    for course in [Course::PLAIN.answered_after(SECOND), Course::PLAIN.late_by(SECOND)] {
+        let crew = Crew::new();
+        let (one, _two) = before_the_claim(&crew, course).await;
+        one.schedule.as_ref().unwrap().run_now("now").await.unwrap();
+        pass(SECOND / 10).await;
+        let declaration = Declaration {
+            session: lock(&crew).await.holding.unwrap().by.session,
+            ground: Ground::Operator,
+            by: "op".parse().unwrap(),
+            why: Why::shortened("by hand"),
+        };
+        crew.memory.declare(declaration, SECOND).await.unwrap();
+        pass(MINUTE).await;
+        let runs = crew.book.runs();
+        assert_eq!(runs.iter().map(|run| &*run.by).collect::<Vec<_>>(), ["b", "b"], "{course:?}");
+        let told = crew.told().await;
+        assert!(told[0].ends_with("ordered succeeded 1"), "{course:?}: {told:?}");
+        let status = one.elect.schedules().status("report").await.unwrap().unwrap();
+        assert_eq!(status.record.orders, [], "it is wanted no more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_was_claimed_as_its_owner_drains_is_run_by_the_next_one() {
+    let crew = Crew::new();
+    let (one, _two) = before_the_claim(&crew, Course::PLAIN.answered_after(SECOND)).await;
+    one.schedule.as_ref().unwrap().run_now("now").await.unwrap();
+    pass(SECOND / 10).await;
+    one.elect.schedules().drain();
+    pass(MINUTE).await;
+    let told = crew.told().await;
+    assert!(told[0].ends_with("ordered succeeded 1"), "{told:?}");
+    assert_eq!(crew.book.runs().len(), 2, "it, and the tick");
+}
+
+/// Runs none that is later than five seconds.
+fn in_time(schedule: Scheduling) -> Scheduling {
+    schedule.misfire(Misfire::Skip { tolerance: 5 * SECOND })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_whose_claim_is_refused_for_longer_than_its_tolerance_is_not_run() {
+    for away in [20, 60, 600] {
+        let crew = Crew::new();
+        let one = crew.with("a", HOURLY, in_time).await;
+        let mut events = one.schedule.as_ref().unwrap().events();
+        pass(HOUR - 2 * SECOND).await;
+        one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
+        pass(2 * SECOND + Duration::from_secs(away)).await;
+        if away > 20 {
+            let health = one.elect.health();
+            assert!(health.troubles.iter().any(|trouble| trouble.work == Work::Ledger), "{health:?}");
+        }
+        one.faulty.intercept().heal();
+        pass(30 * SECOND).await;
+        assert_eq!(crew.book.runs(), [], "away for {away} s");
+        assert_eq!(crew.told().await, ["01:00:00-01:00:00 1 too late"], "away for {away} s");
+        let told = async {
+            loop {
+                if let Event::NotRun { from, count, why, .. } = events.next().await.unwrap() {
+                    break (from, count, why);
+                }
+            }
+        };
+        let told = tokio::time::timeout(SECOND, told).await;
+        assert_eq!(told, Ok((at(3600), 1, NotRun::Late)));
+        pass(HOUR).await;
+        assert_eq!(crew.book.instants(), [at(7200)], "the next one is in time");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_within_the_tolerance_is_run() {
+    let crew = Crew::new();
+    let one = crew.with("a", HOURLY, in_time).await;
+    pass(HOUR - SECOND).await;
+    one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
+    pass(4 * SECOND).await;
+    one.faulty.intercept().heal();
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_too_late_is_given_back() {
+    let crew = Crew::new();
+    let one = crew.with("a", HOURLY, in_time).await;
+    pass(HOUR - SECOND).await;
+    one.faulty.intercept().always(&[Operation::Claim], Fault::AnswerLost);
+    pass(10 * SECOND).await;
+    one.faulty.intercept().heal();
+    pass(MINUTE).await;
+    assert_eq!(crew.told().await, ["01:00:00 not begun 1", "01:00:00-01:00:00 1 too late"]);
+    // Whoever has it next finds both.
+    let _two = crew.with("b", HOURLY, in_time).await;
+    one.kill().await;
+    pass(10 * MINUTE).await;
+    assert_eq!(crew.told().await.len(), 2);
+    assert_eq!(crew.book.runs(), []);
+}
