@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
-    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish},
+    model::{
+        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+    },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
@@ -80,6 +82,8 @@ calls! {
     define(define: Define) -> ScheduleSeen;
     instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
     schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
+    list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
+    delete_schedule(schedule: ScheduleId) -> bool;
     claim(claim: Claim) -> ClaimAnswer;
     finish(finish: FinishRun) -> ClaimAnswer;
     history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;

@@ -9,14 +9,18 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-pub(crate) use self::policies::Policies;
 pub use self::policies::{Misfire, Overlap, Promise, Retries};
 use self::{busy::Busy, hold::Hold};
+pub(crate) use self::{
+    overdue::{Unowned, unowned},
+    policies::Policies,
+};
 use super::calendar::Calendar;
 use crate::model::{Definition, Entry, Order, Outcome, RunRecord, ScheduleRecord, StoreTime, Term};
 
 mod busy;
 mod hold;
+mod overdue;
 mod policies;
 
 /// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
@@ -384,6 +388,12 @@ impl Ticks {
             return Step::Wait(first);
         };
         let mut to = now;
+        if let Some(pause) = self.hold.before(first) {
+            return self.skip(first, now.min(just_before(pause.until)), NotRun::Paused);
+        }
+        if let Some(since) = self.hold.next_before(first) {
+            to = to.min(just_before(since));
+        }
         if let Some(pause) = self.hold.pause() {
             if let Some(until) = pause.until.filter(|_| pause.covers(first)) {
                 return self.skip(first, now.min(just_before(until)), NotRun::Paused);
@@ -447,6 +457,8 @@ impl Ticks {
         if self.policies.overlap == Overlap::Skip && self.backlog.is_empty() {
             let first = self.calendar.next(begun, self.since);
             if first.is_some_and(|first| first <= ended && !self.is_held_back_at(first)) {
+                // What is dealt with is asked of no more.
+                self.busy.forget(self.cursor);
                 self.busy.add(begun, ended);
             }
         }

@@ -6,7 +6,7 @@ use super::Loss;
 use crate::{
     StoreError,
     error::{Applied, told},
-    model::{Key, LimitError, LockId, ScheduleName, SpreadName},
+    model::{Holder, Key, LimitError, LockId, ScheduleName, SpreadName},
     store::Refusal,
 };
 
@@ -71,6 +71,17 @@ pub enum Error {
         schedule: ScheduleName,
         /// Why not.
         problem: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// Nobody has ever run a schedule of that name: it may be a slip.
+    /// [`even_if_unknown`](crate::schedule::Schedules::even_if_unknown) instructs it all the same.
+    UnknownSchedule(ScheduleName),
+    /// Some instance has the schedule: it is deleted when nobody runs it.
+    /// [`even_if_owned`](crate::schedule::Schedules::even_if_owned) deletes it all the same.
+    Owned {
+        /// Which.
+        schedule: ScheduleName,
+        /// Who has it.
+        by: Holder,
     },
     /// The engine is closed.
     Closed,
@@ -142,6 +153,14 @@ impl fmt::Display for Error {
             Self::Schedule { schedule, problem } => {
                 write!(f, "the schedule {schedule:?} cannot be run: {}", told(&**problem))
             }
+            Self::UnknownSchedule(schedule) => write!(
+                f,
+                "the schedule {schedule:?} is unknown: no instance has ever run it; `even_if_unknown` instructs it all the same"
+            ),
+            Self::Owned { schedule, by } => write!(
+                f,
+                "the schedule {schedule:?} is run by {by}: take it out of the programs that have it first, or say `even_if_owned`"
+            ),
             Self::Closed => f.write_str("the engine is closed"),
         }
     }

@@ -146,6 +146,16 @@ pub enum Event {
         /// The new one.
         timing: Rules,
     },
+    /// A tick of a schedule is due, and no instance that is alive has the schedule. Told once for each tick that
+    /// is the first of those that are due, by the one instance that looks; by another when that one is gone.
+    Overdue {
+        /// The schedule's lock.
+        lock: LockId,
+        /// The tick.
+        due: StoreTime,
+        /// For how long it is due.
+        by: Duration,
+    },
     /// A job or a callback panicked.
     Panicked {
         /// Which lock's.
@@ -174,6 +184,7 @@ impl Event {
             | Self::Ran { lock, .. }
             | Self::NotRun { lock, .. }
             | Self::Retimed { lock, .. }
+            | Self::Overdue { lock, .. }
             | Self::Panicked { lock, .. } => Some(lock),
             Self::SessionOpened { .. }
             | Self::SessionLost { .. }

@@ -26,6 +26,10 @@ const GAUGES: &[(&str, &str)] = &[
     ("tenure_spread_waiting", "how many tasks nobody has room for; every member counts the same"),
     ("tenure_spread_members", "how many members this one plans with"),
     ("tenure_spread_quarantined", "tasks that rest because they failed too often, wherever"),
+    (
+        "tenure_schedule_overdue_seconds",
+        "for how long a tick is due of a schedule that no instance runs; told by the one that looks",
+    ),
     ("tenure_schedule_failures", "how many ticks in a row have failed in the end, where the schedule is run"),
 ];
 

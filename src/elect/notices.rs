@@ -6,7 +6,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -35,6 +35,8 @@ pub(crate) struct Notices {
     news: Mutex<ScheduleNews>,
     wake: Notify,
     part: Mutex<Part>,
+    /// The instant of the last order that was given here.
+    ordered: AtomicI64,
 }
 
 /// What part this instance is to have of the schedules, as far as somebody said.
@@ -77,6 +79,15 @@ impl Notices {
     /// Until there may be news.
     pub(crate) async fn news(&self) {
         self.wake.notified().await;
+    }
+
+    /// An instant for an order that is given now: none has the same that was given here.
+    pub(crate) fn order_at(&self, now: StoreTime) -> StoreTime {
+        let next = |last: i64| Some(now.as_millis().max(last.saturating_add(1)));
+        let given = |last| next(last).unwrap_or(last);
+        match self.ordered.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+            Ok(last) | Err(last) => StoreTime::from_millis(given(last)),
+        }
     }
 
     pub(crate) fn part(&self) -> Part {

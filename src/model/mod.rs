@@ -14,6 +14,7 @@ pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST
 pub(crate) use lock::{SCHEDULES, schedules};
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
 pub use run::{
-    Definition, Entry, Finish, Order, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord, Skipped,
+    Definition, Entry, Finish, Order, Outcome, Pause, PauseBefore, RunId, RunRecord, ScheduleId,
+    ScheduleRecord, Skipped,
 };
 pub use session::{About, Buckets, Death, Request, SessionRecord, Share};

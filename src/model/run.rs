@@ -170,11 +170,6 @@ impl Outcome {
         Self::Skipped,
     ];
 
-    /// Whether it is how an attempt ends that somebody has begun.
-    pub(crate) const fn is_of_a_run(self) -> bool {
-        !matches!(self, Self::NotBegun | Self::Skipped)
-    }
-
     /// The word in the record.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -200,6 +195,9 @@ pub struct ScheduleRecord {
     pub definition: Option<Definition>,
     /// The last time somebody held it back.
     pub pause: Option<Pause>,
+    /// The times before that, earliest first: the last twenty. Whoever has the schedule next tells of the ticks
+    /// that fell into them.
+    pub pauses_before: Vec<PauseBefore>,
     /// Runs that are wanted now, earliest first.
     pub orders: Vec<Order>,
     /// Runs up to this instant may have been purged.
@@ -210,7 +208,7 @@ impl ScheduleRecord {
     /// One that nobody has said anything of.
     #[must_use]
     pub const fn new(id: ScheduleId) -> Self {
-        Self { id, definition: None, pause: None, orders: Vec::new(), mark: None }
+        Self { id, definition: None, pause: None, pauses_before: Vec::new(), orders: Vec::new(), mark: None }
     }
 }
 
@@ -251,6 +249,23 @@ impl Pause {
     #[must_use]
     pub fn covers(&self, instant: StoreTime) -> bool {
         self.since <= instant && self.until.is_none_or(|until| instant < until)
+    }
+}
+
+/// A time in which a schedule's ticks were not run, before the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseBefore {
+    /// Since when.
+    pub since: StoreTime,
+    /// Until when.
+    pub until: StoreTime,
+}
+
+impl PauseBefore {
+    /// Whether a tick of that instant falls into it.
+    #[must_use]
+    pub fn covers(&self, instant: StoreTime) -> bool {
+        self.since <= instant && instant < self.until
     }
 }
 

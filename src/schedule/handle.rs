@@ -3,9 +3,10 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Timing,
+    Overdue, Timing,
     driver::Plan,
     host::{Host, key_of},
+    overdue,
 };
 use crate::{
     core::tick::failures,
@@ -14,7 +15,7 @@ use crate::{
         Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
     },
     spread::{Picture, Spread},
-    store::{Cursor, Instruction, Refusal, RunPage, ScheduleSeen},
+    store::{Cursor, Instruction, Page, Refusal, RunPage, ScheduleSeen},
 };
 
 /// A lost answer or two; then the caller is told.
@@ -174,9 +175,11 @@ impl fmt::Display for Status {
 }
 
 /// The schedules of a namespace, for those who look after them. Made by [`Elect::schedules`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Schedules {
     elect: Elect,
+    even_if_unknown: bool,
+    even_if_owned: bool,
 }
 
 impl Schedules {
@@ -185,8 +188,44 @@ impl Schedules {
         Ok(ScheduleId { namespace, name: ScheduleName::new(name)? })
     }
 
-    async fn instruct(&self, name: impl AsRef<str>, instruction: Instruction) -> Result<(), Error> {
-        let (id, engine) = (self.id(name)?, self.elect.engine());
+    /// From here on also schedules may be held back, let go on and ordered that nobody has run yet: a name
+    /// that is to be held back from its first run on. Otherwise such a name is taken for a slip.
+    #[must_use]
+    pub fn even_if_unknown(self) -> Self {
+        Self { even_if_unknown: true, ..self }
+    }
+
+    /// Nobody runs it who has said what it goes by, nor does this instance have it.
+    async fn is_known(&self, id: &ScheduleId) -> Result<bool, Error> {
+        let has = Host::known(&self.elect).is_some_and(|host| host.plan(&key_of(&id.name)).is_some());
+        if has || self.even_if_unknown {
+            return Ok(true);
+        }
+        let record = self.record(id).await?;
+        Ok(record.is_some_and(|record| record.definition.is_some() || record.pause.is_some()))
+    }
+
+    async fn record(&self, id: &ScheduleId) -> Result<Option<ScheduleRecord>, Error> {
+        let engine = self.elect.engine();
+        let limit = engine.limit();
+        let seen = engine.call(Work::Asked, limit, engine.store.schedules(vec![id.clone()], limit)).await;
+        match seen.map_err(Error::store)?.pop() {
+            Some(ScheduleSeen::Found(record)) => Ok(Some(record)),
+            Some(ScheduleSeen::Refused(refusal)) => Err(self.refused(id, refusal)),
+            Some(ScheduleSeen::Absent) | None => Ok(None),
+        }
+    }
+
+    async fn instruct(
+        &self,
+        name: impl AsRef<str>,
+        instruction: Instruction,
+    ) -> Result<ScheduleRecord, Error> {
+        let id = self.id(name)?;
+        if !self.is_known(&id).await? {
+            return Err(Error::UnknownSchedule(id.name));
+        }
+        let engine = self.elect.engine();
         let mut tries = TRIES;
         let seen = loop {
             let limit = engine.limit();
@@ -202,7 +241,8 @@ impl Schedules {
         };
         match seen.map_err(Error::store)? {
             ScheduleSeen::Refused(refusal) => Err(self.refused(&id, refusal)),
-            ScheduleSeen::Found(_) | ScheduleSeen::Absent => Ok(()),
+            ScheduleSeen::Found(record) => Ok(record),
+            ScheduleSeen::Absent => Ok(ScheduleRecord::new(id)),
         }
     }
 
@@ -214,14 +254,14 @@ impl Schedules {
     /// [ordered](Self::run_now). A run that is on goes on; one that fails or dies is not tried again until the
     /// schedule goes on. The ledger tells of the ticks that were not run.
     ///
-    /// Its owner learns of it by a hint at once, without hints within `poll_interval`. A name that nobody has run
-    /// yet is held back from its first run on.
+    /// Its owner learns of it by a hint at once, without hints within `poll_interval`.
     ///
     /// # Errors
-    /// The name or the reason breaks a limit, the store did not answer, or the record cannot be used.
+    /// The name or the reason breaks a limit, nobody has run a schedule of that name yet (see
+    /// [`even_if_unknown`](Self::even_if_unknown)), the store did not answer, or the record cannot be used.
     pub async fn pause(&self, name: impl AsRef<str>, why: impl AsRef<str>) -> Result<(), Error> {
         let (by, why) = (self.elect.config().holder().clone(), Why::new(why)?);
-        self.instruct(name, Instruction::Pause { by, why }).await
+        self.instruct(name, Instruction::Pause { by, why }).await.map(drop)
     }
 
     /// Lets a schedule go on. Ticks of the time in which it was held back are not run; one from before, which
@@ -230,11 +270,12 @@ impl Schedules {
     /// # Errors
     /// As [`pause`](Self::pause).
     pub async fn resume(&self, name: impl AsRef<str>) -> Result<(), Error> {
-        self.instruct(name, Instruction::Resume).await
+        self.instruct(name, Instruction::Resume).await.map(drop)
     }
 
     /// Has a schedule run now, once, by whoever has it, besides its ticks; also if it is held back. Answers
-    /// with the instant under which the ledger has it.
+    /// with the instant under which the ledger has it: each call is a run of its own, and those of one
+    /// millisecond take the next free ones. They are run one after the other.
     ///
     /// # Errors
     /// As [`pause`](Self::pause); or a hundred of these wait already.
@@ -242,9 +283,16 @@ impl Schedules {
         let engine = self.elect.engine();
         let (by, why) = (engine.config.holder().clone(), Why::new(why)?);
         let now = engine.store_times.now(engine.clock.now());
-        let at = now.ok_or(Error::NoSession { last: None })?;
-        self.instruct(name, Instruction::Run(Order { at, by, why })).await?;
-        Ok(at)
+        let now = now.ok_or(Error::NoSession { last: None })?;
+        loop {
+            let order = Order { at: engine.notices.order_at(now), by: by.clone(), why: why.clone() };
+            let record = self.instruct(&name, Instruction::Run(order.clone())).await?;
+            let stands = record.orders.iter().find(|known| known.at == order.at);
+            // Else somebody else had that millisecond.
+            if stands.is_none_or(|known| *known == order) {
+                return Ok(order.at);
+            }
+        }
     }
 
     /// How a schedule stands; nothing if the store knows none of that name.
@@ -252,14 +300,8 @@ impl Schedules {
     /// # Errors
     /// As [`pause`](Self::pause).
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<Status>, Error> {
-        let (id, engine) = (self.id(name)?, self.elect.engine());
-        let limit = engine.limit();
-        let seen = engine.call(Work::Asked, limit, engine.store.schedules(vec![id.clone()], limit)).await;
-        let record = match seen.map_err(Error::store)?.pop() {
-            Some(ScheduleSeen::Found(record)) => record,
-            Some(ScheduleSeen::Refused(refusal)) => return Err(self.refused(&id, refusal)),
-            Some(ScheduleSeen::Absent) | None => return Ok(None),
-        };
+        let id = self.id(name)?;
+        let Some(record) = self.record(&id).await? else { return Ok(None) };
         let runs = self.history(&id.name, None, LOOKED_AT).await?.page.items;
         let failures = failures(&runs);
         let last = runs.into_iter().find(|run| run.id.entry != Entry::Skipped);
@@ -282,6 +324,65 @@ impl Schedules {
             .call(Work::Asked, limit, engine.store.history(id, after, at_most, limit))
             .await
             .map_err(Error::store)
+    }
+
+    /// The schedules of the namespace that somebody has run, or said something of, page by page in the order of
+    /// their names: give the `next` of a page's answer as `after`. Those that nobody has any more are among them,
+    /// until they are [deleted](Self::delete).
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn list(&self, after: Option<Cursor>, at_most: usize) -> Result<Page<ScheduleRecord>, Error> {
+        let engine = self.elect.engine();
+        let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
+        let page = engine.store.list_schedules(namespace, after, at_most, limit);
+        engine.call(Work::Asked, limit, page).await.map_err(Error::store)
+    }
+
+    /// The schedules of the namespace with a tick that is due for more than a minute and two ttls, and that no
+    /// instance has that is alive. One instance of those with schedules looks by itself, and tells of them by
+    /// [`Event::Overdue`](crate::Event::Overdue); this looks at all of them now.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn overdue(&self) -> Result<Vec<Overdue>, Error> {
+        overdue::all(self.elect.engine()).await.map_err(Error::store)
+    }
+
+    /// From here on also a schedule may be deleted that some instance has. That instance goes on with it, and
+    /// writes what comes into a ledger that knows nothing of what was.
+    #[must_use]
+    pub fn even_if_owned(self) -> Self {
+        Self { even_if_owned: true, ..self }
+    }
+
+    /// Deletes a schedule, with its ledger: one that no program has any more. Says whether there was anything to
+    /// delete. A program that has it still, or again, begins it anew.
+    ///
+    /// # Errors
+    /// The name breaks a limit, an instance has the schedule ([`Error::Owned`]; see
+    /// [`even_if_owned`](Self::even_if_owned)), or the store did not answer; then a part of it may be gone.
+    pub async fn delete(&self, name: impl AsRef<str>) -> Result<bool, Error> {
+        let (id, engine) = (self.id(name)?, self.elect.engine());
+        let key = key_of(&id.name);
+        if !self.even_if_owned {
+            // If it is not held, it is about to be taken where it is known.
+            let here = Host::known(&self.elect).and_then(|host| host.plan(&key));
+            let here = here.map(|_| engine.config.holder().clone());
+            let by = overdue::holder_of(engine, lock_of(&self.elect, key)).await.map_err(Error::store)?;
+            if let Some(by) = by.or(here) {
+                return Err(Error::Owned { schedule: id.name, by });
+            }
+        }
+        let was_there = match self.record(&id).await {
+            Ok(record) => record.is_some(),
+            // A record that cannot be used is deleted, too.
+            Err(Error::Refused { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        let has_runs = !self.history(&id.name, None, 1).await?.page.items.is_empty();
+        overdue::delete(engine, &id, Work::Asked).await.map_err(Error::store)?;
+        Ok(was_there || has_runs)
     }
 
     // ----- who has which
@@ -342,6 +443,6 @@ impl Elect {
     /// The schedules of the namespace: to hold them back, to have them run, to see how they stand.
     #[must_use]
     pub fn schedules(&self) -> Schedules {
-        Schedules { elect: self.clone() }
+        Schedules { elect: self.clone(), even_if_unknown: false, even_if_owned: false }
     }
 }

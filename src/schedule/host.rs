@@ -13,7 +13,10 @@ use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::driver::{Driver, Plan};
+use super::{
+    driver::{Driver, Plan},
+    overdue,
+};
 use crate::{
     core::backoff::{Backoff, jittered},
     elect::{Elect, Engine, Error, Lease, Work, chain},
@@ -77,6 +80,8 @@ impl Host {
             let engine = elect.engine();
             engine.runtime.spawn(join(Arc::downgrade(&host), elect.clone(), host.stop.clone()));
             engine.runtime.spawn(follow(Arc::downgrade(&host), Arc::downgrade(engine), host.stop.clone()));
+            let looks = overdue::look_after(Arc::downgrade(&host), Arc::downgrade(engine), host.stop.clone());
+            engine.runtime.spawn(looks);
             host
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     core::tick::NotRun,
     elect::Engine,
-    model::{Outcome, ScheduleId},
+    model::{Outcome, ScheduleId, ScheduleName},
 };
 
 #[cfg(feature = "metrics")]
@@ -17,7 +17,10 @@ pub(super) fn added(engine: &Engine, id: &ScheduleId) {
     #[cfg(feature = "metrics")]
     {
         let (namespace, schedule) = (engine.config.namespace().to_string(), id.name.to_string());
-        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_of_a_run()) {
+        for outcome in Outcome::ALL
+            .into_iter()
+            .filter(|outcome| !matches!(outcome, Outcome::NotBegun | Outcome::Skipped))
+        {
             counter!(
                 "tenure_schedule_runs_total",
                 "namespace" => namespace.clone(), "schedule" => schedule.clone(), "outcome" => outcome.as_str()
@@ -73,6 +76,17 @@ pub(super) fn skipped(engine: &Engine, id: &ScheduleId, count: u64, why: NotRun)
             "namespace" => namespace, "schedule" => schedule, "why" => why.as_str()
         )
         .increment(count);
+    }
+}
+
+/// For how long a tick of a schedule that nobody runs is due, as the instance sees it that looks.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(super) fn overdue(engine: &Engine, schedule: &ScheduleName, by: Duration) {
+    #[cfg(feature = "metrics")]
+    {
+        let (namespace, schedule) = (engine.config.namespace().to_string(), schedule.to_string());
+        gauge!("tenure_schedule_overdue_seconds", "namespace" => namespace, "schedule" => schedule)
+            .set(by.as_secs_f64());
     }
 }
 

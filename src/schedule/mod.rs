@@ -42,6 +42,7 @@ mod failure;
 mod handle;
 mod host;
 mod metrics;
+mod overdue;
 mod run;
 mod tick;
 mod timing;
@@ -56,6 +57,7 @@ pub use crate::core::{
 };
 pub use failure::Failure;
 pub use handle::{Schedule, Schedules, Status};
+pub use overdue::Overdue;
 pub use tick::Tick;
 pub use timing::Timing;
 

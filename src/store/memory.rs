@@ -1,6 +1,7 @@
 //! The contract in its most readable form: one process, no I/O, nothing fails.
 
 mod revoke;
+mod schedules;
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +15,17 @@ use tokio::sync::broadcast;
 
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-    Held, Hint, Instruction, Line, LockChange, LockSeen, MAX_ORDERS, Open, Page, Purged, Reach, Refusal,
-    Release, ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews,
-    SetAnswer, SetValue, Sighting, Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
+    Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer,
+    Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, SetValue, Sighting,
+    Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
     rules::{Verdict, verdict},
 };
 use crate::{
     clock::{Clock, SystemClock},
     model::{
-        About, Beat, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding, Kind,
-        LockId, LockRecord, Namespace, Nonce, Outcome, Pause, RunId, RunRecord, ScheduleId, ScheduleRecord,
-        SessionId, SessionRecord, StoreTime, Term, Waiter, Wish,
+        About, Beat, Candidate, Closed, Death, Ended, Entry, Holder, Holding, Kind, LockId, LockRecord,
+        Namespace, Nonce, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
+        Term, Waiter, Wish,
     },
 };
 
@@ -324,142 +325,6 @@ impl MemoryStore {
         }
     }
 
-    /// Changes a schedule's record, which there is from then on; says so if that is a change.
-    fn change_schedule(
-        &self,
-        schedule: &ScheduleId,
-        change: impl FnOnce(&mut ScheduleRecord) -> Result<(), Refusal>,
-    ) -> ScheduleSeen {
-        let mut records = self.records();
-        let known = records.schedules.get(schedule).cloned();
-        let mut record = known.clone().unwrap_or_else(|| ScheduleRecord::new(schedule.clone()));
-        if let Err(refusal) = change(&mut record) {
-            return ScheduleSeen::Refused(refusal);
-        }
-        records.schedules.insert(schedule.clone(), record.clone());
-        drop(records);
-        if known.as_ref() != Some(&record) {
-            self.hint(Hint::Schedule { schedule: schedule.clone() });
-        }
-        ScheduleSeen::Found(record)
-    }
-
-    fn define_now(&self, define: Define) -> ScheduleSeen {
-        let now = self.clock.wall();
-        let Define { schedule, term, timing, policies, instead_of } = define;
-        self.change_schedule(&schedule, |record| {
-            let known = record.definition.as_ref();
-            let is_later = known.is_some_and(|known| known.term > term);
-            let is_known = known.is_some_and(|known| known.timing == timing && known.policies == policies);
-            if !is_later && !is_known {
-                let same = known
-                    .filter(|known| known.timing == timing || Some(&known.timing) == instead_of.as_ref());
-                let since = same.map_or(now, |known| known.since);
-                record.definition = Some(Definition { timing, policies, since, term });
-            }
-            Ok(())
-        })
-    }
-
-    fn instruct_now(&self, schedule: &ScheduleId, instruction: Instruction) -> ScheduleSeen {
-        let now = self.clock.wall();
-        self.change_schedule(schedule, |record| {
-            match instruction {
-                Instruction::Pause { by, why } => {
-                    if !record.pause.as_ref().is_some_and(Pause::is_on) {
-                        record.pause = Some(Pause { since: now, until: None, by, why });
-                    }
-                }
-                Instruction::Resume => {
-                    if let Some(pause) = record.pause.as_mut().filter(|pause| pause.is_on()) {
-                        pause.until = Some(now);
-                    }
-                }
-                Instruction::Run(order) => {
-                    let place = record.orders.binary_search_by_key(&order.at, |order| order.at);
-                    if let Err(place) = place {
-                        if record.orders.len() == MAX_ORDERS {
-                            return Err(Refusal::Full { what: "orders", most: MAX_ORDERS });
-                        }
-                        record.orders.insert(place, order);
-                    }
-                }
-                Instruction::Ran { at } => record.orders.retain(|order| order.at != at),
-            }
-            Ok(())
-        })
-    }
-
-    fn schedules_now(&self, schedules: &[ScheduleId]) -> Vec<ScheduleSeen> {
-        let records = self.records();
-        let seen = |schedule| {
-            records.schedules.get(schedule).cloned().map_or(ScheduleSeen::Absent, ScheduleSeen::Found)
-        };
-        schedules.iter().map(seen).collect()
-    }
-
-    fn claim_now(&self, claim: Claim) -> ClaimAnswer {
-        let started = self.clock.wall();
-        let mut records = self.records();
-        let Claim { run, session, holder, term, attempt, instead_of, skipped } = claim;
-        let known = records.runs.get(&run);
-        let free = match (known, instead_of) {
-            (None, _) => true,
-            (Some(known), Some((term, attempt))) => {
-                known.term == term && known.attempt == attempt && !known.has_succeeded()
-            }
-            (Some(_), None) => false,
-        };
-        let ours = known.is_some_and(|known| known.is_claimed_by(session, term, attempt));
-        if free && !ours {
-            let finish = skipped.is_some().then_some(Finish {
-                at: started,
-                outcome: Outcome::Skipped,
-                error: None,
-                last: true,
-            });
-            let record =
-                RunRecord { id: run.clone(), session, holder, term, attempt, started, finish, skipped };
-            records.runs.insert(run.clone(), record);
-        }
-        ClaimAnswer::of(records.runs[&run].clone(), session, term, attempt)
-    }
-
-    fn finish_now(&self, finish: FinishRun) -> ClaimAnswer {
-        let at = self.clock.wall();
-        let mut records = self.records();
-        let FinishRun { run, session, term, attempt, outcome, error, last } = finish;
-        let Some(record) = records.runs.get_mut(&run) else { return ClaimAnswer::Absent };
-        if record.is_claimed_by(session, term, attempt) && record.finish.is_none() {
-            record.finish = Some(Finish { at, outcome, error, last });
-        }
-        ClaimAnswer::of(record.clone(), session, term, attempt)
-    }
-
-    fn history_now(&self, schedule: &ScheduleId, after: Option<&Cursor>, at_most: usize) -> RunPage {
-        let records = self.records();
-        let runs = records.runs_of(schedule).into_iter().rev().map(|run| (last_first(&run.id), run));
-        RunPage { page: page(runs, after, at_most), mark: records.mark(schedule) }
-    }
-
-    fn purge_runs_now(&self, schedule: &ScheduleId, older_than: Duration, keep: usize) -> RunPage {
-        let cutoff = self.clock.wall().minus(older_than);
-        let mut records = self.records();
-        let mut old = records.runs_of(schedule);
-        old.truncate(old.len().saturating_sub(keep));
-        old.retain(|run| run.started < cutoff);
-        if let Some(last) = old.last() {
-            let record = records.schedules.entry(schedule.clone());
-            let record = record.or_insert_with(|| ScheduleRecord::new(schedule.clone()));
-            record.mark = record.mark.max(Some(last.id.instant));
-        }
-        for run in &old {
-            records.runs.remove(&run.id);
-        }
-        let page = Page { items: old, refused: Vec::new(), next: None };
-        RunPage { page, mark: records.mark(schedule) }
-    }
-
     fn purge_now(&self, namespace: &Namespace, retention: Retention) -> Purged {
         let now = self.clock.wall();
         let mut records = self.records();
@@ -753,6 +618,20 @@ impl Store for MemoryStore {
         _: Duration,
     ) -> Answer<'_, ScheduleSeen> {
         self.step(move |store| store.instruct_now(&schedule, instruction))
+    }
+
+    fn list_schedules(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        _: Duration,
+    ) -> Answer<'_, Page<ScheduleRecord>> {
+        self.step(move |store| store.list_schedules_now(&namespace, after.as_ref(), at_most))
+    }
+
+    fn delete_schedule(&self, schedule: ScheduleId, _: Duration) -> Answer<'_, bool> {
+        self.step(move |store| store.delete_schedule_now(&schedule))
     }
 
     fn schedules(&self, schedules: Vec<ScheduleId>, _: Duration) -> Answer<'_, Vec<ScheduleSeen>> {

@@ -31,7 +31,7 @@ use crate::{
     error::StoreError,
     model::{
         About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Order, Outcome, Request, Rules,
-        RunId, ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
+        RunId, ScheduleId, ScheduleRecord, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
     },
 };
 
@@ -216,6 +216,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Reads schedules, in the order they were asked for.
     fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>>;
+
+    /// The schedules of a namespace that have a record, page by page in the order of their names. A page may be
+    /// shorter than it was asked for.
+    fn list_schedules(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<ScheduleRecord>>;
+
+    /// Deletes a schedule: its record first, and then a bounded part of its ledger. Says whether that was all:
+    /// otherwise it is called again. Whoever has the schedule meanwhile defines it anew, as of then; what it
+    /// claims may be deleted with the rest. A record that cannot be used is deleted, too.
+    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
 
     /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
     /// one succeeded. Answers with the run as it stands afterwards.
@@ -506,6 +521,9 @@ pub enum Instruction {
 
 /// The most orders that wait for a schedule. More are refused until some are run.
 pub const MAX_ORDERS: usize = 100;
+
+/// The most pauses before the last one that a schedule remembers: the earliest is forgotten first.
+pub const MAX_PAUSES_BEFORE: usize = 20;
 
 /// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -241,6 +241,10 @@ macro_rules! conformance_tests {
             the_same_definition_again_changes_nothing
             other_policies_keep_the_timing_and_since_when
             another_timing_counts_from_then_on
+            a_timing_in_other_words_counts_from_when_the_one_before_did
+            schedules_are_listed_by_name
+            a_schedule_that_is_deleted_leaves_nothing
+            the_pauses_before_the_last_one_are_remembered
             an_owner_of_a_smaller_term_defines_nothing
             an_owner_of_an_equal_or_larger_term_defines
             of_definitions_that_race_the_latest_owners_stands
@@ -264,6 +268,7 @@ macro_rules! conformance_tests {
             a_claim_sent_again_is_recognised
             a_claimed_tick_is_granted_to_nobody_else
             a_claim_replaces_the_attempt_it_names
+            what_was_not_begun_is_claimed_again_under_its_number
             a_claim_in_place_of_nobody_is_granted
             an_attempt_that_succeeded_is_not_replaced
             of_claims_that_race_one_wins

@@ -16,7 +16,9 @@ pub use slow::Slow;
 
 use crate::{
     error::{Applied, StoreError},
-    model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish},
+    model::{
+        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+    },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
@@ -313,6 +315,10 @@ operations! {
     Define define(define: Define) -> ScheduleSeen, 1;
     Instruct instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen, 1;
     Schedules schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>, schedules.len();
+    ListSchedules list_schedules(
+        namespace: Namespace, after: Option<Cursor>, at_most: usize
+    ) -> Page<ScheduleRecord>, 1;
+    DeleteSchedule delete_schedule(schedule: ScheduleId) -> bool, 1;
     Claim claim(claim: Claim) -> ClaimAnswer, 1;
     Finish finish(finish: FinishRun) -> ClaimAnswer, 1;
     History history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage, 1;

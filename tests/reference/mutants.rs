@@ -619,6 +619,20 @@ impl Store for Mutant {
         .boxed()
     }
 
+    fn list_schedules(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<ScheduleRecord>> {
+        self.store.list_schedules(namespace, after, at_most, limit)
+    }
+
+    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool> {
+        self.store.delete_schedule(schedule, limit)
+    }
+
     fn history(
         &self,
         schedule: ScheduleId,

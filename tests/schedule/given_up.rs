@@ -58,8 +58,8 @@ async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
         };
         let within_a_week =
             |schedule: tenure::schedule::Scheduling| schedule.misfire(Misfire::One { window: 7 * DAY });
-        let one = crew.with_job("a", "30 0 1 * *", within_a_week, failing).await;
-        pass(31 * DAY + HOUR).await;
+        let one = crew.with_job("a", "30 0 1 1 *", within_a_week, failing).await;
+        pass(HOUR).await;
         one.elect.close().await;
         let before = runs.load(Ordering::Relaxed);
         assert!(before > 0);
@@ -67,7 +67,7 @@ async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
         let more = |schedule: tenure::schedule::Scheduling| {
             within_a_week(schedule).retries(Retries { tries: 3, ..Retries::default() })
         };
-        let _two = crew.with("b", "30 0 1 * *", more).await;
+        let _two = crew.with("b", "30 0 1 1 *", more).await;
         pass(MINUTE).await;
         assert_eq!(crew.book.runs(), [], "{hours} h later");
         assert!(crew.told().await.iter().all(|told| told.ends_with("failed 1")), "{:?}", crew.told().await);

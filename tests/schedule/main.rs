@@ -9,6 +9,7 @@ mod crew;
 mod failures;
 mod fleet;
 mod given_up;
+mod housekeeping;
 mod jumps;
 #[cfg(feature = "metrics")]
 mod metrics;

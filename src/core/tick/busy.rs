@@ -12,6 +12,16 @@ impl Busy {
         self.0.push((begun, ended));
     }
 
+    /// Nothing up to there is asked of any more.
+    pub(super) fn forget(&mut self, dealt_with: StoreTime) {
+        self.0.retain(|(_, ended)| *ended > dealt_with);
+    }
+
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

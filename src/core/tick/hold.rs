@@ -1,7 +1,7 @@
 //! The last time that a schedule was held back.
 
 use super::is_believable;
-use crate::model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime};
+use crate::model::{Entry, Pause, PauseBefore, RunRecord, ScheduleRecord, StoreTime};
 
 /// A pause as the record says it, and as it is understood: what a clock that was ahead has dated is taken to
 /// have been said when it was heard of.
@@ -9,6 +9,8 @@ use crate::model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime};
 pub(super) struct Hold {
     said: Option<Pause>,
     understood: Option<Pause>,
+    /// The times before that, earliest first.
+    before: Vec<PauseBefore>,
 }
 
 impl Hold {
@@ -48,6 +50,19 @@ impl Hold {
             Pause { since, until, ..pause }
         });
         self.said.clone_from(&record.pause);
+        // What a clock that was ahead has dated was over before anything of now.
+        let is_past = |pause: &&PauseBefore| is_believable(pause.until, now);
+        self.before = record.pauses_before.iter().filter(is_past).copied().collect();
+    }
+
+    /// The pause before the last one that covers it.
+    pub(super) fn before(&self, instant: StoreTime) -> Option<&PauseBefore> {
+        self.before.iter().find(|pause| pause.covers(instant))
+    }
+
+    /// The beginning of the next one of those after it.
+    pub(super) fn next_before(&self, instant: StoreTime) -> Option<StoreTime> {
+        self.before.iter().map(|pause| pause.since).filter(|since| *since > instant).min()
     }
 
     pub(super) const fn pause(&self) -> Option<&Pause> {

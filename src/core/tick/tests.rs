@@ -9,6 +9,8 @@ use crate::{
     },
 };
 
+mod settled;
+
 /// Midnight.
 const BEGINNING: i64 = 1_767_225_600_000;
 const MINUTE: Duration = Duration::from_secs(60);

@@ -122,7 +122,13 @@ impl Driver {
         });
         let Some((mut ticks, timing)) = before else { return self.define(Some(&known), None).await };
         if ticks.agree_with(&self.plan.calendar, now) {
-            return self.define(Some(&known), Some(timing)).await;
+            let record = self.define(Some(&known), Some(timing)).await?;
+            // As long as that took they may not have agreed.
+            let now = self.now().await.ok_or(NotLoaded::Over)?;
+            if !ticks.agree_with(&self.plan.calendar, now) {
+                self.leave_behind(ticks.left_until(now)).await;
+            }
+            return Ok(record);
         }
         self.leave_behind(ticks.left_until(now)).await;
         let record = self.define(Some(&known), None).await?;

@@ -11,7 +11,7 @@ use crate::{
     model::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome,
-        PAST_HOLDERS, Past, Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName,
+        PAST_HOLDERS, Past, Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName,
         ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter,
         Who, Why, Wish,
     },
@@ -602,9 +602,16 @@ pub(super) fn read_schedule(document: &Document) -> Read<ScheduleRecord> {
         id: read_schedule_id(fields.get("_id")?)?,
         definition,
         pause,
+        pauses_before: fields
+            .later("pauses_before", |fields, field| fields.list(field, read_pause_before))?
+            .unwrap_or_default(),
         orders: fields.later("orders", |fields, field| fields.list(field, read_order))?.unwrap_or_default(),
         mark: fields.later("mark", Fields::at)?,
     })
+}
+
+fn read_pause_before(fields: &Fields<'_>) -> Read<PauseBefore> {
+    Ok(PauseBefore { since: fields.at("since")?, until: fields.at("until")? })
 }
 
 fn read_order(fields: &Fields<'_>) -> Read<Order> {

@@ -21,6 +21,7 @@ mod purge;
 mod queries;
 mod renewal;
 mod rights;
+mod schedules;
 mod stamp;
 mod steps;
 mod words;
@@ -51,7 +52,9 @@ use super::{
     Instruction, Line, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
     RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
 };
-use crate::model::{Kind, LockId, LockRecord, Namespace, ScheduleId, SessionId, SessionRecord, Wish};
+use crate::model::{
+    Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+};
 
 /// How long the first answer of a fresh client may take: it has to find the servers.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -462,6 +465,22 @@ impl Store for MongoStore {
         self.step(limit, "instruct a schedule", move |store| {
             steps::instruct(store, schedule, instruction, limit)
         })
+    }
+
+    fn list_schedules(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<ScheduleRecord>> {
+        self.step(limit, "list schedules", move |store| {
+            schedules::list(store, namespace, after, at_most, limit)
+        })
+    }
+
+    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool> {
+        self.step(limit, "delete a schedule", move |store| schedules::delete(store, schedule, limit))
     }
 
     fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {

@@ -22,8 +22,8 @@ use crate::{
         RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
     },
     store::{
-        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_REQUESTS,
-        Open, Release, SetValue, Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
+        MAX_REQUESTS, Open, Release, SetValue, Take, Then, Wait,
     },
 };
 
@@ -726,10 +726,16 @@ fn is_sane_schedule() -> Document {
     ] };
     let sane = doc! { "$map": { "input": "$orders", "as": "order", "in": is_sane_order("$$order") } };
     let orders = doc! { "$and": [{ "$isArray": "$orders" }, { "$allElementsTrue": [sane] }] };
+    let sane = doc! { "$map": { "input": "$pauses_before", "as": "pause", "in": { "$and": [
+        is_type("$$pause.since", &["date"]),
+        is_type("$$pause.until", &["date"]),
+    ] } } };
+    let before = doc! { "$and": [{ "$isArray": "$pauses_before" }, { "$allElementsTrue": [sane] }] };
     doc! { "$and": [
         is_known_layout(),
         is_nothing_or("$definition", definition),
         is_nothing_or("$pause", pause),
+        is_nothing_or("$pauses_before", before),
         is_nothing_or("$orders", orders),
         is_type("$mark", &["date", "null", "missing"]),
     ] }
@@ -778,7 +784,15 @@ pub(super) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Stat
     let (needed, change) = match instruction {
         Instruction::Pause { by, why } => {
             let pause = doc! { "since": "$$NOW", "until": null, "by": text(by), "why": text(why) };
-            (doc! { "$not": is_on }, doc! { "pause": pause })
+            let last = doc! { "since": "$pause.since", "until": "$pause.until" };
+            let known = doc! { "$ifNull": ["$pauses_before", []] };
+            let all = doc! { "$concatArrays": [known.clone(), [last]] };
+            let before = doc! { "$cond": [
+                is_type("$pause", &["object"]),
+                { "$slice": [all, -(MAX_PAUSES_BEFORE as i64)] },
+                known,
+            ] };
+            (doc! { "$not": is_on }, doc! { "pause": pause, "pauses_before": before })
         }
         Instruction::Resume => {
             (is_on, doc! { "pause": { "$mergeObjects": ["$pause", { "until": "$$NOW" }] } })
@@ -1746,104 +1760,130 @@ mod tests {
         check(
             raise_mark(&schedule(), &run),
             expect![[r#"
-            {
-              q: { "_id": { "ns": "shop", "schedule": "$nightly", "at": null } }
-              u: [
                 {
-                  $replaceWith: {
-                    $cond: [
-                      {
-                        $eq: [
+                  q: { "_id": { "ns": "shop", "schedule": "$nightly", "at": null } }
+                  u: [
+                    {
+                      $replaceWith: {
+                        $cond: [
+                          {
+                            $eq: [
+                              "$$ROOT"
+                              { "_id": { "$literal": { "ns": "shop", "schedule": "$nightly", "at": null } } }
+                            ]
+                          }
+                          { "$mergeObjects": ["$$ROOT", { "$literal": { "v": 1 } }, {}] }
                           "$$ROOT"
-                          { "_id": { "$literal": { "ns": "shop", "schedule": "$nightly", "at": null } } }
                         ]
                       }
-                      { "$mergeObjects": ["$$ROOT", { "$literal": { "v": 1 } }, {}] }
-                      "$$ROOT"
-                    ]
-                  }
-                }
-                {
-                  $replaceWith: {
-                    $cond: [
-                      {
-                        $and: [
+                    }
+                    {
+                      $replaceWith: {
+                        $cond: [
                           {
                             $and: [
-                              { "$eq": ["$v", 1] }
                               {
-                                $or: [
-                                  { "$in": [{ "$type": "$definition" }, ["null", "missing"]] }
+                                $and: [
+                                  { "$eq": ["$v", 1] }
                                   {
-                                    $and: [
-                                      { "$in": [{ "$type": "$definition" }, ["object"]] }
-                                      { "$in": [{ "$type": "$definition.timing" }, ["string"]] }
-                                      { "$in": [{ "$type": "$definition.policies" }, ["string"]] }
-                                      { "$in": [{ "$type": "$definition.since" }, ["date"]] }
-                                      { "$in": [{ "$type": "$definition.term" }, ["long", "int"]] }
-                                      { "$gte": ["$definition.term", 0] }
-                                      { "$lte": ["$definition.term", 9007199254740991] }
-                                    ]
-                                  }
-                                ]
-                              }
-                              {
-                                $or: [
-                                  { "$in": [{ "$type": "$pause" }, ["null", "missing"]] }
-                                  {
-                                    $and: [
-                                      { "$in": [{ "$type": "$pause" }, ["object"]] }
-                                      { "$in": [{ "$type": "$pause.since" }, ["date"]] }
-                                      { "$in": [{ "$type": "$pause.until" }, ["date", "null", "missing"]] }
-                                      { "$in": [{ "$type": "$pause.by" }, ["string"]] }
-                                      { "$in": [{ "$type": "$pause.why" }, ["string"]] }
-                                    ]
-                                  }
-                                ]
-                              }
-                              {
-                                $or: [
-                                  { "$in": [{ "$type": "$orders" }, ["null", "missing"]] }
-                                  {
-                                    $and: [
-                                      { "$isArray": "$orders" }
+                                    $or: [
+                                      { "$in": [{ "$type": "$definition" }, ["null", "missing"]] }
                                       {
-                                        $allElementsTrue: [
+                                        $and: [
+                                          { "$in": [{ "$type": "$definition" }, ["object"]] }
+                                          { "$in": [{ "$type": "$definition.timing" }, ["string"]] }
+                                          { "$in": [{ "$type": "$definition.policies" }, ["string"]] }
+                                          { "$in": [{ "$type": "$definition.since" }, ["date"]] }
+                                          { "$in": [{ "$type": "$definition.term" }, ["long", "int"]] }
+                                          { "$gte": ["$definition.term", 0] }
+                                          { "$lte": ["$definition.term", 9007199254740991] }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $or: [
+                                      { "$in": [{ "$type": "$pause" }, ["null", "missing"]] }
+                                      {
+                                        $and: [
+                                          { "$in": [{ "$type": "$pause" }, ["object"]] }
+                                          { "$in": [{ "$type": "$pause.since" }, ["date"]] }
+                                          { "$in": [{ "$type": "$pause.until" }, ["date", "null", "missing"]] }
+                                          { "$in": [{ "$type": "$pause.by" }, ["string"]] }
+                                          { "$in": [{ "$type": "$pause.why" }, ["string"]] }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  {
+                                    $or: [
+                                      { "$in": [{ "$type": "$pauses_before" }, ["null", "missing"]] }
+                                      {
+                                        $and: [
+                                          { "$isArray": "$pauses_before" }
                                           {
-                                            $map: {
-                                              input: "$orders"
-                                              as: "order"
-                                              in: {
-                                                $and: [
-                                                  { "$in": [{ "$type": "$$order.at" }, ["date"]] }
-                                                  { "$in": [{ "$type": "$$order.by" }, ["string"]] }
-                                                  { "$in": [{ "$type": "$$order.why" }, ["string"]] }
-                                                ]
+                                            $allElementsTrue: [
+                                              {
+                                                $map: {
+                                                  input: "$pauses_before"
+                                                  as: "pause"
+                                                  in: {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$pause.since" }, ["date"]] }
+                                                      { "$in": [{ "$type": "$$pause.until" }, ["date"]] }
+                                                    ]
+                                                  }
+                                                }
                                               }
-                                            }
+                                            ]
                                           }
                                         ]
                                       }
                                     ]
                                   }
+                                  {
+                                    $or: [
+                                      { "$in": [{ "$type": "$orders" }, ["null", "missing"]] }
+                                      {
+                                        $and: [
+                                          { "$isArray": "$orders" }
+                                          {
+                                            $allElementsTrue: [
+                                              {
+                                                $map: {
+                                                  input: "$orders"
+                                                  as: "order"
+                                                  in: {
+                                                    $and: [
+                                                      { "$in": [{ "$type": "$$order.at" }, ["date"]] }
+                                                      { "$in": [{ "$type": "$$order.by" }, ["string"]] }
+                                                      { "$in": [{ "$type": "$$order.why" }, ["string"]] }
+                                                    ]
+                                                  }
+                                                }
+                                              }
+                                            ]
+                                          }
+                                        ]
+                                      }
+                                    ]
+                                  }
+                                  { "$in": [{ "$type": "$mark" }, ["date", "null", "missing"]] }
                                 ]
                               }
-                              { "$in": [{ "$type": "$mark" }, ["date", "null", "missing"]] }
+                              { "$not": { "$gte": ["$mark", DateTime("1970-01-01 0:01:00.0 +00:00:00")] } }
                             ]
                           }
-                          { "$not": { "$gte": ["$mark", DateTime("1970-01-01 0:01:00.0 +00:00:00")] } }
+                          {
+                            $mergeObjects: ["$$ROOT", { "$literal": {} }, { "mark": DateTime("1970-01-01 0:01:00.0 +00:00:00") }]
+                          }
+                          "$$ROOT"
                         ]
                       }
-                      {
-                        $mergeObjects: ["$$ROOT", { "$literal": {} }, { "mark": DateTime("1970-01-01 0:01:00.0 +00:00:00") }]
-                      }
-                      "$$ROOT"
-                    ]
-                  }
-                }
-              ]
-              upsert: true
-            }"#]],
+                    }
+                  ]
+                  upsert: true
+                }"#]],
         );
     }
 
@@ -1898,24 +1938,41 @@ mod tests {
         check_change(
             instruct(&schedule(), &pause),
             expect![[r#"
-            {
-              if: {
-                $not: {
-                  $and: [
-                    { "$in": [{ "$type": "$pause" }, ["object"]] }
-                    { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] }
-                  ]
-                }
-              }
-              then: {
-                pause: {
-                  since: "$$NOW"
-                  until: null
-                  by: { "$literal": "$pod" }
-                  why: { "$literal": "$$NOW" }
-                }
-              }
-            }"#]],
+                {
+                  if: {
+                    $not: {
+                      $and: [
+                        { "$in": [{ "$type": "$pause" }, ["object"]] }
+                        { "$eq": [{ "$ifNull": ["$pause.until", null] }, null] }
+                      ]
+                    }
+                  }
+                  then: {
+                    pause: {
+                      since: "$$NOW"
+                      until: null
+                      by: { "$literal": "$pod" }
+                      why: { "$literal": "$$NOW" }
+                    }
+                    pauses_before: {
+                      $cond: [
+                        { "$in": [{ "$type": "$pause" }, ["object"]] }
+                        {
+                          $slice: [
+                            {
+                              $concatArrays: [
+                                { "$ifNull": ["$pauses_before", []] }
+                                [{ "since": "$pause.since", "until": "$pause.until" }]
+                              ]
+                            }
+                            -20
+                          ]
+                        }
+                        { "$ifNull": ["$pauses_before", []] }
+                      ]
+                    }
+                  }
+                }"#]],
         );
     }
 
@@ -2088,7 +2145,16 @@ mod tests {
                                               {
                                                 $in: [
                                                   "$finish.outcome"
-                                                  ["succeeded", "failed", "cancelled", "timed out", "displaced", "abandoned", "not begun", "skipped"]
+                                                  [
+                                                    "succeeded"
+                                                    "failed"
+                                                    "cancelled"
+                                                    "timed out"
+                                                    "displaced"
+                                                    "abandoned"
+                                                    "not begun"
+                                                    "skipped"
+                                                  ]
                                                 ]
                                               }
                                               { "$in": [{ "$type": "$finish.error" }, ["null", "string"]] }
@@ -2147,7 +2213,10 @@ mod tests {
                                   skipped: { "from": DateTime("1970-01-01 0:00:00.0 +00:00:00"), "count": 2, "why": "$paused" }
                                 }
                               }
-                              { "started": "$$NOW", "finish": { "at": "$$NOW", "outcome": "skipped", "error": null, "last": true } }
+                              {
+                                started: "$$NOW"
+                                finish: { "at": "$$NOW", "outcome": "skipped", "error": null, "last": true }
+                              }
                             ]
                           }
                           "$$ROOT"

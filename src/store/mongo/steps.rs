@@ -43,7 +43,7 @@ const MOST_ROUNDS: usize = 100;
 /// How long it waits before that, and longer every time.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How many records one purge of runs removes.
-const PURGE: usize = 1000;
+pub(super) const PURGE: usize = 1000;
 
 impl MongoStore {
     pub(super) fn step<T: Send + 'static, F: Future<Output = Outcome<T>> + Send + 'static>(
@@ -116,7 +116,7 @@ fn left(document: Option<Document>) -> Outcome<Document> {
 }
 
 /// Reads the documents of a page. One more than wanted was asked for, to know whether there is more.
-fn page<T>(
+pub(super) fn page<T>(
     mut documents: Vec<Document>,
     at_most: usize,
     read: impl Fn(&Document) -> Result<T, Refusal>,
@@ -140,7 +140,7 @@ fn page<T>(
     Ok(page)
 }
 
-fn by_id(document: &Document) -> Document {
+pub(super) fn by_id(document: &Document) -> Document {
     doc! { "id": document.get("_id").cloned() }
 }
 
@@ -152,7 +152,7 @@ pub(super) fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
         .map_err(|_| Failure::unknown("the cursor was not made by this store"))
 }
 
-fn id_of(place: Option<Document>) -> Option<Bson> {
+pub(super) fn id_of(place: Option<Document>) -> Option<Bson> {
     place?.remove("id")
 }
 

@@ -125,6 +125,25 @@ pub async fn a_claim_replaces_the_attempt_it_names(fixture: &Fixture) {
     assert_eq!(all_runs(fixture, &run.schedule, 10).await, [replaced], "one tick is one run");
 }
 
+/// The same attempt, under a later term: nobody has made it. What was sent before changes nothing of that.
+pub async fn what_was_not_begun_is_claimed_again_under_its_number(fixture: &Fixture) {
+    let run = run(&fixture.schedule("nightly"), 1000);
+    let first = claim(&run, fixture.session(), 1);
+    claimed(fixture, &first).await;
+    let given_back = FinishRun { last: false, ..finish(&first, Outcome::NotBegun) };
+    let ClaimAnswer::Yours(record) = end(fixture, given_back.clone()).await else {
+        panic!("it must give back its own attempt");
+    };
+    assert!(record.was_not_begun(), "{record:?}");
+    assert_eq!(make(fixture, &first).await, ClaimAnswer::Yours(record.clone()), "its claim comes late");
+    let next =
+        Claim { term: Term::new(8), instead_of: Some((first.term, 1)), ..claim(&run, fixture.session(), 1) };
+    let running = claimed(fixture, &next).await;
+    assert_eq!((running.attempt, running.term, &running.finish), (1, next.term, &None));
+    assert_eq!(end(fixture, given_back).await, ClaimAnswer::Others(running.clone()), "it is somebody else's");
+    assert_eq!(make(fixture, &first).await, ClaimAnswer::Others(running));
+}
+
 /// A tick whose job did its work is over: nobody runs it again, whoever it takes for failed.
 pub async fn an_attempt_that_succeeded_is_not_replaced(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::{
-    fixture::{Fixture, LIMIT, eventually, holder, name, race, sure, why},
-    purge_runs::{ledger, purge_down_to},
+    fixture::{Fixture, LIMIT, all_pages, eventually, holder, name, race, sure, why},
+    purge_runs::{ledger, left, purge_down_to},
     texts::{ODD, full},
 };
 use crate::{
     model::{
-        Definition, Holder, Order, Pause, Rules, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Term,
-        Why,
+        Definition, Holder, Order, Pause, PauseBefore, Rules, ScheduleId, ScheduleName, ScheduleRecord,
+        StoreTime, Term, Why,
     },
-    store::{Define, Instruction, MAX_ORDERS, Refusal, ScheduleSeen},
+    store::{Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Refusal, ScheduleSeen},
 };
 
 pub(super) fn define(schedule: &ScheduleId, term: u64, timing: &str, policies: &str) -> Define {
@@ -150,6 +150,81 @@ pub async fn another_timing_counts_from_then_on(fixture: &Fixture) {
     }
 }
 
+/// If it comes instead of the one on record, and of no other.
+pub async fn a_timing_in_other_words_counts_from_when_the_one_before_did(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let first = defined(fixture, define(&schedule, 7, "0 * * * *", "late: run")).await;
+    let since = definition(&first).since;
+    wait_beyond(fixture, since).await;
+    let instead_of = |timing: &str| Some(name(Rules::new(timing)));
+    let same =
+        Define { instead_of: instead_of("0 * * * *"), ..define(&schedule, 8, "0 0-23 * * *", "$late") };
+    let record = defined(fixture, same).await;
+    let Definition { timing, policies, since: kept, term } = definition(&record);
+    assert_eq!((timing.as_str(), policies.as_str(), *kept, term.get()), ("0 0-23 * * *", "$late", since, 8));
+    let other = Define { instead_of: instead_of("0 * * * *"), ..define(&schedule, 8, "30 * * * *", "$late") };
+    let record = defined(fixture, other).await;
+    assert!(definition(&record).since > since, "it is another timing that is on record");
+}
+
+/// In the order of their names, each once, those of one namespace, whatever their ledgers hold.
+pub async fn schedules_are_listed_by_name(fixture: &Fixture) {
+    let other = fixture.another();
+    let mut expected = Vec::new();
+    for name in ["nightly", "hourly", "$weekly 👑", "night", "Zoo"] {
+        let schedule = fixture.schedule(name);
+        expected.push(defined(fixture, define(&schedule, 7, name, "late: run")).await);
+        ledger(fixture, &schedule, &[1, 2, 3]).await;
+    }
+    // One that has entries, and no record.
+    ledger(fixture, &fixture.schedule("unknown"), &[1]).await;
+    defined(&other, define(&other.schedule("of another"), 7, "first", "late: run")).await;
+    expected.sort_by(|one, other| one.id.name.as_str().cmp(other.id.name.as_str()));
+    let namespace = expected[0].id.namespace.clone();
+    for at_most in [0, 1, 2, 5, 100] {
+        let store = fixture.store();
+        let listed = all_pages(at_most.max(1), async |after| {
+            sure(store.list_schedules(namespace.clone(), after, at_most, LIMIT)).await
+        })
+        .await;
+        assert_eq!(listed, expected, "pages of {at_most} must list every schedule once, by name");
+    }
+}
+
+/// With its record and its ledger, and no other.
+pub async fn a_schedule_that_is_deleted_leaves_nothing(fixture: &Fixture) {
+    let [mine, other] = [fixture.schedule("nightly"), fixture.schedule("nightly2")];
+    for schedule in [&mine, &other] {
+        full_record(fixture, schedule).await;
+        ledger(fixture, schedule, &[1, 2, 3]).await;
+    }
+    let kept = look(fixture, &other).await;
+    for _ in 0..2 {
+        while !sure(fixture.store().delete_schedule(mine.clone(), LIMIT)).await {}
+        assert_eq!(look(fixture, &mine).await, ScheduleSeen::Absent);
+        assert_eq!(left(fixture, &mine).await, (vec![], None));
+    }
+    assert_eq!(look(fixture, &other).await, kept);
+    assert_eq!(left(fixture, &other).await, (vec![3, 2, 1], None));
+    let again = defined(fixture, define(&mine, 1, "0 3 * * *", "retry 3")).await;
+    assert_eq!(again.orders, [], "it begins anew, also under a smaller term");
+}
+
+/// The last twenty, earliest first, beside the last one.
+pub async fn the_pauses_before_the_last_one_are_remembered(fixture: &Fixture) {
+    let schedule = fixture.schedule("nightly");
+    let mut expected = Vec::new();
+    for number in 0..MAX_PAUSES_BEFORE + 3 {
+        let record = instructed(fixture, &schedule, pause()).await;
+        let first = expected.len().saturating_sub(MAX_PAUSES_BEFORE);
+        assert_eq!(record.pauses_before, expected[first..], "{number}");
+        assert_eq!(instructed(fixture, &schedule, pause()).await, record, "it is on already");
+        let record = instructed(fixture, &schedule, Instruction::Resume).await;
+        let Pause { since, until, .. } = paused(&record).clone();
+        expected.push(PauseBefore { since, until: until.expect("it is over") });
+    }
+}
+
 /// Whoever lost the schedule says nothing of it any more.
 pub async fn an_owner_of_a_smaller_term_defines_nothing(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
@@ -214,7 +289,7 @@ pub async fn a_pause_ends_once(fixture: &Fixture) {
     assert_eq!(instructed(fixture, &schedule, Instruction::Resume).await, over, "it was over before");
 }
 
-/// Only the last pause is remembered.
+/// Of its own length, by whoever wanted it.
 pub async fn after_a_pause_there_may_be_another(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     instructed(fixture, &schedule, pause()).await;

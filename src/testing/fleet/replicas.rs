@@ -23,7 +23,8 @@ use crate::{
     clock::{Clock, Moment},
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, SessionId, SessionRecord, StoreTime, Wish,
+        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        StoreTime, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
@@ -496,6 +497,7 @@ impl Store for Way {
         Majority revoke(revocation: Revocation) -> RevokeAnswer;
         Majority define(define: Define) -> ScheduleSeen;
         Majority instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        Majority delete_schedule(schedule: ScheduleId) -> bool;
         Majority claim(claim: Claim) -> ClaimAnswer;
         Majority finish(finish: FinishRun) -> ClaimAnswer;
         Majority purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
@@ -513,6 +515,7 @@ impl Store for Way {
             namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
         ) -> Page<LockRecord>;
         schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
+        list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
         history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
     }
 }

@@ -22,8 +22,8 @@ use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
 use crate::{
     clock::Clock,
     model::{
-        Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, StoreTime,
-        Term, Why, Wish,
+        Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId,
+        SessionRecord, StoreTime, Term, Why, Wish,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
@@ -58,6 +58,8 @@ macro_rules! pass_on_what_nobody_judges {
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
             ) -> Page<LockRecord>;
             schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
+            list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
+            delete_schedule(schedule: ScheduleId) -> bool;
             history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
             purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
             $($more)*

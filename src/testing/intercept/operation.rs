@@ -73,6 +73,10 @@ operations! {
     Instruct, write, "instruct a schedule";
     /// [`Store::schedules`](crate::store::Store::schedules).
     Schedules, read, "read schedules";
+    /// [`Store::list_schedules`](crate::store::Store::list_schedules).
+    ListSchedules, read, "list schedules";
+    /// [`Store::delete_schedule`](crate::store::Store::delete_schedule).
+    DeleteSchedule, write, "delete a schedule";
     /// [`Store::claim`](crate::store::Store::claim).
     Claim, write, "claim a tick";
     /// [`Store::finish`](crate::store::Store::finish).
@@ -107,6 +111,6 @@ mod tests {
         for (place, operation) in Operation::ALL.iter().enumerate() {
             assert_eq!(operation.index(), place);
         }
-        assert_eq!(Operation::ALL.iter().filter(|operation| operation.is_write()).count(), 15);
+        assert_eq!(Operation::ALL.iter().filter(|operation| operation.is_write()).count(), 16);
     }
 }

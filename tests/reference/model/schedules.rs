@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 
 use tenure::{
-    model::{Definition, Holder, Order, Pause, ScheduleId, ScheduleRecord, StoreTime, Why},
+    model::{Definition, Holder, Order, Pause, PauseBefore, ScheduleId, ScheduleRecord, StoreTime, Why},
     store::{Define, Instruction, MAX_ORDERS, Refusal, ScheduleSeen},
 };
 
@@ -53,9 +53,27 @@ impl Said {
                 by: last.by.clone(),
                 why: last.why.clone(),
             }),
+            pauses_before: self.before(seen),
             orders,
             mark,
         }
+    }
+
+    /// The last twenty of the pauses before the last one, with the times as they are seen.
+    fn before(&self, seen: &ScheduleRecord) -> Vec<PauseBefore> {
+        let many = self.pauses.len().saturating_sub(1);
+        let known = &self.pauses[many.saturating_sub(20)..many];
+        let time = |time: Option<&Once<StoreTime>>| time.and_then(Once::get).copied();
+        let expected = known.iter().map(|pause| (time(Some(&pause.since)), time(pause.until.as_ref())));
+        // One that nobody has looked at since it ended is as it is seen.
+        let pairs = expected.zip(&seen.pauses_before);
+        let all: Vec<_> = pairs
+            .map(|((since, until), seen)| PauseBefore {
+                since: since.unwrap_or(seen.since),
+                until: until.unwrap_or(seen.until),
+            })
+            .collect();
+        if known.len() == seen.pauses_before.len() { all } else { Vec::new() }
     }
 
     fn meet(&mut self, id: &ScheduleId, mark: Option<StoreTime>, seen: &ScheduleRecord) -> Check {

@@ -11,7 +11,10 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream::BoxStream};
 
 use crate::{
     clock::{Clock, Moment},
-    model::{Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, Term, Wish},
+    model::{
+        Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        Term, Wish,
+    },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,

@@ -6,8 +6,8 @@ use tenure::{
     model::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
-        Pause, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
-        SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
+        Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
+        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
     },
     store::{
         Refusal,
@@ -199,6 +199,7 @@ fn schedule(source: &mut Source<'_>) -> ScheduleRecord {
             by: name(source, Holder::new),
             why: why(source),
         }),
+        pauses_before: some(source, 2, |source| PauseBefore { since: at(source), until: at(source) }),
         orders: some(source, 2, order),
         mark: maybe(source, at),
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Candidate, LockId, LockRecord, RunRecord, ScheduleRecord, SessionRecord, StoreTime, Waiter, Why,
+        Candidate, LockId, LockRecord, PauseBefore, RunRecord, ScheduleRecord, SessionRecord, StoreTime,
+        Waiter, Why,
     },
     store::{
         Claim, Define, Instruction, Open, Take, Wait,
@@ -177,6 +178,12 @@ pub(super) fn schedule(record: &ScheduleRecord) -> Document {
             written.get_document_mut("pause").unwrap().remove("until");
         }
         document.extend(written);
+    }
+    let before = |pause: &PauseBefore| doc! { "since": date(pause.since), "until": date(pause.until) };
+    let before: Vec<_> = record.pauses_before.iter().map(before).collect();
+    document.remove("pauses_before");
+    if !before.is_empty() {
+        document.insert("pauses_before", before);
     }
     let orders = record.orders.iter().flat_map(|order| {
         let written = applied(new(Instruction::Run(order.clone())), nothing);

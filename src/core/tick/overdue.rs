@@ -1,0 +1,128 @@
+//! Whether a schedule that nobody runs has a tick that is due: told from its record and the last entries of its
+//! ledger.
+
+use std::time::Duration;
+
+use super::is_believable;
+use crate::{
+    core::calendar::Calendar,
+    model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime},
+};
+
+/// How a schedule stands that nobody runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unowned {
+    /// It has a tick that is due since then, and not in the ledger.
+    Overdue(StoreTime),
+    /// It had one tick, then, which is dealt with.
+    Through(StoreTime),
+    /// Nothing is due, or nobody can tell.
+    Well,
+}
+
+/// Judges by the last entries of the ledger, last first; `is_all`: there are no others. What is due for no longer
+/// than `patience` is on its way.
+pub(crate) fn unowned(
+    record: &ScheduleRecord,
+    runs: &[RunRecord],
+    is_all: bool,
+    now: StoreTime,
+    patience: Duration,
+) -> Unowned {
+    let Some(definition) = &record.definition else { return Unowned::Well };
+    let Ok(calendar) = Calendar::read(definition.timing.as_str(), &record.id.name) else {
+        return Unowned::Well;
+    };
+    if record.pause.as_ref().is_some_and(Pause::is_on) {
+        return Unowned::Well;
+    }
+    let told = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
+    let told = told.filter(|at| is_believable(*at, now)).max();
+    if told.is_none() && !is_all {
+        return Unowned::Well;
+    }
+    let since = definition.since;
+    if let Some(only) = calendar.only(since)
+        && told.max(record.mark).is_some_and(|told| told >= only)
+    {
+        return Unowned::Through(only);
+    }
+    let until = record.pause.as_ref().and_then(|pause| pause.until);
+    let dealt_with = [Some(since), told, record.mark, until].into_iter().flatten().max().unwrap_or(since);
+    match calendar.next(dealt_with, since) {
+        Some(due) if due.plus(patience) < now => Unowned::Overdue(due),
+        _ => Unowned::Well,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Definition, Holder, Namespace, Rules, RunId, ScheduleId, SessionId, Term, Why};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(minutes: i64) -> StoreTime {
+        StoreTime::from_millis(1_767_225_600_000 + minutes * 60_000)
+    }
+
+    fn record(timing: &str) -> ScheduleRecord {
+        let id = ScheduleId { namespace: Namespace::new("n").unwrap(), name: "s".parse().unwrap() };
+        let (timing, policies) = (Rules::new(timing).unwrap(), Rules::new("p").unwrap());
+        let definition = Definition { timing, policies, since: at(0), term: Term::new(1) };
+        ScheduleRecord { definition: Some(definition), ..ScheduleRecord::new(id) }
+    }
+
+    fn run(entry: Entry, minutes: i64) -> RunRecord {
+        RunRecord {
+            id: RunId { entry, ..RunId::tick(record("x").id, at(minutes)) },
+            session: SessionId::from_u128(1),
+            holder: Holder::new("a").unwrap(),
+            term: Term::new(5),
+            attempt: 1,
+            started: at(minutes),
+            finish: None,
+            skipped: None,
+        }
+    }
+
+    #[test]
+    fn what_is_due_for_longer_than_the_patience_and_not_in_the_ledger_is_overdue() {
+        let hourly = record("0 * * * * in UTC");
+        let look = |runs: &[RunRecord], minutes| unowned(&hourly, runs, true, at(minutes), MINUTE);
+        assert_eq!(look(&[], 59), Unowned::Well);
+        assert_eq!(look(&[], 61), Unowned::Well, "somebody may be about to run it");
+        assert_eq!(look(&[], 62), Unowned::Overdue(at(60)));
+        assert_eq!(look(&[run(Entry::Order, 61)], 62), Unowned::Overdue(at(60)), "an order is no tick");
+        assert_eq!(look(&[run(Entry::Tick, 60)], 62), Unowned::Well);
+        assert_eq!(look(&[run(Entry::Skipped, 60)], 300), Unowned::Overdue(at(120)), "the first of them");
+        assert_eq!(look(&[run(Entry::Tick, 90_000), run(Entry::Tick, 60)], 122), Unowned::Overdue(at(120)));
+        let only_orders = unowned(&hourly, &[run(Entry::Order, 70)], false, at(300), MINUTE);
+        assert_eq!(only_orders, Unowned::Well, "nobody can tell");
+    }
+
+    #[test]
+    fn what_is_held_back_or_unknown_is_not_overdue() {
+        let mut hourly = record("0 * * * * in UTC");
+        let pause =
+            |until| Pause { since: at(10), until, by: Holder::new("op").unwrap(), why: Why::shortened("") };
+        hourly.pause = Some(pause(None));
+        assert_eq!(unowned(&hourly, &[], true, at(300), MINUTE), Unowned::Well);
+        hourly.pause = Some(pause(Some(at(200))));
+        assert_eq!(unowned(&hourly, &[], true, at(300), MINUTE), Unowned::Overdue(at(240)));
+        hourly.pause = None;
+        hourly.mark = Some(at(240));
+        assert_eq!(unowned(&hourly, &[], true, at(302), MINUTE), Unowned::Overdue(at(300)));
+        assert_eq!(unowned(&record("of a later version"), &[], true, at(300), MINUTE), Unowned::Well);
+        let unknown = ScheduleRecord::new(hourly.id.clone());
+        assert_eq!(unowned(&unknown, &[], true, at(300), MINUTE), Unowned::Well);
+    }
+
+    #[test]
+    fn what_had_one_tick_is_through_when_that_is_dealt_with() {
+        let once = record("@at 2026-01-01T01:00:00Z");
+        assert_eq!(unowned(&once, &[], true, at(300), MINUTE), Unowned::Overdue(at(60)));
+        let ran = unowned(&once, &[run(Entry::Tick, 60)], true, at(300), MINUTE);
+        assert_eq!(ran, Unowned::Through(at(60)));
+    }
+}

@@ -1,0 +1,302 @@
+//! Schedules that nobody runs: one instance of the namespace looks for them, page by page, and says so. It also
+//! removes those that had one tick, and are through for longer than a history is kept.
+//!
+//! ```text
+//!  a page of records ─▶ their locks ─▶ sessions of those who hold them ─▶ ledgers of those that nobody has
+//!  100 each poll        one read       one read                           one read each, of few
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Weak,
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    host::{Host, key_of},
+    metrics,
+};
+use crate::{
+    Event, StoreError,
+    core::{
+        backoff::jittered,
+        tick::{Unowned, unowned},
+    },
+    elect::{Engine, Work, chain},
+    model::{
+        Holder, Kind, LockId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
+        StoreTime,
+    },
+    store::{Cursor, LockSeen, Sighting},
+};
+
+/// How many records are looked at each `poll_interval`.
+const PAGE: usize = 100;
+/// How many entries of a ledger tell which tick was dealt with last.
+const READ: usize = 20;
+/// How often all are looked at, where there are no more than a page; and how often an instance asks whether it is
+/// the one that looks.
+const ROUND: Duration = Duration::from_secs(60);
+/// How many sessions it reads for that at once, and how often.
+const SESSIONS: usize = 100;
+const PAGES: usize = 10;
+/// What is due for no longer than this, and two ttls, may be on its way to its next owner.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A schedule with a tick that is due, and that nobody runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overdue {
+    /// Which.
+    pub schedule: ScheduleName,
+    /// The first of its ticks that are due and not in the ledger.
+    pub due: StoreTime,
+    /// For how long that is due.
+    pub by: Duration,
+}
+
+/// Looks as long as there is a host.
+pub(super) async fn look_after(host: Weak<Host>, engine: Weak<Engine>, stop: CancellationToken) {
+    let mut look = Look::default();
+    loop {
+        let Some(strong) = engine.upgrade().filter(|_| host.strong_count() > 0) else { return };
+        // In the middle of a round it goes on; what is told has been due for longer than a round takes to come by.
+        let pause = if look.after.is_some() { strong.poll() } else { ROUND.max(strong.poll()) };
+        let pause = jittered(pause, strong.entropy.roll());
+        let closing = strong.closing.clone();
+        drop(strong);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let Some(strong) = engine.upgrade() else { return };
+        if let Err(error) = look.on(&strong).await {
+            tracing::debug!(error = chain(&error), "schedules that nobody runs could not be looked for");
+        }
+    }
+}
+
+/// One instance's look at all schedules, a page at a time.
+#[derive(Default)]
+struct Look {
+    /// Whether this instance looks, and until when that is so.
+    turn: Option<(bool, crate::clock::Moment)>,
+    after: Option<Cursor>,
+    /// What was told, by the tick that was due.
+    told: BTreeMap<ScheduleName, StoreTime>,
+    /// What this round has come past.
+    seen: BTreeSet<ScheduleName>,
+}
+
+impl Look {
+    async fn on(&mut self, engine: &Engine) -> Result<(), StoreError> {
+        let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(()) };
+        if !self.is_ours(engine).await? {
+            for (schedule, _) in std::mem::take(&mut self.told) {
+                metrics::overdue(engine, &schedule, Duration::ZERO);
+            }
+            self.after = None;
+            self.seen.clear();
+            return Ok(());
+        }
+        let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
+        let page = engine.store.list_schedules(namespace, self.after.clone(), PAGE, limit);
+        let page = engine.call(Work::Schedules, limit, page).await?;
+        let names: Vec<_> = page.items.iter().map(|record| record.id.name.clone()).collect();
+        let found = unowned_of(engine, page.items, now).await?;
+        for name in &names {
+            let due = found.iter().find(|(record, ..)| record.id.name == *name);
+            match due {
+                Some((record, Unowned::Overdue(due), _)) => self.tell(engine, record, *due, now),
+                other => {
+                    if self.told.remove(name).is_some() {
+                        metrics::overdue(engine, name, Duration::ZERO);
+                    }
+                    if let Some((record, Unowned::Through(at), freed)) = other {
+                        remove_if_old(engine, record, *at, *freed, now).await?;
+                    }
+                }
+            }
+        }
+        self.seen.extend(names);
+        self.after = page.next;
+        if self.after.is_none() {
+            // What is gone is overdue no more.
+            let seen = std::mem::take(&mut self.seen);
+            for schedule in self.told.keys().filter(|name| !seen.contains(*name)) {
+                metrics::overdue(engine, schedule, Duration::ZERO);
+            }
+            self.told.retain(|name, _| seen.contains(name));
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, engine: &Engine, record: &ScheduleRecord, due: StoreTime, now: StoreTime) {
+        let (name, by) = (&record.id.name, now.since(due));
+        metrics::overdue(engine, name, by);
+        if self.told.insert(name.clone(), due) != Some(due) {
+            tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no instance that is alive runs it");
+            engine.events.tell(Event::Overdue { lock: lock_of(&record.id), due, by });
+        }
+    }
+
+    /// Whether this instance is the one that looks: of those that beat it has the smallest session id. Who is
+    /// wrong about that costs or saves a look.
+    async fn is_ours(&mut self, engine: &Engine) -> Result<bool, StoreError> {
+        let moment = engine.clock.now();
+        if let Some((is_ours, until)) = self.turn
+            && moment < until
+        {
+            return Ok(is_ours);
+        }
+        let Some(own) = engine.session.borrow().as_ref().map(|session| session.id) else { return Ok(false) };
+        let is_ours = is_first(engine, own).await?;
+        self.turn = Some((is_ours, moment + jittered(ROUND, engine.entropy.roll())));
+        Ok(is_ours)
+    }
+}
+
+async fn is_first(engine: &Engine, own: SessionId) -> Result<bool, StoreError> {
+    let mut after = None;
+    for _ in 0..PAGES {
+        let limit = engine.limit();
+        let page = engine.store.sessions(engine.config.namespace().clone(), after, SESSIONS, limit);
+        let page = engine.call(Work::Watching, limit, page).await?;
+        let first = page.items.iter().find(|session| beats(engine, session));
+        if let Some(first) = first {
+            return Ok(first.id >= own);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    // Better one too many.
+    Ok(true)
+}
+
+fn lock_of(id: &ScheduleId) -> LockId {
+    LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key: key_of(&id.name) }
+}
+
+/// Whether it was seen to beat lately, by the store's clock: a guess, which decides what is told and who tells it.
+fn beats(engine: &Engine, session: &SessionRecord) -> bool {
+    let is_late = |now: StoreTime| session.beat_at.plus(session.ttl * 2) < now;
+    session.is_alive() && !engine.store_now().is_some_and(is_late)
+}
+
+/// When a schedule's lock was given back last; nothing if there is no record of it any more.
+type Freed = Option<StoreTime>;
+
+/// Those of them that nobody has who is alive, and how they stand.
+async fn unowned_of(
+    engine: &Engine,
+    records: Vec<ScheduleRecord>,
+    now: StoreTime,
+) -> Result<Vec<(ScheduleRecord, Unowned, Freed)>, StoreError> {
+    let limit = engine.limit();
+    let locks = records.iter().map(|record| lock_of(&record.id)).collect();
+    let locks = engine.call(Work::Schedules, limit, engine.store.locks(locks, limit)).await?;
+    let holders = locks.iter().filter_map(|seen| match seen {
+        LockSeen::Found(record) => record.holding.as_ref().map(|held| held.by.session),
+        LockSeen::Absent | LockSeen::Refused(_) => None,
+    });
+    let holders: BTreeSet<_> = holders.collect();
+    let alive = alive_of(engine, holders.into_iter().collect()).await?;
+    let mut found = Vec::new();
+    for (record, lock) in records.into_iter().zip(locks) {
+        let freed = match lock {
+            LockSeen::Found(lock) => match &lock.holding {
+                Some(held) if alive.contains(&held.by.session) => continue,
+                Some(held) => Some(held.acquired_at.max(now)),
+                None => lock.past.first().map(|last| last.to),
+            },
+            LockSeen::Absent => None,
+            LockSeen::Refused(_) => continue,
+        };
+        let limit = engine.limit();
+        let page = engine.store.history(record.id.clone(), None, READ, limit);
+        let page = engine.call(Work::Schedules, limit, page).await?;
+        let (runs, is_all): (Vec<RunRecord>, _) = (page.page.items, page.page.next.is_none());
+        let record = ScheduleRecord { mark: record.mark.max(page.mark), ..record };
+        let patience = PATIENCE + engine.times.ttl * 2;
+        let stands = unowned(&record, &runs, is_all, now, patience);
+        found.push((record, stands, freed));
+    }
+    Ok(found)
+}
+
+async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<SessionId>, StoreError> {
+    if sessions.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let limit = engine.limit();
+    let seen = engine.call(Work::Watching, limit, engine.store.observe(sessions, limit)).await?;
+    let alive = seen.iter().filter_map(Sighting::record).filter(|session| beats(engine, session));
+    Ok(alive.map(|session| session.id).collect())
+}
+
+/// Who holds a lock and is alive.
+pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Holder>, StoreError> {
+    let limit = engine.limit();
+    let seen = engine.call(Work::Asked, limit, engine.store.locks(vec![lock], limit)).await?;
+    let Some(held) = seen.into_iter().find_map(LockSeen::found).and_then(|record| record.holding) else {
+        return Ok(None);
+    };
+    let alive = alive_of(engine, vec![held.by.session]).await?;
+    Ok(alive.contains(&held.by.session).then_some(held.by.holder))
+}
+
+/// What had one tick, has dealt with it, and was nobody's for longer than a history is kept.
+async fn remove_if_old(
+    engine: &Engine,
+    record: &ScheduleRecord,
+    at: StoreTime,
+    freed: Freed,
+    now: StoreTime,
+) -> Result<(), StoreError> {
+    let kept = engine.config.retention_runs();
+    let is_old = at.plus(kept) < now && freed.is_none_or(|freed| freed.plus(kept) < now);
+    let has_it =
+        engine.notices.known_host::<Host>().is_some_and(|host| host.plan(&key_of(&record.id.name)).is_some());
+    if !is_old || has_it || !record.orders.is_empty() {
+        return Ok(());
+    }
+    delete(engine, &record.id, Work::History).await?;
+    tracing::debug!(schedule = record.id.name.as_str(), namespace = %record.id.namespace, "a schedule that had one tick is through, and removed");
+    Ok(())
+}
+
+/// Deletes all of a schedule.
+pub(super) async fn delete(engine: &Engine, id: &ScheduleId, work: Work) -> Result<(), StoreError> {
+    loop {
+        let limit = engine.limit();
+        if engine.call(work, limit, engine.store.delete_schedule(id.clone(), limit)).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// All schedules of the namespace that are overdue.
+pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
+    let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(Vec::new()) };
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
+        let page = engine.store.list_schedules(namespace, after, PAGE, limit);
+        let page = engine.call(Work::Asked, limit, page).await?;
+        for (record, stands, _) in unowned_of(engine, page.items, now).await? {
+            if let Unowned::Overdue(due) = stands {
+                all.push(Overdue { schedule: record.id.name, due, by: now.since(due) });
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
+}
