@@ -1,7 +1,7 @@
 //! How old a member is to be before it is given tasks: one whose sessions before died young may do so again,
 //! and would take with it what it was given.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     model::{Beat, Death, Holder, SessionId, SessionRecord, StoreTime},
@@ -38,8 +38,16 @@ impl Row {
         own: Option<SessionId>,
         now: StoreTime,
     ) -> Self {
-        let same = |session: &&SessionRecord| Some(session.id) != own && session.about.holder == *holder;
-        let mut same: Vec<_> = sessions.iter().filter(same).collect();
+        Self::among(sessions.iter().filter(|session| session.about.holder == *holder), own, now)
+    }
+
+    /// The same of those of one name.
+    fn among<'a>(
+        same: impl Iterator<Item = &'a SessionRecord>,
+        own: Option<SessionId>,
+        now: StoreTime,
+    ) -> Self {
+        let mut same: Vec<_> = same.filter(|session| Some(session.id) != own).collect();
         same.sort_unstable_by_key(|session| std::cmp::Reverse((session.started, session.id)));
         // A listing may have one twice.
         same.dedup_by_key(|session| session.id);
@@ -74,6 +82,27 @@ impl Row {
     pub(crate) fn deaths(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
+}
+
+/// How many deaths in a row are usual among those: half of them have no more. Where all die young, of what they
+/// run or where, nobody is better than others to leave the tasks to.
+pub(crate) fn usual<'a>(
+    sessions: &[SessionRecord],
+    members: impl Iterator<Item = &'a SessionRecord>,
+    now: StoreTime,
+) -> u32 {
+    let members: Vec<_> = members.map(|member| (member.id, &member.about.holder)).collect();
+    let mut by_name: BTreeMap<&Holder, Vec<&SessionRecord>> = BTreeMap::new();
+    for session in sessions {
+        by_name.entry(&session.about.holder).or_default().push(session);
+    }
+    let row = |(id, holder): (SessionId, &Holder)| {
+        let same = by_name.get(holder).into_iter().flatten().copied();
+        Row::among(same, Some(id), now).deaths()
+    };
+    let mut deaths: Vec<_> = members.into_iter().map(row).collect();
+    deaths.sort_unstable();
+    deaths.get(deaths.len() / 2).copied().unwrap_or(0)
 }
 
 /// Whether it ended, or may have, without having lived for long, and not long ago; its last beat counts, since

@@ -12,4 +12,5 @@ pub(crate) mod quarantine;
 pub(crate) mod session;
 pub(crate) mod store_time;
 pub(crate) mod tick;
+pub(crate) mod trial;
 pub(crate) mod watch;

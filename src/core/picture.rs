@@ -61,6 +61,19 @@ pub(crate) enum Seen {
     Missing,
 }
 
+impl Seen {
+    /// Whether it makes no difference to a plan which of the two it is.
+    fn plans_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Member(one), Self::Member(other)) => {
+                let plain = |peer: &Peer| Share { trial: None, ..peer.share.clone() };
+                one.started == other.started && plain(one) == plain(other)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
 /// Who has a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -285,8 +298,10 @@ impl Picture {
         if was == Some(&seen) || dead(was) && !dead(Some(&seen)) {
             return false;
         }
-        self.sessions.insert(session, seen).is_some_and(|was| was != Seen::Bystander)
-            || !matches!(self.sessions[&session], Seen::Bystander)
+        // What it tries changes no plan.
+        let plans_alike = was.is_some_and(|was| was.plans_like(&seen));
+        let was_there = self.sessions.insert(session, seen).is_some_and(|was| was != Seen::Bystander);
+        !plans_alike && (was_there || !matches!(self.sessions[&session], Seen::Bystander))
     }
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.

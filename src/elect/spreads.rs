@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     clock::Moment,
-    model::{Key, SessionId, Share, SpreadName},
+    model::{Key, SessionId, Share, SpreadName, Trial},
     store::{LockChange, Sighting},
 };
 
@@ -159,14 +159,24 @@ impl Spreads {
     pub(crate) fn publish(&self, share: Share) -> bool {
         let mut book = self.book();
         // What is reserved for a restart stays so.
-        let reserved = book.shares.get(&share.spread).map_or(Duration::ZERO, |known| known.reserved);
-        let share = Share { reserved, ..share };
+        let known = book.shares.get(&share.spread);
+        let reserved = known.map_or(Duration::ZERO, |known| known.reserved);
+        let share = Share { reserved, trial: known.and_then(|known| known.trial), ..share };
         let news = book.shares.get(&share.spread) != Some(&share);
         if news {
             book.shares.insert(share.spread.clone(), share);
             book.version += 1;
         }
         news
+    }
+
+    /// What it tries alone, and with which version the store knows of it; nothing if it takes no part.
+    pub(crate) fn set_trial(&self, spread: &SpreadName, trial: Option<Trial>) -> Option<u64> {
+        let mut book = self.book();
+        let share = book.shares.get_mut(spread)?;
+        share.trial = trial;
+        book.version += 1;
+        Some(book.version)
     }
 
     /// Says of all shares, if there are any, that their tasks are to wait so long after the session's end.

@@ -32,6 +32,7 @@ pub(crate) enum Note {
     Lost,
     Failed,
     Quarantined,
+    Suspected,
 }
 
 /// What happened to some tasks of one spread.
@@ -205,6 +206,12 @@ impl Engine {
                 }
                 Note::Failed => {
                     tracing::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
+                }
+                Note::Suspected => {
+                    tracing::warn!(
+                        spread, %namespace, %holder, count, tasks,
+                        "tasks may have killed those who had them, they run one by one until they were tried"
+                    );
                 }
                 Note::Quarantined => {
                     tracing::warn!(

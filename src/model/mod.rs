@@ -8,6 +8,7 @@ mod lock;
 mod names;
 mod run;
 mod session;
+mod trial;
 
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
@@ -18,3 +19,4 @@ pub use run::{
     ScheduleRecord, Skipped,
 };
 pub use session::{About, Buckets, Death, Request, SessionRecord, Share};
+pub use trial::{NotATrial, Trial};

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Why};
+use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why};
 
 /// Who an instance is. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +113,9 @@ pub struct Share {
     /// The digests of its parts: what members with different sets both know. An earlier version says nothing
     /// of them.
     pub buckets: Option<Buckets>,
+    /// What it tries alone, lest it kill this process. If the session dies meanwhile, that is to blame, and nothing
+    /// else it had.
+    pub trial: Option<Trial>,
 }
 
 impl Share {
@@ -128,6 +131,7 @@ impl Share {
             reserved: Duration::ZERO,
             digest: 0,
             buckets: None,
+            trial: None,
         }
     }
 }

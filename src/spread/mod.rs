@@ -36,6 +36,7 @@ mod put_back;
 mod reading;
 mod shell;
 mod source;
+mod trial;
 mod view;
 mod worker;
 mod young;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     reading::{self, Asked, Place as ReadFrom, Reading},
+    trial::Bench,
     worker::{Ended, Handle, Phase, Report, Rules, Start, Worker},
     young::{self, Youth},
 };
@@ -70,6 +71,7 @@ impl Shared {
                 waiting: BTreeMap::new(),
                 complete: false,
                 youth: Youth::default(),
+                bench: Arc::new(Bench::new(spread.clone())),
             }),
             spread,
             changed: watch::Sender::new(0),
@@ -120,6 +122,7 @@ pub(super) struct State {
     pub(super) complete: bool,
     /// Whether this instance is old enough to take part.
     pub(super) youth: Youth,
+    pub(super) bench: Arc<Bench>,
 }
 
 /// What this instance does about a task.
@@ -165,6 +168,8 @@ impl State {
                 Phase::Leaving => Mine::Gives,
                 _ if worker.is_leaving() => Mine::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
+                // Moved on, it would begin anew elsewhere, and be tried again.
+                _ if self.bench.holds(key) => Mine::Keeps,
                 _ => Mine::Has,
             },
         };
@@ -380,6 +385,7 @@ impl Shell {
         }
         for (session, sighting) in news.sightings {
             state.youth.saw(session, &sighting);
+            state.learn_of_death(session, &sighting);
             if Some(session) != own && state.picture.session(session).is_some() {
                 changed |= state.picture.saw(session, &sighting, now, store_now);
             }
@@ -439,6 +445,7 @@ impl Shell {
         let Some(own) = engine.current() else { return };
         let mut state = self.shared.state();
         state.picture.forget(now);
+        state.bench.forget(engine.store_now());
         self.ask.ring = Some(state.picture.after(own.id));
         self.ask.tasks.extend(state.picture.of_the_missing());
         // What is said to be held here, and is not: what was read was old, or it is on its way back.
@@ -480,12 +487,14 @@ impl Shell {
         let before: BTreeSet<SessionId> = state.picture.members().map(|(session, _)| session).collect();
         let mut listed = BTreeSet::new();
         if reading.everything && !state.complete {
-            state.youth.begin(&engine, &reading.sessions, own);
+            state.youth.begin(&engine, &self.shared.spread, &reading.sessions, own);
         }
         for record in reading.sessions {
             listed.insert(record.id);
             if Some(record.id) != own {
-                changed |= state.picture.saw(record.id, &Sighting::of(record), now, store_now);
+                let (id, sighting) = (record.id, Sighting::of(record));
+                state.learn_of_death(id, &sighting);
+                changed |= state.picture.saw(id, &sighting, now, store_now);
             }
         }
         if reading.all_sessions {
@@ -495,6 +504,7 @@ impl Shell {
         }
         for (session, sighting) in reading.sightings {
             state.youth.saw(session, &sighting);
+            state.learn_of_death(session, &sighting);
             if Some(session) == own {
                 continue;
             }
@@ -508,6 +518,7 @@ impl Shell {
             for record in page.records {
                 let key = record.id.key.clone();
                 let seen = LockSeen::Found(record);
+                state.bench.read(&key, &seen);
                 changed |= state.picture.read(&key, &seen, page.asked, now, store_now);
                 found.insert(key);
             }
@@ -529,6 +540,7 @@ impl Shell {
             {
                 changed |= state.picture.knows_dead(held.by.session, now);
             }
+            state.bench.read(&key, &seen);
             changed |= state.picture.read(&key, &seen, reading.asked, now, store_now);
         }
         let complete = reading.everything && !state.complete;
@@ -620,6 +632,7 @@ impl Shell {
     fn perform(&mut self, state: &mut State, session: &Arc<Session>, order: Order, now: Moment) {
         match order {
             Order::Take { key, dead } => {
+                state.bench.note(dead.iter().map(|_| &key));
                 self.stand(session, &key, Manner::once(dead), CancellationToken::new());
                 state.mine.insert(key, Work::Asks { since: now });
             }
@@ -672,7 +685,7 @@ impl Shell {
                 state.picture.granted(&key, hold.cell().session.id, lease.term(), now);
                 let room = state.has().count() < state.share.cap as usize;
                 if state.picture.knows(&key) && room {
-                    let worker = self.employ(hold);
+                    let worker = self.employ(hold, state.bench.clone());
                     state.mine.insert(key, Work::Has(worker));
                 }
                 // Otherwise it is no task any more, or the cap was lowered meanwhile: it goes back.
@@ -697,13 +710,14 @@ impl Shell {
     }
 
     /// Somebody to work on the task.
-    fn employ(&self, hold: Hold) -> Handle {
+    fn employ(&self, hold: Hold, bench: Arc<Bench>) -> Handle {
         let engine = self.engine().clone();
         let (worker, handle) = Worker::new(
             engine.clone(),
             &hold,
             self.start.clone(),
             self.rules,
+            bench,
             self.shared.changed.clone(),
             self.report.clone(),
         );
@@ -716,6 +730,7 @@ impl Shell {
     fn reported(&mut self, report: Report) {
         match report {
             Report::Ended(key, ended) => self.ended(&key, ended),
+            Report::Tried => self.change(),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
                 tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, or it is busy: the task stays");

@@ -103,6 +103,9 @@ pub struct Picture {
     pub here: BTreeMap<Key, Phase>,
     /// Whether the plan is of what is known now: nothing has changed since, and everything was read.
     pub planned: bool,
+    /// The tasks here whose holders before died with them, one after the other: they are tried one by one, or wait
+    /// for that.
+    pub suspects: BTreeSet<Key>,
     /// This instance takes no part yet: those before it that had its name died young.
     pub held_back: Option<HeldBack>,
 }
@@ -144,6 +147,18 @@ impl Picture {
             && self.members.iter().all(on_target)
             && !self.tasks.values().any(is_free)
             && !self.here.values().any(|phase| *phase == Phase::Leaving)
+    }
+
+    /// Who else says that it tries this task.
+    fn tried_elsewhere(&self, key: &Key) -> Option<String> {
+        let has = |member: &&Member| match self.tasks.get(key) {
+            Some(TaskState::Held { session, .. }) => *session == member.session,
+            _ => false,
+        };
+        let member = self.members.iter().filter(has).find(|_| !self.here.contains_key(key))?;
+        let is_tried = member.share.trial.is_some_and(|trial| trial.is_of(key));
+        is_tried
+            .then(|| format!("{} tries it alone, since its last holders died with it", self.name_of(member)))
     }
 
     /// What a member is called: its holder's name, and where it runs if others have that name, too.
@@ -234,7 +249,8 @@ impl Picture {
         members.sort_by(|a, b| (&a.holder, a.session).cmp(&(&b.holder, b.session)));
         let here = state.has().map(|(key, worker)| (key.clone(), worker.phase())).collect();
         let planned = own.is_some() && state.is_planned();
-        Self { spread: shared.spread.clone(), members, tasks, here, planned, held_back }
+        let suspects = state.bench.suspects();
+        Self { spread: shared.spread.clone(), members, tasks, here, planned, suspects, held_back }
     }
 }
 
@@ -253,6 +269,9 @@ impl fmt::Display for Picture {
             writeln!(f)?;
         }
         write!(f, "{} of {} held", self.held(), tasks(self.tasks.len()))?;
+        if !self.suspects.is_empty() {
+            write!(f, ", {} are tried alone here, since their holders died", self.suspects.len())?;
+        }
         if let Some(held_back) = self.held_back {
             write!(f, ", {held_back}")?;
         }
@@ -349,13 +368,15 @@ impl Explanation {
         if !avoided.is_empty() {
             says.push(format!("others go first than {}, where it failed or was revoked", avoided.join(", ")));
         }
+        says.extend(state.bench.tells(&key));
+        says.extend(picture.tried_elsewhere(&key));
         match picture.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
             Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),
             Some(Phase::Leaving) => says.push("its job is told to stop".to_owned()),
-            Some(Phase::Running) | None => {}
+            Some(Phase::Suspect { .. } | Phase::Running) | None => {}
         }
         match seen {
             LockSeen::Found(record) => says.extend(recorded(record)),

@@ -1,5 +1,7 @@
 //! One task of a share: its lock is held, its job runs, and runs again, until it is given away.
 
+mod trial;
+
 use std::{
     future::Future,
     pin::pin,
@@ -20,6 +22,7 @@ use tracing::Instrument;
 use super::{
     Busy,
     busy::{Postponed, Turn},
+    trial::Bench,
 };
 use crate::{
     Event,
@@ -82,6 +85,11 @@ pub(super) enum Order {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
+    /// Its holders before died with it: it waits to be tried.
+    Suspect {
+        /// How many, one after the other.
+        deaths: u32,
+    },
     /// Its job runs.
     Running,
     /// Its job returned, and is run again after a rest.
@@ -121,6 +129,8 @@ pub(super) enum Report {
     Stays(Key),
     /// The record says that the task is kept as its job is busy, or says so no more.
     Said(Key),
+    /// A task was tried, and may be moved again.
+    Tried,
 }
 
 /// Tells how it ended, whatever ends it.
@@ -173,6 +183,10 @@ pub(super) struct Worker {
     rules: Rules,
     /// Since when it has it.
     taken: Moment,
+    /// Where it waits if its holders before died with it.
+    bench: Arc<Bench>,
+    /// Its record may say that they did.
+    noted: bool,
     orders: mpsc::UnboundedReceiver<Order>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
@@ -230,6 +244,7 @@ impl Worker {
         hold: &Hold,
         start: Start,
         rules: Rules,
+        bench: Arc<Bench>,
         changed: watch::Sender<u64>,
         report: mpsc::UnboundedSender<Report>,
     ) -> (Self, Handle) {
@@ -237,6 +252,7 @@ impl Worker {
         let (order, orders) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
         let (lease, taken) = (hold.lease(), engine.clock.now());
+        let noted = bench.was_noted(lease.key());
         let handle = Handle {
             lease: lease.clone(),
             orders: order,
@@ -251,6 +267,8 @@ impl Worker {
             start,
             rules,
             taken,
+            bench,
+            noted,
             orders,
             line,
             phase,
@@ -289,6 +307,9 @@ impl Worker {
     async fn run(&mut self, hold: &Hold) -> Exit {
         let rests = Backoff::of_a_job(self.engine.config.refresh_duration());
         let mut fares = Fares { rests, failures: 0, first: None, worked: false };
+        if let Some(exit) = self.stands_trial().await {
+            return exit;
+        }
         loop {
             self.set_phase(Phase::Running);
             let Some(future) = (self.start)(&self.key, self.lease.clone(), &self.busy) else {

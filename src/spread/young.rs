@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::shell::State;
 use crate::{
     clock::Moment,
-    core::age::{Row, least_age},
+    core::age::{Row, least_age, usual},
     elect::Engine,
-    model::{SessionId, SessionRecord, Share},
+    model::{SessionId, SessionRecord, Share, SpreadName},
     store::Sighting,
 };
 
@@ -41,6 +41,8 @@ impl fmt::Display for HeldBack {
 #[derive(Debug, Default)]
 pub(super) struct Youth {
     row: Row,
+    /// How many such deaths are usual here.
+    usual: u32,
     is_told: bool,
     is_over: bool,
 }
@@ -48,10 +50,24 @@ pub(super) struct Youth {
 impl Youth {
     /// Everything was read for the first time. Whoever may be dead, and is not known to be, is watched: nobody
     /// else may do so.
-    pub(super) fn begin(&mut self, engine: &Arc<Engine>, sessions: &[SessionRecord], own: Option<SessionId>) {
+    pub(super) fn begin(
+        &mut self,
+        engine: &Arc<Engine>,
+        spread: &SpreadName,
+        sessions: &[SessionRecord],
+        own: Option<SessionId>,
+    ) {
         let last_beat = sessions.iter().map(|session| session.beat_at).max();
         if let Some(now) = engine.store_now().or(last_beat) {
-            self.row = Row::of(sessions, engine.config.holder(), own, now);
+            let holder = engine.config.holder();
+            self.row = Row::of(sessions, holder, own, now);
+            let takes_part = |session: &&SessionRecord| {
+                let mut shares = session.shares.iter();
+                session.is_alive()
+                    && session.about.holder != *holder
+                    && shares.any(|share| share.spread == *spread)
+            };
+            self.usual = usual(sessions, sessions.iter().filter(takes_part), now);
         }
         for session in self.row.undecided() {
             engine.watcher.watch(engine, session, None);
@@ -71,7 +87,7 @@ impl Youth {
 
     /// When it is old enough.
     pub(super) fn ends(&self, engine: &Engine) -> Moment {
-        engine.born + least_age(self.row.deaths(), engine.times.ttl)
+        engine.born + least_age(self.row.deaths().saturating_sub(self.usual), engine.times.ttl)
     }
 
     /// What is to be told of it.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Entry, Holder, LockId, Order, Outcome, Request, Rules, RunId, SessionId, Share,
-        Skipped, SpreadName, StoreTime, Term, Value, Who as WhoName, Why, Wish,
+        Beat, Candidate, Entry, Holder, Key, LockId, Order, Outcome, Request, Rules, RunId, SessionId, Share,
+        Skipped, SpreadName, StoreTime, Term, Trial, Value, Who as WhoName, Why, Wish,
     },
     store::{
         BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Release, Retention,
@@ -304,6 +304,10 @@ fn value(says: u8) -> Value {
     Value::new(vec![says; usize::from(says)]).expect("a short value")
 }
 
+fn trial(says: u8) -> Trial {
+    Trial::of(&Key::new(format!("task-{says}")).expect("a short name")).group(says % 17)
+}
+
 fn shares(says: u8) -> Vec<Share> {
     let share = |number: u8| Share {
         cap: number.into(),
@@ -311,6 +315,7 @@ fn shares(says: u8) -> Vec<Share> {
         paused: says.is_multiple_of(3),
         reserved: Duration::from_secs(says.into()),
         digest: u64::MAX - u64::from(says),
+        trial: says.is_multiple_of(2).then(|| trial(says)),
         ..Share::new(SpreadName::new(format!("$spread.{number}")).expect("a short name"))
     };
     (0..says).map(share).collect()

@@ -8,6 +8,7 @@ mod balance;
 mod captured;
 mod deploys;
 mod faults;
+mod killers;
 mod log;
 mod quarantine;
 mod restarts;

@@ -96,3 +96,18 @@ fn the_least_age_is_a_ttl_and_doubles_up_to_ten_of_them_and_five_minutes() {
     assert_eq!(ages(SECOND * 3), [0, 3, 6, 12, 24, 30, 30]);
     assert_eq!(least_age(u32::MAX, SECOND * 900), SECOND * 900);
 }
+
+#[test]
+fn what_is_usual_is_what_half_of_the_others_have() {
+    let alive = |number, holder| session(number, holder, 20, 20);
+    let died = |number, holder| dead(session(number, holder, 60, 20));
+    let members = [alive(1, "a"), alive(2, "b"), alive(3, "c")];
+    let with = |dead: &[SessionRecord]| {
+        let all: Vec<_> = members.iter().chain(dead).cloned().collect();
+        usual(&all, members.iter(), NOW)
+    };
+    assert_eq!(with(&[]), 0);
+    assert_eq!(with(&[died(4, "a"), died(5, "a"), died(6, "x")]), 0);
+    assert_eq!(with(&[died(4, "a"), died(5, "a"), died(6, "b")]), 1);
+    assert_eq!(usual(&members, std::iter::empty(), NOW), 0);
+}

@@ -12,8 +12,8 @@ use crate::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome,
         PAST_HOLDERS, Past, Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName,
-        ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter,
-        Who, Why, Wish,
+        ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value,
+        Waiter, Who, Why, Wish,
     },
     store::{Held, Refusal},
 };
@@ -119,6 +119,7 @@ pub(super) fn share(share: &Share) -> Document {
         "buckets": share.buckets.as_ref().map_or(Bson::Null, |buckets| {
             Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: buckets.to_bytes() })
         }),
+        "trial": share.trial.map(|trial| trial.to_string()),
     }
 }
 
@@ -485,6 +486,7 @@ fn read_share(fields: &Fields<'_>) -> Read<Share> {
         reserved: fields.time("reserved")?,
         digest: digest(fields.string("digest")?)?,
         buckets: fields.later("buckets", buckets)?,
+        trial: fields.later("trial", |fields, field| trial(fields.string(field)?))?,
     })
 }
 
@@ -504,6 +506,10 @@ fn buckets(fields: &Fields<'_>, field: &str) -> Read<Buckets> {
         }),
         found => Err(Fields::wrong(field, found, "binary data")),
     }
+}
+
+fn trial(text: &str) -> Read<Trial> {
+    text.parse().map_err(|error| damaged("trial", format!("is {}, but {error}", quoted(text))))
 }
 
 fn read_request(fields: &Fields<'_>, namespace: &Namespace) -> Read<Request> {

@@ -272,6 +272,8 @@ fn is_sane_session() -> Vec<Document> {
         are_numbers(&["$$one.reserved"]),
         // An earlier version does not write it.
         vec![is_type("$$one.buckets", &["missing", "null", "binData"])],
+        // Not every version writes it.
+        vec![is_type("$$one.trial", &["missing", "null", "string"])],
     ];
     let request =
         [are("string", &["$$one.kind", "$$one.key", "$$one.by", "$$one.why"]), are_numbers(&["$$one.term"])];
@@ -1454,6 +1456,7 @@ mod tests {
                                                     ]
                                                   }
                                                   { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
+                                                  { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                                 ]
                                               }
                                             }
@@ -1670,6 +1673,7 @@ mod tests {
                                                     ]
                                                   }
                                                   { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
+                                                  { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                                 ]
                                               }
                                             }

@@ -45,7 +45,8 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
     };
     let Some(spread) = kept else { return };
     while !until.is_cancelled() {
-        instance.set_unsettled(spread.picture().held_back.is_some());
+        let picture = spread.picture();
+        instance.set_unsettled(picture.held_back.is_some() || !picture.suspects.is_empty());
         // What failed before the calm rests: somebody sees that all is well.
         let looks = async {
             let _ = spread.put_back_all().await;

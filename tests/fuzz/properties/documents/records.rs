@@ -7,7 +7,8 @@ use tenure::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
         Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
-        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Value, Waiter, Who, Why, Wish,
+        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value, Waiter, Who,
+        Why, Wish,
     },
     store::{
         Refusal,
@@ -161,6 +162,10 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
             reserved: time(source),
             digest: source.number(),
             buckets: maybe(source, |source| Buckets::new([small(source); Buckets::COUNT])),
+            trial: maybe(source, |source| {
+                let digits = u8::try_from(source.below(17)).unwrap_or(16);
+                Trial::of(&name(source, Key::new)).group(digits)
+            }),
         }),
         requests: some(source, 2, |source| Request {
             lock: LockId {
