@@ -240,6 +240,7 @@ mod tests {
             the lease is lost
             this instance takes part in the spread topics already
             the spread topics is given the task "a" twice: give each key once
+            the spread topics has again_after of 0ns, it must be at least 10ms
             the name topics is kept for the spread of the schedules
             this instance has a schedule "nightly" already
             the schedule "nightly" cannot be run: the expression "* *" has 2 fields, and must have 5, or 6 with seconds first

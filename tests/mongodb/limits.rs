@@ -141,7 +141,9 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
     };
     let (released, handed, valued) = (held("released").await, held("handed").await, held("valued").await);
     let (asked, forced) = (opened().await, held("forced").await);
-    let reopened = fixture.freed(&held("reopened").await).await;
+    let reopened = held("reopened").await;
+    let session = reopened.holding.as_ref().unwrap().by.session;
+    fixture.release(&reopened.id, session, reopened.term, Then::ClosedFor(Duration::from_secs(3600))).await;
     let request = |lock, term| Request { lock, term, by: holder(), why: why() };
     let line = fixture.lock("line");
     let wait = |key: &str| Wait { lock: fixture.lock(key), by: fixture.candidate(fixture.session(), 1) };
