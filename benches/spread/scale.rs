@@ -68,5 +68,9 @@ pub(crate) fn events() {
             }
         }
     }
+    let mut fleet = Fleet::new(1_000, 100_000);
+    fleet.restart();
+    let all = timed(|time| _ = std::hint::black_box(fleet.resolve(time * 97)), 9);
+    measured("resolve_100000x1000_after_a_restart", all, "ms");
     figure("scale_needless_moves", needless as f64);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use tenure::{
     model::{LockId, Nonce, Order, Outcome, RunId, ScheduleId, StoreTime, Term, Why},
     store::{
@@ -266,6 +266,41 @@ async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
     }
 }
 
+fn binary(bytes: usize) -> Bson {
+    Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: vec![0; bytes] })
+}
+
+/// The shares of a session, with one whose digests are these.
+fn with_buckets(buckets: Bson) -> Bson {
+    let share = doc! {
+        "spread": "topics", "cap": 1_i64, "weight": 1_i64, "draining": false, "paused": false,
+        "reserved": 0_i64, "digest": "0000000000000000", "buckets": buckets,
+    };
+    Bson::Array(vec![share.into()])
+}
+
+#[tokio::test]
+async fn a_session_whose_digests_are_damaged_is_never_written_and_one_of_an_earlier_version_is() {
+    let place = Place::on(shared_single().await.uri()).await;
+    for (buckets, is_read) in [
+        (binary(1024), true),
+        (Bson::Null, true),
+        (binary(0), false),
+        (binary(1025), false),
+        ("x".into(), false),
+    ] {
+        let fixture = place.fixture();
+        let session = fixture.opened().await;
+        let id = doc! { "_id": session.id.to_string() };
+        let shares = doc! { "$set": { "shares": with_buckets(buckets.clone()) } };
+        let before = change(&place, "sessions", id.clone(), shares).await;
+        let answer = fixture.send(&fixture.beat(session.id, 5)).await;
+        let after = place.collection("sessions").find_one(id).await.unwrap().unwrap();
+        assert_eq!(matches!(answer, Sighting::Alive(_)), is_read, "{buckets}: {answer:?}");
+        assert_eq!(after != before, is_read, "{buckets}");
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_session_is_refused_and_its_neighbours_are_seen() {
     let place = Place::on(shared_single().await.uri()).await;
@@ -278,6 +313,8 @@ async fn a_damaged_session_is_refused_and_its_neighbours_are_seen() {
         (set("death", "yes".into()), "`death` is of the type String, not a document"),
         (set("death", doc! {}.into()), "`at` is missing"),
         (set("shares", 3.into()), "`shares` is of the type Int32, not an array"),
+        (set("shares", with_buckets(Bson::Int64(7))), "`buckets` is of the type Int64, not binary data"),
+        (set("shares", with_buckets(binary(1023))), "`buckets` has 1023 bytes, not 1024"),
         (set("requests", doc! {}.into()), "`requests` is of the type EmbeddedDocument, not an array"),
         (set("pid", Bson::Int64(1 << 40)), "`pid` is 1099511627776"),
         (set("holder", Bson::Null), "`holder` is of the type Null"),

@@ -18,8 +18,8 @@ use super::documents::{
 };
 use crate::{
     model::{
-        Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Outcome, PAST_HOLDERS, Request,
-        RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
+        Buckets, Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Outcome, PAST_HOLDERS,
+        Request, RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
     },
     store::{
         BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
@@ -262,16 +262,20 @@ fn is_list(field: &str, is: Vec<Document>) -> Document {
     doc! { "$and": [{ "$isArray": field }, { "$allElementsTrue": [each] }] }
 }
 
-/// Whether a session's document can be read, but for the lengths of its texts and of `buckets`, and what
-/// `death` says.
+/// Whether it is what a share says of the parts of its task set. An earlier version does not write it.
+fn are_buckets(field: &str) -> Document {
+    let size = doc! { "$eq": [{ "$binarySize": field }, Buckets::BYTES as i64] };
+    doc! { "$cond": [is_type(field, &["binData"]), size, is_type(field, &["missing", "null"])] }
+}
+
+/// Whether a session's document can be read, but for the lengths of its texts and what `death` says.
 fn is_sane_session() -> Vec<Document> {
     let share = [
         are("string", &["$$one.spread", "$$one.digest"]),
         are("bool", &["$$one.draining", "$$one.paused"]),
         is_one_of(&["$$one.cap", "$$one.weight"], is_small),
         are_numbers(&["$$one.reserved"]),
-        // An earlier version does not write it.
-        vec![is_type("$$one.buckets", &["missing", "null", "binData"])],
+        vec![are_buckets("$$one.buckets")],
         // Not every version writes it.
         vec![is_type("$$one.trial", &["missing", "null", "string"])],
     ];
@@ -1455,7 +1459,13 @@ mod tests {
                                                       { "$lte": ["$$one.reserved", 9007199254740991] }
                                                     ]
                                                   }
-                                                  { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
+                                                  {
+                                                    $cond: [
+                                                      { "$in": [{ "$type": "$$one.buckets" }, ["binData"]] }
+                                                      { "$eq": [{ "$binarySize": "$$one.buckets" }, 1024] }
+                                                      { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null"]] }
+                                                    ]
+                                                  }
                                                   { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                                 ]
                                               }
@@ -1672,7 +1682,13 @@ mod tests {
                                                       { "$lte": ["$$one.reserved", 9007199254740991] }
                                                     ]
                                                   }
-                                                  { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null", "binData"]] }
+                                                  {
+                                                    $cond: [
+                                                      { "$in": [{ "$type": "$$one.buckets" }, ["binData"]] }
+                                                      { "$eq": [{ "$binarySize": "$$one.buckets" }, 1024] }
+                                                      { "$in": [{ "$type": "$$one.buckets" }, ["missing", "null"]] }
+                                                    ]
+                                                  }
                                                   { "$in": [{ "$type": "$$one.trial" }, ["missing", "null", "string"]] }
                                                 ]
                                               }
