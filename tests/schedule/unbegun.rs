@@ -29,7 +29,7 @@ async fn before_the_claim(crew: &Crew, course: Course) -> (Member, Member) {
     let one = crew.with("a", HOURLY, at_most_once).await;
     pass(HOUR / 2).await;
     let two = crew.with("b", HOURLY, at_most_once).await;
-    pass(HOUR / 2 - SECOND / 2).await;
+    pass(MINUTE * 29 + SECOND * 59 + SECOND / 2).await;
     one.faulty.intercept().next(Operation::Claim, course);
     (one, two)
 }
@@ -56,7 +56,7 @@ async fn a_tick_that_an_instance_has_claimed_as_it_closes_is_run_by_the_next_one
 async fn a_tick_that_is_given_back_says_so_and_counts_as_no_attempt() {
     let crew = Crew::new();
     let one = crew.with("a", HOURLY, at_most_once).await;
-    pass(HOUR - SECOND / 2).await;
+    pass(MINUTE * 59 + SECOND * 59 + SECOND / 2).await;
     one.faulty.intercept().next(Operation::Claim, Course::PLAIN.answered_after(SECOND));
     pass(SECOND).await;
     one.elect.close().await;
@@ -117,7 +117,7 @@ async fn a_tick_whose_claim_is_refused_for_longer_than_its_tolerance_is_not_run(
         let crew = Crew::new();
         let one = crew.with("a", HOURLY, in_time).await;
         let mut events = one.schedule.as_ref().unwrap().events();
-        pass(HOUR - 2 * SECOND).await;
+        pass(MINUTE * 59 + SECOND * 58).await;
         one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
         pass(2 * SECOND + Duration::from_secs(away)).await;
         if away > 20 {
@@ -146,7 +146,7 @@ async fn a_tick_whose_claim_is_refused_for_longer_than_its_tolerance_is_not_run(
 async fn a_claim_that_is_answered_within_the_tolerance_is_run() {
     let crew = Crew::new();
     let one = crew.with("a", HOURLY, in_time).await;
-    pass(HOUR - SECOND).await;
+    pass(MINUTE * 59 + SECOND * 59).await;
     one.faulty.intercept().always(&[Operation::Claim], Fault::Refused);
     pass(4 * SECOND).await;
     one.faulty.intercept().heal();
@@ -158,7 +158,7 @@ async fn a_claim_that_is_answered_within_the_tolerance_is_run() {
 async fn a_claim_that_is_answered_too_late_is_given_back() {
     let crew = Crew::new();
     let one = crew.with("a", HOURLY, in_time).await;
-    pass(HOUR - SECOND).await;
+    pass(MINUTE * 59 + SECOND * 59).await;
     one.faulty.intercept().always(&[Operation::Claim], Fault::AnswerLost);
     pass(10 * SECOND).await;
     one.faulty.intercept().heal();

@@ -361,6 +361,8 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
 
 // ----- ticks
 
+mod given_back;
+
 /// That many seconds after the store's clock began.
 fn tick(schedule: usize, second: i64) -> TickId {
     TickId { schedule, instant: StoreTime::from_millis(1_000_000 + second * 1000), entry: Of::Tick }
@@ -453,24 +455,6 @@ async fn a_tick_that_is_begun_twice_is_noticed() {
         story.ran(tick(0, 2), attempt, outcome).ran(tick(0, 2), again, "succeeded");
         assert_eq!(story.violates(), noticed.then_some("ticks"), "{attempt} {outcome}, {again}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tick_that_is_run_at_most_once_and_begun_again_is_noticed() {
-    for (outcome, noticed) in
-        [("cancelled", true), ("abandoned", true), ("failed", false), ("timed out", false)]
-    {
-        let story = Story::new();
-        story.schedules();
-        sleep(15 * SECOND).await;
-        story.ran(tick(1, 10), 1, outcome).claimed(tick(1, 10), 2);
-        assert_eq!(story.violates(), noticed.then_some("ticks"), "{outcome}");
-    }
-    let story = Story::new();
-    story.schedules();
-    sleep(15 * SECOND).await;
-    story.claimed(tick(1, 10), 1).claimed(tick(1, 10), 2);
-    assert_eq!(story.violates(), Some("ticks"), "whose runner died");
 }
 
 #[tokio::test(start_paused = true)]
