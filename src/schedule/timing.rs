@@ -14,12 +14,27 @@ use crate::{
 /// | `0 30 2 * * *` | the same with seconds first |
 /// | `0 0 L * *`, `0 0 LW * *`, `0 0 15W * *` | the last day of the month, its last day from Monday to Friday, the one nearest to the 15th |
 /// | `0 0 * * 5#3`, `0 0 * * FRIL` | the third Friday, the last one |
-/// | `0 0 13 * FRI`, `0 0 13 * +FRI` | every 13th and every Friday; Fridays that are a 13th |
+/// | `0 0 13 * FRI`, `0 0 13 * +FRI` | every 13th and every Friday; Fridays that are a 13th: [more](#days) |
 /// | `H H(0-5) * * *`, `H/15 * * * *` | any minute, at night; four times an hour: whichever the schedule's name says |
 /// | `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at its first minute |
 /// | `@every 90s` | since 1970, shifted by the schedule's name; up to 366 days |
 /// | `@at 2026-11-21T03:00:00Z` | once, unless that is past when it is first stored; without the `Z`, by the clocks of the zone |
 /// | `@after 10m` | once, so long after the schedule was first stored with this expression |
+///
+/// # Days
+/// The day of month and the weekday go together as in Vixie's cron and cronie. If one of the two *begins* with `*`, a
+/// day has to match both, and otherwise either. A `+` before the weekday always asks for both.
+///
+/// | expression | days | |
+/// |---|---|---|
+/// | `0 0 13 * *` | every 13th | of January 2026: 13 |
+/// | `0 0 * * FRI` | every Friday | of January 2026: 2, 9, 16, 23, 30 |
+/// | `0 0 13 * FRI` | every 13th and every Friday | of January 2026: 2, 9, 13, 16, 23, 30 |
+/// | `0 0 13 * +FRI` | Fridays that are a 13th | of January 2026: none |
+/// | `0 0 */2 * MON` | Mondays with an odd date | of January 2026: 5, 19 |
+/// | `0 0 1-31/2 * MON` | odd dates and every Monday | of January 2026: 1, 3, 5, 7, 9, 11, 12, 13, 15, 17, 19, 21, 23, 25, 26, 27, 29, 31 |
+/// | `0 0 1,2 * */2` | the 1st and the 2nd, on a Sunday, Tuesday, Thursday or Saturday | of January 2026: 1 |
+/// | `0 0 L * *` | the last day of the month | of January 2026: 31 |
 ///
 /// ```
 /// use tenure::{model::StoreTime, schedule::{Dst, Timing}};

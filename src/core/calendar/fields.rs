@@ -60,7 +60,18 @@ pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool
     let known = &FIELDS[6 - count..];
     let read: Result<Vec<_>, _> =
         known.iter().zip(fields).map(|(known, text)| known.read(text, name)).collect();
-    Ok((read?.join(" "), wildcard))
+    let mut read = read?;
+    if needs_both(&read[count - 3], &read[count - 1]) {
+        read[count - 1].insert(0, '+');
+    }
+    Ok((read.join(" "), wildcard))
+}
+
+/// Whether croner has to be told that a day must match both its fields. Vixie's rule again: if one of them begins
+/// with `*`, both; else either. croner knows that of a bare `*`, and not of `*/2`.
+fn needs_both(day: &str, weekday: &str) -> bool {
+    let bare = [day, weekday].contains(&"*");
+    !bare && (day.starts_with('*') || weekday.starts_with('*'))
 }
 
 impl Field {

@@ -33,6 +33,28 @@ fn days_are_those_of_the_calendar() {
 }
 
 #[test]
+fn the_table_of_days_says_what_the_code_does() {
+    let table = include_str!("../../../schedule/timing.rs")
+        .lines()
+        .filter(|line| line.contains("| of January 2026:"));
+    let mut rows = 0;
+    for row in table {
+        let cells: Vec<_> = row.trim_start_matches("///").split('|').map(str::trim).collect();
+        let (expression, said) =
+            (cells[1].trim_matches('`'), cells[3].trim_start_matches("of January 2026:").trim());
+        let days = UTC
+            .next(expression, "2025-12-31T23:59:59Z", 31)
+            .into_iter()
+            .filter(|at| at.starts_with("2026-01-"));
+        let days: Vec<_> = days.map(|at| at[8..10].trim_start_matches('0').to_owned()).collect();
+        let days = if days.is_empty() { "none".to_owned() } else { days.join(", ") };
+        assert_eq!(days, said, "{expression}");
+        rows += 1;
+    }
+    assert_eq!(rows, 8);
+}
+
+#[test]
 fn times_are_whole_seconds_strictly_after() {
     let daily = UTC.calendar("30 59 23 * * *").unwrap();
     let next = |millis: i64| daily.next(StoreTime::from_millis(millis), seconds(0)).unwrap().as_millis();
