@@ -175,6 +175,12 @@ impl Calendar {
         &self.timing
     }
 
+    /// The rules of its zone, in words that are the same wherever they are the same; nothing if it goes by none.
+    pub(crate) fn zone_rules(&self) -> Option<String> {
+        let goes_by_a_zone = matches!(self.expression, Expression::Pattern(_)) && !self.zone.is_utc();
+        goes_by_a_zone.then(|| format!("{ZONE_RULES}{:08x}", self.zone.rules()))
+    }
+
     fn instants(
         &self,
         after: StoreTime,
@@ -184,6 +190,13 @@ impl Calendar {
         let next = move |after: &StoreTime| self.next(*after, since);
         std::iter::successors(next(&after), next).take_while(move |at| *at <= to)
     }
+}
+
+const ZONE_RULES: &str = ", zone rules ";
+
+/// The rules of a zone that are named at the end of what a schedule goes by.
+pub(crate) fn zone_rules_in(text: &str) -> Option<&str> {
+    text.rsplit_once(ZONE_RULES).map(|(_, rules)| rules)
 }
 
 fn checked_spread(spread: Duration) -> Result<u64, CalendarError> {

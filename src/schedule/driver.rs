@@ -68,8 +68,11 @@ pub(super) struct Keep {
 }
 
 impl Plan {
-    fn policies(&self) -> Rules {
-        Rules::new(self.policies.to_string()).expect("policies are one short line")
+    /// What is done about its ticks, and by which rules its zone's clocks go: for people, who see from it that two
+    /// builds know different ones.
+    pub(super) fn policies(&self) -> Rules {
+        let text = self.policies.to_string() + &self.calendar.zone_rules().unwrap_or_default();
+        Rules::new(text).expect("policies are one short line")
     }
 }
 

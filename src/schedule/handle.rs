@@ -62,10 +62,11 @@ impl Schedule {
         self.plan().timing.to_string()
     }
 
-    /// What is done about ticks that are late, overlap, or fail, in one line.
+    /// What is done about ticks that are late, overlap, or fail, in one line; and a number for the rules of its
+    /// zone, by which one sees that two builds know different ones.
     #[must_use]
     pub fn policies(&self) -> String {
-        self.plan().policies.to_string()
+        self.plan().policies().to_string()
     }
 
     /// Its next ticks, as far as this instance can tell what the store's time is; nothing before its first

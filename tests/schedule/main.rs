@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod busy;
+#[path = "../support/log.rs"]
+mod captured;
 mod crashes;
 mod crew;
 mod failures;

@@ -244,8 +244,10 @@ async fn the_policies_stand_in_the_store_in_words() {
     pass(SECOND).await;
     let definition = member.definition().await;
     assert_eq!(definition.timing.as_str(), "*/5 * * * * in Europe/London, vixie, spread over 5m");
+    let (policies, rules) = definition.policies.as_str().rsplit_once(", zone rules ").unwrap();
+    assert!(rules.len() == 8 && rules.bytes().all(|byte| byte.is_ascii_hexdigit()), "{rules}");
     assert_eq!(
-        definition.policies.as_str(),
+        policies,
         "misfire all within 1h at most 10, overlap cancel, at most once, tries 3 times 1s to 1m apart, timeout 1m 30s"
     );
     assert_eq!(member.schedule.as_ref().unwrap().policies(), definition.policies.as_str());

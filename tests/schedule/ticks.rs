@@ -5,12 +5,15 @@ use std::time::Duration;
 use tenure::{
     Error, Event,
     model::Definition,
-    schedule::Timing,
+    schedule::{Scheduling, Timing},
     store::{Define, Store},
     testing::{Counts, Operation},
 };
 
-use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass};
+use crate::{
+    captured::Log,
+    crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass},
+};
 
 #[tokio::test(start_paused = true)]
 async fn each_tick_is_run_once_and_in_time() {
@@ -310,4 +313,32 @@ async fn a_ledger_that_cannot_be_purged_stops_nothing() {
     pass(3 * MINUTE).await;
     assert!(crew.book.runs().len() >= 175, "{}", crew.book.runs().len());
     assert!(member.counts.intercept().counts().calls(Operation::PurgeRuns) > 5, "a tenth of the ticks try");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_knows_other_rules_of_the_zone_says_so_and_loses_no_tick() {
+    let (log, _here) = Log::start();
+    let crew = Crew::new();
+    let berlin = |schedule: Scheduling| schedule.zone("Europe/Berlin");
+    let one = crew.with("a", "*/10 * * * *", berlin).await;
+    pass(15 * MINUTE).await;
+    let ours = one.definition().await;
+    let text = ours.policies.to_string();
+    let (before, rules) = text.rsplit_once(", zone rules ").unwrap();
+    assert_eq!(rules.len(), 8, "{rules}");
+    assert!(log.with(&["knows other rules"]).is_empty());
+    // Another build had it meanwhile.
+    let policies = format!("{before}, zone rules 00000000").parse().unwrap();
+    let Definition { timing, term, .. } = ours.clone();
+    let other = Define { schedule: Crew::id(NAME), term, timing, policies, instead_of: None };
+    crew.memory.define(other, SECOND).await.unwrap();
+    pass(MINUTE).await;
+    let mended = one.definition().await;
+    assert_eq!((mended.policies, mended.since), (ours.policies, ours.since));
+    let told = log.with(&["WARN", "knows other rules", "theirs=\"00000000\"", rules]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let status = one.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
+    assert!(status.to_string().contains(rules), "{status}");
+    pass(15 * MINUTE).await;
+    assert_eq!(crew.told().await, ["00:10:00 succeeded 1", "00:20:00 succeeded 1", "00:30:00 succeeded 1"]);
 }

@@ -8,7 +8,7 @@ use jiff::{
     tz::{TimeZone, TimeZoneDatabase},
 };
 
-use super::{CalendarError, LAST, error::shown};
+use super::{CalendarError, LAST, error::shown, stable};
 
 pub(super) const DAY: i64 = 86_400;
 
@@ -74,6 +74,16 @@ impl Zone {
             to: i64::from(next.offset().seconds()),
         });
         next.take_while(|change| change.at <= LAST).find(|change| change.to != from)
+    }
+
+    /// A number for what the clocks of this zone do in the years that matter: builds that know the same rules have the
+    /// same, and those with another database another, if it has changed this zone.
+    pub(super) fn rules(&self) -> u64 {
+        let (begin, end) = (days_since_1970(2026, 1, 1) * DAY, days_since_1970(2056, 1, 1) * DAY);
+        let first = Change { at: begin, from: 0, to: self.offset(begin) };
+        let changes = std::iter::successors(Some(first), |last| self.change_after(last.at, last.to));
+        let numbers = changes.take_while(|change| change.at < end).flat_map(|change| [change.at, change.to]);
+        stable::fold(numbers.flat_map(i64::to_be_bytes))
     }
 
     /// The changes at `at` and shortly before, the earliest first. Found forwards: backwards, jiff 0.2.43

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::{
     Event,
     core::{
-        calendar::Calendar,
+        calendar::{Calendar, zone_rules_in},
         tick::{Step, Ticks},
     },
     elect::Work,
@@ -171,6 +171,12 @@ impl Driver {
             ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
         };
         let before = before.and_then(|record| record.definition.as_ref());
+        if let Some(known) = before.filter(|known| known.timing == timing) {
+            let (theirs, ours) = (zone_rules_in(known.policies.as_str()), zone_rules_in(policies.as_str()));
+            if theirs.is_some() && theirs != ours {
+                tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, theirs, ours, "another build of the program knows other rules of the schedule's zone: its ticks may differ");
+            }
+        }
         if before.is_some_and(|before| before.timing != timing) {
             tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule has another timing from now on");
             self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });

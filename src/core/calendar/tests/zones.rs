@@ -118,3 +118,14 @@ fn a_day_is_that_date_and_that_date_is_the_day() {
         assert_eq!(zone::days_since_1970(year, month, of_month), day as i64, "{date}");
     }
 }
+
+#[test]
+fn the_rules_of_a_zone_have_a_number_that_others_with_the_same_rules_have() {
+    let rules = |zone| within(zone, Dst::Vixie).calendar("@daily").unwrap().zone_rules();
+    assert_eq!(rules("Europe/Berlin"), rules("Europe/Paris"), "the clocks of both do the same");
+    assert_ne!(rules("Europe/Berlin"), rules("Europe/London"));
+    assert_ne!(rules("America/New_York"), rules("America/Havana"), "on the same days, at other hours");
+    assert_eq!(zone_rules_in("late: run, zone rules 1f"), Some("1f"));
+    assert_eq!((rules("UTC"), zone_rules_in("late: run")), (None, None));
+    assert_eq!(within("Asia/Tokyo", Dst::Vixie).calendar("@every 90s").unwrap().zone_rules(), None);
+}
