@@ -12,7 +12,9 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
+use super::{Engine, Work};
 use crate::{
+    Applied, StoreError,
     clock::Moment,
     model::{Key, SessionId, Share, SpreadName, Trial},
     store::{LockChange, Sighting},
@@ -92,6 +94,8 @@ pub(crate) struct Spreads {
     reserved: AtomicBool,
     /// A spread was left.
     left: Notify,
+    /// Those whose tasks the program does not say: that it says those of one hides nothing of the others.
+    mute: Mutex<BTreeSet<SpreadName>>,
     /// A beat brought a change of its own shares then: the next hint that says so tells nothing new.
     echo: Mutex<Option<Moment>>,
 }
@@ -114,6 +118,7 @@ impl Default for Spreads {
             published: watch::Sender::new(0),
             reserved: AtomicBool::new(false),
             left: Notify::new(),
+            mute: Mutex::default(),
             echo: Mutex::default(),
         }
     }
@@ -122,6 +127,10 @@ impl Default for Spreads {
 impl Spreads {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mute(&self) -> MutexGuard<'_, BTreeSet<SpreadName>> {
+        self.mute.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes part in a spread from now on; nothing if it does already.
@@ -280,5 +289,26 @@ impl Spreads {
                 news.sightings.insert(session, sighting.clone());
             }
         });
+    }
+}
+
+impl Engine {
+    /// The program did not say which tasks a spread has; it was asked then.
+    pub(crate) fn tasks_not_told(&self, spread: &SpreadName, asked: Moment, error: &str) {
+        self.spreads.mute().insert(spread.clone());
+        let error = format!("spread {spread}: {error}");
+        let error = StoreError::new("the program", "name the tasks", Applied::No, true, error);
+        self.fails(Work::Tasks, asked, &error);
+    }
+
+    /// It did, or it is not asked any more.
+    pub(crate) fn tasks_told(&self, spread: &SpreadName) {
+        let all_are = {
+            let mut mute = self.spreads.mute();
+            mute.remove(spread) && mute.is_empty()
+        };
+        if all_are {
+            self.works(Work::Tasks);
+        }
     }
 }

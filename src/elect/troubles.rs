@@ -69,6 +69,8 @@ pub enum Work {
     Ledger,
     /// Purging what is older than a schedule's history.
     History,
+    /// Asking the program for the tasks of a spread.
+    Tasks,
     /// What the program asked for: its error is the program's answer, and is told to nobody else.
     Asked,
 }
@@ -93,6 +95,7 @@ impl Work {
         Self::Defining,
         Self::Ledger,
         Self::History,
+        Self::Tasks,
         Self::Asked,
     ];
 
@@ -117,6 +120,7 @@ impl Work {
             Self::Defining => "defining",
             Self::Ledger => "ledger",
             Self::History => "history",
+            Self::Tasks => "tasks",
             Self::Asked => "asked",
         }
     }
@@ -142,6 +146,7 @@ impl Work {
             Self::Defining => "storing a schedule's timing",
             Self::Ledger => "writing the ledger",
             Self::History => "purging the ledger",
+            Self::Tasks => "being told a spread's tasks",
             Self::Asked => "what the program asked for",
         }
     }
@@ -171,6 +176,7 @@ impl Work {
             Self::Defining => "the schedule is not run",
             Self::Ledger => "the schedule is not run, or what came of a run is not on record",
             Self::History => "the ledger grows",
+            Self::Tasks => "the tasks of that spread stay as they are",
             Self::Asked => "the program was told",
         }
     }
@@ -178,6 +184,8 @@ impl Work {
     /// The rights it takes: on which collection, and which.
     const fn rights(self) -> (&'static str, &'static str) {
         match self {
+            // The program has them from wherever it likes.
+            Self::Tasks => ("what the program reads them from", "reading"),
             Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
             Self::Takes => ("locks", "find, insert, update"),
             Self::Releases => ("locks", "find, update"),

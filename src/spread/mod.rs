@@ -41,7 +41,14 @@ mod view;
 mod worker;
 mod young;
 
-use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, Stream};
 
@@ -224,9 +231,15 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         let job = Arc::new(job);
         self.begin(move |book: Arc<Book<M>>| {
             Arc::new(move |key, lease, _| {
-                let (task, job) = (book.task(key)?, job.clone());
-                // All of the program's code is called within the guarded poll.
-                Some(async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed())
+                let job = job.clone();
+                // All of the program's code is called within the guarded poll, or panics there.
+                Some(match catch_unwind(AssertUnwindSafe(|| book.task(key))) {
+                    Ok(task) => {
+                        let task = task?;
+                        async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed()
+                    }
+                    Err(panic) => async move { resume_unwind(panic) }.boxed(),
+                })
             })
         })
     }

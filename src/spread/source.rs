@@ -4,8 +4,9 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
+    panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -13,10 +14,16 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
 
 use super::shell::Shared;
 use crate::{
+    clock::Moment,
     core::backoff::{Backoff, jittered},
-    elect::{Elect, Engine},
+    elect::{Elect, Engine, panic_message},
     model::{Key, LimitError},
 };
+
+/// Who has failed to tell the tasks is asked again after so long at first,
+const SOONEST: Duration = Duration::from_secs(1);
+/// and after so long at most.
+const LATEST: Duration = Duration::from_secs(60);
 
 /// A task of a spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +105,7 @@ impl<M: Clone> Book<M> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A task as its job gets it: the program's code clones what is known of it.
     pub(super) fn task(&self, key: &Key) -> Option<Task<M>> {
         let meta = self.tasks().get(key).cloned()?;
         Some(Task { key: key.clone(), meta })
@@ -149,48 +157,101 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
                 book.replace(tasks);
                 return None;
             }
-            Self::Stream(mut changes) => async move {
-                while let Some(change) = changes.next().await {
-                    let Some(book) = weak.upgrade() else { return };
-                    book.apply(change);
-                }
-            }
-            .boxed(),
-            Self::Asked { every, ask } => {
-                let (engine, spread) = (Arc::downgrade(elect.engine()), book.shared.spread.clone());
-                async move {
-                    let mut rests = Backoff::new(every.min(Duration::from_secs(1)), every);
-                    loop {
-                        let answer = ask().await;
-                        let (Some(book), Some(engine)) = (weak.upgrade(), engine.upgrade()) else { return };
-                        let rest = match answer {
-                            Ok(tasks) => {
-                                book.apply(Change::Replace(tasks));
-                                rests.reset();
-                                jittered(every, roll(&engine))
-                            }
-                            Err(error) => {
-                                tracing::warn!(%spread, namespace = %engine.config.namespace(), error, "the tasks of a spread were not told, they stay as they were");
-                                rests.next(roll(&engine))
-                            }
-                        };
-                        drop((book, engine));
-                        tokio::time::sleep(rest).await;
-                    }
-                }
-                .boxed()
-            }
+            Self::Stream(changes) => listen(changes, weak, Arc::downgrade(elect.engine())).boxed(),
+            Self::Asked { every, ask } => inquire(every, ask, weak, Arc::downgrade(elect.engine())).boxed(),
         };
+        let (engine, spread) = (Arc::downgrade(elect.engine()), book.shared.spread.clone());
         Some(async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = follow => {}
             }
+            if let Some(engine) = engine.upgrade() {
+                engine.tasks_told(&spread);
+            }
         })
     }
 }
 
-fn roll(engine: &Engine) -> u64 {
-    engine.entropy.roll()
+/// Asks for the tasks again and again. What fails, and what panics, is asked again.
+async fn inquire<M: Clone>(every: Duration, ask: Ask<M>, book: Weak<Book<M>>, engine: Weak<Engine>) {
+    let mut rests = Backoff::new(every.min(SOONEST), every.min(LATEST));
+    loop {
+        let Some(asked) = engine.upgrade().map(|engine| engine.clock.now()) else { return };
+        // All of the program's code is called within, also what drops the tasks there were.
+        let answer = guarded(async {
+            let answer = ask().await;
+            let Some(book) = book.upgrade() else { return answer.map(drop) };
+            answer.map(|tasks| book.apply(Change::Replace(tasks)))
+        })
+        .await;
+        let (Some(book), Some(engine)) = (book.upgrade(), engine.upgrade()) else { return };
+        let rest = match answer {
+            Ok(Ok(())) => {
+                engine.tasks_told(&book.shared.spread);
+                rests.reset();
+                jittered(every, engine.entropy.roll())
+            }
+            Ok(Err(error)) => {
+                let (spread, namespace) = (&book.shared.spread, engine.config.namespace());
+                tracing::warn!(%spread, %namespace, error, "the tasks of a spread were not told, they stay as they were");
+                engine.tasks_not_told(spread, asked, &error);
+                rests.next(engine.entropy.roll())
+            }
+            Err(panic) => {
+                panicked(&engine, &book, asked, &panic);
+                rests.next(engine.entropy.roll())
+            }
+        };
+        drop((book, engine));
+        tokio::time::sleep(rest).await;
+    }
+}
+
+/// Follows what a stream says. One that has panicked may be broken: that is told once, and it is polled again, ever
+/// more seldom, until it says that it has ended.
+async fn listen<M: Clone>(
+    mut changes: Pin<Box<dyn Stream<Item = Change<M>> + Send>>,
+    book: Weak<Book<M>>,
+    engine: Weak<Engine>,
+) {
+    let mut rests = Backoff::new(SOONEST, LATEST);
+    loop {
+        let change = guarded(async {
+            let change = changes.next().await?;
+            book.upgrade().map(|book| book.apply(change))
+        });
+        let change = change.await;
+        let (Some(book), Some(engine)) = (book.upgrade(), engine.upgrade()) else { return };
+        let rest = match change {
+            Ok(None) => return,
+            Ok(Some(())) => {
+                engine.tasks_told(&book.shared.spread);
+                rests.reset();
+                continue;
+            }
+            Err(panic) if rests.is_fresh() => {
+                panicked(&engine, &book, engine.clock.now(), &panic);
+                rests.next(engine.entropy.roll())
+            }
+            Err(panic) => {
+                engine.tasks_not_told(&book.shared.spread, engine.clock.now(), &panic);
+                rests.next(engine.entropy.roll())
+            }
+        };
+        drop((book, engine));
+        tokio::time::sleep(rest).await;
+    }
+}
+
+fn panicked<M>(engine: &Engine, book: &Book<M>, asked: Moment, panic: &str) {
+    let (spread, namespace) = (&book.shared.spread, engine.config.namespace());
+    tracing::error!(%spread, %namespace, panic, "what tells the tasks of a spread panicked, they stay as they were");
+    engine.tasks_not_told(spread, asked, &format!("panicked: {panic}"));
+}
+
+/// The program's code; what it said if it panicked.
+async fn guarded<T>(code: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(code).catch_unwind().await.map_err(|panic| panic_message(&*panic))
 }

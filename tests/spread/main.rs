@@ -11,6 +11,7 @@ mod faults;
 mod killers;
 mod log;
 mod quarantine;
+mod panics;
 mod restarts;
 mod slips;
 mod sources;
