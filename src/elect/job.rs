@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -135,6 +135,38 @@ where
         let _ = tell.send(end);
     });
     JobHandle { lease, end }
+}
+
+/// Makes a call that blocks its thread, as a part of a job, on the pool for blocking calls. The call cannot be dropped:
+/// whoever drops this leaves it running, and its lock is kept until it returns. One that has not begun by then never
+/// does.
+pub(crate) async fn call(
+    lease: &Lease,
+    call: impl FnOnce(Lease) -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let Some(worker) = lease.cell.enter() else { return Err("its lease is over".to_owned()) };
+    let (tell, end) = oneshot::channel();
+    let given = lease.clone();
+    lease.cell.engine().runtime.spawn_blocking(move || {
+        let cell = given.cell.clone();
+        if tell.is_closed() || cell.must_stop(cell.engine().clock.now()).is_some() {
+            return drop(worker);
+        }
+        let run = AssertUnwindSafe(|| span(&cell).in_scope(|| call(given)));
+        let end: JobEnd<(), String> = judge(&cell, catch_unwind(run));
+        // Who waits for it reports the rest.
+        if matches!(end, JobEnd::Overran { .. }) || tell.is_closed() {
+            report(&cell, &end);
+        }
+        let _ = tell.send(end);
+        drop(worker);
+    });
+    match end.await {
+        Ok(JobEnd::Finished(())) => Ok(()),
+        Ok(JobEnd::Failed(error)) => Err(error),
+        Ok(JobEnd::Panicked(panic)) => resume_unwind(Box::new(panic)),
+        Ok(JobEnd::Cancelled(_) | JobEnd::Overran { .. }) | Err(_) => Err("its lease is over".to_owned()),
+    }
 }
 
 /// What a job logs, it logs within this.

@@ -236,13 +236,25 @@ impl LeaseCell {
     // ----- those who run under it
 
     /// Somebody begins to run under it; unless its owner is done with it.
-    fn enter(self: &Arc<Self>) -> Option<Worker> {
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Worker> {
         let mut state = self.state();
         if state.closing.is_some() {
             return None;
         }
         state.workers += 1;
         Some(Worker(self.clone()))
+    }
+
+    /// Until only one runs under it: calls that block may go on after all else has ended.
+    pub(crate) async fn alone(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state().workers <= 1 {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Its owner is done with it. It goes back once nothing runs under it.
@@ -373,7 +385,7 @@ impl Drop for Hold {
 /// Clones are the same lease.
 #[derive(Clone)]
 pub struct Lease {
-    cell: Arc<LeaseCell>,
+    pub(super) cell: Arc<LeaseCell>,
     /// Fires with the lease's own; that of one run of a schedule may fire before.
     token: CancellationToken,
 }

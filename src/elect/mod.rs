@@ -57,7 +57,7 @@ pub(crate) use engine::{Engine, LastFailure};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use entropy::splitmix;
 pub(crate) use events::Only;
-pub(crate) use job::panic_message;
+pub(crate) use job::{call as call_blocking, panic_message};
 pub(crate) use keys::{Told, Wants};
 pub(crate) use lease::{Hold, Worker};
 pub(crate) use notices::Part;

@@ -45,8 +45,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+type Call = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
 /// The job of a schedule.
-pub(super) type Body = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+#[derive(Clone)]
+pub(super) struct Body {
+    pub(super) call: Call,
+    /// It waits for a call that blocks, and which goes on if it is dropped.
+    pub(super) blocks: bool,
+}
 
 /// What a schedule is, as the program says.
 #[derive(Clone)]

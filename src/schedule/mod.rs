@@ -63,7 +63,7 @@ pub use timing::Timing;
 
 use crate::{
     core::tick::Policies,
-    elect::{Elect, Error, Lease},
+    elect::{Elect, Error, Lease, call_blocking},
     model::{LimitError, Rules, ScheduleId, ScheduleName},
 };
 use driver::{Body, Keep, Plan};
@@ -205,17 +205,51 @@ impl Scheduling {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display + Send + 'static,
     {
+        let job = Arc::new(job);
+        let call = move |tick, lease| {
+            let job = job.clone();
+            async move { job(tick, lease).await.map_err(|error| error.to_string()) }.boxed()
+        };
+        self.begin(Body { call: Arc::new(call), blocks: false })
+    }
+
+    /// Like [`run`](Self::run), for a job that blocks its thread: it is run on the runtime's pool for blocking calls.
+    ///
+    /// It is told to stop by its [token](Lease::token), which it asks with
+    /// [`is_cancelled`](Lease::is_cancelled). It cannot be dropped. One that goes on after its `timeout` and
+    /// `stop_grace` holds up its schedule: the next run begins when it has returned, and the log says so. One that
+    /// goes on after its lease was told to end keeps the schedule here until it has returned, unless this instance's
+    /// session ends; what came of it is not on record then, and the tick is begun again by whoever has the schedule
+    /// next, as if its runner had died. A call that goes on after the session has ended is told as
+    /// [overran](crate::Event::Overran).
+    ///
+    /// The pool has 512 threads unless the runtime was built with another number. What finds none free waits.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_blocking<E>(
+        self,
+        job: impl Fn(Tick, Lease) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Schedule, Error>
+    where
+        E: fmt::Display + Send + 'static,
+    {
+        let job = Arc::new(job);
+        let call = move |tick, lease: Lease| {
+            let job = job.clone();
+            let call = move |lease| job(tick, lease).map_err(|error| error.to_string());
+            async move { call_blocking(&lease, call).await }.boxed()
+        };
+        self.begin(Body { call: Arc::new(call), blocks: true })
+    }
+
+    fn begin(self, body: Body) -> Result<Schedule, Error> {
         let Self { elect, name, timing, policies, keep, on_failure } = self;
         let name = name?;
         if elect.engine().is_closed() {
             return Err(Error::Closed);
         }
         check(policies, keep).map_err(|problem| cannot_be(&name, problem))?;
-        let job = Arc::new(job);
-        let body: Body = Arc::new(move |tick, lease| {
-            let job = job.clone();
-            async move { job(tick, lease).await.map_err(|error| error.to_string()) }.boxed()
-        });
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
         let plan = Plan { on_failure, ..Plan::new(id, timing, policies, keep, body)? };
         let host = Host::of(&elect);

@@ -38,10 +38,12 @@ pub(super) async fn run(
     let stop = own.token().drop_guard();
     let (given, body) = (own.clone(), body.clone());
     // All of the program's code is called within.
+    let (blocks, what) = (body.blocks, tick.clone());
+    let mut goes_on = false;
     let mut job = Some(Box::pin(
         AssertUnwindSafe(async move {
             begins();
-            body(tick, given).await
+            (body.call)(tick, given).await
         })
         .catch_unwind(),
     ));
@@ -62,7 +64,15 @@ pub(super) async fn run(
                 own.stop();
             }
             // The lease has a grace of its own: whoever polls this drops it then.
-            () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) => break None,
+            () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) && !goes_on => {
+                if !blocks {
+                    break None;
+                }
+                // Its call cannot be dropped, and the next run must not begin beside it.
+                goes_on = true;
+                let (schedule, namespace, grace) = (what.schedule().as_str(), &lease.lock().namespace, engine.times.stop_grace);
+                tracing::warn!(schedule, %namespace, instant = %what.instant(), ?grace, "a run that blocks was told to stop and goes on, its schedule waits for it");
+            }
         }
     };
     // What it says while it is dropped is heard, too.

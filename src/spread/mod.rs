@@ -61,7 +61,7 @@ pub(crate) use worker::Start;
 pub use young::HeldBack;
 
 use crate::{
-    elect::{Elect, Error, Lease, Wants},
+    elect::{Elect, Error, Lease, Wants, call_blocking},
     model::{Key, LimitError, SCHEDULES, Share, SpreadName},
 };
 use shell::{Shared, Shell};
@@ -241,6 +241,34 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
                     Err(panic) => async move { resume_unwind(panic) }.boxed(),
                 })
             })
+        })
+    }
+
+    /// Like [`run`](Self::run), for a job that blocks its thread: it is run on the runtime's pool for blocking calls.
+    ///
+    /// It is told to stop by its [token](Lease::token), which it asks with
+    /// [`is_cancelled`](Lease::is_cancelled). It cannot be dropped: its task stays here until it has returned, also
+    /// if that is after `stop_grace`, and nobody else gets it before, unless this instance's session ends. A call
+    /// that goes on after that is told as [overran](crate::Event::Overran).
+    ///
+    /// The pool has 512 threads unless the runtime was built with another number. What finds none free waits.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_blocking<E>(
+        self,
+        job: impl Fn(Task<M>, Lease) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Spread<M>, Error>
+    where
+        E: fmt::Display + Send + 'static,
+    {
+        let job = Arc::new(job);
+        self.run(move |task, lease| {
+            let job = job.clone();
+            async move {
+                let call = move |lease| job(task, lease).map_err(|error| error.to_string());
+                call_blocking(&lease, call).await
+            }
         })
     }
 

@@ -295,6 +295,10 @@ impl Worker {
     pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) {
         let mut telling = Telling { report: self.report.clone(), key: self.key.clone(), ended: Ended::Over };
         let (ended, mut parting) = self.run(&hold).await;
+        if self.lease.is_cancelled() {
+            // A call that blocks goes on: until it has returned the task is here.
+            hold.cell().alone().await;
+        }
         // A restart: the record waits for the next session of this holder.
         let is_restart = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
         parting.keep = is_restart && ended != Ended::Done;

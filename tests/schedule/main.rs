@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "how long things take is what these tests look at")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod blocking;
 mod busy;
 #[path = "../support/log.rs"]
 mod captured;

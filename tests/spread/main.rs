@@ -4,14 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod balance;
+mod blocking;
 #[path = "../support/log.rs"]
 mod captured;
 mod deploys;
 mod faults;
 mod killers;
 mod log;
-mod quarantine;
 mod panics;
+mod quarantine;
 mod restarts;
 mod slips;
 mod sources;

@@ -160,7 +160,13 @@ impl Driver {
         let (store, id) = (&self.engine.store, &self.plan.id);
         let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
         let term = self.lease.term();
-        let define = Define { schedule: id.clone(), term, timing: timing.clone(), policies, instead_of };
+        let define = Define {
+            schedule: id.clone(),
+            term,
+            timing: timing.clone(),
+            policies: policies.clone(),
+            instead_of,
+        };
         let seen = self
             .ask(Work::Defining, |limit| store.define(define.clone(), limit))
             .await
