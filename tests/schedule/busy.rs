@@ -189,7 +189,7 @@ async fn an_heir_that_leaves_the_line_delays_no_run() {
     let crew = Crew::new();
     let sorts = [("*/5 * * * * *", 4 * SECOND); 2];
     let a = join(&crew, "a", &sorts, Overlap::Skip).await;
-    pass(MINUTE - crew.now().since(at(0)) + SECOND / 10).await;
+    pass(at(60).plus(SECOND / 10).since(crew.now())).await;
     let b = join(&crew, "b", &sorts, Overlap::Skip).await;
     let waits = async || {
         let (one, two) = (lock("s00"), lock("s01"));
