@@ -132,6 +132,8 @@ pub enum What {
     Wrote { key: usize, term: Term, over: u64 },
     /// It may have so many tasks of the spread from now on.
     Capped { cap: usize },
+    /// It knows these tasks from now on, by their numbers.
+    Knows { tasks: Vec<usize> },
     /// It was given a tick to run, so late as it was told.
     TickBegan { tick: TickId, attempt: u32, term: Term, lateness: Duration },
     /// That has come to its end, or was dropped.

@@ -45,6 +45,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use book::{Book, Durations, Grant, Lease, Member, Session};
@@ -161,6 +162,10 @@ struct Shared {
     tags: AtomicU64,
     troubles: AtomicU64,
     tally: Arc<Tally>,
+    /// How often what the jobs of tasks need was taken away and has not come back.
+    away: watch::Sender<u32>,
+    /// The task that kills the process it runs in.
+    killer: Option<usize>,
     /// Fires when the programs are to end.
     enough: Mutex<CancellationToken>,
 }
@@ -203,6 +208,7 @@ impl Fleet {
             })
         });
         let slots = slots.collect();
+        let killer = (plan.has(Trouble::Killers) && plan.tasks > 0).then(|| dice.place(plan.tasks));
         Self(Arc::new(Shared {
             plan,
             history,
@@ -215,6 +221,8 @@ impl Fleet {
             resources: Mutex::default(),
             tags: AtomicU64::new(0),
             troubles: AtomicU64::new(0),
+            away: watch::Sender::new(0),
+            killer,
             enough: Mutex::default(),
         }))
     }
@@ -269,6 +277,47 @@ impl Fleet {
     pub fn trouble(&self, what: impl Into<String>) {
         self.0.troubles.fetch_add(1, Ordering::Relaxed);
         self.0.history.record(What::Fault(what.into()));
+    }
+
+    /// What the jobs of tasks need is taken away, or comes back.
+    fn take_away(&self, away: bool) {
+        self.0.away.send_modify(|times| *times = if away { *times + 1 } else { times.saturating_sub(1) });
+    }
+
+    /// The task that kills the process it runs in.
+    fn killer(&self) -> Option<usize> {
+        self.0.killer
+    }
+
+    /// Until what the jobs of tasks need is away.
+    async fn is_away(&self) {
+        // An error says that the fleet is gone, with everything in it.
+        let _ = self.0.away.subscribe().wait_for(|times| *times > 0).await;
+    }
+
+    /// A job kills the process it runs in, which starts again before long. Not while anything else ends it, or in
+    /// quiet.
+    fn is_killed(&self, life: Life, task: usize, again: Duration) {
+        let member = life.member;
+        if self.enough().is_cancelled() || std::mem::replace(&mut self.slot(member).troubled, true) {
+            return;
+        }
+        let fleet = self.clone();
+        // It outlives what it kills.
+        tokio::spawn(async move {
+            if fleet.instance(member).is_some_and(|instance| instance.life() == life) {
+                fleet.trouble(format!("task {task} kills {life}, which starts again after {again:?}"));
+                fleet.crash(member);
+                let enough = fleet.enough();
+                tokio::select! {
+                    biased;
+                    // All that do not run are started then.
+                    () = enough.cancelled() => {}
+                    () = tokio::time::sleep(again) => programs::run_some(&fleet.start(member)),
+                }
+            }
+            fleet.slot(member).troubled = false;
+        });
     }
 
     /// Starts the instance in that place, under its name.

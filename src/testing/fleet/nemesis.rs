@@ -53,7 +53,9 @@ struct Nemesis {
 impl Nemesis {
     async fn befall(mut self, trouble: Trouble, member: usize) {
         match trouble {
-            Trouble::Freezes | Trouble::Crashes | Trouble::Closes => self.alone(member, trouble).await,
+            Trouble::Freezes | Trouble::Crashes | Trouble::Closes | Trouble::CrashLoops => {
+                self.alone(member, trouble).await;
+            }
             Trouble::Unreachable => self.out_of_reach(member).await,
             Trouble::Outages => self.outage().await,
             Trouble::Failovers => self.failover().await,
@@ -63,13 +65,16 @@ impl Nemesis {
             Trouble::Deletions if self.dice.percent(50) => self.delete_session().await,
             Trouble::Deletions => self.delete_lock().await,
             Trouble::Revokes => self.revoke().await,
+            Trouble::Dependency => self.nothing_to_work_with().await,
             // Those are there all the time.
             Trouble::Calls
             | Trouble::Hangs
             | Trouble::Hints
             | Trouble::TwoPrimaries
             | Trouble::Drift
-            | Trouble::Jobs => {}
+            | Trouble::Jobs
+            | Trouble::Versions
+            | Trouble::Killers => {}
         }
     }
 
@@ -83,6 +88,7 @@ impl Nemesis {
             match trouble {
                 Trouble::Freezes => self.freeze(&instance).await,
                 Trouble::Crashes => self.crash(&instance).await,
+                Trouble::CrashLoops => self.crash_again_and_again(member).await,
                 _ => self.close(&instance).await,
             }
         }
@@ -115,6 +121,27 @@ impl Nemesis {
         self.fleet.crash(member);
         sleep(time).await;
         self.start(member);
+    }
+
+    async fn crash_again_and_again(&mut self, member: usize) {
+        let times = 2 + self.dice.below(4);
+        self.fleet.trouble(format!("instance {member} dies young, {times} times"));
+        for _ in 0..times {
+            self.fleet.crash(member);
+            sleep(self.dice.up_to(20 * SECOND)).await;
+            self.start(member);
+            sleep(self.dice.up_to(20 * SECOND)).await;
+        }
+    }
+
+    /// What the jobs of tasks need is away.
+    async fn nothing_to_work_with(&mut self) {
+        let time = if self.dice.percent(50) { 30 * SECOND } else { 300 * SECOND };
+        let time = self.dice.up_to(time);
+        self.fleet.trouble(format!("what the jobs of tasks need is away for {time:?}"));
+        self.fleet.take_away(true);
+        sleep(time).await;
+        self.fleet.take_away(false);
     }
 
     async fn close(&mut self, instance: &Instance) {

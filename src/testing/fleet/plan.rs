@@ -219,11 +219,19 @@ pub enum Trouble {
     Revokes,
     /// Jobs ignore their token, panic, fail, return at once.
     Jobs,
+    /// What the jobs of tasks need is away for a while: all of them fail.
+    Dependency,
+    /// Some instances know one task less than others.
+    Versions,
+    /// One task kills the process it runs in.
+    Killers,
+    /// An instance dies young, again and again.
+    CrashLoops,
 }
 
 impl Trouble {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Calls,
         Self::Hangs,
         Self::Hints,
@@ -241,6 +249,10 @@ impl Trouble {
         Self::Deletions,
         Self::Revokes,
         Self::Jobs,
+        Self::Dependency,
+        Self::Versions,
+        Self::Killers,
+        Self::CrashLoops,
     ];
 
     /// What it is called.
@@ -264,6 +276,10 @@ impl Trouble {
             Self::Deletions => "deletions",
             Self::Revokes => "revokes",
             Self::Jobs => "jobs",
+            Self::Dependency => "dependency",
+            Self::Versions => "versions",
+            Self::Killers => "killers",
+            Self::CrashLoops => "crash-loops",
         }
     }
 
@@ -275,7 +291,9 @@ impl Trouble {
             Self::Failovers | Self::Revokes => 3,
             Self::Crashes | Self::Deletions => 2,
             Self::Closes | Self::Outages | Self::Stalls | Self::StoreClock | Self::WallClock => 1,
+            Self::Dependency | Self::CrashLoops => 1,
             Self::Calls | Self::Hangs | Self::Hints | Self::TwoPrimaries | Self::Drift | Self::Jobs => 0,
+            Self::Versions | Self::Killers => 0,
         }
     }
 }

@@ -359,12 +359,17 @@ impl Program {
     async fn share(&mut self) {
         let cap = 1 + self.dice.below(8);
         let conducts: Vec<_> = (0..3).map(|_| Conduct::any(&self.instance, &mut self.dice)).collect();
-        let Some(spread) = join(&self.instance, cap, conducts, &mut self.dice) else { return };
+        let plan = self.instance.fleet().plan();
+        let old = plan.has(Trouble::Versions) && self.dice.percent(40);
+        let unknown = old.then(|| self.dice.place(plan.tasks));
+        let joined = join(&self.instance, cap, conducts, unknown, &mut self.dice);
+        let Some(spread) = joined else { return };
         for _ in 0..self.dice.below(6) {
             let pause = self.dice.up_to(30 * SECOND);
             sleep(pause).await;
             let tasks = self.instance.fleet().plan().tasks;
-            let task = super::task_name(self.dice.place(tasks));
+            let number = self.dice.place(tasks);
+            let task = super::task_name(number);
             match self.dice.below(10) {
                 0 => spread.drain(),
                 1 => spread.undrain(),
@@ -377,7 +382,10 @@ impl Program {
                 }
                 5 => spread.set_weight(u32::try_from(self.dice.below(4)).unwrap_or(0)),
                 6 => spread.remove(&task.parse().expect("it is a name")),
-                7 => spread.add(Task::new(task, ()).expect("it is a name")),
+                7 => {
+                    self.instance.record(What::Knows { tasks: vec![number] });
+                    spread.add(Task::new(task, ()).expect("it is a name"));
+                }
                 8 => {
                     let _ = spread.put_back(task).await;
                 }

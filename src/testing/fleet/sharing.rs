@@ -1,12 +1,12 @@
 //! Parts that instances take in the fleet's spread.
 
-use std::time::Duration;
+use std::{future::Future, pin::pin, time::Duration};
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Dice, Instance, What,
+    Dice, FIRST_TASK, Instance, What,
     programs::{Conduct, job},
 };
 use crate::{
@@ -16,20 +16,62 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Takes part in the fleet's spread, with jobs of one of these conducts; unless it does already.
-pub(super) fn join(instance: &Instance, cap: u64, conducts: Vec<Conduct>, dice: &mut Dice) -> Option<Spread> {
-    let tasks = (0..instance.fleet().plan().tasks).map(super::task_name);
+/// Takes part in the fleet's spread, with jobs of one of these conducts; unless it does already. Some versions do not
+/// know one of the tasks.
+pub(super) fn join(
+    instance: &Instance,
+    cap: u64,
+    conducts: Vec<Conduct>,
+    unknown: Option<usize>,
+    dice: &mut Dice,
+) -> Option<Spread> {
+    let known = (0..instance.fleet().plan().tasks).filter(|task| Some(*task) != unknown);
+    let known: Vec<_> = known.collect();
+    let tasks = known.iter().copied().map(super::task_name);
     let (worker, dice) = (instance.clone(), dice.split(8));
     let run = move |_: Task, lease: Lease| {
         let mut dice = dice.clone().split(lease.term().get());
         let conduct = conducts[dice.place(conducts.len())];
-        job(&worker, lease, "", conduct, dice)
+        needy(&worker, lease, conduct, dice)
     };
     let most = u32::try_from(cap).unwrap_or(u32::MAX);
     let spread = instance.elect().spread(super::SPREAD).tasks(tasks).cap(most).tries(2).again_after(SECOND);
     let spread = spread.run(run).ok()?;
+    instance.record(What::Knows { tasks: known });
     instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(usize::MAX) });
     Some(spread)
+}
+
+/// The job of a task: it fails while what it needs is away, and one of them kills its process.
+fn needy(
+    instance: &Instance,
+    lease: Lease,
+    conduct: Conduct,
+    mut dice: Dice,
+) -> impl Future<Output = Result<(), String>> + Send + use<> {
+    let (fleet, life) = (instance.fleet().clone(), instance.life());
+    let task = super::key_of(lease.key()).and_then(|key| key.checked_sub(FIRST_TASK));
+    let kills = task.filter(|task| Some(*task) == fleet.killer() && dice.percent(60));
+    let (patience, again) = (dice.up_to(5 * SECOND), dice.up_to(30 * SECOND));
+    let works = job(instance, lease, "", conduct, dice);
+    async move {
+        let works = async {
+            let mut works = pin!(works);
+            if let Some(task) = kills {
+                tokio::select! {
+                    biased;
+                    done = &mut works => return done,
+                    () = sleep(patience) => fleet.is_killed(life, task, again),
+                }
+            }
+            works.await
+        };
+        tokio::select! {
+            biased;
+            () = fleet.is_away() => Err("what it needs is away".to_owned()),
+            done = works => done,
+        }
+    }
 }
 
 /// Takes part in the fleet's spread with jobs that obey, as soon as it takes part no more in another way,
@@ -37,7 +79,7 @@ pub(super) fn join(instance: &Instance, cap: u64, conducts: Vec<Conduct>, dice: 
 pub(super) async fn share(instance: Instance, until: CancellationToken) {
     let mut dice = instance.fleet().dice();
     let kept = loop {
-        let joined = join(&instance, u64::MAX, vec![Conduct::Obeys(u32::MAX)], &mut dice);
+        let joined = join(&instance, u64::MAX, vec![Conduct::Obeys(u32::MAX)], None, &mut dice);
         if joined.is_some() || until.is_cancelled() {
             break joined;
         }

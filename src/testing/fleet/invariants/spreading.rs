@@ -5,7 +5,7 @@ use std::{
 
 use super::{Invariant, Stage};
 use crate::{
-    model::Term,
+    model::{SessionId, Term},
     testing::fleet::{Book, Entry, FIRST_TASK, Life, What, is_task},
 };
 
@@ -22,6 +22,8 @@ pub(super) struct Spreading {
     caps: BTreeMap<Life, (usize, usize, Duration)>,
     /// What has begun already may begin again: it is the same share.
     begun: BTreeSet<(Life, usize, Term)>,
+    /// The tasks that each ever knew.
+    known: BTreeMap<Life, BTreeSet<usize>>,
     judged: bool,
 }
 
@@ -41,8 +43,13 @@ impl Invariant for Spreading {
             {
                 self.is_capped(book, entry, life)?;
             }
+            (What::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
             (What::Calm, _) => self.judged = false,
-            (What::Granted { key, term, .. }, _) if is_task(*key) && !self.judged => {
+            (What::Granted { key, term, session, .. }, _) if is_task(*key) => {
+                self.is_known(book, key - FIRST_TASK, *session)?;
+                if self.judged {
+                    return Ok(());
+                }
                 let rest = book.longest_ttl() * 2 + AT_REST;
                 if book.calm().is_some_and(|calm| entry.at > calm + rest) {
                     let task = key - FIRST_TASK;
@@ -84,6 +91,18 @@ impl Invariant for Spreading {
 }
 
 impl Spreading {
+    /// Nobody is given a task of which it never knew.
+    fn is_known(&self, book: &Book, task: usize, session: SessionId) -> Result<(), String> {
+        let life = book.session(session).and_then(|session| session.life);
+        let Some((life, known)) = life.and_then(|life| Some((life, self.known.get(&life)?))) else {
+            return Ok(());
+        };
+        if known.contains(&task) {
+            return Ok(());
+        }
+        Err(format!("task {task} goes to {life}, which does not know it"))
+    }
+
     fn is_capped(&self, book: &Book, entry: &Entry, life: Life) -> Result<(), String> {
         let Some((cap, before, since)) = self.caps.get(&life) else { return Ok(()) };
         let lately = entry.at.saturating_sub(*since) < CHANGED_LATELY;
