@@ -432,7 +432,8 @@ impl Fleet {
 
     /// So long after the last of what takes long on purpose. That ends: what does not is judged as it stands.
     async fn rest(&self, rest: Duration) {
-        let most = self.longest_ttl() * 30;
+        // Who failed a task gets it last for so long.
+        let most = (self.longest_ttl() * 30).max(11 * 60 * SECOND);
         let (mut left, mut rested) = (rest, Duration::ZERO);
         while !left.is_zero() {
             let step = left.min(SECOND);

@@ -290,10 +290,21 @@ impl Trouble {
             Self::Freezes | Self::Unreachable => 5,
             Self::Failovers | Self::Revokes => 3,
             Self::Crashes | Self::Deletions => 2,
-            Self::Closes | Self::Outages | Self::Stalls | Self::StoreClock | Self::WallClock => 1,
-            Self::Dependency | Self::CrashLoops => 1,
-            Self::Calls | Self::Hangs | Self::Hints | Self::TwoPrimaries | Self::Drift | Self::Jobs => 0,
-            Self::Versions | Self::Killers => 0,
+            Self::Closes
+            | Self::Outages
+            | Self::Stalls
+            | Self::StoreClock
+            | Self::WallClock
+            | Self::Dependency
+            | Self::CrashLoops => 1,
+            Self::Calls
+            | Self::Hangs
+            | Self::Hints
+            | Self::TwoPrimaries
+            | Self::Drift
+            | Self::Jobs
+            | Self::Versions
+            | Self::Killers => 0,
         }
     }
 }

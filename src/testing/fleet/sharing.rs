@@ -88,7 +88,9 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
     let Some(spread) = kept else { return };
     while !until.is_cancelled() {
         let picture = spread.picture();
-        instance.set_unsettled(picture.held_back.is_some() || !picture.suspects.is_empty());
+        // Nor is what failed somewhere lately moved there for the sake of balance.
+        let waits = picture.held_back.is_some() || !picture.suspects.is_empty() || !picture.is_settled();
+        instance.set_unsettled(waits);
         // What failed before the calm rests: somebody sees that all is well.
         let looks = async {
             let _ = spread.put_back_all().await;
