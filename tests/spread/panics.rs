@@ -13,20 +13,22 @@ use tenure::{
 
 use crate::team::{SECOND, SPREAD, Team};
 
+type Answer = BoxFuture<'static, Result<Vec<Task>, String>>;
+
 fn tasks(keys: &[&str]) -> Vec<Task> {
     keys.iter().map(|key| Task::new(key, ()).unwrap()).collect()
 }
 
 /// A closure that does this at its first calls, at the second and so on; and how often it was called.
 fn asked(
-    answer: impl Fn(usize) -> BoxFuture<'static, Result<Vec<Task>, String>> + Send + Sync + 'static,
-) -> (impl Fn() -> BoxFuture<'static, Result<Vec<Task>, String>> + Send + Sync, Arc<AtomicUsize>) {
+    answer: impl Fn(usize) -> Answer + Send + Sync + 'static,
+) -> (impl Fn() -> Answer + Send + Sync, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let count = asked.clone();
     (move || answer(count.fetch_add(1, Ordering::Relaxed)), asked)
 }
 
-fn panics() -> BoxFuture<'static, Result<Vec<Task>, String>> {
+fn panics() -> Answer {
     panic!("no tasks today")
 }
 

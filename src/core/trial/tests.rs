@@ -123,7 +123,7 @@ fn one_that_was_quarantined_for_it_is_tried_alone_and_once_more_is_enough() {
     let note = |error: &str| Quarantine { since: at(0), tries: 4, error: error.to_owned() }.note();
     let noted = |error: &str| Past { note: Some(note(error)), ..had("a", 0, 1, Ended::Released) };
     let killer = noted(&guilty.verdict());
-    assert_eq!(found("t", &[killer.clone()], &Deaths::default()).blames, 1);
+    assert_eq!(found("t", std::slice::from_ref(&killer), &Deaths::default()).blames, 1);
     assert!(!found("t", &[noted("no route")], &Deaths::default()).is_suspect());
     let again = [had("b", 4000, 4040, Ended::Died), killer];
     let tried = deaths(&[("b", 3990, 4010, Some(Trial::of(&key("t"))))]);
