@@ -84,7 +84,8 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
 pub(crate) fn begin(engine: &Engine) {
     when_on! {
         for (name, says) in GAUGES {
-            describe_gauge!(*name, Unit::Count, *says);
+            let unit = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
+            describe_gauge!(*name, unit, *says);
         }
         for (name, says) in COUNTERS {
             describe_counter!(*name, Unit::Count, *says);
