@@ -1,9 +1,6 @@
 //! What is known of those who failed a task: what its record says, which all members read alike.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Known, Me, Picture, Place};
 use crate::{
@@ -94,17 +91,10 @@ impl Picture {
     /// The same as sessions, of all tasks of which there is something to say.
     pub(super) fn avoid(&self, me: &Me, now: Moment) -> BTreeMap<&Key, Vec<SessionId>> {
         let mut avoid = BTreeMap::new();
-        let mut here: BTreeSet<&Holder> = self.members().map(|(_, peer)| &peer.holder).collect();
-        here.insert(&me.holder);
         for (key, known) in &self.tasks {
-            let mut names = known.avoided(now);
-            names.retain(|name| here.contains(name));
+            let names = known.avoided(now);
             if names.is_empty() {
                 continue;
-            }
-            // What fails at most of them is the fault of none: it is tried elsewhere than the last time.
-            if names.len() * 2 > here.len() {
-                names.truncate(1);
             }
             let named = self.members().filter(|(_, peer)| names.contains(&&peer.holder));
             let own = names.contains(&&me.holder).then_some(me.session);

@@ -13,8 +13,8 @@ use super::{Member, Move, Plan, Task};
 /// Changes a plan so that tasks go to those who are to avoid them only where nobody else has room. In this order:
 ///
 /// - Two that are to move change their heirs.
-/// - Of what somebody has too much another task goes; if each of its tasks is to be avoided by the heir, none, unless
-///   it must.
+/// - Of what somebody has too much another task goes. If each of its tasks is to be avoided by the heir, none goes,
+///   where more failed there than elsewhere; unless it must.
 /// - What nobody has goes to one with one task less to own, and the same right to one more.
 /// - What nobody has goes to one who failed nothing lately, and gives another task in its place.
 pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
@@ -39,6 +39,7 @@ pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
             Some(owner) => match around.another_of(owner, heir) {
                 Some(other) => around.moves_instead(at, other),
                 None if around.must_give(owner) => {}
+                None if !around.is_at_fault(heir) => {}
                 None => drop(kept.insert(one.task)),
             },
             None => {
@@ -54,6 +55,11 @@ fn avoids<T: Ord + Copy, M: Ord + Copy>(avoid: &BTreeMap<T, Vec<M>>, task: T, me
     avoid.get(&task).is_some_and(|avoided| avoided.contains(&member))
 }
 
+/// How many tasks are to avoid this one.
+fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
+    avoid.values().filter(|avoided| avoided.contains(member)).count()
+}
+
 struct Around<'a, T, M> {
     plan: &'a mut Plan<T, M>,
     members: BTreeMap<M, Member<M>>,
@@ -64,6 +70,8 @@ struct Around<'a, T, M> {
     avoid: &'a BTreeMap<T, Vec<M>>,
     /// Those who failed anything lately.
     failed: BTreeSet<M>,
+    /// How many tasks avoid one member or another, in the middle.
+    usual: usize,
 }
 
 impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
@@ -86,7 +94,16 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
         }
         let moving = plan.moves.iter().map(|one| one.task).collect();
         let failed = avoid.values().flatten().copied().collect();
-        Self { plan, members, has, counts, moving, avoid, failed }
+        let mut faults: Vec<usize> = members.keys().map(|member| faults(avoid, member)).collect();
+        faults.sort_unstable();
+        let usual = faults.get(faults.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+        Self { plan, members, has, counts, moving, avoid, failed, usual }
+    }
+
+    /// Whether more tasks failed there than elsewhere. What all need may have been away, and then the fault is
+    /// nobody's.
+    fn is_at_fault(&self, member: M) -> bool {
+        faults(self.avoid, &member) > 2 * self.usual + 1
     }
 
     fn avoids(&self, task: T, member: M) -> bool {
@@ -272,6 +289,14 @@ mod tests {
         assert_eq!(moved(&[0, 1, 2, 3], &members), [0_u32; 0]);
         let drains = [Member { draining: true, ..member(0) }, member(1)];
         assert_eq!(moved(&[0, 1, 2, 3], &drains), [0, 1, 2, 3], "it must go");
+    }
+
+    #[test]
+    fn what_failed_everywhere_hinders_no_balance() {
+        let four = [task(0, Some(0)), task(1, Some(0)), task(2, Some(0)), task(3, Some(0))];
+        let avoided = BTreeMap::from([0, 1, 2, 3].map(|task| (task, vec![0, 1])));
+        let moves = planned(&four, &[member(0), member(1)], &avoided).moves;
+        assert_eq!(moves.len(), 2, "{moves:?}");
     }
 
     type Fleet = (Vec<OneTask>, Vec<Member<u32>>, BTreeMap<u32, Vec<u32>>);
