@@ -45,7 +45,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use book::{Book, Durations, Grant, Lease, Member, Session};
@@ -162,8 +161,8 @@ struct Shared {
     tags: AtomicU64,
     troubles: AtomicU64,
     tally: Arc<Tally>,
-    /// How often what the jobs of tasks need was taken away and has not come back.
-    away: watch::Sender<u32>,
+    /// How often what the jobs of tasks need was taken away and has not come back; and what fires when it is away.
+    away: Mutex<(u32, CancellationToken)>,
     /// The task that kills the process it runs in.
     killer: Option<usize>,
     /// Fires when the programs are to end.
@@ -221,7 +220,7 @@ impl Fleet {
             resources: Mutex::default(),
             tags: AtomicU64::new(0),
             troubles: AtomicU64::new(0),
-            away: watch::Sender::new(0),
+            away: Mutex::default(),
             killer,
             enough: Mutex::default(),
         }))
@@ -281,7 +280,13 @@ impl Fleet {
 
     /// What the jobs of tasks need is taken away, or comes back.
     fn take_away(&self, away: bool) {
-        self.0.away.send_modify(|times| *times = if away { *times + 1 } else { times.saturating_sub(1) });
+        let mut now = self.0.away.lock().unwrap_or_else(PoisonError::into_inner);
+        now.0 = if away { now.0 + 1 } else { now.0 - 1 };
+        if away {
+            now.1.cancel();
+        } else if now.0 == 0 {
+            now.1 = CancellationToken::new();
+        }
     }
 
     /// The task that kills the process it runs in.
@@ -289,10 +294,9 @@ impl Fleet {
         self.0.killer
     }
 
-    /// Until what the jobs of tasks need is away.
-    async fn is_away(&self) {
-        // An error says that the fleet is gone, with everything in it.
-        let _ = self.0.away.subscribe().wait_for(|times| *times > 0).await;
+    /// Fires when what the jobs of tasks need is away.
+    fn is_away(&self) -> CancellationToken {
+        self.0.away.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// A job kills the process it runs in, which starts again before long. Not while anything else ends it, or in
@@ -433,7 +437,7 @@ impl Fleet {
     /// So long after the last of what takes long on purpose. That ends: what does not is judged as it stands.
     async fn rest(&self, rest: Duration) {
         // Who failed a task gets it last for so long.
-        let most = (self.longest_ttl() * 30).max(11 * 60 * SECOND);
+        let most = (self.longest_ttl() * 30).max(15 * 60 * SECOND);
         let (mut left, mut rested) = (rest, Duration::ZERO);
         while !left.is_zero() {
             let step = left.min(SECOND);

@@ -66,9 +66,10 @@ fn needy(
             }
             works.await
         };
+        let is_away = fleet.is_away();
         tokio::select! {
             biased;
-            () = fleet.is_away() => Err("what it needs is away".to_owned()),
+            () = is_away.cancelled() => Err("what it needs is away".to_owned()),
             done = works => done,
         }
     }

@@ -6,7 +6,7 @@ use std::{
 use super::{Invariant, Stage};
 use crate::{
     model::{SessionId, Term},
-    testing::fleet::{Book, Entry, FIRST_TASK, Life, What, is_task},
+    testing::fleet::{Book, Entry, FIRST_TASK, Life, Told, What, is_task},
 };
 
 /// A cap that was changed lately: what began just then was right by the one before.
@@ -20,6 +20,8 @@ const AT_REST: Duration = Duration::from_secs(10);
 pub(super) struct Spreading {
     /// The cap of each, the one before, and since when.
     caps: BTreeMap<Life, (usize, usize, Duration)>,
+    /// When each task was acquired.
+    acquired: BTreeMap<(Life, usize, Term), Duration>,
     /// What has begun already may begin again: it is the same share.
     begun: BTreeSet<(Life, usize, Term)>,
     /// The tasks that each ever knew.
@@ -38,10 +40,17 @@ impl Invariant for Spreading {
                 let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
                 self.caps.insert(life, (*cap, before, entry.at));
             }
+            (What::Told(Told::Acquired { key, term }), Some(life)) if is_task(*key) => {
+                self.acquired.insert((life, *key, *term), entry.at);
+            }
             (What::Began { key, term, .. }, Some(life))
                 if is_task(*key) && self.begun.insert((life, *key, *term)) =>
             {
-                self.is_capped(book, entry, life)?;
+                // One that is not begun at once had room when it came.
+                let came = self.acquired.get(&(life, *key, *term));
+                if came.is_none_or(|came| self.caps.get(&life).is_none_or(|(.., since)| came >= since)) {
+                    self.is_capped(book, entry, life)?;
+                }
             }
             (What::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
             (What::Calm, _) => self.judged = false,
