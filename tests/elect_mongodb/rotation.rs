@@ -192,7 +192,8 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
     guarded.know(LATTER);
     until("it works again", || async {
         let told = log.with(&["INFO", "keeping the session works again"]);
-        (!told.is_empty() && matches!(elect.health().status, Status::Healthy)).then_some(())
+        let beats = elect.health().troubles.iter().any(|trouble| trouble.work == Work::Beats);
+        (!told.is_empty() && !beats).then_some(())
     })
     .await;
     let held = bounded("it is free", elect.acquire("orders")).await.unwrap();

@@ -105,7 +105,11 @@ fn same(found: &Bson, read: &Bson) -> bool {
         (Bson::Double(found), Bson::Int64(1)) => found.to_bits() == 1_f64.to_bits(),
         (Bson::Binary(found), Bson::Binary(read)) => found.bytes == read.bytes,
         (Bson::Document(found), Bson::Document(read)) => {
-            read.iter().all(|(field, read)| found.get(field).is_some_and(|found| same(found, read)))
+            read.iter().all(|(field, read)| match found.get(field) {
+                // An earlier version did not write it.
+                None | Some(Bson::Null) if field == "last" => *read == Bson::Boolean(false),
+                found => found.is_some_and(|found| same(found, read)),
+            })
         }
         (Bson::Array(found), Bson::Array(read)) => {
             found.len() == read.len() && found.iter().zip(read).all(|(found, read)| same(found, read))
