@@ -102,9 +102,9 @@
 
 pub mod clock;
 mod config;
-mod core;
 pub mod elect;
 mod error;
+mod logic;
 pub mod model;
 pub mod schedule;
 pub mod spread;
@@ -114,8 +114,9 @@ pub mod testing;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{ConfigError, ElectConfig, Takeover};
-pub use elect::{Elect, Error, Event, Guard, Lease, Loss};
+pub use elect::{Elect, Error, Event, Guard, Lease};
 pub use error::{Applied, StoreError};
+pub use model::Loss;
 
 /// The README's code is tested like that of the documentation.
 #[cfg(all(doctest, feature = "mongodb"))]

@@ -490,7 +490,7 @@ fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_ther
         value.split(';').next().unwrap().to_owned()
     };
     let layout = constant("src/store/mongo/documents.rs", "LAYOUT");
-    let plan = constant("src/core/plan.rs", "PLAN_VERSION");
+    let plan = constant("src/logic/plan.rs", "PLAN_VERSION");
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
     let row = format!("| {version} | {layout} | {plan} |");
     assert!(page.contains(&row), "the table of versions has no row {row:?}");

@@ -9,7 +9,7 @@ use super::{
     troubles::chain,
 };
 use crate::{
-    core::{
+    logic::{
         key::{Manner, Verdict},
         watch,
     },

@@ -13,7 +13,7 @@ use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
-    core::backoff::jittered,
+    logic::backoff::jittered,
     model::{LockId, SessionId, Term},
     store::{Cursor, Held, Page},
 };

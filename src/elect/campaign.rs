@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
-    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Loss, Work,
+    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Work,
     events::Only,
     job,
     keys::{Told, Wants},
@@ -19,12 +19,12 @@ use super::{
     metrics,
 };
 use crate::{
-    core::{
+    logic::{
         backoff::Backoff,
         key::{Manner, Parting, WHOLE_LINE},
         session::LONGEST_ATTEMPT,
     },
-    model::{Holder, LockId},
+    model::{Holder, LockId, Loss},
 };
 
 type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Error, Event, Life, Loss,
+    Error, Event, Life,
     batch::Batch,
     echoes::Echoes,
     entropy::Entropy,
@@ -35,12 +35,12 @@ use crate::{
     StoreError,
     clock::{Clock, Moment},
     config::ElectConfig,
-    core::{
+    logic::{
         flaw::Flaws,
         key::{Around, Manner},
         session::{LONGEST_ATTEMPT, Times},
     },
-    model::{Candidate, LockId, ScheduleId, SessionId, StoreTime, Wish},
+    model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Wish},
     store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
 };
 

@@ -2,11 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::Loss;
 use crate::{
     StoreError,
     error::{Applied, told},
-    model::{Holder, Key, LimitError, LockId, ScheduleName, SpreadName},
+    model::{Holder, Key, LimitError, LockId, Loss, ScheduleName, SpreadName},
     store::Refusal,
 };
 

@@ -13,10 +13,10 @@ use std::{
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use super::{HeldBy, Loss};
+use super::HeldBy;
 use crate::{
-    core::tick::NotRun,
-    model::{Kind, LockId, Outcome, Rules, RunId, SessionId, StoreTime, Term},
+    logic::tick::NotRun,
+    model::{Kind, LockId, Loss, Outcome, Rules, RunId, SessionId, StoreTime, Term},
 };
 
 /// How many events a slow reader may lag behind before it loses some.

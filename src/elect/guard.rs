@@ -4,10 +4,10 @@ use std::{future::Future, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Error, JobEnd, Lease, Loss, job, keys, lease::Hold};
+use super::{Error, JobEnd, Lease, job, keys, lease::Hold};
 use crate::{
-    core::session::LONGEST_ATTEMPT,
-    model::{Key, StoreTime, Term},
+    logic::session::LONGEST_ATTEMPT,
+    model::{Key, Loss, StoreTime, Term},
 };
 
 /// A lock that is held until this is released or dropped, or the lease is lost.

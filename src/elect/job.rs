@@ -14,10 +14,11 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::{
-    Lease, Loss,
+    Lease,
     lease::{Hold, LeaseCell},
 };
-use crate::core::flaw::Flaw;
+use crate::logic::flaw::Flaw;
+use crate::model::Loss;
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,16 +12,16 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Engine, LastFailure, Loss, Work, session::Session, troubles::chain};
+use super::{Engine, LastFailure, Work, session::Session, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
-    core::{
+    logic::{
         flaw::Flaw,
         plan::PLAN_VERSION,
         session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
     },
-    model::{About, Death, LockId, Nonce, Request, SessionId, Term},
+    model::{About, Death, LockId, Loss, Nonce, Request, SessionId, Term},
     store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
 };
 
@@ -351,7 +351,7 @@ async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>,
         session.emptied().await;
     }
     let until = engine.clock.now() + engine.times.ttl * 2;
-    let mut backoff = crate::core::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     while engine.clock.now() < until {
         let sent = engine.clock.now();
         match close(&engine, &*store, session.id, &nonces).await {
@@ -417,7 +417,7 @@ pub(crate) fn start(
 
 /// A connection of the keeper's own, if the store has such.
 async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Store>> {
-    let mut backoff = crate::core::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
+    let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     loop {
         match store.dedicated().await {
             Ok(own) => return own,

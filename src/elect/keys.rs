@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Engine, Life, Loss, Note, Work,
+    Engine, Life, Note, Work,
     lease::{Hold, LeaseCell},
     metrics,
     session::Session,
@@ -18,13 +18,13 @@ use super::{
 use crate::{
     StoreError,
     clock::Moment,
-    core::{
+    logic::{
         key::{
             Answer, Around, FIRST_IN_LINE, KeyMachine, Manner, Next, Op, Out, Parting, Verdict, WATCHED_AHEAD,
         },
         watch::Standing as Known,
     },
-    model::{Candidate, Holder, LockId, SessionId, Term, Value, Waiter, Who, Why, Wish},
+    model::{Candidate, Holder, LockId, Loss, SessionId, Term, Value, Waiter, Who, Why, Wish},
     store::{Line, LockChange, Release, Take, Wait},
 };
 

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{Engine, Error, Event, Work, troubles::chain};
 use crate::{
-    core::{backoff::jittered, watch::Standing},
+    logic::{backoff::jittered, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
 };

@@ -11,11 +11,11 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Engine, Error, JobEnd, Loss, Work, job, session::Session};
+use super::{Engine, Error, JobEnd, Work, job, session::Session};
 use crate::{
     clock::Moment,
-    core::{flaw::Flaw, key::Parting},
-    model::{Key, LockId, SessionId, StoreTime, Term, Value, Wish},
+    logic::{flaw::Flaw, key::Parting},
+    model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value, Wish},
     store::{LockSeen, SetAnswer, SetValue},
 };
 

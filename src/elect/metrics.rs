@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Engine, Loss, lease::LeaseCell, troubles::Work};
+use super::{Engine, lease::LeaseCell, troubles::Work};
 
+use crate::model::Loss;
 #[cfg(feature = "metrics")]
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 

@@ -1,11 +1,11 @@
 //! The engine: sessions, locks, campaigns, guards, and jobs under a lease.
 //!
 //! ```text
-//!  Elect ── keys ───── one machine a key (core/key), a task for each with something to do
+//!  Elect ── keys ───── one machine a key (logic/key), a task for each with something to do
 //!    │       ├─ lease, job    what a job gets, and the future that is polled only while it is valid
 //!    │       ├─ batch         takes and releases that come together leave together
-//!    │       └─ watcher       sessions of others, and their deaths (core/watch)
-//!    ├── keeper ───── beats and the session's end (core/session), on a thread of its own
+//!    │       └─ watcher       sessions of others, and their deaths (logic/watch)
+//!    ├── keeper ───── beats and the session's end (logic/session), on a thread of its own
 //!    └── upkeep ───── hints, the audit, the purge
 //! ```
 
@@ -25,7 +25,6 @@ mod keeper;
 mod keys;
 mod leader;
 mod lease;
-mod loss;
 mod metrics;
 mod namesakes;
 mod notices;
@@ -49,7 +48,6 @@ pub use health::{Health, Status};
 pub use job::{JobEnd, JobHandle};
 pub use leader::{HeldBy, LeaderWatch};
 pub use lease::Lease;
-pub use loss::Loss;
 pub use start::{Builder, StartError};
 pub use troubles::{Trouble, Work};
 
@@ -68,8 +66,8 @@ pub(crate) use troubles::chain;
 
 use crate::{
     config::ElectConfig,
-    core::{key::Manner, session::LONGEST_ATTEMPT},
-    model::{Key, Kind, LockId, LockRecord, Request, Why},
+    logic::{key::Manner, session::LONGEST_ATTEMPT},
+    model::{Key, Kind, LockId, LockRecord, Loss, Request, Why},
     store::{Page, Refusal, Revocation, RevokeAnswer, Store},
 };
 

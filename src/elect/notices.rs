@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::Engine;
 use crate::{
     clock::Moment,
-    core::store_time::{Jump, StoreClock},
+    logic::store_time::{Jump, StoreClock},
     model::{ScheduleName, StoreTime},
 };
 

@@ -11,14 +11,14 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{Loss, lease::LeaseCell};
+use super::lease::LeaseCell;
 use crate::{
     clock::Moment,
-    core::{
+    logic::{
         flaw::{Flaw, Flaws},
         session::Times,
     },
-    model::{LockId, Request, SessionId, StoreTime, Term, Wish},
+    model::{LockId, Loss, Request, SessionId, StoreTime, Term, Wish},
     store::MAX_REQUESTS,
 };
 

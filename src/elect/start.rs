@@ -12,7 +12,7 @@ use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
     config::{ElectConfig, Takeover},
-    core::flaw::Flaws,
+    logic::flaw::Flaws,
     store::{MemoryStore, Reach, Store},
 };
 
@@ -157,7 +157,7 @@ impl Builder {
 
     /// Breaks a rule, to see whether a test notices.
     #[cfg(feature = "testing")]
-    pub const fn flaw(mut self, flaw: crate::core::flaw::Flaw) -> Self {
+    pub const fn flaw(mut self, flaw: crate::logic::flaw::Flaw) -> Self {
         self.flaws = Flaws::one(flaw);
         self
     }

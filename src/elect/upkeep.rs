@@ -9,7 +9,7 @@ use futures::StreamExt;
 
 use super::{Engine, Work, metrics, troubles::chain};
 use crate::{
-    core::backoff::fraction,
+    logic::backoff::fraction,
     model::{LockId, SessionRecord, SpreadName},
     store::{Hint, LockChange, Purged, SessionNews},
 };

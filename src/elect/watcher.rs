@@ -15,7 +15,7 @@ use super::{Engine, Work, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
-    core::{
+    logic::{
         backoff::fraction,
         flaw::Flaw,
         watch::{Due, Named, Observation, Standing},

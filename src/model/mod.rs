@@ -5,6 +5,7 @@
 
 mod ids;
 mod lock;
+mod loss;
 mod names;
 mod run;
 mod session;
@@ -13,6 +14,7 @@ mod trial;
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
 pub(crate) use lock::{SCHEDULES, schedules};
+pub use loss::Loss;
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
 pub use run::{
     Definition, Entry, Finish, Order, Outcome, Pause, PauseBefore, RunId, RunRecord, ScheduleId,

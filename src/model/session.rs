@@ -178,7 +178,7 @@ impl Buckets {
 impl fmt::Debug for Buckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A thousand bytes tell nobody anything.
-        let mut all = crate::core::digest::Digest::default();
+        let mut all = crate::logic::digest::Digest::default();
         all.write(&self.to_bytes());
         write!(f, "Buckets({:016x})", all.get())
     }

@@ -18,13 +18,13 @@ use super::{
 };
 use crate::{
     Event, StoreError,
-    core::{
+    elect::{Engine, Lease, Work},
+    logic::{
         backoff::Backoff,
         calendar::Calendar,
         flaw::Flaw,
         tick::{Attempt, NotRun, Policies, Promise, Step, Ticks},
     },
-    elect::{Engine, Lease, Work},
     model::{
         Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
     },

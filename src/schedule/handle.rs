@@ -9,8 +9,8 @@ use super::{
     overdue,
 };
 use crate::{
-    core::tick::failures,
     elect::{Elect, Error, EventStream, Only, Part, Work},
+    logic::tick::failures,
     model::{
         Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
     },

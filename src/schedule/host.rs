@@ -18,8 +18,8 @@ use super::{
     overdue,
 };
 use crate::{
-    core::backoff::{Backoff, jittered},
     elect::{Elect, Engine, Error, Lease, Work, chain},
+    logic::backoff::{Backoff, jittered},
     model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
     spread::{Spread, Start, Task},
     store::ScheduleSeen,

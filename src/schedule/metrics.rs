@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    core::tick::NotRun,
     elect::Engine,
+    logic::tick::NotRun,
     model::{Outcome, ScheduleId, ScheduleName},
 };
 

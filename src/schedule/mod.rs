@@ -51,7 +51,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 
-pub use crate::core::{
+pub use crate::logic::{
     calendar::{CalendarError, Dst},
     tick::{Misfire, NotRun, Overlap, Promise, Retries},
 };
@@ -62,8 +62,8 @@ pub use tick::Tick;
 pub use timing::Timing;
 
 use crate::{
-    core::tick::Policies,
     elect::{Elect, Error, Lease, call_blocking},
+    logic::tick::Policies,
     model::{LimitError, Rules, ScheduleId, ScheduleName},
 };
 use driver::{Body, Keep, Plan};

@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     Event, StoreError,
-    core::{
+    elect::{Engine, Work, chain},
+    logic::{
         backoff::jittered,
         tick::{Unowned, unowned},
     },
-    elect::{Engine, Work, chain},
     model::{
         Holder, Kind, LockId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
         StoreTime,

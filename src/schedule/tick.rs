@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    core::tick::Attempt,
+    logic::tick::Attempt,
     model::{Entry, RunId, RunRecord, ScheduleId, ScheduleName, StoreTime},
 };
 

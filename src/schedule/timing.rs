@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{CalendarError, Dst};
 use crate::{
-    core::calendar::Calendar,
+    logic::calendar::Calendar,
     model::{ScheduleName, StoreTime},
 };
 

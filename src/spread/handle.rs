@@ -7,8 +7,8 @@ use tokio_util::sync::DropGuard;
 
 use super::{Change, Explanation, Picture, Task, put_back, shell::Shared, source::Book};
 use crate::{
-    core::session::LONGEST_ATTEMPT,
     elect::{Closed, Elect, Error, EventStream, Lease, Only},
+    logic::session::LONGEST_ATTEMPT,
     model::{Key, Kind, Share, SpreadName},
     store::LockSeen,
 };

@@ -6,7 +6,7 @@
 //! task from one that lives.
 //!
 //! ```text
-//!  hints, looks ──▶ picture (core/picture) ──▶ plan (core/plan) ──▶ orders ──▶ shell
+//!  hints, looks ──▶ picture (logic/picture) ──▶ plan (logic/plan) ──▶ orders ──▶ shell
 //!                        ▲                                                       │
 //!                        └────────── locks granted, given, lost ◀── workers ◀────┘
 //! ```

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::{
-    core::quarantine,
     elect::{Engine, Error, Work},
+    logic::quarantine,
     model::{Kind, LockRecord, Request, SpreadName, Why},
     store::{Page, Revocation, RevokeAnswer},
 };

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use crate::{
     StoreError,
     clock::Moment,
-    core::watch::{Named, Standing},
     elect::{Engine, Work},
+    logic::watch::{Named, Standing},
     model::{Holding, Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
     store::{Cursor, LockSeen, Page, Sighting},
 };

@@ -20,14 +20,14 @@ use super::{
 use crate::{
     Event,
     clock::Moment,
-    core::{
+    elect::{Elect, Engine, Hold, Inbox, Session, Told, Wants},
+    logic::{
         backoff::{Backoff, jittered},
         digest,
         key::{Manner, Verdict},
         picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen},
     },
-    elect::{Elect, Engine, Hold, Inbox, Loss, Session, Told, Wants},
-    model::{Key, SessionId, Share, SpreadName},
+    model::{Key, Loss, SessionId, Share, SpreadName},
     store::{LockChange, LockSeen, Sighting},
 };
 

@@ -15,8 +15,8 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
 use super::shell::Shared;
 use crate::{
     clock::Moment,
-    core::backoff::{Backoff, jittered},
     elect::{Elect, Engine, panic_message},
+    logic::backoff::{Backoff, jittered},
     model::{Key, LimitError},
 };
 

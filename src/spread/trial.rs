@@ -11,11 +11,11 @@ use tokio::sync::{Notify, mpsc};
 
 use super::{shell::State, worker::Report};
 use crate::{
-    core::{
+    elect::{Engine, Lease, Note},
+    logic::{
         picture::Seen,
         trial::{self, Deaths, Suspicion},
     },
-    elect::{Engine, Lease, Note},
     model::{Key, Past, SCHEDULES, SessionId, SpreadName, StoreTime, Trial},
     store::{LockSeen, Sighting},
 };

@@ -9,13 +9,13 @@ use std::{
 use super::{HeldBack, Phase, shell::Shared};
 use crate::{
     clock::Moment,
-    core::{
+    elect::Engine,
+    logic::{
         digest,
         picture::{Peer, Place, Seen},
         plan::PLAN_VERSION,
         quarantine::Quarantine,
     },
-    elect::Engine,
     model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, StoreTime, Term},
     store::LockSeen,
 };
@@ -406,7 +406,7 @@ fn why_there(
     member: &Member,
     own: &Share,
     now: Moment,
-    picture: &crate::core::picture::Picture,
+    picture: &crate::logic::picture::Picture,
     key: &Key,
 ) -> String {
     let has = format!("{holder} has {}", tasks(member.tasks));

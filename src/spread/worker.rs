@@ -27,13 +27,13 @@ use super::{
 use crate::{
     Event,
     clock::Moment,
-    core::{
+    elect::{Engine, Hold, JobEnd, Lease, Note, Work, Worker as Inside, job},
+    logic::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
         quarantine::{self, Quarantine},
     },
-    elect::{Engine, Hold, JobEnd, Lease, Loss, Note, Work, Worker as Inside, job},
-    model::{Candidate, Key, LockId, SessionId, StoreTime, Why},
+    model::{Candidate, Key, LockId, Loss, SessionId, StoreTime, Why},
     store::LockSeen,
 };
 

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::shell::State;
 use crate::{
     clock::Moment,
-    core::age::{Row, least_age, usual},
     elect::Engine,
+    logic::age::{Row, least_age, usual},
     model::{SessionId, SessionRecord, Share, SpreadName},
     store::Sighting,
 };

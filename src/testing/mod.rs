@@ -20,7 +20,7 @@ pub mod scale;
 
 #[doc(hidden)]
 pub use crate::config::read_variables;
-pub use crate::core::flaw::Flaw;
+pub use crate::logic::flaw::Flaw;
 pub use clock::TestClock;
 pub use intercept::{
     Call, Counting, Counts, Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates, Slow,

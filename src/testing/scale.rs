@@ -10,12 +10,12 @@ use std::{
 
 use crate::{
     clock::Moment,
-    core::{
+    elect::splitmix,
+    logic::{
         digest,
         picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved},
         plan::{Member, PLAN_VERSION, Task, plan},
     },
-    elect::splitmix,
     model::{
         About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
         StoreTime, Term, Why, Wish,

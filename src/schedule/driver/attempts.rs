@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{Driver, FIRST_PAUSE, LONGEST_PAUSE, unbegun::Unbegun};
 use crate::{
     Event,
-    core::{
+    elect::Work,
+    logic::{
         backoff::Backoff,
         flaw::Flaw,
         tick::{Attempt, NotRun, Ticks},
     },
-    elect::Work,
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
         Failure, Tick,

@@ -3,11 +3,11 @@
 use super::Driver;
 use crate::{
     Event,
-    core::{
+    elect::Work,
+    logic::{
         calendar::{Calendar, zone_rules_in},
         tick::{Step, Ticks},
     },
-    elect::Work,
     model::{Rules, RunRecord, ScheduleRecord},
     store::{Cursor, Define, Refusal, ScheduleSeen},
 };

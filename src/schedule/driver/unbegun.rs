@@ -18,9 +18,9 @@ use std::{
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::{
     StoreError,
-    core::{backoff::Backoff, session::LONGEST_ATTEMPT},
     elect::{Engine, Work},
     error::Applied,
+    logic::{backoff::Backoff, session::LONGEST_ATTEMPT},
     model::{Outcome, Why},
     store::{Claim, ClaimAnswer, FinishRun},
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Ended, Exit, Phase, Worker};
 use crate::{
     Event,
-    core::{key::Parting, quarantine::Quarantine, trial::Suspicion},
     elect::Note,
+    logic::{key::Parting, quarantine::Quarantine, trial::Suspicion},
     store::LockSeen,
 };
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{Me, Peer, Picture, resolve::Avoid};
 use crate::{
-    core::{
+    logic::{
         digest::{Digest, agree},
         plan::{self, Member, PLAN_VERSION, Plan, Task},
     },

@@ -14,8 +14,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    elect::Loss,
-    model::{Beat, Nonce, Request},
+    model::{Beat, Loss, Nonce, Request},
     store::Sighting,
 };
 

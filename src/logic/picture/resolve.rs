@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    core::{
+    logic::{
         digest::Digest,
         plan::{Plan, Task},
     },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::is_believable;
 use crate::{
-    core::calendar::Calendar,
+    logic::calendar::Calendar,
     model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime},
 };
 

@@ -5,7 +5,7 @@ mod planning;
 
 use super::*;
 use crate::{
-    core::plan::PLAN_VERSION,
+    logic::plan::PLAN_VERSION,
     model::{About, Candidate, Holding, Kind, LockId, Nonce, Value, Wish},
 };
 

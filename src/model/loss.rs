@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::model::{Holder, Why};
+use super::{Holder, Why};
 
 /// Why a lease ended, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    core::calendar::Dst,
+    logic::calendar::Dst,
     model::{
         Definition, Finish, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, SessionId, Skipped,
         Why,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{Known, Me, Picture, Place};
 use crate::{
     clock::Moment,
-    core::quarantine::{self, Quarantine},
+    logic::quarantine::{self, Quarantine},
     model::{Holder, Key, LockRecord, SessionId, StoreTime, Term},
     store::LockSeen,
 };

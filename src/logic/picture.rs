@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     clock::Moment,
-    core::digest,
+    logic::digest,
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },

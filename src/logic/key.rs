@@ -26,9 +26,8 @@ use super::{
 use crate::{
     StoreError,
     clock::Moment,
-    elect::Loss,
     error::Applied,
-    model::{Candidate, Ended, Holder, LockRecord, SessionId, StoreTime, Term, Waiter, Why, Wish},
+    model::{Candidate, Ended, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Waiter, Why, Wish},
     store::{Line, LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
 };
 

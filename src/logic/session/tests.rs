@@ -11,7 +11,7 @@ use futures::FutureExt;
 use super::*;
 use crate::{
     clock::Clock,
-    core::watch::{Due, Named, Observation},
+    logic::watch::{Due, Named, Observation},
     model::{About, SessionId, SessionRecord, StoreTime, Why},
     store::{BeatWrite, Declaration, MemoryStore, Open, Store},
 };
