@@ -107,8 +107,12 @@ mod error;
 mod logic;
 pub mod model;
 pub mod schedule;
+#[cfg(tenure_sim)]
+#[doc(hidden)]
+pub mod sim;
 pub mod spread;
 pub mod store;
+mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 

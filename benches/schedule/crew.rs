@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use crate::killable::Killable;
 use futures::future::join_all;
 use mongodb::event::{EventHandler, command::CommandEvent};
 use tenure::{
@@ -16,7 +17,6 @@ use tenure::{
     schedule::Schedule,
     spread::Picture,
     store::mongo::{MongoOptions, MongoStore},
-    testing::fleet::Gate,
 };
 use tokio::time::timeout;
 
@@ -59,7 +59,7 @@ pub(crate) struct Crew {
 pub(crate) struct Member {
     pub(crate) number: usize,
     pub(crate) elect: Elect,
-    pub(crate) gate: Gate,
+    pub(crate) process: Killable,
     pub(crate) schedules: Vec<Schedule>,
 }
 
@@ -93,14 +93,14 @@ impl Crew {
         });
         let options = MongoOptions::new().database(&self.database).command_events(count);
         let store = MongoStore::connect(&self.uri, options).await.expect("the server is up");
-        let gate = Gate::default();
+        let process = Killable::default();
         let mut builder = Elect::builder(store, config.of(&format!("pod-{number:02}")));
         if config == Config::Killed {
             // On a thread of its own the keeper would survive.
-            builder = builder.keeper_thread(false).gate(gate.clone());
+            builder = builder.keeper_thread(false).tasks(Arc::new(process.clone()));
         }
         let elect = builder.start().await.expect("the server is up");
-        Member { number, elect, gate, schedules: Vec::new() }
+        Member { number, elect, process, schedules: Vec::new() }
     }
 
     /// All of them have so many schedules.
@@ -168,7 +168,7 @@ impl Crew {
 pub(crate) enum Config {
     /// As it is by default.
     Default,
-    /// 3 s for a takeover, and may be killed by its gate.
+    /// 3 s for a takeover, and may be killed by its process.
     Killed,
 }
 

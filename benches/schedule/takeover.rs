@@ -26,7 +26,7 @@ pub(crate) async fn after_a_kill(world: &World) {
         let place = crew.members.iter().position(|member| member.number == owner).expect("it lives");
         let victim = crew.members.remove(place);
         let killed = wall();
-        victim.gate.kill();
+        victim.process.kill();
         drop(victim);
         let run = crew.run(|run| run.by != owner && run.at > killed).await;
         took.push(run.at.since(killed).as_secs_f64() * 1e3);

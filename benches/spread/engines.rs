@@ -13,12 +13,10 @@ use futures::StreamExt;
 use tenure::{
     Elect, Lease,
     model::{Kind, SpreadName},
+    sim::splitmix,
     spread::{Spread, Task},
     store::{Hint, LockChange, MemoryStore, Store},
-    testing::{
-        Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock,
-        fleet::{Dice, Gate},
-    },
+    testing::{Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock},
 };
 use tokio::time::sleep;
 use tracing_subscriber::{Layer, layer::SubscriberExt};
@@ -26,6 +24,7 @@ use tracing_subscriber::{Layer, layer::SubscriberExt};
 use crate::{
     figures::figure,
     fleet::name,
+    killable::Killable,
     member::{NAMESPACE, SPREAD, config, keys},
 };
 
@@ -59,14 +58,15 @@ impl<S: tracing::Subscriber> Layer<S> for Plans {
 struct Way {
     counting: Counting,
     longest: Duration,
-    dice: Mutex<Dice>,
+    chance: Mutex<u64>,
 }
 
 impl Intercept for Way {
     fn decide(&self, call: &Call) -> Course {
         let _ = self.counting.decide(call);
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut some = || dice.between(Duration::ZERO, self.longest + Duration::from_nanos(1));
+        let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
+        let millis = u64::try_from(self.longest.as_millis()).unwrap_or(u64::MAX - 1);
+        let mut some = || Duration::from_millis(splitmix(&mut chance) % (millis + 1));
         Course::PLAIN.late_by(some()).answered_after(some())
     }
 }
@@ -74,7 +74,7 @@ impl Intercept for Way {
 struct Player {
     elect: Elect,
     spread: Option<Spread>,
-    gate: Gate,
+    process: Killable,
     way: Arc<Intercepted<Way>>,
 }
 
@@ -176,13 +176,14 @@ impl Team {
 
     async fn start(&mut self, holder: &str) {
         self.seed += 1;
-        let (gate, seed, longest) = (Gate::default(), self.seed, self.longest);
-        let way = Way { counting: Counting::default(), longest, dice: Mutex::new(Dice::new(seed)) };
+        let (process, seed, longest) = (Killable::default(), self.seed, self.longest);
+        let way = Way { counting: Counting::default(), longest, chance: Mutex::new(seed) };
         let way = way.around(Arc::new(self.memory.clone()));
         let store: Arc<dyn Store> = way.clone();
         let builder = Elect::builder(store, config(holder, false)).clock(self.clock.clone());
-        let elect = builder.gate(gate.clone()).seed(seed).start().await.expect("the store answers");
-        self.players.insert(holder.to_owned(), Player { elect, spread: None, gate, way });
+        let elect =
+            builder.tasks(Arc::new(process.clone())).seed(seed).start().await.expect("the store answers");
+        self.players.insert(holder.to_owned(), Player { elect, spread: None, process, way });
     }
 
     fn join(&mut self, holder: &str) {
@@ -207,7 +208,7 @@ impl Team {
 
     fn kill(&mut self, holder: &str) {
         let player = self.players.remove(holder).expect("it was started");
-        player.gate.kill();
+        player.process.kill();
         self.gone.push(player.counts());
     }
 
@@ -375,7 +376,7 @@ async fn of_size(members: usize, tasks: usize, longest: Duration, plans: Arc<Ato
         }
     }
     for (_, player) in std::mem::take(&mut team.players) {
-        player.gate.kill();
+        player.process.kill();
     }
     needless
 }

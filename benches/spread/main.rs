@@ -6,6 +6,8 @@
 
 #[path = "../store/figures.rs"]
 mod figures;
+#[path = "../../tests/support/killable.rs"]
+mod killable;
 #[path = "../store/measure.rs"]
 #[allow(dead_code, reason = "the store's benches use the rest")]
 mod measure;

@@ -1,6 +1,6 @@
 //! 1,000 instances and 100,000 tasks, without a server.
 
-use tenure::testing::scale::Fleet;
+use tenure::sim::scale::Fleet;
 
 use crate::{
     figures::{figure, measured},

@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use futures::future::BoxFuture;
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Engine;
 use crate::StoreError;
+use crate::sync::locked;
 
 /// No larger than what a store takes in one command.
 const LARGEST: usize = 1000;
@@ -43,7 +44,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
     }
 
     fn gathering(&self) -> MutexGuard<'_, Gathering<I, A>> {
-        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.gathering)
     }
 
     /// Sends this item, by itself or with others.

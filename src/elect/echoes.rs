@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use crate::{
     clock::Moment,
     model::{LockId, SessionId, Wish},
+    sync::locked,
 };
 
 /// Takes whose hint has not come yet. A hint may be lost: the oldest is forgotten.
@@ -49,7 +50,7 @@ impl Book {
 
 impl Echoes {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     /// A take is sent. One that is sent again counts from its first sending.

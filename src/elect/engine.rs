@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -42,6 +42,7 @@ use crate::{
     },
     model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Wish},
     store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
+    sync::locked,
 };
 
 /// What is wrong with the store, as the keeper found it last.
@@ -469,11 +470,11 @@ impl Engine {
 
     pub(crate) fn beaten(&self, took: Duration, budget: Duration) {
         metrics::beaten(self, took, budget);
-        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.now());
+        *locked(&self.last_beat) = Some(self.clock.now());
     }
 
     pub(crate) fn last_beat(&self) -> Option<Moment> {
-        *self.last_beat.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.last_beat)
     }
 
     /// What the keeper found wrong with the store; the first failure's time stands until an answer.

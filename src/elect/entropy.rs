@@ -1,6 +1,7 @@
 //! Where the engine's chance comes from.
 
 use crate::model::{MAX_NUMBER, Nonce, SessionId};
+use crate::sync::locked;
 
 /// Random numbers: the system's, or a test's.
 ///
@@ -9,12 +10,12 @@ use crate::model::{MAX_NUMBER, Nonce, SessionId};
 #[derive(Debug)]
 pub(crate) enum Entropy {
     System,
-    #[cfg(feature = "testing")]
+    #[cfg(any(feature = "testing", tenure_sim))]
     Seeded(std::sync::Mutex<u64>),
 }
 
 impl Entropy {
-    #[cfg(feature = "testing")]
+    #[cfg(any(feature = "testing", tenure_sim))]
     pub(crate) const fn seeded(seed: u64) -> Self {
         Self::Seeded(std::sync::Mutex::new(seed))
     }
@@ -22,9 +23,9 @@ impl Entropy {
     pub(crate) fn roll(&self) -> u64 {
         match self {
             Self::System => getrandom::u64().expect("the system has random numbers"),
-            #[cfg(feature = "testing")]
+            #[cfg(any(feature = "testing", tenure_sim))]
             Self::Seeded(state) => {
-                let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut state = locked(&state);
                 splitmix(&mut state)
             }
         }
@@ -45,8 +46,8 @@ impl Entropy {
 }
 
 /// `SplitMix64`: enough for dice, and not worth a dependency.
-#[cfg(any(test, feature = "testing"))]
-pub(crate) fn splitmix(state: &mut u64) -> u64 {
+#[cfg(any(test, feature = "testing", tenure_sim))]
+pub fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -17,6 +17,7 @@ use super::HeldBy;
 use crate::{
     logic::tick::NotRun,
     model::{Kind, LockId, Loss, Outcome, Rules, RunId, SessionId, StoreTime, Term},
+    sync::locked,
 };
 
 /// How many events a slow reader may lag behind before it loses some.
@@ -267,7 +268,7 @@ impl Events {
         let (sender, events) = mpsc::channel(KEPT);
         let missed = Arc::new(AtomicU64::new(0));
         let listener = Listener { only, events: sender, missed: missed.clone() };
-        if let Some(listeners) = &mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(listeners) = &mut *locked(&self.listeners) {
             // Those who are gone may wait for an event of a lock that never comes.
             listeners.retain(|listener| !listener.events.is_closed());
             listeners.push(listener);
@@ -278,7 +279,7 @@ impl Events {
     /// Tells everybody. Waits for nobody.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told")]
     pub(crate) fn tell(&self, event: Event) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = locked(&self.listeners);
         let Some(listeners) = &mut *listeners else { return };
         listeners.retain(|listener| {
             let wanted = match &listener.only {
@@ -292,7 +293,7 @@ impl Events {
 
     /// The engine has ended: every stream ends.
     pub(crate) fn end(&self) {
-        *self.listeners.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.listeners) = None;
     }
 }
 

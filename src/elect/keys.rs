@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -26,6 +26,7 @@ use crate::{
     },
     model::{Candidate, Holder, LockId, Loss, SessionId, Term, Value, Waiter, Who, Why, Wish},
     store::{Line, LockChange, Release, Take, Wait},
+    sync::locked,
 };
 
 /// What came of a wish, with the lock itself if it was granted.
@@ -105,7 +106,7 @@ struct KeyState {
 
 impl KeyCell {
     fn state(&self) -> MutexGuard<'_, KeyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
@@ -174,7 +175,7 @@ impl After {
 
 impl Keys {
     fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Arc<KeyCell>>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     fn all(&self) -> Vec<LockId> {
@@ -274,7 +275,7 @@ impl Keys {
 
     /// A hint of this grant that comes from now on is late.
     fn has_parted(&self, lock: &LockId, term: Term) {
-        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(lock, term);
+        locked(&self.parted).add(lock, term);
     }
 
     /// A session of this instance is over.
@@ -288,7 +289,7 @@ impl Keys {
         // A grant to a wish nobody here remembers is to be passed on, unless it was given back already.
         let stray = match change {
             Some(LockChange::Granted { session, term, .. }) => {
-                if self.parted.lock().unwrap_or_else(PoisonError::into_inner).has(lock, term) {
+                if locked(&self.parted).has(lock, term) {
                     return;
                 }
                 engine.session.borrow().as_ref().is_some_and(|own| own.id == session)

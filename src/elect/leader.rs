@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
 use tokio::sync::{Notify, watch};
@@ -13,6 +13,7 @@ use crate::{
     logic::{backoff::jittered, watch::Standing},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
+    sync::locked,
 };
 
 /// Who holds a lock.
@@ -113,7 +114,7 @@ pub(crate) struct Leaders {
 
 impl Leaders {
     fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<Watched>>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     pub(crate) fn watch(&self, engine: &Arc<Engine>, lock: &LockId) -> LeaderWatch {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     logic::{flaw::Flaw, key::Parting},
     model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value, Wish},
     store::{LockSeen, SetAnswer, SetValue},
+    sync::locked,
 };
 
 /// A lock in the hands of this process, for as long as something runs under it.
@@ -95,7 +96,7 @@ impl LeaseCell {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -422,8 +423,10 @@ impl Lease {
     }
 
     /// The lease of the whole job, of which this may be a part.
-    #[cfg(feature = "testing")]
-    pub(crate) fn whole(&self) -> Self {
+    #[cfg(tenure_sim)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn whole(&self) -> Self {
         Self::of(self.cell.clone())
     }
 

@@ -52,13 +52,15 @@ pub use start::{Builder, StartError};
 pub use troubles::{Trouble, Work};
 
 pub(crate) use engine::{Engine, LastFailure};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use entropy::splitmix;
+#[cfg(any(test, feature = "testing", tenure_sim))]
+pub use entropy::splitmix;
 pub(crate) use events::Only;
 pub(crate) use job::{call as call_blocking, panic_message};
 pub(crate) use keys::{Told, Wants};
 pub(crate) use lease::{Hold, Worker};
 pub(crate) use notices::Part;
+#[cfg(tenure_sim)]
+pub use runtime::Tasks;
 pub(crate) use session::Session;
 pub(crate) use spreads::Inbox;
 pub(crate) use tallies::Note;

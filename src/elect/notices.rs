@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use crate::{
     clock::Moment,
     logic::store_time::{Jump, StoreClock},
     model::{ScheduleName, StoreTime},
+    sync::locked,
 };
 
 /// What happened to schedules since somebody looked last.
@@ -49,7 +50,7 @@ pub(crate) struct Part {
 
 impl Notices {
     fn tell(&self, change: impl FnOnce(&mut ScheduleNews)) {
-        change(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut locked(&self.news));
         self.wake.notify_one();
     }
 
@@ -59,13 +60,7 @@ impl Notices {
 
     pub(crate) fn schedule(&self, schedule: ScheduleName) {
         // Where no schedule is run, nobody takes them.
-        if self
-            .host
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .is_some_and(|host| host.strong_count() > 0)
-        {
+        if locked(&self.host).as_ref().is_some_and(|host| host.strong_count() > 0) {
             self.tell(|news| {
                 news.schedules.insert(schedule);
             });
@@ -73,7 +68,7 @@ impl Notices {
     }
 
     pub(crate) fn take(&self) -> ScheduleNews {
-        mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut locked(&self.news))
     }
 
     /// Until there may be news.
@@ -91,22 +86,22 @@ impl Notices {
     }
 
     pub(crate) fn part(&self) -> Part {
-        *self.part.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.part)
     }
 
     pub(crate) fn set_part(&self, change: impl FnOnce(&mut Part)) {
-        change(&mut self.part.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut locked(&self.part));
     }
 
     /// The host, if there is one.
     pub(crate) fn known_host<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = locked(&self.host);
         host.as_ref().and_then(Weak::upgrade).and_then(|host| host.downcast().ok())
     }
 
     /// The host, as it is; or the one that this makes.
     pub(crate) fn host<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
-        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut host = locked(&self.host);
         let known = host.as_ref().and_then(Weak::upgrade).and_then(|host| host.downcast().ok());
         known.unwrap_or_else(|| {
             let made = make();
@@ -182,7 +177,7 @@ impl Engine {
 
 impl StoreTimes {
     fn clock(&self) -> MutexGuard<'_, StoreClock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.clock)
     }
 
     /// The store's clock showed `at`, at some moment between these two. Says what is remarkable about that.

@@ -4,15 +4,15 @@ use std::future::Future;
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-#[cfg(feature = "testing")]
-use crate::testing::fleet::Gate;
+#[cfg(tenure_sim)]
+pub use gated::Tasks;
 
-/// The program's runtime; in a simulation behind a gate that can be shut.
+/// The program's runtime; in a simulation behind something that stops its tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     handle: Handle,
-    #[cfg(feature = "testing")]
-    gate: Option<Gate>,
+    #[cfg(tenure_sim)]
+    tasks: Option<std::sync::Arc<dyn Tasks>>,
 }
 
 impl Runtime {
@@ -23,14 +23,9 @@ impl Runtime {
     pub(crate) fn current() -> Self {
         Self {
             handle: Handle::current(),
-            #[cfg(feature = "testing")]
-            gate: None,
+            #[cfg(tenure_sim)]
+            tasks: None,
         }
-    }
-
-    #[cfg(feature = "testing")]
-    pub(crate) fn behind(self, gate: Option<Gate>) -> Self {
-        Self { gate, ..self }
     }
 
     #[track_caller]
@@ -39,37 +34,100 @@ impl Runtime {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        #[cfg(feature = "testing")]
-        if let Some(gate) = &self.gate {
-            return gate.spawn_on(&self.handle, task);
+        #[cfg(tenure_sim)]
+        if let Some(tasks) = &self.tasks {
+            let spawned = self.handle.spawn(gated::wrap(&**tasks, task));
+            tasks.spawned(spawned.abort_handle());
+            return spawned;
         }
         self.handle.spawn(task)
     }
 
-    /// The same task, for whoever spawns it elsewhere on this runtime.
-    #[cfg(feature = "testing")]
-    pub(crate) fn guard<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
-        let gate = self.gate.clone();
-        async move {
-            match gate {
-                Some(gate) => gate.wrap(task).await,
-                None => task.await,
-            }
+    pub(crate) fn spawn_blocking(&self, call: impl FnOnce() + Send + 'static) {
+        #[cfg(tenure_sim)]
+        if let Some(tasks) = &self.tasks {
+            tasks.spawn_blocking(&self.handle, Box::new(call));
+            return;
         }
+        self.handle.spawn_blocking(call);
     }
+}
 
-    #[cfg(not(feature = "testing"))]
+#[cfg(not(tenure_sim))]
+impl Runtime {
+    /// The same task, for whoever spawns it elsewhere on this runtime.
     #[expect(clippy::unused_self, reason = "nothing stands between a program and its tasks")]
     pub(crate) fn guard<F: Future>(&self, task: F) -> F {
         task
     }
+}
 
-    pub(crate) fn spawn_blocking(&self, call: impl FnOnce() + Send + 'static) {
-        #[cfg(feature = "testing")]
-        if let Some(gate) = &self.gate {
-            gate.run_blocking(&self.handle, call);
-            return;
+/// What a simulation puts between the tasks and the runtime.
+#[cfg(tenure_sim)]
+mod gated {
+    use std::{
+        fmt::Debug,
+        future::Future,
+        panic::Location,
+        pin::Pin,
+        sync::{Arc, Mutex},
+    };
+
+    use futures::future::{BoxFuture, Either};
+    use tokio::{runtime::Handle, task::AbortHandle};
+
+    use super::Runtime;
+    use crate::sync::locked;
+
+    /// Stands between the tasks of an engine and the runtime they share with others.
+    pub trait Tasks: Debug + Send + Sync {
+        /// The task, polled only when it may run; and where it was spawned.
+        fn wrap(
+            &self,
+            task: BoxFuture<'static, ()>,
+            from: &'static Location<'static>,
+        ) -> BoxFuture<'static, ()>;
+
+        /// A wrapped task was spawned: this ends it.
+        fn spawned(&self, task: AbortHandle);
+
+        /// Runs a call that blocks.
+        fn spawn_blocking(&self, runtime: &Handle, call: Box<dyn FnOnce() + Send>);
+    }
+
+    impl Runtime {
+        pub(crate) fn behind(self, tasks: Option<Arc<dyn Tasks>>) -> Self {
+            Self { tasks, ..self }
         }
-        self.handle.spawn_blocking(call);
+
+        /// The same task, for whoever spawns it elsewhere on this runtime.
+        #[track_caller]
+        pub(crate) fn guard<F>(&self, task: F) -> impl Future<Output = F::Output> + Send + use<F>
+        where
+            F: Future + Send + 'static,
+            F::Output: Send,
+        {
+            match &self.tasks {
+                Some(tasks) => Either::Left(wrap(&**tasks, task)),
+                None => Either::Right(task),
+            }
+        }
+    }
+
+    /// What wraps it knows nothing of outputs: they go around it.
+    #[track_caller]
+    pub(super) fn wrap<F>(tasks: &dyn Tasks, task: F) -> Pin<Box<dyn Future<Output = F::Output> + Send>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        let output = Arc::new(Mutex::new(None));
+        let slot = output.clone();
+        let wrapped =
+            tasks.wrap(Box::pin(async move { *locked(&slot) = Some(task.await) }), Location::caller());
+        Box::pin(async move {
+            wrapped.await;
+            locked(&output).take().expect("a task that has ended has an output")
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use crate::{
     },
     model::{LockId, Loss, Request, SessionId, StoreTime, Term, Wish},
     store::MAX_REQUESTS,
+    sync::locked,
 };
 
 /// One session of this instance, alive or over. What it says of its validity is computed from the clock
@@ -83,7 +84,7 @@ impl Session {
     }
 
     fn doubt(&self) -> MutexGuard<'_, Option<Loss>> {
-        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.doubt)
     }
 
     /// Whether the end is so near that a job that began now would be told to stop at once.
@@ -133,7 +134,7 @@ impl Session {
     // ----- its leases
 
     fn leases(&self) -> MutexGuard<'_, BTreeMap<Wish, Arc<LeaseCell>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.leases)
     }
 
     /// A lease begins, unless nothing may begin here any more; `tell` is called if it does, before it can
@@ -157,7 +158,7 @@ impl Session {
             return true;
         }
         let revoked = {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = locked(&self.asked);
             let place = asked.iter().position(|request| request.is_about(&lease.lock, lease.term));
             place.map(|place| asked.swap_remove(place))
         };
@@ -170,7 +171,7 @@ impl Session {
     /// An operator wants a lock back that is not known here. It may be granted, and the answer be on its
     /// way.
     pub(crate) fn ask(&self, request: Request) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = locked(&self.asked);
         if asked.len() == MAX_REQUESTS {
             asked.remove(0);
         }
@@ -231,12 +232,12 @@ impl Session {
     }
 
     pub(crate) fn saw_store_time(&self, here: Moment, there: StoreTime) {
-        *self.store_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, there));
+        *locked(&self.store_time) = Some((here, there));
     }
 
     /// What the store's clock may show now. A guess, for waits that decide nothing.
     pub(crate) fn store_now(&self, now: Moment) -> Option<StoreTime> {
-        let seen = *self.store_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *locked(&self.store_time);
         seen.map(|(here, there)| there.plus(now.since(here)))
     }
 }

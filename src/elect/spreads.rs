@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -18,6 +18,7 @@ use crate::{
     clock::Moment,
     model::{Key, SessionId, Share, SpreadName, Trial},
     store::{LockChange, Sighting},
+    sync::locked,
 };
 
 /// What happened since somebody looked last. Of each task and session the last word only, so that it is
@@ -44,12 +45,12 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     fn tell(&self, change: impl FnOnce(&mut News)) {
-        change(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut locked(&self.news));
         self.wake.notify_one();
     }
 
     pub(crate) fn take(&self) -> News {
-        mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut locked(&self.news))
     }
 
     /// Until there may be news.
@@ -126,11 +127,11 @@ impl Default for Spreads {
 
 impl Spreads {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     fn mute(&self) -> MutexGuard<'_, BTreeSet<SpreadName>> {
-        self.mute.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.mute)
     }
 
     /// Takes part in a spread from now on; nothing if it does already.
@@ -225,12 +226,12 @@ impl Spreads {
 
     /// A beat has changed the shares.
     pub(crate) fn has_changed(&self, now: Moment) {
-        *self.echo.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *locked(&self.echo) = Some(now);
     }
 
     /// Whether a hint of a change of this instance's session tells what it did itself.
     pub(crate) fn is_echo(&self, now: Moment) -> bool {
-        let changed = self.echo.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let changed = locked(&self.echo).take();
         changed.is_some_and(|changed| now.since(changed) < ECHO)
     }
 

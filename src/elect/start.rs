@@ -92,8 +92,8 @@ pub struct Builder {
     program: Option<String>,
     probe: Option<Duration>,
     own_thread: Option<bool>,
-    #[cfg(feature = "testing")]
-    gate: Option<crate::testing::fleet::Gate>,
+    #[cfg(tenure_sim)]
+    tasks: Option<Arc<dyn super::Tasks>>,
 }
 
 impl Builder {
@@ -107,8 +107,8 @@ impl Builder {
             program: None,
             probe: None,
             own_thread: None,
-            #[cfg(feature = "testing")]
-            gate: None,
+            #[cfg(tenure_sim)]
+            tasks: None,
         }
     }
 
@@ -148,15 +148,17 @@ impl Builder {
         self
     }
 
-    /// Lets its tasks through this gate only: a simulation stops them, or ends them all at once.
-    #[cfg(feature = "testing")]
-    pub fn gate(mut self, gate: crate::testing::fleet::Gate) -> Self {
-        self.gate = Some(gate);
+    /// Spawns its tasks behind this: a simulation stops them, or ends them all at once.
+    #[cfg(tenure_sim)]
+    #[doc(hidden)]
+    pub fn tasks(mut self, tasks: Arc<dyn super::Tasks>) -> Self {
+        self.tasks = Some(tasks);
         self
     }
 
     /// Breaks a rule, to see whether a test notices.
-    #[cfg(feature = "testing")]
+    #[cfg(tenure_sim)]
+    #[doc(hidden)]
     pub const fn flaw(mut self, flaw: crate::logic::flaw::Flaw) -> Self {
         self.flaws = Flaws::one(flaw);
         self
@@ -210,8 +212,8 @@ impl Builder {
     /// Outside of a tokio runtime.
     pub fn begin(self) -> Result<Elect, StartError> {
         let runtime = Runtime::current();
-        #[cfg(feature = "testing")]
-        let runtime = runtime.behind(self.gate.clone());
+        #[cfg(tenure_sim)]
+        let runtime = runtime.behind(self.tasks.clone());
         let Self { store, config, clock, entropy, flaws, program, probe, own_thread, .. } = self;
         config.validate().map_err(StartError::Config)?;
         if let Takeover::StoreClock { skew } = config.takeover() {

@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use super::Engine;
 use crate::{
     clock::Moment,
     model::{Key, LockId, SpreadName},
+    sync::locked,
 };
 
 /// So many are named.
@@ -137,7 +138,7 @@ struct Book {
 
 impl Tallies {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     /// This happened to a lock. Says whether it is a task, and will be told with others.

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     panic::AssertUnwindSafe,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -18,6 +18,7 @@ use crate::{
     Applied, StoreError,
     clock::Moment,
     error::{told as with_causes, without_command},
+    sync::locked,
 };
 
 /// A failure that may pass by itself is told when it has lasted for so long: longer than an election.
@@ -309,7 +310,7 @@ struct Book {
 
 impl Troubles {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     /// Those that are worth telling, those of the longest standing first.

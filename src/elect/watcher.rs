@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -22,6 +22,7 @@ use crate::{
     },
     model::{Holder, SessionId, Why},
     store::{Declaration, Ground, Sighting},
+    sync::locked,
 };
 
 /// What is known of a session nobody asks about any more is kept for so many ttls: it may be the holder
@@ -55,7 +56,7 @@ struct Turn {
 
 impl Watcher {
     fn book(&self) -> MutexGuard<'_, BTreeMap<SessionId, Watched>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     /// What is known of a session.

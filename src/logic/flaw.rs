@@ -6,7 +6,7 @@
 /// not to be run, or loses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests are given it by `testing`"))]
+#[cfg_attr(not(tenure_sim), expect(unreachable_pub, reason = "the simulator is given it by `sim`"))]
 pub enum Flaw {
     /// R2: the end counts from the answer of a beat, not from its sending.
     EndFromAnswer,
@@ -61,13 +61,13 @@ pub enum Flaw {
 pub(crate) struct Flaws(Option<Flaw>);
 
 impl Flaws {
-    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests build a flawed engine"))]
+    #[cfg_attr(not(tenure_sim), expect(dead_code, reason = "only the simulator builds a flawed engine"))]
     pub(crate) const fn one(flaw: Flaw) -> Self {
         Self(Some(flaw))
     }
 
     /// Whether the engine has this flaw. Never, in a program.
     pub(crate) fn has(self, flaw: Flaw) -> bool {
-        cfg!(feature = "testing") && self.0 == Some(flaw)
+        cfg!(tenure_sim) && self.0 == Some(flaw)
     }
 }

@@ -5,7 +5,7 @@ use std::{
     future::pending,
     ops::Bound,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -23,6 +23,7 @@ use crate::{
     model::{Key, ScheduleId, ScheduleName, ScheduleRecord, schedules},
     spread::{Spread, Start, Task},
     store::ScheduleSeen,
+    sync::locked,
 };
 
 /// How many schedules their new owner reads at a time.
@@ -87,7 +88,7 @@ impl Host {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.book)
     }
 
     /// There is this schedule, too.
@@ -331,7 +332,7 @@ impl Drop for Seat {
 
 impl Board {
     fn seats(&self) -> MutexGuard<'_, BTreeMap<Key, watch::Sender<ScheduleRecord>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// A schedule is driven here from now on.

@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, pending},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use crate::{
     clock::Moment,
     elect::{Engine, Lease},
     model::{SessionId, Value},
+    sync::locked,
 };
 
 /// How long a move waits for the end of a run, at first. Then the task is kept until the run has ended, and others
@@ -63,7 +64,7 @@ impl Drop for BusyGuard {
 
 impl Busy {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.state)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -29,6 +29,7 @@ use crate::{
     },
     model::{Key, Loss, SessionId, Share, SpreadName},
     store::{LockChange, LockSeen, Sighting},
+    sync::locked,
 };
 
 /// A plan waits for changes to settle no longer than so many times `settle`.
@@ -82,7 +83,7 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Changes what is wanted, and tells the shell.

@@ -6,7 +6,7 @@ use std::{
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -18,6 +18,7 @@ use crate::{
     elect::{Elect, Engine, panic_message},
     logic::backoff::{Backoff, jittered},
     model::{Key, LimitError},
+    sync::locked,
 };
 
 /// Who has failed to tell the tasks is asked again after so long at first,
@@ -102,7 +103,7 @@ impl<M: Clone> Book<M> {
     }
 
     fn tasks(&self) -> MutexGuard<'_, BTreeMap<Key, M>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.tasks)
     }
 
     /// A task as its job gets it: the program's code clones what is known of it.

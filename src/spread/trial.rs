@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -18,6 +18,7 @@ use crate::{
     },
     model::{Key, Past, SCHEDULES, SessionId, SpreadName, StoreTime, Trial},
     store::{LockSeen, Sighting},
+    sync::locked,
 };
 
 /// The suspects of one spread that this instance has, and what is known of those who died.
@@ -70,7 +71,7 @@ impl Bench {
     }
 
     fn docket(&self) -> MutexGuard<'_, Docket> {
-        self.docket.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.docket)
     }
 
     /// A session was seen: its death may say something of its tasks.

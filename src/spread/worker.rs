@@ -6,7 +6,7 @@ use std::{
     future::Future,
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -35,6 +35,7 @@ use crate::{
     },
     model::{Candidate, Key, LockId, Loss, SessionId, StoreTime, Why},
     store::LockSeen,
+    sync::locked,
 };
 
 /// How long an heir is waited for that does not stand in line yet. Then the task stays, for the heir may have
@@ -160,7 +161,7 @@ pub(super) struct Handle {
 
 impl Handle {
     pub(super) fn phase(&self) -> Phase {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.phase).clone()
     }
 
     /// Has it given away.
@@ -285,7 +286,7 @@ impl Worker {
     }
 
     fn set_phase(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        *locked(&self.phase) = phase;
         self.changed.send_modify(|changes| *changes += 1);
     }
 

@@ -117,7 +117,9 @@ impl Sighting {
         }
     }
 
-    pub(crate) fn of(record: SessionRecord) -> Self {
+    /// What a record that was read says.
+    #[must_use]
+    pub fn of(record: SessionRecord) -> Self {
         if record.is_alive() { Self::Alive(record) } else { Self::Dead(record) }
     }
 }

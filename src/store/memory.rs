@@ -6,7 +6,7 @@ mod schedules;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ use crate::{
         Namespace, Nonce, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
         Term, Waiter, Wish,
     },
+    sync::locked,
 };
 
 /// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
@@ -81,8 +82,10 @@ impl MemoryStore {
     }
 
     /// Another store with the same records, on that clock. Nobody listens to its hints yet.
-    #[cfg(feature = "testing")]
-    pub(crate) fn copied(&self, clock: Arc<dyn Clock>) -> Self {
+    #[cfg(tenure_sim)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copied(&self, clock: Arc<dyn Clock>) -> Self {
         let records = self.records().clone();
         Self { records: Arc::new(Mutex::new(records)), ..Self::new(clock) }
     }
@@ -118,7 +121,7 @@ impl MemoryStore {
 
     fn records(&self) -> MutexGuard<'_, Records> {
         // No step panics half-way, so what a poisoned lock holds is whole.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.records)
     }
 
     fn hint(&self, hint: Hint) {

@@ -1,7 +1,7 @@
 //! A clock to turn by hand.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::{
     clock::{Clock, Moment},
     model::StoreTime,
+    sync::locked,
 };
 
 /// A clock that follows tokio's time, which a test can stop and advance, and that can be set
@@ -76,7 +77,7 @@ impl TestClock {
     }
 
     fn set(&self) -> MutexGuard<'_, Set> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.set)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is a clock")]

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | [`conformance`] | whoever writes a store: one test for every property of the contract |
 //! | [`TestClock`] | whoever tests a program: time that stands still until it is told to go on |
-//! | [`fleet`] | whoever changes the engine: whole fleets in paused time, faults, and checkers |
 //! | [`Faulty`], [`Slow`], [`Counting`] | stores that lose answers, take their time, or keep count |
 //! | [`Intercept`] | whoever wants another kind of trouble: one hook around every call |
 //!
@@ -13,14 +12,10 @@
 
 mod clock;
 pub mod conformance;
-pub mod fleet;
 mod intercept;
-#[doc(hidden)]
-pub mod scale;
 
 #[doc(hidden)]
 pub use crate::config::read_variables;
-pub use crate::logic::flaw::Flaw;
 pub use clock::TestClock;
 pub use intercept::{
     Call, Counting, Counts, Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates, Slow,

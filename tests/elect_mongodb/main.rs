@@ -11,6 +11,8 @@
 mod captured;
 #[path = "../support/flaw.rs"]
 mod flaw;
+#[path = "../support/killable.rs"]
+mod killable;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::killable::Killable;
 use futures::future::join_all;
 use mongodb::{
     bson::{Bson, Document},
@@ -20,7 +21,6 @@ use tenure::{
         Store,
         mongo::{MongoOptions, MongoStore},
     },
-    testing::fleet::Gate,
 };
 use tokio::sync::watch;
 
@@ -124,7 +124,7 @@ impl Book {
 /// An instance over a store of its own.
 struct Member {
     elect: Elect,
-    gate: Gate,
+    process: Killable,
     schedule: Schedule,
 }
 
@@ -138,12 +138,12 @@ impl Member {
     async fn over(store: MongoStore, number: usize, book: &Book, poll: Duration) -> Self {
         let holder = format!("pod-{number}");
         let off = i64::try_from(number * 79_190 % 600_000).unwrap() - 300_000;
-        let gate = Gate::default();
+        let process = Killable::default();
         // On a thread of its own the keeper would survive.
         let builder = Elect::builder(store, quick(&holder).with_poll_interval(poll))
             .clock(Arc::new(Elsewhere { millis: off }))
             .keeper_thread(false)
-            .gate(gate.clone());
+            .tasks(Arc::new(process.clone()));
         let elect = builder.start().await.expect("the server is up");
         let book = book.clone();
         let schedule = elect
@@ -161,7 +161,7 @@ impl Member {
                     Ok::<_, String>(())
                 }
             });
-        Self { elect, gate, schedule: schedule.unwrap() }
+        Self { elect, process, schedule: schedule.unwrap() }
     }
 
     fn is(&self, holder: &str) -> bool {
@@ -172,7 +172,7 @@ impl Member {
 /// Ends one as a crash would.
 fn kill(members: &mut Vec<Member>, holder: &str) {
     let place = members.iter().position(|member| member.is(holder)).expect("it lives");
-    members.remove(place).gate.kill();
+    members.remove(place).process.kill();
 }
 
 async fn start(place: &Place, numbers: std::ops::Range<usize>, book: &Book) -> Vec<Member> {
@@ -245,7 +245,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     // All of them, in the middle of a tick.
     book.mid_tick().await;
     for member in members.drain(..) {
-        member.gate.kill();
+        member.process.kill();
     }
     let dead = book.runs().len();
     let members = start(&place, FLEET + 7..2 * FLEET + 7, &book).await;

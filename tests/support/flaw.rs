@@ -1,6 +1,6 @@
 //! An engine that breaks a rule, to see whether the tests notice.
 
-use tenure::testing::Flaw;
+use tenure::sim::Flaw;
 
 /// The flaw that `TENURE_TEST_FLAW` names.
 pub(crate) fn flaw() -> Option<Flaw> {

@@ -482,17 +482,21 @@ struct Process {
 
 impl Supervisor {
     fn start(arguments: &[String]) -> (Self, Started) {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/mongod");
+        // Of the repository, whichever of its packages these tests are.
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let script =
+            package.ancestors().map(|folder| folder.join("scripts/mongod")).find(|path| path.exists());
+        let script = script.expect("the tests run in the repository");
         let target =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the folder is in the target folder");
-        let mut child = Command::new(script)
+        let mut child = Command::new(&script)
             .args(arguments)
             .env("CARGO_TARGET_DIR", target)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("{script}: {error}"));
+            .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
         let orders = child.stdin.take();
         let mut answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut line = String::new();
@@ -503,7 +507,8 @@ impl Supervisor {
             let _ = child.wait();
             panic!("{}", said.trim());
         }
-        let started = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{script}: {error}: {line}"));
+        let started = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{}: {error}: {line}", script.display()));
         let pid = child.id();
         (Self { pid, process: Mutex::new(Process { child, orders, answers }) }, started)
     }

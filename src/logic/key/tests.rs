@@ -542,7 +542,7 @@ fn no_two_run_at_once_and_every_wish_is_answered() {
     assert!(granted > 15_000, "only {granted} grants were tried");
 }
 
-#[cfg(feature = "testing")]
+#[cfg(tenure_sim)]
 #[test]
 fn a_machine_that_breaks_a_rule_is_noticed() {
     let hook = std::panic::take_hook();

@@ -649,7 +649,7 @@ fn nobody_is_declared_dead_who_still_believes_to_live() {
     }
 }
 
-#[cfg(feature = "testing")]
+#[cfg(tenure_sim)]
 #[test]
 fn an_engine_that_breaks_a_rule_overlaps() {
     for flaw in [

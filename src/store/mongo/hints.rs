@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -37,6 +37,7 @@ use crate::{
     clock::{Clock, SystemClock},
     model::{Kind, StoreTime, Term, Wish},
     store::{Hint, LockChange, SessionNews, hint_stream},
+    sync::locked,
 };
 
 /// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
@@ -101,7 +102,7 @@ impl Hints {
     /// Ends the stream, and waits until it has ended.
     pub(super) async fn close(&self) {
         self.shared.stop.cancel();
-        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pump = locked(&self.pump).take();
         if let Some(pump) = pump {
             // An error says that it has ended in another way.
             let _ = pump.await;
@@ -110,7 +111,7 @@ impl Hints {
 
     fn begin(&self) -> BoxStream<'static, Hint> {
         let listener = self.shared.listeners.subscribe();
-        let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pump = locked(&self.pump);
         // It ends when nobody listens, and with the runtime of whoever listened first.
         let runs = pump.as_ref().is_some_and(|pump| !pump.is_finished());
         if !runs && !self.shared.without.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use std::{
     fmt,
     future::Future,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -35,6 +35,7 @@ use super::{
 use crate::{
     clock::{Clock, Moment, SystemClock},
     error::told,
+    sync::locked,
 };
 
 /// Between two attempts, and then twice as long each time.
@@ -321,7 +322,7 @@ impl Connection {
     }
 
     fn course(&self) -> MutexGuard<'_, Course> {
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.course)
     }
 }
 

@@ -1,9 +1,7 @@
-use std::{
-    ops::Sub,
-    sync::{Mutex, PoisonError},
-};
+use std::{ops::Sub, sync::Mutex};
 
 use super::{Call, Course, Intercept, Operation};
+use crate::sync::locked;
 
 /// A store that keeps count of what is asked of it.
 ///
@@ -36,13 +34,13 @@ impl Counting {
     /// What has been asked until now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.counts)
     }
 }
 
 impl Intercept for Counting {
     fn decide(&self, call: &Call) -> Course {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = locked(&self.counts);
         let of = &mut counts.of[call.operation.index()];
         of.calls += 1;
         of.keys += call.keys as u64;

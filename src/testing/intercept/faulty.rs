@@ -1,7 +1,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use futures::{
 
 use super::{Call, Course, Fault, Intercept, Operation};
 use crate::store::Hint;
+use crate::sync::locked;
 
 /// A store that fails: as a script says, by chance, or both.
 ///
@@ -93,7 +94,7 @@ impl Faulty {
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.script)
     }
 }
 

@@ -1,0 +1,255 @@
+//! One instance of a fleet: an engine, its clock, its way to the store, and the gate its tasks go through.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Sort, Told, What,
+    replicas::Way,
+    stores::{Deposed, Scribe, Weather, Wire},
+};
+use tenure::{
+    Elect, ElectConfig,
+    clock::{Clock, Moment},
+    elect::{Ask, EventStream},
+    model::Term,
+    store::Store,
+    testing::{Intercept, Intercepted},
+};
+
+/// An instance that runs. Clones are the same one.
+#[derive(Clone)]
+pub struct Instance {
+    pen: Pen,
+    elect: Elect,
+    fleet: Fleet,
+    weather: Arc<Intercepted<Weather>>,
+    way: Arc<Way>,
+    deposed: Arc<Deposed>,
+    /// Its part of the spread is not to be judged yet.
+    unsettled: Arc<AtomicBool>,
+    /// Fires when it is closed.
+    ended: CancellationToken,
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance").field("life", &self.pen.life).finish_non_exhaustive()
+    }
+}
+
+impl Instance {
+    pub(super) fn start(
+        fleet: &Fleet,
+        life: Life,
+        clock: Arc<Drifting>,
+        config: ElectConfig,
+        dice: &mut Dice,
+    ) -> Self {
+        let (shared, gate) = (&fleet.0, Gate::default());
+        let pen = Pen { history: shared.history.clone(), life, clock: clock.clone(), gate: gate.clone() };
+        pen.record(What::Started);
+        let way = Arc::new(shared.common.replicas.way(life));
+        let deposed = Arc::new(Deposed::new(way.clone(), shared.store_clock.clone()));
+        let (rates, tally) = (shared.plan.rates(), shared.tally.clone());
+        let weather = Weather::new(dice.split(2), rates, shared.plan.longest_way, tally);
+        let weather = weather.around(deposed.clone());
+        let ears = Ears { history: shared.history.clone(), life, clock: clock.clone() };
+        let wire = Wire::new(weather.clone(), Arc::new(ears), clock.clone());
+        let store: Arc<dyn Store> = Arc::new(wire);
+        let mut builder =
+            Elect::builder(store, config).clock(clock).seed(dice.roll()).tasks(Arc::new(gate.clone()));
+        if let Some(flaw) = shared.plan.flaw {
+            builder = builder.flaw(flaw);
+        }
+        let elect = builder.begin().expect("the fleet's configuration keeps the rules");
+        gate.spawn(tell(elect.events(), pen.clone()));
+        let ended = CancellationToken::new();
+        let unsettled = Arc::default();
+        let instance = Self { pen, elect, fleet: fleet.clone(), weather, way, deposed, unsettled, ended };
+        instance.depose(shared.plan.deviation == Some(Deviation::DeposedPrimary) && life.member == 1);
+        instance
+    }
+
+    /// Which run of which instance it is.
+    #[must_use]
+    pub const fn life(&self) -> Life {
+        self.pen.life
+    }
+
+    /// Its engine.
+    #[must_use]
+    pub const fn elect(&self) -> &Elect {
+        &self.elect
+    }
+
+    /// What its tasks go through.
+    #[must_use]
+    pub const fn gate(&self) -> &Gate {
+        &self.pen.gate
+    }
+
+    /// What becomes of its calls.
+    #[must_use]
+    pub fn weather(&self) -> &Weather {
+        self.weather.intercept()
+    }
+
+    pub(super) const fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    pub(super) const fn pen(&self) -> &Pen {
+        &self.pen
+    }
+
+    /// Whether it waits for something that only time brings: it is held back since those before it died young.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unsettled(&self, unsettled: bool) {
+        self.unsettled.store(unsettled, Ordering::Relaxed);
+    }
+
+    /// From now on it talks to a deposed primary, or to the real one again.
+    pub fn depose(&self, deposed: bool) {
+        self.deposed.depose(deposed);
+    }
+
+    /// It is closed.
+    pub(super) fn ends(&self) {
+        self.ended.cancel();
+    }
+
+    /// Fires when it is closed.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
+    /// It does not hear of the change of primary that comes next, as long as the former one does not.
+    pub fn lag_behind(&self) {
+        self.way.lag_behind();
+    }
+
+    /// Its wall clock jumps.
+    pub fn step_wall(&self, by: Duration, ahead: bool) {
+        self.pen.clock.step_wall(by, ahead);
+    }
+
+    /// Something happened in it.
+    pub fn record(&self, what: What) {
+        self.pen.record(what);
+    }
+
+    /// What its clock shows.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.pen.clock.now()
+    }
+
+    /// A wish for a key, with a name that nobody else has.
+    pub fn ask(&self, key: usize) -> (Ask, String) {
+        let tag = self.fleet.tag(self.life());
+        (self.elect.key(format!("k{key}")).who(&tag), tag)
+    }
+
+    /// It is not polled any more, whatever happens, until it is [thawed](Self::thaw).
+    pub fn freeze(&self) {
+        self.gate().shut();
+        self.record(What::Froze);
+    }
+
+    /// It is polled again: some of its tasks later than others, if one in so many starves for a while.
+    pub async fn thaw(&self, dice: &mut Dice, starve_one_in: u64) {
+        if !self.gate().is_shut() {
+            return;
+        }
+        self.record(What::Thawed);
+        let late = self.gate().open(dice, starve_one_in);
+        if !late.is_empty() {
+            self.record(What::Froze);
+            tokio::time::sleep(dice.up_to(Duration::from_secs(2))).await;
+            self.gate().feed(&late);
+            self.record(What::Fed);
+        }
+    }
+}
+
+/// Writes into the history what happens in one instance, for as long as it lives.
+#[derive(Clone)]
+pub(super) struct Pen {
+    history: History,
+    life: Life,
+    clock: Arc<Drifting>,
+    gate: Gate,
+}
+
+impl Pen {
+    pub(super) fn record(&self, what: What) {
+        if !self.gate.is_dead() {
+            self.history.record_in(self.life, self.clock.now(), what);
+        }
+    }
+
+    /// Something runs under a lock from now on.
+    /// Answers with the task that waits for the token.
+    pub(super) fn begins(
+        &self,
+        key: usize,
+        term: Term,
+        tag: &str,
+        sort: Sort,
+        token: CancellationToken,
+    ) -> Option<AbortHandle> {
+        self.record(What::Began { key, term, tag: tag.to_owned(), sort });
+        if token.is_cancelled() {
+            self.record(What::Cancelled { key, term });
+            return None;
+        }
+        let pen = self.clone();
+        // Not behind the gate: the token fires when it fires.
+        let waits = tokio::spawn(async move {
+            token.cancelled().await;
+            pen.record(What::Cancelled { key, term });
+        });
+        Some(waits.abort_handle())
+    }
+
+    /// Whether what runs under this term has no right to its key any more, because somebody deleted the
+    /// record by hand.
+    pub(super) fn is_void(&self, key: usize, term: Term) -> bool {
+        self.history.book(|book| book.grant(key, term).is_none_or(|grant| grant.void))
+    }
+}
+
+/// Writes into the history what one instance sends and hears.
+#[derive(Debug)]
+struct Ears {
+    history: History,
+    life: Life,
+    clock: Arc<Drifting>,
+}
+
+impl Scribe for Ears {
+    fn write(&self, what: What) {
+        self.history.record_in(self.life, self.clock.now(), what);
+    }
+}
+
+/// Tells the history what the engine tells.
+async fn tell(mut events: EventStream, pen: Pen) {
+    while let Some(event) = events.next().await {
+        let Some(told) = Told::of(&event) else { continue };
+        pen.record(What::Told(told));
+    }
+}

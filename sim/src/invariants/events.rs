@@ -1,0 +1,75 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Invariant, Stage};
+use crate::{Book, Durations, Entry, Life, Told, What};
+use tenure::model::Term;
+
+/// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
+/// something ran under it was lost.
+#[derive(Default)]
+pub(super) struct EventOrder {
+    /// Whether it has ended.
+    leases: BTreeMap<(Life, usize, Term), bool>,
+    /// Those of whom events were lost: nothing can be said of them.
+    missed: BTreeSet<Life>,
+    closed: BTreeSet<Life>,
+    /// Those under which something ended after their own end.
+    outlived: BTreeSet<(Life, usize, Term)>,
+}
+
+impl Invariant for EventOrder {
+    fn name(&self) -> &'static str {
+        "event order"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let Some(life) = entry.life else { return Ok(()) };
+        match &entry.what {
+            What::Closed { overran: 0 } => {
+                self.closed.insert(life);
+            }
+            What::Told(Told::Missed { .. }) => {
+                self.missed.insert(life);
+            }
+            What::Told(_) if self.missed.contains(&life) => {}
+            What::Told(Told::Acquired { key, term })
+                if self.leases.insert((life, *key, *term), false).is_some() =>
+            {
+                return Err(format!("key {key} was acquired twice under term {term}"));
+            }
+            // When an event is read says little of when it was told; when the job ended says enough.
+            What::Ended { key, term } => {
+                let Durations { slack, preempted, .. } = book.member(life).durations;
+                if book.end(*key, *term).is_some_and(|end| entry.local > end + slack + preempted) {
+                    self.outlived.insert((life, *key, *term));
+                }
+            }
+            What::Told(Told::Released { key, term }) if self.outlived.contains(&(life, *key, *term)) => {
+                return Err(format!("term {term} of key {key} ran out, and was told as released"));
+            }
+            What::Told(Told::Released { key, term } | Told::Lost { key, term, .. }) => {
+                match self.leases.insert((life, *key, *term), true) {
+                    Some(false) => {}
+                    Some(true) => return Err(format!("term {term} of key {key} ended twice")),
+                    None => {
+                        return Err(format!("term {term} of key {key} ended, and was never acquired"));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, _: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let Stage::Closed(_) = stage else { return Ok(()) };
+        for ((life, key, term), ended) in &self.leases {
+            if !ended && self.closed.contains(life) && !self.missed.contains(life) {
+                let says =
+                    format!("nobody was told of the end of term {term} of key {key} in instance {life}");
+                return Err((says, Some(*key)));
+            }
+        }
+        Ok(())
+    }
+}

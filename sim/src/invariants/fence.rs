@@ -1,0 +1,45 @@
+use std::collections::BTreeMap;
+
+use super::Invariant;
+use crate::{Book, Entry, What};
+use tenure::model::Term;
+
+/// What is read and written under the lock: a resource that remembers terms never sees a smaller one,
+/// and no update is lost.
+#[derive(Default)]
+pub(super) struct Fence {
+    seen: BTreeMap<usize, (Term, u64)>,
+}
+
+impl Invariant for Fence {
+    fn name(&self) -> &'static str {
+        "fence"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let (What::Read { key, term, .. } | What::Wrote { key, term, .. }) = &entry.what else {
+            return Ok(());
+        };
+        if book.grant(*key, *term).is_none_or(|grant| grant.void) {
+            // Not judged, as its lock was deleted by hand; but what it wrote is there.
+            if let (What::Wrote { over, .. }, Some((_, version))) = (&entry.what, self.seen.get_mut(key)) {
+                *version = over + 1;
+            }
+            return Ok(());
+        }
+        let (last, version) = self.seen.entry(*key).or_insert((*term, 0));
+        if *term < *last {
+            return Err(format!("the resource of key {key} sees term {term} after term {last}"));
+        }
+        *last = *term;
+        if let What::Wrote { over, .. } = &entry.what {
+            if *over != *version {
+                return Err(format!(
+                    "an update of key {key} under term {term} was made of version {over}, and version {version} is lost"
+                ));
+            }
+            *version += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+use super::Invariant;
+use crate::{Book, Entry, Life, Told, What};
+use tenure::model::Term;
+
+/// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
+/// and its very wish, and its instance was told so before its session's end.
+pub(super) struct Granted;
+
+impl Invariant for Granted {
+    fn name(&self) -> &'static str {
+        "unknown starts nothing"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let Some(life) = entry.life else { return Ok(()) };
+        match &entry.what {
+            What::Began { key, term, tag, .. } => {
+                told_in_time(book, life, *key, *term)?;
+                let granted = &book.grant(*key, *term).ok_or("nothing is granted")?.tag;
+                if granted != tag {
+                    return Err(format!(
+                        "{tag} runs under term {term} of key {key}, which was granted to {granted}"
+                    ));
+                }
+                Ok(())
+            }
+            What::Told(Told::Acquired { key, term }) => told_in_time(book, life, *key, *term),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn told_in_time(book: &Book, life: Life, key: usize, term: Term) -> Result<(), String> {
+    let Some(grant) = book.grant(key, term) else {
+        return Err(format!("something runs under term {term} of key {key}, which nobody was granted"));
+    };
+    let session = book.session(grant.session);
+    if session.and_then(|session| session.life) != Some(life) {
+        return Err(format!("something runs under term {term} of key {key}, which was granted to another"));
+    }
+    let Some(told) = book.noticed(life, key, term) else {
+        return Err(format!("something runs under term {term} of key {key}, of which it was never told"));
+    };
+    match session.and_then(|session| session.end) {
+        Some(end) if told >= end => Err(format!(
+            "something runs under term {term} of key {key}, of which it was told {:?} after its session's end",
+            told.since(end)
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,110 @@
+//! What must be true of every history: a small checker for each.
+//!
+//! None of them knows the engine: they judge by what the store applied, by what went over the wire, and
+//! by what the programs saw.
+
+mod closing;
+mod early_cancel;
+mod events;
+mod exclusion;
+mod fence;
+mod grant;
+mod leak;
+mod liveness;
+mod release;
+mod spreading;
+mod terms;
+mod theft;
+mod ticks;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{Book, Entry, Life, TickId};
+use tenure::model::{SessionId, StoreTime, Term, Wish};
+
+/// How late something may happen that is due: timers have whole milliseconds, and clocks run at
+/// different rates.
+pub const SLACK: Duration = Duration::from_millis(60);
+
+/// Judges a history.
+pub trait Invariant: Send {
+    /// What it is called in reports.
+    fn name(&self) -> &'static str;
+
+    /// One more thing happened. The book is as it was before.
+    ///
+    /// # Errors
+    /// What is wrong with that.
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let _ = (book, entry);
+        Ok(())
+    }
+
+    /// How things stand at the end.
+    ///
+    /// # Errors
+    /// What is wrong with that, and with which key.
+    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let _ = (book, stage);
+        Ok(())
+    }
+}
+
+/// A stage of a run at which all is judged.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    /// Nothing has gone wrong for long enough, and every instance stands for every key.
+    Settled(Census),
+    /// Every instance was closed, some time ago.
+    Closed(Census),
+}
+
+/// What is found in the store and in the instances.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// The keys that a healthy instance stands for.
+    pub wanted: Vec<usize>,
+    /// The locks that are held.
+    pub held: Vec<(usize, Term, SessionId)>,
+    /// The sessions nobody has declared dead.
+    pub alive: Vec<SessionId>,
+    /// Those who stand in line.
+    pub waiters: Vec<(usize, SessionId, Wish)>,
+    /// The instances that were closed, and the tasks that are left of them.
+    pub lives: Vec<(Life, Vec<String>)>,
+    /// What the schedules' ledgers say.
+    pub ledgers: BTreeMap<usize, StoreLedger>,
+    /// What the store's clock shows.
+    pub store_shows: Option<StoreTime>,
+}
+
+/// What the ledger of a schedule says.
+#[derive(Clone, Debug, Default)]
+pub struct StoreLedger {
+    /// Its entries, and the attempt of each.
+    pub entries: BTreeMap<TickId, u32>,
+    /// What is no later may have been purged.
+    pub mark: Option<StoreTime>,
+}
+
+pub(super) fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        // First the one that says most about what is wrong.
+        Box::new(terms::Terms::default()),
+        Box::new(theft::NoTheft),
+        Box::new(closing::Closing),
+        Box::new(grant::Granted),
+        Box::new(early_cancel::EarlyCancel),
+        Box::new(exclusion::Exclusion),
+        Box::new(fence::Fence::default()),
+        Box::new(events::EventOrder::default()),
+        Box::new(release::Released),
+        Box::new(liveness::Liveness),
+        Box::new(spreading::Spreading::default()),
+        Box::new(ticks::Ticks::default()),
+        Box::new(leak::NoLeak::default()),
+    ]
+}

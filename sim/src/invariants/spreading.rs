@@ -1,0 +1,128 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Invariant, Stage};
+use crate::{Book, Entry, FIRST_TASK, Life, Told, What, is_task};
+use tenure::model::{SessionId, Term};
+
+/// A cap that was changed lately: what began just then was right by the one before.
+const CHANGED_LATELY: Duration = Duration::from_secs(1);
+/// So long after the last trouble, and two ttls, nothing moves any more.
+const AT_REST: Duration = Duration::from_secs(10);
+
+/// The tasks of a spread: no instance has more than its cap; and with nothing wrong all of them run before
+/// long, evenly, and stay where they are.
+#[derive(Default)]
+pub(super) struct Spreading {
+    /// The cap of each, the one before, and since when.
+    caps: BTreeMap<Life, (usize, usize, Duration)>,
+    /// When each task was acquired.
+    acquired: BTreeMap<(Life, usize, Term), Duration>,
+    /// What has begun already may begin again: it is the same share.
+    begun: BTreeSet<(Life, usize, Term)>,
+    /// The tasks that each ever knew.
+    known: BTreeMap<Life, BTreeSet<usize>>,
+    judged: bool,
+}
+
+impl Invariant for Spreading {
+    fn name(&self) -> &'static str {
+        "spreading"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        match (&entry.what, entry.life) {
+            (What::Capped { cap }, Some(life)) => {
+                let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
+                self.caps.insert(life, (*cap, before, entry.at));
+            }
+            (What::Told(Told::Acquired { key, term }), Some(life)) if is_task(*key) => {
+                self.acquired.insert((life, *key, *term), entry.at);
+            }
+            (What::Began { key, term, .. }, Some(life))
+                if is_task(*key) && self.begun.insert((life, *key, *term)) =>
+            {
+                // One that is not begun at once had room when it came.
+                let came = self.acquired.get(&(life, *key, *term));
+                if came.is_none_or(|came| self.caps.get(&life).is_none_or(|(.., since)| came >= since)) {
+                    self.is_capped(book, entry, life)?;
+                }
+            }
+            (What::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
+            (What::Calm, _) => self.judged = false,
+            (What::Granted { key, term, session, .. }, _) if is_task(*key) => {
+                self.is_known(book, key - FIRST_TASK, *session)?;
+                if self.judged {
+                    return Ok(());
+                }
+                let rest = book.longest_ttl() * 2 + AT_REST;
+                if book.calm().is_some_and(|calm| entry.at > calm + rest) {
+                    let task = key - FIRST_TASK;
+                    return Err(format!(
+                        "task {task} goes to somebody under term {term}, though nothing has changed"
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let Stage::Settled(census) = stage else { return Ok(()) };
+        self.judged = true;
+        let mut counts: BTreeMap<Life, usize> = BTreeMap::new();
+        let tasks: Vec<_> = census.wanted.iter().filter(|key| is_task(**key)).collect();
+        for (key, _, session) in &census.held {
+            if let (true, Some(life)) =
+                (tasks.contains(&key), book.session(*session).and_then(|session| session.life))
+            {
+                *counts.entry(life).or_default() += 1;
+            }
+        }
+        let (fewest, most) = (tasks.len() / book.members(), tasks.len().div_ceil(book.members()));
+        let uneven = counts.iter().find(|(_, count)| !(fewest..=most).contains(*count));
+        match uneven {
+            Some((life, count)) => Err((
+                format!(
+                    "instance {life} has {count} of {} tasks, which is not its part: {counts:?}",
+                    tasks.len()
+                ),
+                None,
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Spreading {
+    /// Nobody is given a task of which it never knew.
+    fn is_known(&self, book: &Book, task: usize, session: SessionId) -> Result<(), String> {
+        let life = book.session(session).and_then(|session| session.life);
+        let Some((life, known)) = life.and_then(|life| Some((life, self.known.get(&life)?))) else {
+            return Ok(());
+        };
+        if known.contains(&task) {
+            return Ok(());
+        }
+        Err(format!("task {task} goes to {life}, which does not know it"))
+    }
+
+    fn is_capped(&self, book: &Book, entry: &Entry, life: Life) -> Result<(), String> {
+        let Some((cap, before, since)) = self.caps.get(&life) else { return Ok(()) };
+        let lately = entry.at.saturating_sub(*since) < CHANGED_LATELY;
+        let most = if lately { *cap.max(before) } else { *cap };
+        let runs: BTreeSet<_> = book
+            .leases_of(life)
+            .filter(|(key, _, lease)| is_task(*key) && lease.running > 0)
+            .map(|(key, ..)| key)
+            .collect();
+        // The one that begins is not in the book yet.
+        if runs.len() >= most {
+            return Err(format!("one more task begins where {} run, and the cap is {most}", runs.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+use super::Invariant;
+use crate::{Book, Entry, What};
+
+/// Nobody declares a session of another dead before its ttl has passed since its last beat, less the one
+/// per cent by which clocks may differ.
+pub(super) struct NoTheft;
+
+impl Invariant for NoTheft {
+    fn name(&self) -> &'static str {
+        "no theft"
+    }
+
+    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+        let What::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
+        let Some(session) = book.session(*id).filter(|session| session.life.is_none() || session.life != *by)
+        else {
+            return Ok(());
+        };
+        let silent = entry.at.saturating_sub(session.beaten);
+        if silent < session.ttl * 100 / 101 {
+            return Err(format!(
+                "a session was declared dead ({ground}) {silent:?} after its last beat, its ttl is {:?}",
+                session.ttl
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! What a fleet is made of, and what is done to it.
+
+use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
+
+use super::{Deviation, FIRST_SCHEDULE, FIRST_TASK};
+use tenure::sim::Flaw;
+use tenure::testing::Rates;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a fleet is made of, and what is done to it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many instances.
+    pub instances: usize,
+    /// How many keys they contend for.
+    pub keys: usize,
+    /// How many tasks they share out.
+    pub tasks: usize,
+    /// How many schedules they run.
+    pub schedules: usize,
+    /// By what durations they run.
+    pub paces: Paces,
+    /// What may happen.
+    pub troubles: BTreeSet<Trouble>,
+    /// By how many millionths a clock may run faster or slower than the reference: the promise is one per
+    /// cent.
+    pub drift: u32,
+    /// How often each call goes wrong by chance.
+    pub rates: Rates,
+    /// The longest way of a request or an answer if nothing is wrong.
+    pub longest_way: Duration,
+    /// How many programs each instance runs at once.
+    pub programs: usize,
+    /// The longest pause of a program between two things it does.
+    pub rest: Duration,
+    /// How much more time than usual everything takes that is done under a lock.
+    pub slower: u32,
+    /// How long things go wrong, before all must settle.
+    pub chaos: Duration,
+    /// How often that comes again.
+    pub rounds: u32,
+    /// How long it takes from one trouble to the next, at most.
+    pub trouble_every: Duration,
+    /// What is wrong with the engines.
+    pub flaw: Option<Flaw>,
+    /// What is wrong with the store.
+    pub deviation: Option<Deviation>,
+}
+
+impl Default for Plan {
+    /// A small fleet with much to do, for two minutes.
+    fn default() -> Self {
+        Self {
+            instances: 5,
+            keys: 8,
+            tasks: 12,
+            schedules: 3,
+            paces: Paces::Mixed,
+            troubles: Trouble::ALL.into(),
+            drift: 10_000,
+            rates: Rates::of_each(8),
+            longest_way: Duration::from_millis(4),
+            programs: 3,
+            rest: SECOND,
+            slower: 1,
+            chaos: 120 * SECOND,
+            rounds: 1,
+            trouble_every: 4 * SECOND,
+            flaw: None,
+            deviation: None,
+        }
+    }
+}
+
+impl Plan {
+    /// For hours: programs with less to do, and troubles that leave the fleet some time.
+    #[must_use]
+    pub fn for_hours(hours: f64, paces: Paces) -> Self {
+        Self {
+            paces,
+            rates: Rates::of_each(4),
+            programs: 1,
+            rest: 180 * SECOND,
+            slower: 24,
+            tasks: 6,
+            trouble_every: 60 * SECOND,
+            ..Self::default()
+        }
+        .lasting(hours, 1800.0)
+    }
+
+    /// The same for so many hours, in rounds of about so many seconds.
+    #[must_use]
+    pub fn lasting(self, hours: f64, round: f64) -> Self {
+        let seconds = hours * 3600.0;
+        let rounds = (seconds / round).round().max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+        Self { chaos: Duration::from_secs_f64(seconds / rounds), rounds: rounds as u32, ..self }
+    }
+
+    /// The locks that somebody holds all the time in quiet, by their numbers: keys, and tasks.
+    pub(super) fn locks(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
+    }
+
+    /// Those, and schedules.
+    pub(super) fn all_locks(&self) -> impl Iterator<Item = usize> + use<> {
+        self.locks().chain(FIRST_SCHEDULE..FIRST_SCHEDULE + self.schedules)
+    }
+
+    /// Whether that may happen.
+    #[must_use]
+    pub fn has(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
+    }
+
+    /// How often each thing goes wrong with a call, of those that may.
+    pub(super) fn rates(&self) -> Rates {
+        let mut rates = self.rates;
+        if !self.has(Trouble::Calls) {
+            (rates.refused, rates.request_lost, rates.answer_lost) = (0, 0, 0);
+            (rates.twice, rates.echo, rates.late, rates.answer_late) = (0, 0, 0, 0);
+        }
+        if !self.has(Trouble::Hangs) {
+            (rates.swallowed, rates.hang) = (0, 0);
+        }
+        if !self.has(Trouble::Hints) {
+            (rates.hint_lost, rates.hint_doubled, rates.hint_late) = (0, 0, 0);
+        }
+        rates
+    }
+
+    /// By how many millionths clocks may be wrong.
+    pub(super) fn drift(&self) -> u32 {
+        if self.has(Trouble::Drift) { self.drift } else { 0 }
+    }
+}
+
+/// By what durations the instances of a fleet run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Paces {
+    /// For a takeover in three seconds.
+    Short,
+    /// The defaults.
+    Default,
+    /// Some of them the defaults, the others short.
+    Mixed,
+}
+
+impl Paces {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Short, Self::Default, Self::Mixed];
+
+    /// By what durations the fleet of a seed runs, if all have their turn: mostly the default ones, which
+    /// are what most programs run by, and cost least to simulate.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Self {
+        match seed % 20 {
+            0 => Self::Short,
+            1 => Self::Mixed,
+            _ => Self::Default,
+        }
+    }
+
+    pub(super) fn is_short(self, member: usize) -> bool {
+        match self {
+            Self::Short => true,
+            Self::Default => false,
+            Self::Mixed => member % 3 != 2,
+        }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Default => "default",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// Something that may happen to a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// Requests and answers are lost, refused, late, out of order, doubled.
+    Calls,
+    /// Calls are never answered.
+    Hangs,
+    /// Hints are lost, late, doubled.
+    Hints,
+    /// One instance does not reach the store, or a part of it.
+    Unreachable,
+    /// Nobody reaches the store.
+    Outages,
+    /// The primary changes, and what no majority had is undone.
+    Failovers,
+    /// For a while there are two of them.
+    TwoPrimaries,
+    /// Nothing that is written reaches a majority.
+    Stalls,
+    /// The store's clock jumps, by up to an hour.
+    StoreClock,
+    /// An instance's wall clock jumps.
+    WallClock,
+    /// Clocks run at different rates.
+    Drift,
+    /// An instance is gone, and starts again under its name.
+    Crashes,
+    /// An instance closes, and starts again.
+    Closes,
+    /// An instance is frozen, and its clock goes on.
+    Freezes,
+    /// Somebody deletes a lock or a session by hand.
+    Deletions,
+    /// An operator wants a lock back.
+    Revokes,
+    /// Jobs ignore their token, panic, fail, return at once.
+    Jobs,
+    /// What the jobs of tasks need is away for a while: all of them fail.
+    Dependency,
+    /// Some instances know one task less than others.
+    Versions,
+    /// One task kills the process it runs in.
+    Killers,
+    /// An instance dies young, again and again.
+    CrashLoops,
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::Calls,
+        Self::Hangs,
+        Self::Hints,
+        Self::Unreachable,
+        Self::Outages,
+        Self::Failovers,
+        Self::TwoPrimaries,
+        Self::Stalls,
+        Self::StoreClock,
+        Self::WallClock,
+        Self::Drift,
+        Self::Crashes,
+        Self::Closes,
+        Self::Freezes,
+        Self::Deletions,
+        Self::Revokes,
+        Self::Jobs,
+        Self::Dependency,
+        Self::Versions,
+        Self::Killers,
+        Self::CrashLoops,
+    ];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Hangs => "hangs",
+            Self::Hints => "hints",
+            Self::Unreachable => "unreachable",
+            Self::Outages => "outages",
+            Self::Failovers => "failovers",
+            Self::TwoPrimaries => "two-primaries",
+            Self::Stalls => "stalls",
+            Self::StoreClock => "store-clock",
+            Self::WallClock => "wall-clock",
+            Self::Drift => "drift",
+            Self::Crashes => "crashes",
+            Self::Closes => "closes",
+            Self::Freezes => "freezes",
+            Self::Deletions => "deletions",
+            Self::Revokes => "revokes",
+            Self::Jobs => "jobs",
+            Self::Dependency => "dependency",
+            Self::Versions => "versions",
+            Self::Killers => "killers",
+            Self::CrashLoops => "crash-loops",
+        }
+    }
+
+    /// How often it happens, beside the others that happen one after the other; nothing for those that
+    /// are there all the time.
+    pub(super) const fn weight(self) -> u64 {
+        match self {
+            Self::Freezes | Self::Unreachable => 5,
+            Self::Failovers | Self::Revokes => 3,
+            Self::Crashes | Self::Deletions => 2,
+            Self::Closes
+            | Self::Outages
+            | Self::Stalls
+            | Self::StoreClock
+            | Self::WallClock
+            | Self::Dependency
+            | Self::CrashLoops => 1,
+            Self::Calls
+            | Self::Hangs
+            | Self::Hints
+            | Self::TwoPrimaries
+            | Self::Drift
+            | Self::Jobs
+            | Self::Versions
+            | Self::Killers => 0,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Trouble {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|trouble| trouble.name() == name);
+        found.ok_or_else(|| {
+            format!("`{name}` is no fault; there are: {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}

@@ -1,0 +1,521 @@
+//! A replica set in a few lines: what the primary has, what a majority has, and a way between the two.
+//!
+//! Every write is applied at the primary and put into its log; the majority applies the log in order, a
+//! little later. What must be kept by a majority is answered only then, and reads see what a majority
+//! has. A change of primary throws away the end of the log; the former primary may go on serving those
+//! who do not know yet: it acknowledges what it need not have kept, and reads as of before.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, stream::BoxStream};
+use tokio::sync::Notify;
+
+use super::{
+    Dice, History, Life,
+    stores::{Deviation, Ledger, TermsKept},
+};
+use tenure::{
+    Applied, StoreError,
+    clock::{Clock, Moment},
+    model::{
+        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        StoreTime, Wish,
+    },
+    store::{
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Take, TakeAnswer, Wait,
+    },
+    testing::TestClock,
+};
+
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// The longest way of an entry of the log to a majority if nothing is wrong.
+const LONGEST_LAG: Duration = Duration::from_millis(20);
+
+/// How one write is done again where the majority is.
+type Step = Box<dyn FnOnce(&Ledger, &MemoryStore) + Send>;
+
+/// Whom a write must have reached before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Majority,
+    /// The primary alone; a change of primary may undo it.
+    Primary,
+}
+
+/// The members of a set that a fleet shares. Clones are the same set.
+#[derive(Clone)]
+pub(super) struct Replicas(Arc<Shared>);
+
+struct Shared {
+    /// The clock of whichever member is primary.
+    clock: Arc<TestClock>,
+    /// What a majority has, and who writes down how it changes.
+    majority: MemoryStore,
+    ledger: Arc<Ledger>,
+    /// When the entry was written that the majority applies now.
+    then: Arc<Replayed>,
+    deviation: Option<Deviation>,
+    set: Mutex<Set>,
+    changed: Notify,
+}
+
+struct Set {
+    primary: Member,
+    /// What the primary has and a majority has not yet.
+    log: VecDeque<(StoreTime, Step)>,
+    /// How many entries a majority has.
+    kept: u64,
+    /// How often the primary has changed.
+    election: u64,
+    /// Nothing reaches a majority.
+    stalled: bool,
+    /// The primary before, as long as it does not know.
+    former: Option<Former>,
+    dice: Dice,
+}
+
+/// One member's data, and the contract over it.
+#[derive(Clone)]
+struct Member {
+    memory: MemoryStore,
+    store: Arc<dyn Store>,
+}
+
+struct Former {
+    primary: Member,
+    /// What it knows a majority to have.
+    seen: Arc<dyn Store>,
+}
+
+/// A clock that shows when an entry of the log was written.
+#[derive(Debug, Default)]
+struct Replayed(Mutex<Option<StoreTime>>);
+
+impl Replayed {
+    fn set(&self, to: StoreTime) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    }
+}
+
+impl Clock for Replayed {
+    fn now(&self) -> Moment {
+        Moment::after_start(Duration::ZERO)
+    }
+
+    fn wall(&self) -> StoreTime {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(StoreTime::from_millis(0))
+    }
+}
+
+impl fmt::Debug for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicas").field("election", &self.set().election).finish_non_exhaustive()
+    }
+}
+
+impl Replicas {
+    pub(super) fn new(
+        clock: Arc<TestClock>,
+        history: History,
+        deviation: Option<Deviation>,
+        dice: Dice,
+    ) -> Self {
+        let then = Arc::new(Replayed::default());
+        let majority = MemoryStore::new(then.clone());
+        let ledger = Arc::new(Ledger::new(over(&majority, deviation), history));
+        let set = Set {
+            primary: Member::new(majority.copied(clock.clone()), deviation),
+            log: VecDeque::new(),
+            kept: 0,
+            election: 0,
+            stalled: false,
+            former: None,
+            dice,
+        };
+        let shared =
+            Shared { clock, majority, ledger, then, deviation, set: Mutex::new(set), changed: Notify::new() };
+        Self(Arc::new(shared))
+    }
+
+    fn set(&self) -> MutexGuard<'_, Set> {
+        self.0.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a majority has.
+    pub(super) fn majority(&self) -> &MemoryStore {
+        self.up_to_now();
+        &self.0.majority
+    }
+
+    /// What is read from the majority is read at this time, not at that of its last entry.
+    fn up_to_now(&self) {
+        self.0.then.set(self.0.clock.wall());
+    }
+
+    /// What the primary has.
+    pub(super) fn primary(&self) -> MemoryStore {
+        self.set().primary.memory.clone()
+    }
+
+    /// The way of one instance to the set.
+    pub(super) fn way(&self, life: Life) -> Way {
+        Way { replicas: self.clone(), life, former: Mutex::new(None) }
+    }
+
+    /// Nothing that is written from now on reaches a majority, or everything again.
+    pub(super) fn stall(&self, stalled: bool) {
+        let mut set = self.set();
+        set.stalled = stalled;
+        if !stalled {
+            let all = set.written();
+            self.keep(&mut set, all);
+        }
+    }
+
+    /// Another member becomes primary. It has what a majority has, and by chance a part of the rest. Says
+    /// how many writes were undone.
+    pub(super) fn change_primary(&self, two: bool) -> usize {
+        let mut set = self.set();
+        let beyond = set.log.len() as u64;
+        let known = set.kept + set.dice.below(beyond + 1);
+        // What the new primary has it brings to a majority.
+        self.keep(&mut set, known);
+        let undone = set.log.len();
+        set.log.clear();
+        let primary = Member::new(self.0.majority.copied(self.0.clock.clone()), self.0.deviation);
+        let before = std::mem::replace(&mut set.primary, primary);
+        let seen = over(&self.0.majority.copied(self.0.clock.clone()), self.0.deviation);
+        set.former = two.then_some(Former { primary: before, seen });
+        set.election += 1;
+        drop(set);
+        self.0.changed.notify_waiters();
+        undone
+    }
+
+    /// The former primary has learned that it is none.
+    pub(super) fn one_primary(&self) {
+        self.set().former = None;
+        self.0.changed.notify_waiters();
+    }
+
+    /// Somebody changes records by hand, at the primary.
+    pub(super) fn by_hand(
+        &self,
+        change: impl Fn(&MemoryStore) + Send + 'static,
+        tell: impl FnOnce(&Ledger) + Send + 'static,
+    ) {
+        let mut set = self.set();
+        change(&set.primary.memory);
+        let step: Step = Box::new(move |ledger, majority| {
+            change(majority);
+            tell(ledger);
+        });
+        self.write_down(&mut set, step);
+    }
+
+    /// An operator asks for something, at the primary.
+    pub(super) fn revoke_by_hand(&self, revocation: Revocation) {
+        let change = move |memory: &MemoryStore| {
+            let _answered = now(memory.revoke(revocation.clone(), AT_ONCE));
+        };
+        self.by_hand(change, |_| {});
+    }
+
+    /// An operator takes a lock away, at the primary.
+    pub(super) fn force_by_hand(&self, request: Request, key: usize) {
+        let change = move |memory: &MemoryStore| {
+            let _answered = now(memory.revoke(Revocation::Force(request.clone()), AT_ONCE));
+        };
+        self.by_hand(change, move |ledger| ledger.forced(key));
+    }
+
+    fn write_down(&self, set: &mut Set, step: Step) -> u64 {
+        set.log.push_back((self.0.clock.wall(), step));
+        let number = set.written();
+        if set.stalled {
+            return number;
+        }
+        if set.dice.below(8) > 0 {
+            self.keep(set, number);
+            return number;
+        }
+        let (lag, election, replicas) = (set.dice.up_to(LONGEST_LAG), set.election, self.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(lag).await;
+            let mut set = replicas.set();
+            if set.election == election && !set.stalled {
+                replicas.keep(&mut set, number);
+            }
+        });
+        number
+    }
+
+    /// The majority applies the log up to that entry.
+    fn keep(&self, set: &mut Set, up_to: u64) {
+        while set.kept < up_to
+            && let Some((then, step)) = set.log.pop_front()
+        {
+            self.0.then.set(then);
+            step(&self.0.ledger, &self.0.majority);
+            set.kept += 1;
+        }
+        self.0.changed.notify_waiters();
+    }
+
+    fn failed(applied: Applied, cause: &'static str) -> StoreError {
+        StoreError::new("simulated", "reaching a majority", applied, true, cause)
+    }
+
+    /// Until a majority has what was written under that number.
+    async fn until_kept(&self, number: u64, election: u64) -> Result<(), StoreError> {
+        loop {
+            let changed = self.0.changed.notified();
+            {
+                let set = self.set();
+                if set.election != election {
+                    return Err(Self::failed(Applied::Unknown, "the primary stepped down"));
+                }
+                if set.kept >= number {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// As long as the former primary of that election takes itself for one.
+    async fn until_known(&self, election: u64) {
+        loop {
+            let changed = self.0.changed.notified();
+            {
+                let set = self.set();
+                if set.former.is_none() || set.election != election {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Set {
+    /// How many entries the primary has.
+    fn written(&self) -> u64 {
+        self.kept + self.log.len() as u64
+    }
+}
+
+impl Member {
+    fn new(memory: MemoryStore, deviation: Option<Deviation>) -> Self {
+        let store = over(&memory, deviation);
+        Self { memory, store }
+    }
+}
+
+fn over(memory: &MemoryStore, deviation: Option<Deviation>) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    match deviation {
+        Some(Deviation::TermsKept) => Arc::new(TermsKept::new(store)),
+        _ => store,
+    }
+}
+
+/// What is in memory answers when it is asked.
+fn now<T>(answer: Answer<'_, T>) -> Result<T, StoreError> {
+    let never = || Err(Replicas::failed(Applied::No, "the memory did not answer at once"));
+    answer.now_or_never().unwrap_or_else(never)
+}
+
+/// The way of one instance to the set: to its primary, or to the one before.
+pub(super) struct Way {
+    replicas: Replicas,
+    life: Life,
+    /// Of which election it does not know.
+    former: Mutex<Option<u64>>,
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Way {
+    /// It does not know of the last change of primary, as long as the former one does not either.
+    pub(super) fn lag_behind(&self) {
+        let election = self.replicas.set().election;
+        *self.former.lock().unwrap_or_else(PoisonError::into_inner) = Some(election);
+    }
+
+    /// The election of which neither it nor its primary knows.
+    fn unknown_election(&self, set: &Set) -> Option<u64> {
+        let former = *self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.filter(|election| set.former.is_some() && *election == set.election)
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        ask: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'a,
+    ) -> Answer<'a, T> {
+        async move {
+            let set = self.replicas.set();
+            if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
+                return ask(&*former.seen);
+            }
+            self.replicas.up_to_now();
+            ask(&*self.replicas.0.ledger)
+        }
+        .boxed()
+    }
+
+    fn write<'a, T: Send + 'a>(
+        &'a self,
+        kept: Kept,
+        apply: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'a,
+        again: impl FnOnce(&Ledger) + Send + 'static,
+    ) -> Answer<'a, T> {
+        async move {
+            let (answer, number, election) = {
+                let mut set = self.replicas.set();
+                if let (Some(election), Some(former)) = (self.unknown_election(&set), &set.former) {
+                    let answer = apply(&*former.primary.store);
+                    (answer, None, election)
+                } else {
+                    let answer = apply(&*set.primary.store);
+                    let number = self.replicas.write_down(&mut set, Box::new(|ledger, _| again(ledger)));
+                    (answer, Some(number), set.election)
+                }
+            };
+            match (kept, number) {
+                (Kept::Primary, _) => {}
+                (Kept::Majority, Some(number)) => self.replicas.until_kept(number, election).await?,
+                (Kept::Majority, None) => {
+                    self.replicas.until_known(election).await;
+                    return Err(Replicas::failed(Applied::Unknown, "it was no primary any more"));
+                }
+            }
+            answer
+        }
+        .boxed()
+    }
+}
+
+/// Writes, each as it is applied at the primary and again at the majority.
+macro_rules! writes {
+    ($($kept:ident $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
+            let again = ($($argument.clone(),)*);
+            self.write(
+                Kept::$kept,
+                move |store| now(store.$method($($argument,)* limit)),
+                move |ledger| {
+                    let ($($argument,)*) = again;
+                    let _applied = now(ledger.$method($($argument,)* AT_ONCE));
+                },
+            )
+        })+
+    };
+}
+
+macro_rules! reads {
+    ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
+            self.read(move |seen| now(seen.$method($($argument,)* limit)))
+        })+
+    };
+}
+
+impl Store for Way {
+    fn capabilities(&self) -> Capabilities {
+        self.replicas.0.majority.capabilities()
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        // A change stream tells what a majority has.
+        self.replicas.0.ledger.hints()
+    }
+
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+        let (again, by) = (declaration.clone(), self.life);
+        self.write(
+            Kept::Majority,
+            move |store| now(store.declare(declaration, limit)),
+            move |ledger| {
+                let _applied = now(ledger.declare_by(Some(by), again, AT_ONCE));
+            },
+        )
+    }
+
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+        let (here, again) = (waits.clone(), waits.clone());
+        self.write(
+            Kept::Primary,
+            move |store| {
+                let answer = now(store.stop_waiting(here, limit));
+                self.replicas.0.ledger.left(&waits);
+                answer
+            },
+            move |ledger| {
+                let _applied = now(ledger.stop_waiting(again, AT_ONCE));
+            },
+        )
+    }
+
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        let (here, again) = (releases.clone(), releases.clone());
+        self.write(
+            Kept::Primary,
+            move |store| {
+                let answer = now(store.release(here, limit));
+                self.replicas.0.ledger.given_back(&releases);
+                answer
+            },
+            move |ledger| {
+                let _applied = now(ledger.release(again, AT_ONCE));
+            },
+        )
+    }
+
+    writes! {
+        Majority open(open: Open) -> Sighting;
+        Majority beat(beat: BeatWrite) -> Sighting;
+        Majority take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
+        Primary wait(waits: Vec<Wait>) -> ();
+        Majority set_value(set: SetValue) -> SetAnswer;
+        Majority revoke(revocation: Revocation) -> RevokeAnswer;
+        Majority define(define: Define) -> ScheduleSeen;
+        Majority instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        Majority delete_schedule(schedule: ScheduleId) -> bool;
+        Majority claim(claim: Claim) -> ClaimAnswer;
+        Majority finish(finish: FinishRun) -> ClaimAnswer;
+        Majority purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
+        Majority purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
+    }
+
+    reads! {
+        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
+        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
+        waiters(lock: LockId, at_most: usize) -> Line;
+        places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
+        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
+        list_locks(
+            namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
+        ) -> Page<LockRecord>;
+        schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
+        list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
+        history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
+    }
+}

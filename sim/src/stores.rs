@@ -1,0 +1,726 @@
+//! The stores a fleet's calls go through.
+//!
+//! ```text
+//!  engine ─ Wire ─ Intercepted<Weather> ─ (Deposed) ─ Way ─ Replicas ─ Ledger ─ MemoryStore
+//!           what     what is lost, late,     a store    to a   what a     what the majority
+//!           it hears doubled                 gone wrong primary majority has  has applied
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, stream::BoxStream};
+
+use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
+use tenure::{
+    clock::Clock,
+    model::{
+        Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId,
+        SessionRecord, StoreTime, Term, Why, Wish,
+    },
+    store::{
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
+        Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Take, TakeAnswer, Wait,
+    },
+    testing::{Call, Course, Faulty, Intercept, Operation, Rates},
+};
+
+/// Passes the rest of the contract on.
+macro_rules! pass_on {
+    ($to:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        fn capabilities(&self) -> Capabilities {
+            self.$to.capabilities()
+        }
+
+        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
+            self.$to.$method($($argument,)* limit)
+        })+
+    };
+}
+
+macro_rules! pass_on_what_nobody_judges {
+    ($to:ident: $($more:tt)*) => {
+        pass_on! {
+            $to:
+            sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
+            waiters(lock: LockId, at_most: usize) -> Line;
+            places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
+            list_locks(
+                namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
+            ) -> Page<LockRecord>;
+            schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
+            list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
+            delete_schedule(schedule: ScheduleId) -> bool;
+            history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
+            purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
+            $($more)*
+        }
+    };
+}
+
+macro_rules! nothing_dedicated {
+    () => {
+        fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+            async { Ok(None) }.boxed()
+        }
+    };
+}
+
+// After the macros that it uses.
+mod wire;
+pub use wire::{Scribe, Wire};
+
+/// Writes into the history what the store has applied.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    store: Arc<dyn Store>,
+    history: History,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sessions: BTreeMap<SessionId, (Nonce, u64, bool)>,
+    locks: BTreeMap<LockId, (Term, Option<(SessionId, Wish)>)>,
+    /// Since when it has its timing, and since when it is held back.
+    schedules: BTreeMap<usize, (Option<StoreTime>, Option<StoreTime>)>,
+    runs: BTreeMap<TickId, (Term, u32, Option<&'static str>)>,
+}
+
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+impl Ledger {
+    pub(super) fn new(store: Arc<dyn Store>, history: History) -> Self {
+        Self { store, history, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self, sighting: &Sighting, ground: &'static str, by: Option<Life>) {
+        let Some(record) = sighting.record() else { return };
+        let now = (record.nonce, record.beat.get(), record.is_alive());
+        let before = self.known().sessions.insert(record.id, now);
+        let session = record.id;
+        if before.is_none() {
+            // A tombstone was never opened.
+            if now.2 {
+                self.history.record(What::Opened { session, ttl: record.ttl });
+            }
+        } else if before.is_some_and(|(nonce, beat, _)| nonce != now.0 || beat != now.1) {
+            self.history.record(What::Beaten { session });
+        }
+        if !now.2 && before.is_none_or(|(.., alive)| alive) {
+            self.history.record(What::Died { session, ground, by });
+        }
+    }
+
+    /// That is what a schedule's record says now.
+    fn schedule(&self, seen: &ScheduleSeen) {
+        let ScheduleSeen::Found(record) = seen else { return };
+        let Some(schedule) = schedule_of(record.id.name.as_str()) else { return };
+        let since = record.definition.as_ref().map(|definition| definition.since);
+        let paused = record.pause.as_ref().filter(|pause| pause.is_on()).map(|pause| pause.since);
+        let before = self.known().schedules.insert(schedule, (since, paused)).unwrap_or_default();
+        if let Some(since) = since.filter(|_| before.0 != since) {
+            self.history.record(What::Scheduled { schedule, since });
+        }
+        if paused.is_some() && before.1 != paused {
+            self.history.record(What::Paused { schedule });
+        }
+    }
+
+    /// That is what an entry of a ledger says now.
+    fn run(&self, answer: &ClaimAnswer) {
+        let (ClaimAnswer::Yours(run) | ClaimAnswer::Others(run)) = answer else { return };
+        let Some(schedule) = schedule_of(run.id.schedule.name.as_str()) else { return };
+        let tick = TickId { schedule, instant: run.id.instant, entry: run.id.entry };
+        let (attempt, term, session) = (run.attempt, run.term, run.session);
+        let outcome = run.finish.as_ref().map(|finish| finish.outcome.as_str());
+        let before = self.known().runs.insert(tick, (term, attempt, outcome));
+        if before.is_none_or(|(before, number, _)| before != term || number != attempt) {
+            let from = run.skipped.as_ref().map(|skipped| skipped.from);
+            self.history.record(What::Claimed { tick, attempt, term, session, from });
+        }
+        if let Some(outcome) = outcome
+            && before != Some((term, attempt, Some(outcome)))
+        {
+            self.history.record(What::Finished { tick, attempt, outcome });
+        }
+    }
+
+    /// Looks at these locks, as nobody else can in between.
+    async fn locks_changed(&self, mut locks: Vec<LockId>) {
+        locks.sort();
+        locks.dedup();
+        let Ok(seen) = self.store.locks(locks.clone(), AT_ONCE).await else { return };
+        for (lock, seen) in locks.into_iter().zip(seen) {
+            let (Some(record), Some(key)) = (seen.found(), key_of(&lock.key)) else { continue };
+            let holder = record.holding.as_ref().map(|held| (held.by.session, held.by.wish));
+            let now = (record.term, holder);
+            let before = self.known().locks.insert(lock, now);
+            if before == Some(now) {
+                continue;
+            }
+            let term = record.term;
+            self.history.record(match record.holding {
+                Some(held) => {
+                    let tag = held.by.who.map_or_else(String::new, |who| who.as_str().to_owned());
+                    What::Granted { key, term, session: held.by.session, wish: held.by.wish, tag }
+                }
+                None => What::Freed { key, term },
+            });
+        }
+    }
+
+    /// An instance declares a session dead, or the harness does.
+    pub(super) fn declare_by(
+        &self,
+        by: Option<Life>,
+        declaration: Declaration,
+        limit: Duration,
+    ) -> Answer<'_, Sighting> {
+        async move {
+            let ground = match &declaration.ground {
+                Ground::Unbeaten { .. } => "unbeaten",
+                Ground::Missing { .. } => "missing",
+                Ground::StoreClock => "store clock",
+                Ground::Closed => "closed",
+                Ground::Operator => "operator",
+                _ => "new",
+            };
+            let sighting = self.store.declare(declaration, limit).await?;
+            self.session(&sighting, ground, by);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
+    /// A primary has applied these releases.
+    pub(super) fn given_back(&self, releases: &[Release]) {
+        for release in releases {
+            if let Some(key) = key_of(&release.lock.key) {
+                self.history.record(What::GivenBack { key, term: release.term });
+            }
+        }
+    }
+
+    /// A primary has taken these out of their lines.
+    pub(super) fn left(&self, waits: &[(LockId, SessionId, Wish)]) {
+        for (lock, session, wish) in waits {
+            if let Some(key) = key_of(&lock.key) {
+                self.history.record(What::Leaves { key, session: *session, wish: *wish });
+            }
+        }
+    }
+
+    /// Somebody deleted it by hand.
+    pub(super) fn forget_lock(&self, lock: &LockId, key: usize) {
+        self.known().locks.remove(lock);
+        self.history.record(What::LockDeleted { key });
+    }
+
+    /// An operator took it away by force. Whoever holds it may work on for a while.
+    pub(super) fn forced(&self, key: usize) {
+        self.history.record(What::Forced { key });
+    }
+
+    /// Somebody deleted it by hand.
+    pub(super) fn forget_session(&self, session: SessionId) {
+        self.known().sessions.remove(&session);
+        self.history.record(What::SessionDeleted { session });
+    }
+}
+
+impl Store for Ledger {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let sighting = self.store.open(open, limit).await?;
+            self.session(&sighting, "", None);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let sighting = self.store.beat(beat, limit).await?;
+            self.session(&sighting, "", None);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+        self.declare_by(None, declaration, limit)
+    }
+
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        async move {
+            let locks = takes.iter().map(|take| take.lock.clone()).collect();
+            let answers = self.store.take(takes, dead, limit).await?;
+            self.locks_changed(locks).await;
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        async move {
+            let locks = releases.iter().map(|release| release.lock.clone()).collect();
+            let answers = self.store.release(releases, limit).await?;
+            self.locks_changed(locks).await;
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
+        async move {
+            let places: Vec<_> =
+                waits.iter().map(|wait| (key_of(&wait.lock.key), wait.by.session, wait.by.wish)).collect();
+            self.store.wait(waits, limit).await?;
+            for (key, session, wish) in places {
+                if let Some(key) = key {
+                    self.history.record(What::Stands { key, session, wish });
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let seen = self.store.define(define, limit).await?;
+            self.schedule(&seen);
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen> {
+        async move {
+            let seen = self.store.instruct(schedule, instruction, limit).await?;
+            self.schedule(&seen);
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            let answer = self.store.claim(claim, limit).await?;
+            self.run(&answer);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
+        async move {
+            let answer = self.store.finish(finish, limit).await?;
+            self.run(&answer);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage> {
+        async move {
+            let number = schedule_of(schedule.name.as_str());
+            let page = self.store.purge_runs(schedule, older_than, keep, limit).await?;
+            if let (Some(schedule), Some(mark), false) = (number, page.mark, page.page.items.is_empty()) {
+                self.history.record(What::Purged { schedule, mark });
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        self.store.hints()
+    }
+
+    nothing_dedicated!();
+
+    pass_on_what_nobody_judges! {
+        store:
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
+        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
+        set_value(set: SetValue) -> SetAnswer;
+        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
+        revoke(revocation: Revocation) -> RevokeAnswer;
+    }
+}
+
+/// What becomes of one instance's calls: what a script says, else chance, until it is calm; and
+/// always a short way there and back.
+#[derive(Debug)]
+pub struct Weather {
+    script: Faulty,
+    chance: Faulty,
+    calm: AtomicBool,
+    ways: Mutex<Dice>,
+    longest_way: Duration,
+    tally: Arc<Tally>,
+}
+
+/// What the ways of all instances have come to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) operations: AtomicU64,
+    /// Calls that something went wrong with.
+    pub(super) faults: AtomicU64,
+}
+
+impl Weather {
+    pub(super) fn new(mut dice: Dice, rates: Rates, longest_way: Duration, tally: Arc<Tally>) -> Self {
+        Self {
+            script: Faulty::default(),
+            chance: Faulty::seeded(dice.roll(), rates),
+            calm: AtomicBool::new(false),
+            ways: Mutex::new(dice),
+            longest_way,
+            tally,
+        }
+    }
+
+    /// What happens whatever chance says.
+    #[must_use]
+    pub const fn script(&self) -> &Faulty {
+        &self.script
+    }
+
+    /// Nothing goes wrong by chance any more, except with hints; or it does again.
+    pub fn calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
+        self.script.heal();
+    }
+}
+
+impl Intercept for Weather {
+    fn decide(&self, call: &Call) -> Course {
+        let by_chance = self.chance.decide(call);
+        let scripted = self.script.decide(call);
+        let course = if scripted != Course::PLAIN {
+            scripted
+        } else if self.calm.load(Ordering::Relaxed) {
+            Course::PLAIN
+        } else {
+            by_chance
+        };
+        self.tally.operations.fetch_add(1, Ordering::Relaxed);
+        if course != Course::PLAIN {
+            self.tally.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        // Half of them take no time at all: then what happens at one moment happens in one order or another.
+        if ways.percent(50) {
+            return course;
+        }
+        let (there, back) = (ways.up_to(self.longest_way), ways.up_to(self.longest_way));
+        course.late_by(course.before + there).answered_after(course.after + back)
+    }
+
+    fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
+        self.chance.hints(hints)
+    }
+}
+
+/// A store that breaks the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Deviation {
+    /// R5: a grant keeps the term of the one before.
+    TermsKept,
+    /// R11: sessions are read, and declared dead, at a deposed primary: what others wrote since then is
+    /// not seen there, and what is written there is rolled back.
+    DeposedPrimary,
+}
+
+/// Grants keep the term of the one before.
+#[derive(Debug)]
+pub(super) struct TermsKept {
+    store: Arc<dyn Store>,
+    shown: Arc<Mutex<BTreeMap<LockId, Term>>>,
+}
+
+impl TermsKept {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, shown: Arc::default() }
+    }
+
+    fn show(&self, mut record: LockRecord) -> LockRecord {
+        record.term = first_shown(&self.shown, &record.id, record.term);
+        record
+    }
+}
+
+fn first_shown(shown: &Mutex<BTreeMap<LockId, Term>>, lock: &LockId, term: Term) -> Term {
+    *shown.lock().unwrap_or_else(PoisonError::into_inner).entry(lock.clone()).or_insert(term)
+}
+
+impl Store for TermsKept {
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        async move {
+            let answers = self.store.take(takes, dead, limit).await?;
+            let show = |answer| match answer {
+                TakeAnswer::Taken(record) => TakeAnswer::Taken(self.show(record)),
+                TakeAnswer::Held(record) => TakeAnswer::Held(self.show(record)),
+                TakeAnswer::Closed(record) => TakeAnswer::Closed(self.show(record)),
+                refused @ TakeAnswer::Refused(_) => refused,
+            };
+            Ok(answers.into_iter().map(show).collect())
+        }
+        .boxed()
+    }
+
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
+        async move {
+            let seen = self.store.locks(locks, limit).await?;
+            let show = |seen| match seen {
+                LockSeen::Found(record) => LockSeen::Found(self.show(record)),
+                other => other,
+            };
+            Ok(seen.into_iter().map(show).collect())
+        }
+        .boxed()
+    }
+
+    fn release(&self, mut releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
+        async move {
+            // It knows its own terms.
+            for release in &mut releases {
+                let seen = self.store.locks(vec![release.lock.clone()], limit).await?;
+                if let [LockSeen::Found(record)] = &seen[..] {
+                    release.term = record.term;
+                }
+            }
+            self.store.release(releases, limit).await
+        }
+        .boxed()
+    }
+
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<Held>> {
+        async move {
+            let mut page = self.store.held_by(session, after, at_most, limit).await?;
+            for held in &mut page.items {
+                held.term = first_shown(&self.shown, &held.lock, held.term);
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        let shown = self.shown.clone();
+        let show = move |mut hint| {
+            if let Hint::Lock { lock, change: Some(LockChange::Granted { term, .. }) } = &mut hint {
+                *term = first_shown(&shown, lock, *term);
+            }
+            hint
+        };
+        self.store.hints().map(show).boxed()
+    }
+
+    nothing_dedicated!();
+
+    pass_on_what_nobody_judges! {
+        store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
+        open(open: Open) -> Sighting;
+        beat(beat: BeatWrite) -> Sighting;
+        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        declare(declaration: Declaration) -> Sighting;
+        set_value(set: SetValue) -> SetAnswer;
+        revoke(revocation: Revocation) -> RevokeAnswer;
+    }
+}
+
+/// The way to the store of one instance, which may lead to a deposed primary for a while.
+pub(super) struct Deposed {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// Sessions as that primary has them: those that were read since it was deposed.
+    view: Mutex<Option<BTreeMap<SessionId, SessionRecord>>>,
+}
+
+impl fmt::Debug for Deposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deposed").finish_non_exhaustive()
+    }
+}
+
+impl Deposed {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, view: Mutex::default() }
+    }
+
+    fn view(&self) -> MutexGuard<'_, Option<BTreeMap<SessionId, SessionRecord>>> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the instance talks to a primary that is deposed, or to the real one again.
+    pub(super) fn depose(&self, deposed: bool) {
+        *self.view() = deposed.then(BTreeMap::new);
+    }
+}
+
+impl Store for Deposed {
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+        async move {
+            let mut seen = self.store.observe(sessions, limit).await?;
+            if let Some(view) = &mut *self.view() {
+                for seen in &mut seen {
+                    if let Some(record) = seen.record() {
+                        let record = view.entry(record.id).or_insert_with(|| record.clone());
+                        *seen = Sighting::of(record.clone());
+                    }
+                }
+            }
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            if let (Some(view), Ground::Unbeaten { nonce }) = (&mut *self.view(), &declaration.ground)
+                && let Some(record) = view.get_mut(&declaration.session)
+            {
+                if record.is_alive() && record.nonce == *nonce {
+                    let (by, why) = (declaration.by, Why::shortened("at a deposed primary"));
+                    record.death = Some(Death { at: self.clock.wall(), by, why });
+                }
+                return Ok(Sighting::of(record.clone()));
+            }
+            self.store.declare(declaration, limit).await
+        }
+        .boxed()
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        self.store.hints()
+    }
+
+    nothing_dedicated!();
+
+    pass_on_what_nobody_judges! {
+        store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
+        open(open: Open) -> Sighting;
+        beat(beat: BeatWrite) -> Sighting;
+        take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
+        release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
+        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
+        set_value(set: SetValue) -> SetAnswer;
+        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
+        revoke(revocation: Revocation) -> RevokeAnswer;
+    }
+}
+
+/// The operations a part of which may be out of reach for a while.
+pub(super) const GROUPS: [&[Operation]; 6] = [
+    Operation::ALL,
+    &[Operation::Open, Operation::Beat],
+    &[Operation::Observe],
+    &[Operation::Take],
+    &[Operation::Release],
+    &[Operation::Locks, Operation::Waiters, Operation::HeldBy],
+];
+
+/// The store everybody shares.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    pub(super) replicas: Replicas,
+    /// The largest term that was deleted by hand: the clock is not set back before it.
+    pub(super) deleted: Arc<Mutex<i64>>,
+}
+
+impl Common {
+    /// The record of a lock at the primary, if it has one.
+    pub(super) async fn record(&self, lock: &LockId) -> Option<LockRecord> {
+        let seen = self.replicas.primary().locks(vec![lock.clone()], AT_ONCE).await.ok()?;
+        seen.into_iter().next()?.found()
+    }
+
+    /// All sessions there are.
+    pub(super) async fn sessions(&self, namespace: &Namespace) -> Vec<SessionRecord> {
+        let page = self.replicas.majority().sessions(namespace.clone(), None, 10_000, AT_ONCE).await;
+        page.map(|page| page.items).unwrap_or_default()
+    }
+
+    /// All locks there are.
+    pub(super) async fn locks(&self, namespace: &Namespace) -> Vec<LockRecord> {
+        let locks = self.replicas.majority();
+        let page = locks.list_locks(namespace.clone(), None, None, 10_000, AT_ONCE).await;
+        page.map(|page| page.items).unwrap_or_default()
+    }
+
+    /// Deletes a lock by hand, unless the store's clock stands before its term.
+    pub(super) async fn delete_lock(&self, lock: &LockId, now: StoreTime) {
+        let Some(record) = self.record(lock).await else { return };
+        let term = i64::try_from(record.term.get()).unwrap_or(i64::MAX);
+        if let Some(key) = key_of(&lock.key)
+            && now.as_millis() > term
+        {
+            let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+            *deleted = (*deleted).max(term);
+            drop(deleted);
+            let (lock, gone) = (lock.clone(), lock.clone());
+            self.replicas.by_hand(
+                move |memory| memory.delete_lock(&lock),
+                move |ledger| ledger.forget_lock(&gone, key),
+            );
+        }
+    }
+
+    /// Deletes a session by hand.
+    pub(super) fn delete_session(&self, session: SessionId) {
+        self.replicas.by_hand(
+            move |memory| memory.delete_session(session),
+            move |ledger| ledger.forget_session(session),
+        );
+    }
+}

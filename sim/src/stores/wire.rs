@@ -1,0 +1,173 @@
+//! What one instance sends and hears, between its engine and its store.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, TryFutureExt, stream::BoxStream};
+
+use crate::{What, key_of};
+use tenure::{
+    clock::{Clock, Moment},
+    model::{
+        Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        Term, Wish,
+    },
+    store::{
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
+        Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
+        TakeAnswer, Wait,
+    },
+};
+
+/// Writes down what happens in one instance, in its history or wherever that is read later.
+pub trait Scribe: fmt::Debug + Send + Sync + 'static {
+    /// That has happened just now.
+    fn write(&self, what: What);
+}
+
+/// Tells a [`Scribe`] what one instance sends and hears.
+#[derive(Debug)]
+pub struct Wire {
+    store: Arc<dyn Store>,
+    ears: Arc<Ears>,
+}
+
+#[derive(Debug)]
+struct Ears {
+    scribe: Arc<dyn Scribe>,
+    clock: Arc<dyn Clock>,
+    /// What was sent for the instance's own sessions, and when.
+    sent: Mutex<BTreeMap<(SessionId, Nonce), Moment>>,
+}
+
+impl Ears {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<(SessionId, Nonce), Moment>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sends(&self, session: SessionId, nonce: Nonce) {
+        self.sent().insert((session, nonce), self.clock.now());
+    }
+
+    fn is_ours(&self, session: SessionId) -> bool {
+        self.sent().range((session, Nonce::new(0))..).next().is_some_and(|((of, _), _)| *of == session)
+    }
+
+    fn hears(&self, session: SessionId, sighting: &Sighting) {
+        let Sighting::Alive(record) = sighting else { return };
+        let sent = self.sent().get(&(session, record.nonce)).copied();
+        if let Some(sent) = sent {
+            self.scribe.write(What::Confirmed { session, sent });
+        }
+    }
+
+    fn notices(&self, record: &LockRecord) {
+        if let Some(held) = &record.holding {
+            self.notices_grant(&record.id, record.term, held.by.session, held.by.wish);
+        }
+    }
+
+    fn notices_grant(&self, lock: &LockId, term: Term, session: SessionId, wish: Wish) {
+        if let Some(key) = key_of(&lock.key)
+            && self.is_ours(session)
+        {
+            self.scribe.write(What::Noticed { key, term, session, wish });
+        }
+    }
+}
+
+impl Wire {
+    /// A store whose instance reads that clock.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, scribe: Arc<dyn Scribe>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, ears: Arc::new(Ears { scribe, clock, sent: Mutex::default() }) }
+    }
+}
+
+impl Store for Wire {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let session = open.session;
+            self.ears.sends(session, open.nonce);
+            self.ears.scribe.write(What::Opens { session });
+            let sighting = self.store.open(open, limit).await?;
+            self.ears.hears(session, &sighting);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+        async move {
+            let session = beat.session;
+            self.ears.sends(session, beat.nonce);
+            let sighting = self.store.beat(beat, limit).await?;
+            self.ears.hears(session, &sighting);
+            Ok(sighting)
+        }
+        .boxed()
+    }
+
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
+        async move {
+            let answers = self.store.take(takes, dead, limit).await?;
+            for answer in &answers {
+                if let TakeAnswer::Taken(record) | TakeAnswer::Held(record) = answer {
+                    self.ears.notices(record);
+                }
+            }
+            Ok(answers)
+        }
+        .boxed()
+    }
+
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
+        async move {
+            let seen = self.store.locks(locks, limit).await?;
+            for seen in &seen {
+                if let LockSeen::Found(record) = seen {
+                    self.ears.notices(record);
+                }
+            }
+            Ok(seen)
+        }
+        .boxed()
+    }
+
+    fn hints(&self) -> BoxStream<'static, Hint> {
+        let ears = self.ears.clone();
+        let heard = move |hint: &Hint| {
+            if let Hint::Lock { lock, change: Some(LockChange::Granted { session, wish, term, .. }) } = hint {
+                ears.notices_grant(lock, *term, *session, *wish);
+            }
+        };
+        self.store.hints().inspect(heard).boxed()
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        let around = |store| Arc::new(Self { store, ears: self.ears.clone() }) as Arc<dyn Store>;
+        self.store.dedicated().map_ok(move |store| store.map(around)).boxed()
+    }
+
+    pass_on_what_nobody_judges! {
+        store:
+        define(define: Define) -> ScheduleSeen;
+        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
+        claim(claim: Claim) -> ClaimAnswer;
+        finish(finish: FinishRun) -> ClaimAnswer;
+        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
+        wait(waits: Vec<Wait>) -> ();
+        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
+        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        declare(declaration: Declaration) -> Sighting;
+        release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
+        set_value(set: SetValue) -> SetAnswer;
+        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
+        revoke(revocation: Revocation) -> RevokeAnswer;
+    }
+}

@@ -1,0 +1,387 @@
+//! Brings what the store has applied and what the processes said into one order, and has it judged.
+//!
+//! When exactly something was applied is seen by nobody; only when it was known to be. A grant stands
+//! in the history where it was first known for certain: where its instance was told of it, or where it was
+//! read in the stream of changes, and never behind what was committed later. A beat stands where it was sent.
+//! So every verdict holds whatever the true moments were.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tenure::{
+    clock::Moment,
+    model::{SessionId, Term},
+};
+use tenure_sim::{Durations, History, Life, Told, Violation, What};
+
+use crate::{
+    holder::config,
+    ledger::Applied,
+    lines::{Line, start},
+    ticks::{Entry as Tick, Ticks},
+};
+
+/// How late something may be that is due, on a machine with more to do than processors to do it.
+const SLACK: Duration = Duration::from_millis(450);
+/// How long a thread may lose its processor between the check that allows a poll and the poll. The
+/// margin is more than that.
+const PREEMPTED: Duration = Duration::from_millis(50);
+
+/// A process that runs is heard much more often, if it has a job.
+const STALL: Duration = Duration::from_millis(150);
+
+/// What a process said, or was done to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) at: Moment,
+    pub(crate) life: Option<Life>,
+    pub(crate) line: Line,
+}
+
+/// An entry of the history to be.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) at: Moment,
+    pub(crate) life: Option<Life>,
+    pub(crate) what: What,
+}
+
+/// Whoever judges.
+pub(crate) struct Court {
+    history: History,
+    ttl: Duration,
+    heard: Vec<Heard>,
+    applied: Vec<(Moment, Applied)>,
+    lives: BTreeMap<SessionId, Life>,
+    /// Versions of each resource that were committed, and under which term.
+    committed: BTreeSet<(usize, u64, Term)>,
+    /// Those of which a process was told that they are.
+    claimed: Vec<(usize, u64, Term)>,
+    /// The ticks of the schedule.
+    ticks: Ticks,
+    /// When each process was last heard, and how many jobs it ran then.
+    running: BTreeMap<Life, Running>,
+    /// How many of them were kept, as they had to be.
+    pub(crate) kept: u64,
+}
+
+impl Court {
+    pub(crate) fn new(seed: u64, members: usize) -> Self {
+        let durations =
+            |member| Durations { slack: SLACK, preempted: PREEMPTED, ..Durations::of(&config(member)) };
+        Self {
+            history: History::from_outside(seed, (0..members).map(durations).collect(), Vec::new()),
+            ttl: config(0).ttl(),
+            heard: Vec::new(),
+            applied: Vec::new(),
+            lives: BTreeMap::new(),
+            committed: BTreeSet::new(),
+            claimed: Vec::new(),
+            ticks: Ticks::default(),
+            running: BTreeMap::new(),
+            kept: 0,
+        }
+    }
+
+    pub(crate) fn hear(&mut self, heard: impl IntoIterator<Item = Heard>) {
+        self.heard.extend(heard);
+    }
+
+    pub(crate) fn apply(&mut self, applied: impl IntoIterator<Item = (Moment, Applied)>) {
+        self.applied.extend(applied);
+    }
+
+    pub(crate) fn violate(&self, invariant: &'static str, says: String) {
+        self.history.violate(invariant, says);
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.history.entries()
+    }
+
+    /// Judges all that happened up to then. By then everything must have been heard.
+    pub(crate) fn judge_until(&mut self, until: Moment) -> Option<Violation> {
+        for heard in &self.heard {
+            if let (Some(life), Line::Seen(What::Opens { session })) = (heard.life, &heard.line) {
+                self.lives.insert(*session, life);
+            }
+        }
+        let mut entries = stored(&self.heard, &self.applied, &self.lives);
+        // What the store has applied stands before what was heard at the same moment.
+        entries.extend(stalls(&self.heard, until, &mut self.running));
+        entries.extend(said(&self.heard, self.ttl));
+        entries.sort_by_key(|entry| entry.at);
+        // Later ones are judged the next time, then with all that belongs to them.
+        let later = entries.partition_point(|entry| entry.at <= until);
+        let bounds = applied_by(&self.heard, &self.applied);
+        for entry in entries.drain(..later) {
+            if let What::Wrote { key, term, over } = &entry.what {
+                self.committed.insert((*key, *over + 1, *term));
+            }
+            let since = entry.at.since(start());
+            self.history.enter_at(since, entry.life, entry.at, entry.what);
+        }
+        let mut due: Vec<_> = self.heard.extract_if(.., |heard| heard.at <= until).collect();
+        due.sort_by_key(|heard| heard.at);
+        for heard in due {
+            match heard.line {
+                Line::Committed { key, term, version } => self.claimed.push((key, version, term)),
+                Line::Ticked { instant, attempt } => {
+                    if let Some(wrong) = self.ticks.begins(instant, attempt) {
+                        self.history.violate("ticks", wrong);
+                    }
+                }
+                Line::Seen(_) | Line::Echo(_) => {}
+            }
+        }
+        let mut bounds = bounds.into_iter();
+        self.applied.retain(|_| bounds.next().is_some_and(|bound| bound > until));
+        self.judge_commits();
+        self.history.violation()
+    }
+
+    /// Judges the whole ledger of the schedule. Answers with how many of its ticks were run.
+    pub(crate) fn judge_ledger(&mut self, ledger: Vec<Tick>, one_time: bool) -> (usize, Option<Violation>) {
+        if let Some(wrong) = self.ticks.judge(ledger, one_time) {
+            self.history.violate("ticks", wrong);
+        }
+        (self.ticks.begun(), self.history.violation())
+    }
+
+    /// A transaction that was acknowledged is there: no update is lost.
+    fn judge_commits(&mut self) {
+        for claim in self.claimed.drain(..) {
+            if self.committed.contains(&claim) {
+                self.kept += 1;
+            } else {
+                let (key, version, term) = claim;
+                self.history.violate(
+                    "acknowledged is kept",
+                    format!("version {version} of key {key}, written under term {term}, was acknowledged, and is not there"),
+                );
+            }
+        }
+    }
+}
+
+/// What the processes said, as entries.
+fn said(heard: &[Heard], ttl: Duration) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for Heard { at, life, line } in heard {
+        let Line::Seen(what) = line else { continue };
+        entries.push(Entry { at: *at, life: *life, what: what.clone() });
+        // A session may have been there, and a beat on record, since they were sent.
+        match what {
+            What::Opens { session } => {
+                entries.push(Entry { at: *at, life: None, what: What::Opened { session: *session, ttl } });
+            }
+            What::Confirmed { session, sent } => {
+                entries.push(Entry { at: *sent, life: None, what: What::Beaten { session: *session } });
+            }
+            _ => {}
+        }
+    }
+    entries
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    heard: Moment,
+    jobs: u32,
+}
+
+/// The ends of the times in which a process did not run, as it had jobs that are polled every 20 ms and
+/// nothing was heard of it. Timers do not fire in a process that the kernel does not run: as after a freeze,
+/// what is due is late. A poll after the end is one all the same.
+///
+/// What was heard before is remembered in `running`; what is later than `until` will be heard again.
+fn stalls(heard: &[Heard], until: Moment, running: &mut BTreeMap<Life, Running>) -> Vec<Entry> {
+    let due = heard.iter().filter(|heard| heard.at <= until);
+    let mut lines: Vec<_> = due.filter_map(|heard| Some((heard.at, heard.life?, &heard.line))).collect();
+    lines.sort_by_key(|(at, ..)| *at);
+    let mut entries = Vec::new();
+    for (at, life, line) in lines {
+        let before = running.entry(life).or_insert(Running { heard: at, jobs: 0 });
+        if before.jobs > 0 && at.since(before.heard) > STALL {
+            entries.push(Entry { at, life: Some(life), what: What::Fed });
+        }
+        before.heard = before.heard.max(at);
+        match line {
+            Line::Seen(What::Began { .. }) => before.jobs += 1,
+            Line::Seen(What::Ended { .. }) => before.jobs = before.jobs.saturating_sub(1),
+            _ => {}
+        }
+    }
+    entries
+}
+
+/// What the store has applied, as entries.
+fn stored(heard: &[Heard], applied: &[(Moment, Applied)], lives: &BTreeMap<SessionId, Life>) -> Vec<Entry> {
+    let bounds = applied_by(heard, applied);
+    let entry = |((_, applied), at): (&(Moment, Applied), Moment)| {
+        let what = match applied {
+            Applied::Seen(what) => what.clone(),
+            Applied::Died { session, by_itself, ground } => {
+                let by = lives.get(session).copied().filter(|_| *by_itself);
+                What::Died { session: *session, ground, by }
+            }
+            Applied::Mark(_) => return None,
+        };
+        Some(Entry { at, life: None, what })
+    };
+    applied.iter().zip(bounds).filter_map(entry).collect()
+}
+
+/// By when each change had been applied for certain: when it was read, or a process knew of it, or
+/// something had been applied that was committed later.
+fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
+    let mut known = BTreeMap::<(usize, Term), Moment>::new();
+    let mut written = BTreeMap::<(usize, u64), Moment>::new();
+    for Heard { at, line, .. } in heard {
+        match line {
+            Line::Seen(
+                What::Noticed { key, term, .. }
+                | What::Began { key, term, .. }
+                | What::Told(Told::Acquired { key, term }),
+            ) => {
+                let first = known.entry((*key, *term)).or_insert(*at);
+                *first = (*first).min(*at);
+            }
+            Line::Committed { key, version, .. } => {
+                written.insert((*key, *version), *at);
+            }
+            _ => {}
+        }
+    }
+    let mut next = None;
+    let mut bounds: Vec<_> = applied
+        .iter()
+        .rev()
+        .map(|(read, applied)| {
+            let told = match applied {
+                Applied::Seen(What::Granted { key, term, .. }) => known.get(&(*key, *term)),
+                Applied::Seen(What::Wrote { key, over, .. }) => written.get(&(*key, *over + 1)),
+                _ => None,
+            };
+            let bound = [Some(*read), told.copied(), next].into_iter().flatten().min().unwrap_or(*read);
+            next = Some(bound);
+            bound
+        })
+        .collect();
+    bounds.reverse();
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure::model::Wish;
+
+    fn at(millis: u64) -> Moment {
+        start() + Duration::from_millis(millis)
+    }
+
+    fn heard(millis: u64, what: What) -> Heard {
+        Heard { at: at(millis), life: Some(Life { member: 0, number: 1 }), line: Line::Seen(what) }
+    }
+
+    fn granted(key: usize, term: u64) -> Applied {
+        let session = SessionId::from_u128(0);
+        let (term, wish, tag) = (Term::new(term), Wish::new(1), String::new());
+        Applied::Seen(What::Granted { key, term, session, wish, tag })
+    }
+
+    #[test]
+    fn a_grant_stands_where_it_was_known_first_and_never_behind_a_later_one() {
+        let noticed = What::Noticed {
+            key: 1,
+            term: Term::new(5),
+            session: SessionId::from_u128(0),
+            wish: Wish::new(1),
+        };
+        let heard = [heard(30, noticed)];
+        let applied = [
+            (at(20), granted(0, 1)),
+            (at(40), granted(0, 2)),
+            (at(50), granted(1, 5)),
+            (at(60), granted(0, 3)),
+        ];
+        assert_eq!(applied_by(&heard, &applied), [at(20), at(30), at(30), at(60)]);
+    }
+
+    #[test]
+    fn what_is_later_is_judged_later() {
+        let mut court = Court::new(1, 1);
+        let polled = |term| What::Polled { key: 0, term: Term::new(term) };
+        court.hear([heard(10, polled(1)), heard(50, polled(1))]);
+        court.apply([(at(40), granted(0, 2))]);
+        assert!(court.judge_until(at(45)).is_none());
+        assert_eq!(court.entries(), 2);
+        assert_eq!((court.heard.len(), court.applied.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_poll_under_a_term_that_was_over_for_certain_is_noticed() {
+        let mut court = Court::new(1, 1);
+        let polled = |term| What::Polled { key: 0, term: Term::new(term) };
+        court.apply([(at(5), granted(0, 1)), (at(40), granted(0, 2))]);
+        court.hear([heard(10, polled(1)), heard(50, polled(1))]);
+        let violation = court.judge_until(at(60)).unwrap();
+        assert_eq!(violation.invariant, "exclusion");
+    }
+
+    #[test]
+    fn a_process_with_a_job_that_is_not_heard_did_not_run() {
+        let (key, term) = (0, Term::new(1));
+        let began = What::Began { key, term, tag: String::new(), sort: tenure_sim::Sort::Job };
+        let polled = || What::Polled { key, term };
+        let lines = [
+            heard(1_000, What::Started),
+            heard(2_000, began),
+            heard(2_020, polled()),
+            heard(2_500, polled()),
+            heard(2_520, What::Ended { key, term }),
+            heard(4_000, What::Closes),
+            heard(9_000, polled()),
+        ];
+        let mut running = BTreeMap::new();
+        let found = stalls(&lines, at(5_000), &mut running);
+        assert_eq!(found.iter().map(|entry| entry.at).collect::<Vec<_>>(), [at(2_500)]);
+        assert_eq!(found[0].what, What::Fed);
+    }
+
+    #[test]
+    fn what_is_written_under_a_lock_that_was_deleted_is_followed() {
+        let mut court = Court::new(1, 1);
+        let wrote = |term, over| Applied::Seen(What::Wrote { key: 0, term: Term::new(term), over });
+        court.apply([
+            (at(5), granted(0, 1)),
+            (at(6), wrote(1, 0)),
+            (at(7), Applied::Seen(What::LockDeleted { key: 0 })),
+            (at(8), wrote(1, 1)),
+            (at(9), granted(0, 2)),
+            (at(10), wrote(2, 2)),
+        ]);
+        assert!(court.judge_until(at(20)).is_none());
+        court.apply([(at(30), wrote(2, 2))]);
+        assert_eq!(court.judge_until(at(40)).unwrap().invariant, "fence");
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_is_not_there_is_noticed() {
+        let mut court = Court::new(1, 1);
+        let (key, term) = (0, Term::new(1));
+        court.apply([(at(5), Applied::Seen(What::Wrote { key, term, over: 0 }))]);
+        let committed = |millis, version| Heard {
+            at: at(millis),
+            life: None,
+            line: Line::Committed { key, term, version },
+        };
+        court.hear([committed(6, 1)]);
+        assert!(court.judge_until(at(10)).is_none());
+        court.hear([committed(16, 2)]);
+        assert_eq!(court.judge_until(at(20)).unwrap().invariant, "acknowledged is kept");
+    }
+}

@@ -1,0 +1,471 @@
+//! A fleet of holders' processes on one database, and what is known of it: who works under which lock,
+//! and what all of them, and the store, have said.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use mongodb::{
+    Client,
+    bson::{Document, doc},
+    options::{ReadConcern, WriteConcern},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tenure::{
+    Clock, SystemClock,
+    clock::Moment,
+    model::{SessionId, Term},
+};
+use tenure_sim::{FIRST_TASK, Life, What, number_of};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    court::{Court, Heard},
+    holder::{ORDER, Order},
+    ledger::{self, Applied, MARKS},
+    lines::{self, Line},
+    resource::{self, Resource},
+    ticks::{Entry as Tick, PULSE},
+};
+
+/// For what a process or a healthy set does in less than a second, on a busy machine.
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
+/// How long the set may take for one question.
+const QUESTION: Duration = Duration::from_secs(5);
+const PACE: Duration = Duration::from_millis(20);
+
+/// The time by which leases are counted, in all processes of the machine.
+pub(crate) fn now() -> Moment {
+    SystemClock::new().now()
+}
+
+/// Until `condition` makes something of what it looks at.
+///
+/// # Panics
+/// If it takes longer than that.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    bound: Duration,
+    mut condition: impl FnMut() -> F,
+) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = condition().await {
+                return found;
+            }
+            sleep(PACE).await;
+        }
+    };
+    timeout(bound, wait).await.unwrap_or_else(|_| panic!("not within {bound:?}: {what}"))
+}
+
+/// What all of a fleet is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) members: usize,
+    pub(crate) keys: usize,
+    pub(crate) tasks: usize,
+    pub(crate) database: String,
+    /// Whether the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
+    pub(crate) one_time: bool,
+}
+
+impl Plan {
+    /// All locks, by their numbers.
+    fn locks(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.keys).chain(FIRST_TASK..FIRST_TASK + self.tasks)
+    }
+}
+
+/// Where one member of the fleet runs, and how it gets to the set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Way {
+    pub(crate) uri: String,
+    /// The network namespace, where it has one of its own.
+    pub(crate) namespace: Option<String>,
+}
+
+/// What was heard of the fleet's processes.
+#[derive(Debug, Default)]
+struct Ears {
+    heard: Vec<Heard>,
+    /// The last poll of each key.
+    polled: BTreeMap<usize, (Moment, Life, Term)>,
+    echoes: BTreeMap<Life, i64>,
+    overruns: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Hearing(Arc<Mutex<Ears>>);
+
+impl Hearing {
+    fn ears(&self) -> MutexGuard<'_, Ears> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, life: Life, at: Moment, line: Line) {
+        let mut ears = self.ears();
+        match &line {
+            Line::Seen(What::Polled { key, term }) => {
+                ears.polled.insert(*key, (at, life, *term));
+            }
+            Line::Seen(What::Told(tenure_sim::Told::Overran { .. })) => ears.overruns += 1,
+            Line::Echo(number) => {
+                ears.echoes.insert(life, *number);
+                return;
+            }
+            _ => {}
+        }
+        ears.heard.push(Heard { at, life: Some(life), line });
+    }
+}
+
+/// One process. Killed when this is dropped, and when the thread ends that started it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    life: Life,
+    child: Child,
+    orders: Option<ChildStdin>,
+    ended: watch::Receiver<bool>,
+}
+
+impl Process {
+    fn start(plan: &Plan, way: &Way, life: Life, hearing: Hearing) -> Self {
+        let order = Order {
+            uri: way.uri.clone(),
+            database: plan.database.clone(),
+            member: life.member,
+            number: life.number,
+            keys: plan.keys,
+            tasks: plan.tasks,
+            // Room for all when one is gone.
+            cap: plan.tasks.div_ceil(plan.members - 1),
+            seed: plan.seed,
+        };
+        let itself = std::env::current_exe().expect("a process has a program");
+        let mut command = match &way.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", namespace]).arg(itself);
+                command
+            }
+            None => Command::new(itself),
+        };
+        let mut child = command
+            .args(["--exact", "holder::holds", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ORDER, serde_json::to_string(&order).expect("it is plain data"))
+            // What is typed here to end the run ends the harness first.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it is this very program");
+        let orders = child.stdin.take();
+        let out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (tell, ended) = watch::channel(false);
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if let Some((at, line)) = lines::read(&line) {
+                    hearing.hear(life, at, line);
+                }
+            }
+            tell.send_replace(true);
+        });
+        Self { life, child, orders, ended }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn tell(&mut self, order: &str) {
+        let orders = self.orders.as_mut().expect("it is there until the process ends");
+        writeln!(orders, "{order}").expect("the process reads its orders");
+    }
+
+    fn state(&self) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    }
+
+    /// Until it has said the last that it will say.
+    async fn heard_out(&mut self) {
+        let ended = timeout(BOUND, self.ended.wait_for(|ended| *ended)).await;
+        assert!(ended.is_ok(), "a process goes on after its end");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A fleet.
+pub(crate) struct Fleet {
+    pub(crate) plan: Plan,
+    ways: Vec<Way>,
+    processes: Vec<Option<Process>>,
+    lives: Vec<u32>,
+    hearing: Hearing,
+    client: Client,
+    commits: mpsc::UnboundedReceiver<(Moment, Applied)>,
+    follower: JoinHandle<()>,
+    pub(crate) court: Court,
+    marks: i64,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl Fleet {
+    /// Starts all its processes. `client` is the harness's own, which nothing is done to.
+    pub(crate) async fn start(plan: Plan, client: Client, ways: Vec<Way>) -> Self {
+        assert_eq!(ways.len(), plan.members);
+        Resource::create(&client, &plan.database, plan.locks()).await;
+        let (send, commits) = mpsc::unbounded_channel();
+        let follower = ledger::follow(&client, &plan.database, send).await;
+        let mut fleet = Self {
+            court: Court::new(plan.seed, plan.members),
+            processes: ways.iter().map(|_| None).collect(),
+            lives: vec![0; plan.members],
+            hearing: Hearing::default(),
+            plan,
+            ways,
+            client,
+            commits,
+            follower,
+            marks: 0,
+        };
+        for member in 0..fleet.plan.members {
+            fleet.run(member);
+        }
+        fleet
+    }
+
+    /// Starts a process where none runs.
+    pub(crate) fn run(&mut self, member: usize) {
+        assert!(self.processes[member].is_none(), "member {member} runs already");
+        self.lives[member] += 1;
+        let life = Life { member, number: self.lives[member] };
+        self.processes[member] =
+            Some(Process::start(&self.plan, &self.ways[member], life, self.hearing.clone()));
+    }
+
+    fn process(&mut self, member: usize) -> &mut Process {
+        self.processes[member].as_mut().unwrap_or_else(|| panic!("member {member} does not run"))
+    }
+
+    fn done_to(&self, life: Option<Life>, what: What) {
+        self.hearing.ears().heard.push(Heard { at: now(), life, line: Line::Seen(what) });
+    }
+
+    /// Something is done to somebody else.
+    pub(crate) fn trouble(&self, what: impl Into<String>) {
+        self.done_to(None, What::Fault(what.into()));
+    }
+
+    /// Kill -9.
+    pub(crate) async fn kill(&mut self, member: usize) {
+        let mut process = self.processes[member].take().expect("it runs");
+        process.child.kill().expect("it runs");
+        let status = process.child.wait().expect("it was not waited for");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "it ran until then");
+        process.heard_out().await;
+        self.done_to(Some(process.life), What::Crashed);
+    }
+
+    /// Closes its engine, and lets it end.
+    pub(crate) async fn close(&mut self, member: usize) {
+        let mut process = self.processes[member].take().expect("it runs");
+        process.tell("close");
+        process.heard_out().await;
+        let status = process.child.wait().expect("it was not waited for");
+        assert!(status.success(), "member {member} ended with {status}");
+        // Its events may come after it has said that it is closed, and its last lines with them.
+        self.done_to(Some(process.life), What::Crashed);
+    }
+
+    /// SIGSTOP. Returns when all of it stands still.
+    pub(crate) async fn freeze(&mut self, member: usize) {
+        let process = self.process(member);
+        let life = process.life;
+        kill_process(process.pid(), Signal::STOP).expect("it runs");
+        until("a process stands still", BOUND, || async { (process.state() == Some('T')).then_some(()) })
+            .await;
+        self.done_to(Some(life), What::Froze);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&mut self, member: usize) {
+        let process = self.process(member);
+        let life = process.life;
+        assert_eq!(process.state(), Some('T'), "it stood still until now");
+        let pid = process.pid();
+        self.done_to(Some(life), What::Thawed);
+        kill_process(pid, Signal::CONT).expect("it runs");
+    }
+
+    /// The member whose jobs have the most keys, by their polls since then, and which keys.
+    pub(crate) fn busiest(&self, since: Moment) -> Option<(usize, Vec<usize>)> {
+        let ears = self.hearing.ears();
+        let mut held = BTreeMap::<usize, Vec<usize>>::new();
+        for (key, (at, life, _)) in &ears.polled {
+            if *at > since {
+                held.entry(life.member).or_default().push(*key);
+            }
+        }
+        held.into_iter().max_by_key(|(_, keys)| keys.len())
+    }
+
+    /// Who polled a key last, and when.
+    pub(crate) fn last_poll(&self, key: usize) -> Option<(Moment, Life, Term)> {
+        self.hearing.ears().polled.get(&key).copied()
+    }
+
+    /// How many jobs ran on after their lease had ended.
+    pub(crate) fn overruns(&self) -> u64 {
+        self.hearing.ears().overruns
+    }
+
+    /// The locks as a majority has them.
+    async fn locks(&self) -> mongodb::error::Result<BTreeMap<usize, (Term, Option<SessionId>)>> {
+        use futures::TryStreamExt;
+        let locks = self.client.database(&self.plan.database).collection::<Document>("locks");
+        let found = locks.find(doc! {}).read_concern(ReadConcern::majority()).await?;
+        let found: Vec<_> = found.try_collect().await?;
+        let read = |lock: &Document| {
+            let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
+            let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
+            Some((key, (term, lock.get_str("session").ok().and_then(|session| session.parse().ok()))))
+        };
+        Ok(found.iter().filter_map(read).collect())
+    }
+
+    /// The largest term of all locks.
+    pub(crate) async fn largest_term(&self) -> Option<u64> {
+        let locks = timeout(QUESTION, self.locks()).await.ok()?.ok()?;
+        locks.values().map(|(term, _)| term.get()).max()
+    }
+
+    /// Whether every key is held, and worked under since then, by the very term that the store has.
+    async fn is_held(&self, since: Moment) -> bool {
+        let Ok(Ok(locks)) = timeout(QUESTION, self.locks()).await else { return false };
+        self.plan.locks().all(|key| {
+            let Some((term, Some(_))) = locks.get(&key) else { return false };
+            self.last_poll(key).is_some_and(|(at, _, polled)| at > since && polled == *term)
+        })
+    }
+
+    /// Waits until every key was held and worked under after that moment, each at some time: keys change
+    /// hands all the time. Nothing, if it takes too long.
+    pub(crate) async fn converges(&self, since: Moment, bound: Duration) -> Option<Duration> {
+        let wait = async {
+            while !self.is_held(since).await {
+                sleep(PACE).await;
+            }
+        };
+        timeout(bound, wait).await.ok()?;
+        Some(now().since(since))
+    }
+
+    /// Has all judged that happened until now.
+    pub(crate) async fn judge(&mut self) -> Option<tenure_sim::Violation> {
+        let until_then = now();
+        self.marks += 1;
+        let number = self.marks;
+        for process in self.processes.iter_mut().flatten() {
+            process.tell(&format!("echo {number}"));
+        }
+        for process in self.processes.iter().flatten() {
+            let (hearing, life) = (self.hearing.clone(), process.life);
+            until(&format!("holder {life} echoes"), BOUND, || async {
+                (hearing.ears().echoes.get(&life) == Some(&number)).then_some(())
+            })
+            .await;
+        }
+        let marks = self.client.database(&self.plan.database).collection::<Document>(MARKS);
+        let mark = doc! { "_id": number };
+        until("a marker is written", BOUND, || async {
+            let options = WriteConcern::majority();
+            let replaced = marks.replace_one(mark.clone(), mark.clone()).upsert(true).write_concern(options);
+            matches!(timeout(QUESTION, replaced).await, Ok(Ok(_))).then_some(())
+        })
+        .await;
+        let read = timeout(BOUND, async {
+            loop {
+                let (at, applied) = self.commits.recv().await.expect("the stream goes on");
+                let last = applied == Applied::Mark(number);
+                self.court.apply([(at, applied)]);
+                if last {
+                    return;
+                }
+            }
+        });
+        assert!(read.await.is_ok(), "the marker {number} is not in the stream of changes");
+        let heard = std::mem::take(&mut self.hearing.ears().heard);
+        self.court.hear(heard);
+        self.court.judge_until(until_then)
+    }
+
+    /// Drops a collection by hand.
+    pub(crate) async fn drop_collection(&self, name: &str) {
+        assert_ne!(name, resource::COLLECTION);
+        let collection = self.client.database(&self.plan.database).collection::<Document>(name);
+        collection.drop().await.expect("the set is healthy");
+    }
+
+    /// What tells a collection from the one that was there before it under the same name.
+    pub(crate) async fn identity(&self, name: &str) -> Option<Vec<u8>> {
+        use futures::TryStreamExt;
+        let database = self.client.database(&self.plan.database);
+        let found =
+            database.list_collections().filter(doc! { "name": name }).await.expect("the set is healthy");
+        let found: Vec<_> = found.try_collect().await.expect("the set is healthy");
+        Some(found.first()?.info.uuid.as_ref()?.bytes.clone())
+    }
+
+    /// Closes all, and has the rest judged.
+    pub(crate) async fn end(&mut self) -> Option<tenure_sim::Violation> {
+        for member in 0..self.plan.members {
+            if self.processes[member].is_some() {
+                self.close(member).await;
+            }
+        }
+        if let Some(violation) = self.judge().await {
+            return Some(violation);
+        }
+        let ledger = until("the ledger is read", BOUND, || async {
+            timeout(QUESTION, self.ledger()).await.ok()?.ok()
+        })
+        .await;
+        let entries = ledger.len();
+        let (ticks, violation) = self.court.judge_ledger(ledger, self.plan.one_time);
+        println!("{ticks} ticks run, {entries} entries in their ledger");
+        assert!(ticks > 0, "no tick was run");
+        violation
+    }
+
+    /// The ledger of the schedule, as a majority has it.
+    async fn ledger(&self) -> mongodb::error::Result<Vec<Tick>> {
+        use futures::TryStreamExt;
+        let runs = self.client.database(&self.plan.database).collection::<Document>("runs");
+        let found = runs.find(doc! { "_id.schedule": PULSE }).read_concern(ReadConcern::majority()).await?;
+        let found: Vec<_> = found.try_collect().await?;
+        Ok(found.iter().filter_map(Tick::read).collect())
+    }
+}

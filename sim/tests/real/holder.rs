@@ -1,0 +1,328 @@
+//! A process with one instance that stands for all keys, works under what it holds, and says what
+//! happens to it.
+//!
+//! It is this very test binary, started once more for [`holds`] alone: so it can be killed and frozen.
+
+use std::{
+    fmt,
+    future::Future,
+    io::{BufRead, Write},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use tenure::{
+    Clock, Elect, ElectConfig, Lease, SystemClock,
+    elect::Campaign,
+    model::Term,
+    schedule::{Misfire, Overlap, Schedule},
+    spread::{Spread, Task},
+    store::mongo::{MongoOptions, MongoStore},
+};
+use tenure_sim::{Dice, Life, SPREAD, Scribe, Sort, Told, What, Wire, lock_id, number_of, task_name};
+use tokio::{sync::mpsc, time::sleep};
+
+use crate::{
+    flaw::flaw,
+    lines::{self, Line},
+    resource::Resource,
+    ticks::PULSE,
+};
+
+pub(crate) const ORDER: &str = "TENURE_TEST_HOLDER";
+/// How often a job is polled, at least.
+const PACE: Duration = Duration::from_millis(20);
+
+/// What such a process is told at its start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) uri: String,
+    pub(crate) database: String,
+    pub(crate) member: usize,
+    pub(crate) number: u32,
+    pub(crate) keys: usize,
+    pub(crate) tasks: usize,
+    pub(crate) cap: usize,
+    pub(crate) seed: u64,
+}
+
+/// What the holders run by: a takeover in three seconds.
+pub(crate) fn config(member: usize) -> ElectConfig {
+    let second = Duration::from_secs(1);
+    ElectConfig::new("fleet".parse().unwrap(), format!("pod-{member}").parse().unwrap())
+        .with_hold_duration(2 * second)
+        .with_refresh_interval(second / 2)
+        .with_refresh_duration(3 * second)
+}
+
+/// Says what happens.
+#[derive(Clone, Copy, Debug)]
+struct Pen;
+
+/// In one write: a line is whole, also if the process is killed.
+fn say(line: &Line) {
+    let line = lines::write(SystemClock::new().now(), line);
+    let _ = std::io::stdout().write_all(line.as_bytes());
+}
+
+impl Scribe for Pen {
+    fn write(&self, what: What) {
+        say(&Line::Seen(what));
+    }
+}
+
+#[test]
+#[ignore = "not a test: the process that others start"]
+fn holds() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let order: Order = serde_json::from_str(&order).unwrap();
+    // The line the test harness has begun ends here.
+    println!();
+    Pen.write(What::Started);
+    let (tell, told) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = tell.send(line);
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(live(order, told));
+}
+
+async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
+    let order = Arc::new(order);
+    let starting = tokio::spawn(start(order.clone()));
+    let mut running = None;
+    let mut starting = Some(starting);
+    loop {
+        tokio::select! {
+            biased;
+            line = told.recv() => match line.as_deref().map(|line| line.split_once(' ').unwrap_or((line, ""))) {
+                Some(("echo", number)) => say(&Line::Echo(number.parse().unwrap())),
+                Some(("close", _)) => break,
+                Some((other, _)) => panic!("{other} is no order"),
+                // Whoever wanted it is gone.
+                None => return,
+            },
+            started = async { starting.as_mut().expect("checked").await }, if starting.is_some() => {
+                starting = None;
+                running = Some(started.unwrap());
+            }
+        }
+    }
+    let Some((elect, kept)) = running else { return };
+    Pen.write(What::Closes);
+    let closed = elect.close().await;
+    Pen.write(What::Closed { overran: closed.overran.len() });
+    drop(kept);
+}
+
+async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
+    let store = loop {
+        let options = MongoOptions::new().database(&order.database);
+        match MongoStore::connect(&order.uri, options).await {
+            Ok(store) => break store,
+            // It is in the middle of whatever is done to it.
+            Err(error) => eprintln!("holder {}.{}: {error}", order.member, order.number),
+        }
+        sleep(Duration::from_millis(200)).await;
+    };
+    let resource = Resource::connect(&order.uri, &order.database).await;
+    let clock = Arc::new(SystemClock::new());
+    let wire = Wire::new(Arc::new(store.clone()), Arc::new(Pen), clock);
+    let wire: Arc<dyn tenure::store::Store> = Arc::new(wire);
+    let mut builder = Elect::builder(wire, config(order.member));
+    if let Some(flaw) = flaw() {
+        builder = builder.flaw(flaw);
+    }
+    let elect = builder.begin().unwrap();
+    let mut events = elect.events();
+    tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            if let Some(told) = Told::of(&event) {
+                Pen.write(What::Told(told));
+            }
+        }
+    });
+    let life = Life { member: order.member, number: order.number };
+    let mut dice = Dice::new(order.seed ^ (u64::from(life.number) << 32) ^ life.member as u64);
+    let mut campaigns = Vec::new();
+    for key in 0..order.keys {
+        let tag = format!("{life}-{key}");
+        let dice = dice.split(key as u64);
+        let hands = Hands { store: store.clone(), resource: resource.clone(), key };
+        let rest = Duration::from_millis(100);
+        let campaign = elect.key(format!("k{key}")).who(&tag).campaign().rest_between(rest);
+        let run = move |lease: Lease| {
+            let term = lease.term();
+            job(lease, key, &tag, hands.clone(), dice.clone().split(term.get()))
+        };
+        campaigns.push(campaign.run(run).start().unwrap());
+    }
+    let share = share(&elect, &order, &Hands { store, resource, key: 0 }, dice.split(99));
+    let pulse = pulse(&elect);
+    (elect, (campaigns, share, pulse))
+}
+
+/// Has the schedule: every tick of it is run, however late.
+fn pulse(elect: &Elect) -> Schedule {
+    let misfire = Misfire::All { window: Duration::from_secs(120), at_most: 120 };
+    let pulse = elect.schedule(PULSE, "* * * * * *").misfire(misfire).overlap(Overlap::Queue);
+    let run = async |tick: tenure::schedule::Tick, lease: Lease| {
+        say(&Line::Ticked { instant: tick.instant().as_millis(), attempt: tick.attempt() });
+        // It may be killed in the middle.
+        tokio::select! {
+            () = lease.cancelled() => Err("told to stop"),
+            () = sleep(Duration::from_millis(100)) => Ok(()),
+        }
+    };
+    pulse.run(run).unwrap()
+}
+
+/// Takes part in the spread. Its wishes have no names.
+fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
+    Pen.write(What::Capped { cap: order.cap });
+    let spread = elect.spread(SPREAD).tasks((0..order.tasks).map(task_name));
+    let spread = spread.cap(u32::try_from(order.cap).unwrap()).again_after(Duration::from_millis(100));
+    let hands = hands.clone();
+    let run = move |task: Task, lease: Lease| {
+        let key = number_of(task.key().as_str()).unwrap();
+        let dice = dice.clone().split(lease.term().get());
+        job(lease, key, "", Hands { key, ..hands.clone() }, dice)
+    };
+    spread.run(run).unwrap()
+}
+
+/// What a job works with.
+#[derive(Clone, Debug)]
+struct Hands {
+    store: MongoStore,
+    resource: Resource,
+    key: usize,
+}
+
+/// How a job behaves.
+#[derive(Clone, Copy, Debug)]
+enum Conduct {
+    /// It returns after a while, or when it is told to.
+    Returns(Duration),
+    /// It returns when it is told to.
+    Obeys,
+    /// It takes most of its grace.
+    Drains,
+    /// It is polled until it is dropped.
+    Ignores,
+}
+
+impl Conduct {
+    fn any(dice: &mut Dice) -> Self {
+        match dice.below(10) {
+            0..4 => Self::Returns(dice.between(Duration::from_millis(500), Duration::from_secs(6))),
+            4..6 => Self::Obeys,
+            6..8 => Self::Drains,
+            _ => Self::Ignores,
+        }
+    }
+}
+
+fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Watched {
+    let term = lease.term();
+    Pen.write(What::Began { key, term, tag: tag.to_owned(), sort: Sort::Job });
+    let token = lease.token();
+    tokio::spawn(async move {
+        token.cancelled().await;
+        Pen.write(What::Cancelled { key, term });
+    });
+    let conduct = Conduct::any(&mut dice);
+    let work = async move {
+        let ticks = async {
+            let mut tick = tokio::time::interval(PACE);
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                tick.tick().await;
+            }
+        };
+        let enough = async {
+            match conduct {
+                Conduct::Returns(after) => {
+                    tokio::select! { () = lease.cancelled() => {} () = sleep(after) => {} }
+                }
+                Conduct::Obeys => lease.cancelled().await,
+                Conduct::Drains => {
+                    lease.cancelled().await;
+                    sleep(lease.remaining() * 4 / 5).await;
+                }
+                Conduct::Ignores => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = enough => {}
+            () = ticks => {}
+            () = hands.work(term, dice) => {}
+        }
+        Ok(())
+    };
+    Watched { work: Box::pin(work), watch: Watch { key, term } }
+}
+
+impl Hands {
+    /// Writes the resource again and again, each time behind the fence.
+    async fn work(self, term: Term, mut dice: Dice) {
+        let lock = lock_id(self.key);
+        let fence = loop {
+            if let Ok(fence) = self.resource.arm(&self.store, &lock, term).await {
+                break fence;
+            }
+            sleep(dice.between(Duration::from_millis(50), Duration::from_millis(200))).await;
+        };
+        // Somebody holds a later term, which this job will be told soon.
+        let Some(fence) = fence else { return std::future::pending().await };
+        loop {
+            if let Ok(version) = self.resource.write(&fence, self.key).await {
+                say(&Line::Committed { key: self.key, term, version });
+            }
+            sleep(dice.between(Duration::from_millis(50), Duration::from_millis(400))).await;
+        }
+    }
+}
+
+/// A job whose polls are written down.
+struct Watched {
+    work: Pin<Box<dyn Future<Output = Result<(), String>> + Send>>,
+    /// Dropped after the work.
+    watch: Watch,
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
+
+impl Future for Watched {
+    type Output = Result<(), String>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Watch { key, term } = self.watch;
+        Pen.write(What::Polled { key, term });
+        self.work.as_mut().poll(cx)
+    }
+}
+
+#[derive(Debug)]
+struct Watch {
+    key: usize,
+    term: Term,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        Pen.write(What::Ended { key: self.key, term: self.term });
+    }
+}

@@ -1,0 +1,181 @@
+//! What a holder's process says, one thing a line: when it happened, and what.
+
+use std::time::Duration;
+
+use tenure::{
+    clock::Moment,
+    model::{SessionId, Term, Wish},
+};
+use tenure_sim::{Sort, Told, What};
+
+/// One thing that a process says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// For the history.
+    Seen(What),
+    /// A fenced transaction of its was acknowledged, which wrote this version of the key's resource.
+    Committed { key: usize, term: Term, version: u64 },
+    /// An attempt at a tick of the schedule begins.
+    Ticked { instant: i64, attempt: u32 },
+    /// All that it said before has been said.
+    Echo(i64),
+}
+
+/// The time of the machine, as every process of it shows it.
+pub(crate) fn start() -> Moment {
+    Moment::after_start(Duration::ZERO)
+}
+
+/// A line, its end included.
+///
+/// # Panics
+/// For what no process says of itself.
+pub(crate) fn write(at: Moment, line: &Line) -> String {
+    let said = match line {
+        Line::Seen(what) => seen(what),
+        Line::Committed { key, term, version } => format!("committed {key} {term} {version}"),
+        Line::Ticked { instant, attempt } => format!("ticked {instant} {attempt}"),
+        Line::Echo(number) => format!("echo {number}"),
+    };
+    format!("> {} {said}\n", at.since(start()).as_nanos())
+}
+
+fn seen(what: &What) -> String {
+    match what {
+        What::Opens { session } => format!("opens {session}"),
+        What::Confirmed { session, sent } => {
+            format!("confirmed {session} {}", sent.since(start()).as_nanos())
+        }
+        What::Noticed { key, term, session, wish } => format!("noticed {key} {term} {session} {wish}"),
+        What::Began { key, term, tag, .. } => format!("began {key} {term} {tag}"),
+        What::Polled { key, term } => format!("polled {key} {term}"),
+        What::Ended { key, term } => format!("ended {key} {term}"),
+        What::Cancelled { key, term } => format!("cancelled {key} {term}"),
+        What::Told(Told::SessionOpened { session }) => format!("session-opened {session}"),
+        What::Told(Told::SessionLost { session, why }) => format!("session-lost {session} {why}"),
+        What::Told(Told::Acquired { key, term }) => format!("acquired {key} {term}"),
+        What::Told(Told::Lost { key, term, why }) => format!("lost {key} {term} {why}"),
+        What::Told(Told::Released { key, term }) => format!("released {key} {term}"),
+        What::Told(Told::Overran { key, term }) => format!("overran {key} {term}"),
+        What::Told(Told::Missed { events }) => format!("missed {events}"),
+        What::Capped { cap } => format!("capped {cap}"),
+        What::Started => "started".to_owned(),
+        What::Closes => "closes".to_owned(),
+        What::Closed { overran } => format!("closed {overran}"),
+        other => panic!("no process says {other:?}"),
+    }
+}
+
+/// What a line says; nothing, if it is not one of these.
+pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
+    let mut words = line.strip_prefix("> ")?.split(' ');
+    let at = moment(&mut words)?;
+    let said = match words.next()? {
+        "opens" => Line::Seen(What::Opens { session: session(&mut words)? }),
+        "confirmed" => {
+            Line::Seen(What::Confirmed { session: session(&mut words)?, sent: moment(&mut words)? })
+        }
+        "noticed" => Line::Seen(What::Noticed {
+            key: number(&mut words)?,
+            term: term(&mut words)?,
+            session: session(&mut words)?,
+            wish: Wish::try_new(number(&mut words)?)?,
+        }),
+        "began" => Line::Seen(What::Began {
+            key: number(&mut words)?,
+            term: term(&mut words)?,
+            tag: words.next()?.to_owned(),
+            sort: Sort::Job,
+        }),
+        "polled" => Line::Seen(What::Polled { key: number(&mut words)?, term: term(&mut words)? }),
+        "ended" => Line::Seen(What::Ended { key: number(&mut words)?, term: term(&mut words)? }),
+        "cancelled" => Line::Seen(What::Cancelled { key: number(&mut words)?, term: term(&mut words)? }),
+        "session-opened" => told(Told::SessionOpened { session: session(&mut words)? }),
+        "session-lost" => {
+            told(Told::SessionLost { session: session(&mut words)?, why: reason(words.next()?) })
+        }
+        "acquired" => told(Told::Acquired { key: number(&mut words)?, term: term(&mut words)? }),
+        "lost" => {
+            told(Told::Lost { key: number(&mut words)?, term: term(&mut words)?, why: reason(words.next()?) })
+        }
+        "released" => told(Told::Released { key: number(&mut words)?, term: term(&mut words)? }),
+        "overran" => told(Told::Overran { key: number(&mut words)?, term: term(&mut words)? }),
+        "missed" => told(Told::Missed { events: number(&mut words)? }),
+        "capped" => Line::Seen(What::Capped { cap: number(&mut words)? }),
+        "started" => Line::Seen(What::Started),
+        "closes" => Line::Seen(What::Closes),
+        "closed" => Line::Seen(What::Closed { overran: number(&mut words)? }),
+        "committed" => Line::Committed {
+            key: number(&mut words)?,
+            term: term(&mut words)?,
+            version: number(&mut words)?,
+        },
+        "ticked" => Line::Ticked { instant: number(&mut words)?, attempt: number(&mut words)? },
+        "echo" => Line::Echo(number(&mut words)?),
+        _ => return None,
+    };
+    Some((at, said))
+}
+
+fn told(told: Told) -> Line {
+    Line::Seen(What::Told(told))
+}
+
+fn number<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>) -> Option<T> {
+    words.next()?.parse().ok()
+}
+
+fn moment(words: &mut std::str::Split<'_, char>) -> Option<Moment> {
+    Some(start() + Duration::from_nanos(number(words)?))
+}
+
+fn term(words: &mut std::str::Split<'_, char>) -> Option<Term> {
+    Term::try_new(number(words)?)
+}
+
+fn session(words: &mut std::str::Split<'_, char>) -> Option<SessionId> {
+    number(words)
+}
+
+/// The reasons that the engine has, as it writes them.
+fn reason(word: &str) -> &'static str {
+    const REASONS: [&str; 8] =
+        ["expired", "revoked", "buried", "vanished", "resigned", "moved", "closed", "probe"];
+    REASONS.into_iter().find(|reason| *reason == word).unwrap_or("another reason")
+}
+
+#[test]
+fn lines_are_read_as_they_were_written() {
+    let at = start() + Duration::from_nanos(1_234_567_890_123);
+    let session = "00112233445566778899aabbccddeeff".parse().unwrap();
+    let (key, term, wish) = (3, Term::new(9), Wish::new(7));
+    let all = [
+        What::Opens { session },
+        What::Confirmed { session, sent: at },
+        What::Noticed { key, term, session, wish },
+        What::Began { key, term, tag: "2.1-3".to_owned(), sort: Sort::Job },
+        What::Polled { key, term },
+        What::Ended { key, term },
+        What::Cancelled { key, term },
+        What::Told(Told::SessionOpened { session }),
+        What::Told(Told::SessionLost { session, why: "closed" }),
+        What::Told(Told::Acquired { key, term }),
+        What::Told(Told::Lost { key, term, why: "expired" }),
+        What::Told(Told::Released { key, term }),
+        What::Told(Told::Overran { key, term }),
+        What::Told(Told::Missed { events: 4 }),
+        What::Capped { cap: 12 },
+        What::Told(Told::Lost { key, term, why: "moved" }),
+        What::Started,
+        What::Closes,
+        What::Closed { overran: 2 },
+    ];
+    let ticked = Line::Ticked { instant: 1_767_225_600_000, attempt: 2 };
+    let others = [Line::Committed { key, term, version: 12 }, ticked, Line::Echo(5)];
+    for line in all.into_iter().map(Line::Seen).chain(others) {
+        let written = write(at, &line);
+        assert_eq!(read(written.trim_end()), Some((at, line)));
+    }
+    assert_eq!(read("test lines::of ... ok"), None);
+    assert_eq!(read("> 12 polled 1"), None, "a line that was cut off says nothing");
+}
