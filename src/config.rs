@@ -43,28 +43,11 @@ pub struct ElectConfig {
     refresh_duration: Duration,
     stop_grace: Option<Duration>,
     margin: Option<Duration>,
-    takeover: Takeover,
     poll_interval: Option<Duration>,
     settle: Duration,
     retention: Retention,
     retention_runs: Duration,
     retention_run_entries: usize,
-}
-
-/// By whose clock a session is found dead (R3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Takeover {
-    /// By that of an observer, which has seen no beat for the whole ttl. No two clocks are compared.
-    #[default]
-    Observed,
-    /// By the store's, if it shows that much more than the ttl since the last beat. That is sooner
-    /// where nobody was watching, and safe only while the clocks of all the members of a replica set
-    /// are within the skew of each other.
-    StoreClock {
-        /// How far two of these clocks may be apart.
-        skew: Duration,
-    },
 }
 
 impl ElectConfig {
@@ -81,7 +64,6 @@ impl ElectConfig {
             refresh_duration: Duration::from_secs(30),
             stop_grace: None,
             margin: None,
-            takeover: Takeover::Observed,
             poll_interval: None,
             settle: 200 * MS,
             retention: Retention::default(),
@@ -118,9 +100,6 @@ impl ElectConfig {
         check("refresh_duration", refresh, &INTERVALS)?;
         check("stop_grace", stop_grace, &PARTS)?;
         check("margin", margin, &PARTS)?;
-        if let Takeover::StoreClock { skew } = self.takeover {
-            check("takeover.store_clock", skew, &INTERVALS)?;
-        }
         check("poll_interval", self.poll_interval(), &INTERVALS)?;
         check("settle", self.settle, &INTERVALS)?;
         check("retention.locks", self.retention.locks, &RETENTIONS)?;
@@ -241,12 +220,6 @@ impl ElectConfig {
         self.margin.unwrap_or_else(|| drift(self.ttl()).saturating_add(200 * MS))
     }
 
-    /// By whose clock this instance may be found dead. Default: observed.
-    #[must_use]
-    pub const fn takeover(&self) -> Takeover {
-        self.takeover
-    }
-
     /// How often those who wait look for themselves, if no hint comes. Default: `refresh_interval`.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
@@ -321,7 +294,6 @@ setters! {
     with_refresh_duration(refresh_duration: Duration) refresh_duration = refresh_duration;
     with_stop_grace(stop_grace: Duration) stop_grace = Some(stop_grace);
     with_margin(margin: Duration) margin = Some(margin);
-    with_takeover(takeover: Takeover) takeover = takeover;
     with_poll_interval(poll_interval: Duration) poll_interval = Some(poll_interval);
     with_settle(settle: Duration) settle = settle;
     with_retention_locks(retention_locks: Duration) retention.locks = retention_locks;

@@ -117,7 +117,7 @@ mod sync;
 pub mod testing;
 
 pub use clock::{Clock, SystemClock};
-pub use config::{ConfigError, ElectConfig, Takeover};
+pub use config::{ConfigError, ElectConfig};
 pub use elect::{Elect, Error, Event, Guard, Lease};
 pub use error::{Applied, StoreError};
 pub use model::Loss;

@@ -141,7 +141,7 @@ mod turned_by_hand {
         Clock,
         model::{Candidate, LockRecord, MAX_NUMBER, SessionId, Term},
         store::{
-            Ground, Hint, LockSeen, MemoryStore, Open, Purged, Retention, SessionNews, Sighting, Store,
+            Hint, LockSeen, MemoryStore, Purged, Retention, SessionNews, Sighting, Store,
             TERM_KEPT, TakeAnswer, Then, Wait,
         },
         testing::{
@@ -224,23 +224,6 @@ mod turned_by_hand {
         assert!(matches!(answer, TakeAnswer::Closed(_)), "{answer:?}");
         clock.step_wall_back(HOUR);
         assert!(!is_closed(&fixture, &fixture.record(&lock).await).await);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_stores_clock_buries_after_ttl_and_skew_and_not_before() {
-        let (clock, fixture) = turned();
-        let open = Open { ttl: MINUTE, store_clock: Some(2 * MINUTE), ..fixture.opening() };
-        fixture.open(&open).await;
-        clock.step_wall(HOUR);
-        fixture.send(&fixture.beat(open.session, 1)).await;
-        clock.step_wall(3 * MINUTE);
-        let seen = fixture.declare(open.session, Ground::StoreClock).await;
-        assert!(!seen.is_dead(), "exactly ttl and skew after the beat it is not older than that");
-        clock.step_wall_back(HOUR);
-        let seen = fixture.declare(open.session, Ground::StoreClock).await;
-        assert!(!seen.is_dead(), "a beat that lies ahead is not old");
-        clock.step_wall(HOUR + MS);
-        assert!(fixture.declare(open.session, Ground::StoreClock).await.is_dead());
     }
 
     /// Released, taken from the dead, purged: whatever the clock does in between.

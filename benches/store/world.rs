@@ -97,7 +97,7 @@ impl World {
         };
         let (session, nonce) = (SessionId::from_u128(self.draw().into()), Nonce::new(self.draw()));
         let ttl = Duration::from_secs(30);
-        let open = Open { session, nonce, about, ttl, store_clock: None, shares: Vec::new() };
+        let open = Open { session, nonce, about, ttl, shares: Vec::new() };
         self.store.open(open, LIMIT).await.expect("the server answers");
         session
     }

@@ -194,8 +194,6 @@ impl Ledger {
             let ground = match &declaration.ground {
                 Ground::Unbeaten { .. } => "unbeaten",
                 Ground::Missing { .. } => "missing",
-                Ground::StoreClock => "store clock",
-                Ground::Closed => "closed",
                 Ground::Operator => "operator",
                 _ => "new",
             };

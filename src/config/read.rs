@@ -9,7 +9,7 @@ use serde::{
     ser::SerializeMap,
 };
 
-use super::{ConfigError, ElectConfig, Takeover, sooner::conflict};
+use super::{ConfigError, ElectConfig, sooner::conflict};
 use crate::model::LimitError;
 
 /// The longest text of a duration, and the longest number in one. `humantime` panics where a sum of
@@ -38,8 +38,6 @@ pub(super) struct Raw {
     stop_grace: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     margin: Option<Written>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    takeover: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
     poll_interval: Option<Written>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +103,7 @@ impl<T: Serialize> Serialize for Table<T> {
 
 impl Raw {
     /// Every field with its name.
-    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 15] {
+    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 14] {
         let Table(retention) = &mut self.retention;
         [
             ("namespace", &mut self.namespace),
@@ -116,7 +114,6 @@ impl Raw {
             ("refresh_duration", &mut self.refresh_duration),
             ("stop_grace", &mut self.stop_grace),
             ("margin", &mut self.margin),
-            ("takeover", &mut self.takeover),
             ("poll_interval", &mut self.poll_interval),
             ("settle", &mut self.settle),
             ("retention.locks", &mut retention.locks),
@@ -169,9 +166,6 @@ impl Raw {
         ] {
             *to = time(field, written)?.unwrap_or(*to);
         }
-        if let Some(written) = self.takeover {
-            config.takeover = takeover(&called("takeover"), &written)?;
-        }
         if let Some(written) = retention.run_entries {
             config.retention_run_entries = number(&called("retention.run_entries"), &written)?;
         }
@@ -203,12 +197,6 @@ impl From<ElectConfig> for Raw {
             refresh_duration: chosen(config.refresh_duration),
             stop_grace: config.stop_grace.and_then(time),
             margin: config.margin.and_then(time),
-            takeover: match config.takeover {
-                Takeover::Observed => text(&"observed"),
-                Takeover::StoreClock { skew } => Some(Written::Table(
-                    time(skew).map(|skew| ("store_clock".to_owned(), skew)).into_iter().collect(),
-                )),
-            },
             poll_interval: config.poll_interval.and_then(time),
             settle: time(config.settle),
             retention: Table(RawRetention {
@@ -381,24 +369,6 @@ fn duration(field: &str, written: &Written) -> Result<Duration, ConfigError> {
     humantime::parse_duration(text).map_err(|error| {
         refused(field, written, format_args!("is not a duration such as {EXAMPLES}: {error}"))
     })
-}
-
-fn takeover(field: &str, written: &Written) -> Result<Takeover, ConfigError> {
-    let skew = match written {
-        Written::Text(text) if text == "observed" => return Ok(Takeover::Observed),
-        // In a variable there are no tables.
-        Written::Text(text) => text.strip_prefix("store_clock:").map(|skew| Written::Text(skew.to_owned())),
-        Written::Table(entries) => match &entries[..] {
-            [(key, skew)] if key == "store_clock" => Some(skew.clone()),
-            _ => None,
-        },
-        Written::Number(_) | Written::Truth(_) | Written::List | Written::Nothing => None,
-    };
-    let Some(skew) = skew else {
-        let rule = r#"must be "observed" or { store_clock = "2s" } (in a variable: store_clock:2s)"#;
-        return Err(refused(field, written, rule));
-    };
-    Ok(Takeover::StoreClock { skew: duration(&format!("{field}.store_clock"), &skew)? })
 }
 
 fn number(field: &str, written: &Written) -> Result<usize, ConfigError> {

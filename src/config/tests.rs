@@ -204,7 +204,6 @@ fn the_examples_in_the_documents_are_read() {
 
 #[test]
 fn a_broken_rule_is_told_with_its_numbers() {
-    let clock = |skew| Takeover::StoreClock { skew };
     let messages: Vec<_> = [
         config()
             .with_refresh_duration(15 * S)
@@ -220,7 +219,6 @@ fn a_broken_rule_is_told_with_its_numbers() {
         config().with_refresh_duration(Duration::MAX),
         config().with_stop_grace(Duration::ZERO),
         config().with_margin(Duration::from_micros(800_500)),
-        config().with_takeover(clock(Duration::ZERO)),
         config().with_poll_interval(9 * MS),
         config().with_settle(Duration::from_secs(u64::MAX)),
         config().with_retention_locks(3651 * DAY),
@@ -241,7 +239,6 @@ fn a_broken_rule_is_told_with_its_numbers() {
         refresh_duration (213503982334601d 7h 15s 999ms 999us 999ns) must be between 10ms and 30d
         stop_grace (0s) must be between 1ms and 30d
         margin (800ms 500us) must be whole milliseconds
-        takeover.store_clock (0s) must be between 10ms and 30d
         poll_interval (9ms) must be between 10ms and 30d
         settle (213503982334601d 7h 15s) must be between 10ms and 30d
         retention.locks (3651d) must be between 10ms and 3650d
@@ -262,7 +259,6 @@ fn limits_are_within_what_is_allowed() {
         config().with_stop_grace(MS),
         config().with_settle(10 * MS).with_poll_interval(30 * DAY),
         config().with_retention_sessions(30 * S).with_retention_run_entries(0),
-        config().with_takeover(Takeover::StoreClock { skew: 2 * S }),
     ] {
         allowed.validate().unwrap_or_else(|error| panic!("{error}: {allowed:?}"));
     }
@@ -278,7 +274,6 @@ fn every_field_is_read_and_written_again() {
         refresh_duration = "40 seconds"
         stop_grace = "1.5s"
         margin = "2s"
-        takeover = { store_clock = "2s" }
         poll_interval = "7s"
         settle = "100ms"
         [retention]
@@ -293,7 +288,6 @@ fn every_field_is_read_and_written_again() {
         .with_refresh_duration(40 * S)
         .with_stop_grace(1500 * MS)
         .with_margin(2 * S)
-        .with_takeover(Takeover::StoreClock { skew: 2 * S })
         .with_poll_interval(7 * S)
         .with_settle(100 * MS)
         .with_retention_locks(14 * DAY)
@@ -312,7 +306,6 @@ fn every_field_is_read_and_written_again() {
         ("TENURE_REFRESH_DURATION", "40 seconds"),
         ("TENURE_STOP_GRACE", "1.5s"),
         ("TENURE_MARGIN", "2s"),
-        ("TENURE_TAKEOVER", "store_clock:2s"),
         ("TENURE_POLL_INTERVAL", "7s"),
         ("TENURE_SETTLE", "100ms"),
         ("TENURE_RETENTION_LOCKS", "14d"),
@@ -358,9 +351,6 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         "hold_duration = { seconds = 5 }",
         "settle = \"18446744073709551615s 1000000000ns\"",
         &long,
-        "takeover = \"sometimes\"",
-        "takeover = { store_clock = 2 }",
-        "takeover = { clock = \"2s\" }",
         "retention.locks = 7",
         "retention.run_entries = -1",
         "retention.run_entries = \"many\"",
@@ -384,13 +374,10 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         hold_duration (a table) must be a duration such as "500ms", "30s" or "1h 30m"
         settle ("18446744073709551615s 1000000000ns") is too long for a duration such as "500ms", "30s" or "1h 30m"
         settle ("1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1"...) is too long for a duration such as "500ms", "30s" or "1h 30m"
-        takeover ("sometimes") must be "observed" or { store_clock = "2s" } (in a variable: store_clock:2s)
-        takeover.store_clock (2) needs a unit, as in "500ms", "30s" or "1h 30m"
-        takeover (a table) must be "observed" or { store_clock = "2s" } (in a variable: store_clock:2s)
         retention.locks (7) needs a unit, as in "500ms", "30s" or "1h 30m"
         retention.run_entries (-1) must be a number such as 100
         retention.run_entries ("many") must be a number such as 100
-        unknown field `refresh_intervall`, expected one of `namespace`, `holder`, `takeover_within`, `hold_duration`, `refresh_interval`, `refresh_duration`, `stop_grace`, `margin`, `takeover`, `poll_interval`, `settle`, `retention`
+        unknown field `refresh_intervall`, expected one of `namespace`, `holder`, `takeover_within`, `hold_duration`, `refresh_interval`, `refresh_duration`, `stop_grace`, `margin`, `poll_interval`, `settle`, `retention`
         unknown field `lock`, expected one of `locks`, `runs`, `run_entries`, `sessions`
         refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, which follows from refresh_duration) and stop_grace (1s 666ms, which follows from refresh_duration)"#]]
     .assert_eq(&messages.join("\n"));
@@ -405,7 +392,7 @@ fn what_is_no_value_at_all_is_named_too() {
     };
     let messages: Vec<_> = [
         serde_json::json!({ "settle": ["200ms"] }),
-        serde_json::json!({ "takeover": { "store_clock": null } }),
+        serde_json::json!({ "retention": { "locks": null } }),
         serde_json::json!({ "retention": 5 }),
         // Not by their places.
         serde_json::json!({ "retention": ["7d", "7d", 100, "1d"] }),
@@ -416,7 +403,7 @@ fn what_is_no_value_at_all_is_named_too() {
     .collect();
     expect![[r#"
         settle (a list) must be a duration such as "500ms", "30s" or "1h 30m"
-        takeover.store_clock (nothing) must be a duration such as "500ms", "30s" or "1h 30m"
+        retention.locks (nothing) must be a duration such as "500ms", "30s" or "1h 30m"
         invalid type: integer `5`, expected a table for `retention`
         invalid type: sequence, expected a table for `retention`
         invalid type: sequence, expected a table with the fields of a configuration"#]]
@@ -474,8 +461,6 @@ fn a_variable_that_looks_like_a_slip_is_an_error_and_others_are_passed_over() {
 fn a_variable_is_named_in_what_is_said_of_it() {
     let error = from_variables(&[("TENURE_SETTLE", "5")]).unwrap_err();
     assert_eq!(error, "TENURE_SETTLE (\"5\") needs a unit, as in \"500ms\", \"30s\" or \"1h 30m\"");
-    let error = from_variables(&[("TENURE_TAKEOVER", "store_clock:2")]).unwrap_err();
-    assert!(error.starts_with("TENURE_TAKEOVER.store_clock (\"2\") needs a unit"), "{error}");
 }
 
 #[cfg(unix)]

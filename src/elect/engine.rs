@@ -319,14 +319,6 @@ impl Engine {
         })
     }
 
-    /// The skew within which this instance agrees to be judged by the store's clock.
-    pub(crate) fn store_clock(&self) -> Option<Duration> {
-        match self.config.takeover() {
-            crate::config::Takeover::StoreClock { skew } => Some(skew),
-            crate::config::Takeover::Observed => None,
-        }
-    }
-
     // ----- operations
 
     pub(crate) fn candidate(&self, session: &Session, wish: Wish, wants: &Wants) -> Candidate {

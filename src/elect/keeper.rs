@@ -197,7 +197,6 @@ impl OneSession {
                     nonce,
                     about: self.about(),
                     ttl: self.engine.times.ttl,
-                    store_clock: self.engine.store_clock(),
                     shares,
                 };
                 let store = self.store.clone();

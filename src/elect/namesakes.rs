@@ -108,7 +108,6 @@ mod tests {
             beat_at: StoreTime::from_millis(0),
             ttl: Duration::from_secs(30),
             death: None,
-            store_clock: None,
             shares: Vec::new(),
             requests: Vec::new(),
         }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     ConfigError, StoreError,
     clock::{Clock, SystemClock},
-    config::{ElectConfig, Takeover},
+    config::ElectConfig,
     logic::flaw::Flaws,
     store::{MemoryStore, Reach, Store},
 };
@@ -216,12 +216,6 @@ impl Builder {
         let runtime = runtime.behind(self.tasks.clone());
         let Self { store, config, clock, entropy, flaws, program, probe, own_thread, .. } = self;
         config.validate().map_err(StartError::Config)?;
-        if let Takeover::StoreClock { skew } = config.takeover() {
-            tracing::warn!(
-                ?skew,
-                "this instance agrees to be declared dead by the store's clock: its locks are safe only while the clocks of the store's members are within that of each other"
-            );
-        }
         let own_thread = own_thread.unwrap_or(store.capabilities().reach != Reach::Process);
         let (keeper, commands) = mpsc::unbounded_channel();
         let parts = Parts {

@@ -236,7 +236,6 @@ impl Watcher {
         let sent = engine.clock.now();
         let why = match ground {
             Ground::Missing { .. } => "its record is missing",
-            Ground::StoreClock => "no beat for its ttl and skew by the store's clock",
             _ => "no beat for its whole ttl",
         };
         let declaration =
@@ -320,7 +319,6 @@ impl Watcher {
             return turn;
         }
         let now = engine.clock.now();
-        let store_now = engine.store_now();
         let keep = engine.times.ttl * KEPT_FOR_TTLS;
         let mut book = self.book();
         book.retain(|_, watched| now.since(watched.wanted) < keep);
@@ -333,9 +331,6 @@ impl Watcher {
                 continue;
             }
             match watched.observation.due(now) {
-                Due::Look if watched.observation.store_clock_due(store_now) => {
-                    turn.declarations.push((*session, Ground::StoreClock));
-                }
                 Due::Look => turn.looks.push(*session),
                 Due::Declare(ground) => turn.declarations.push((*session, ground)),
                 Due::At(at) => turn.next = Some(turn.next.map_or(at, |next| next.min(at))),

@@ -58,7 +58,6 @@ struct Seen {
     /// How old it was then, as far as the store's clock can be guessed.
     age: Duration,
     ttl: Duration,
-    consent: Option<Duration>,
     overdue: bool,
 }
 
@@ -146,8 +145,10 @@ impl Observation {
             // A ttl that no record tells is never over. What the store cut off of it is added again.
             let over = ttl.map(|ttl| self.not_before.max(seen.since + ttl + Duration::from_millis(1)));
             if let Some(over) = over {
-                if now >= over {
-                    return Due::Declare(self.ground(seen));
+                if now >= over
+                    && let Some(ground) = self.ground(seen)
+                {
+                    return Due::Declare(ground);
                 }
                 return if now >= self.next_look { Due::Look } else { Due::At(over.min(self.next_look)) };
             }
@@ -155,24 +156,15 @@ impl Observation {
         if now >= self.next_look { Due::Look } else { Due::At(self.next_look) }
     }
 
-    fn ground(&self, seen: &Seen) -> Ground {
+    fn ground(&self, seen: &Seen) -> Option<Ground> {
         match (&seen.mark, &self.named) {
-            (Mark::Beat { nonce, .. }, _) if !self.flaws.has(Flaw::UnnamedBeat) => {
-                Ground::Unbeaten { nonce: *nonce }
-            }
+            (Mark::Beat { .. }, _) if self.flaws.has(Flaw::UnnamedBeat) => Some(Ground::Operator),
+            (Mark::Beat { nonce, .. }, _) => Some(Ground::Unbeaten { nonce: *nonce }),
             (Mark::Missing, Some(Named { namespace, holder, ttl })) => {
-                Ground::Missing { namespace: namespace.clone(), holder: holder.clone(), ttl: *ttl }
+                Some(Ground::Missing { namespace: namespace.clone(), holder: holder.clone(), ttl: *ttl })
             }
-            _ => Ground::Operator,
+            (Mark::Missing, None) => None,
         }
-    }
-
-    /// The ground for those who agreed to the store's clock, once it is worth asking.
-    pub(crate) fn store_clock_due(&self, store_now: Option<StoreTime>) -> bool {
-        let Some(Seen { mark: Mark::Beat { at, .. }, ttl, consent: Some(skew), .. }) = &self.seen else {
-            return false;
-        };
-        store_now.is_some_and(|now| now.since(*at) > *ttl + *skew)
     }
 
     /// A read or a declaration was answered: sent then, arrived now.
@@ -193,7 +185,7 @@ impl Observation {
             }
             Sighting::Missing => {
                 if !matches!(self.seen, Some(Seen { mark: Mark::Missing, .. })) {
-                    self.see(sent, now, Mark::Missing, Duration::ZERO, None);
+                    self.see(sent, now, Mark::Missing, Duration::ZERO);
                 }
                 self.next_look = now + self.pace;
             }
@@ -208,9 +200,9 @@ impl Observation {
         self.not_before = now + wait;
     }
 
-    fn see(&mut self, sent: Moment, now: Moment, mark: Mark, ttl: Duration, consent: Option<Duration>) {
+    fn see(&mut self, sent: Moment, now: Moment, mark: Mark, ttl: Duration) {
         let since = if self.flaws.has(Flaw::CountFromSending) { sent } else { now };
-        self.seen = Some(Seen { mark, since, age: Duration::ZERO, ttl, consent, overdue: false });
+        self.seen = Some(Seen { mark, since, age: Duration::ZERO, ttl, overdue: false });
     }
 
     fn alive(&mut self, sent: Moment, now: Moment, record: &SessionRecord, store_now: Option<StoreTime>) {
@@ -225,9 +217,9 @@ impl Observation {
                 {
                     self.interval = Some(record.beat_at.since(*at) / beats);
                 }
-                self.see(sent, now, mark, record.ttl, record.store_clock);
+                self.see(sent, now, mark, record.ttl);
             }
-            _ => self.see(sent, now, mark, record.ttl, record.store_clock),
+            _ => self.see(sent, now, mark, record.ttl),
         }
         // Just after the next beat is due, so that what is seen is fresh. A guess, and bounded: the
         // store's clock may stand anywhere.
@@ -277,7 +269,6 @@ mod tests {
             beat_at: StoreTime::from_millis(beat_at),
             ttl: TTL,
             death: None,
-            store_clock: None,
             shares: Vec::new(),
             requests: Vec::new(),
         })
@@ -390,19 +381,6 @@ mod tests {
         assert_eq!(seen.answered(at(0), at(0), &Sighting::Dead(record), None), Standing::Dead);
         assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Standing::Dead);
         assert_eq!(seen.standing(), Some(Standing::Dead));
-    }
-
-    #[test]
-    fn the_stores_clock_is_asked_only_of_those_who_agreed_and_after_ttl_and_skew() {
-        let store = |millis| Some(StoreTime::from_millis(millis));
-        let Sighting::Alive(record) = beat(3, 33, 1_000) else { unreachable!("it is alive") };
-        let agrees = Sighting::Alive(SessionRecord { store_clock: Some(2 * SECOND), ..record });
-        let mut seen = observation();
-        seen.answered(at(0), at(0), &agrees, None);
-        assert!(!seen.store_clock_due(store(33_000)) && !seen.store_clock_due(None));
-        assert!(seen.store_clock_due(store(33_001)));
-        seen.answered(at(1), at(1), &beat(4, 34, 1_000), None);
-        assert!(!seen.store_clock_due(store(99_000)));
     }
 
     #[test]

@@ -41,8 +41,6 @@ pub struct SessionRecord {
     pub ttl: Duration,
     /// Dead, and since when and why; nothing while it is alive. Never taken back.
     pub death: Option<Death>,
-    /// It agrees to be judged by the store's clock, with so much skew between members.
-    pub store_clock: Option<Duration>,
     /// The spreads it takes part in.
     pub shares: Vec<Share>,
     /// What operators ask of it, until a beat says that it was heard.

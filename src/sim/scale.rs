@@ -192,7 +192,6 @@ impl Fleet {
             beat_at: at,
             ttl: CALM,
             death: None,
-            store_clock: None,
             shares: vec![self.share.clone()],
             requests: Vec::new(),
         }

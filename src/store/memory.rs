@@ -164,7 +164,6 @@ impl MemoryStore {
                 beat_at: now,
                 ttl: open.ttl,
                 death: None,
-                store_clock: open.store_clock,
                 shares: open.shares,
                 requests: Vec::new(),
             }
@@ -208,10 +207,7 @@ impl MemoryStore {
         let holds = match ground {
             Ground::Unbeaten { nonce } => record.nonce == nonce,
             Ground::Missing { .. } => false,
-            Ground::StoreClock => {
-                record.store_clock.is_some_and(|skew| now.since(record.beat_at) > record.ttl + skew)
-            }
-            Ground::Closed | Ground::Operator => true,
+            Ground::Operator => true,
         };
         if record.is_alive() && holds {
             record.death = Some(death);
@@ -449,7 +445,6 @@ fn tombstone(
         beat_at: death.at,
         ttl,
         death: Some(death),
-        store_clock: None,
         shares: Vec::new(),
         requests: Vec::new(),
     }

@@ -79,9 +79,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
 /// may not yet see a release.
 ///
-/// **Time.** The store has a clock; it is written into records for people to read. It decides two
-/// things only, and safety rests on neither: whether a key is still [closed](crate::model::Closed),
-/// and whether a session that agreed to it is judged [`Ground::StoreClock`].
+/// **Time.** The store has a clock; it is written into records for people to read. It decides one
+/// thing only, and safety does not rest on it: whether a key is still [closed](crate::model::Closed).
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
@@ -322,8 +321,6 @@ pub struct Open {
     pub about: About,
     /// How long each beat keeps it alive.
     pub ttl: Duration,
-    /// It agrees to be judged by the store's clock, with so much skew.
-    pub store_clock: Option<Duration>,
     /// The spreads it takes part in from the start.
     pub shares: Vec<Share>,
 }
@@ -376,11 +373,6 @@ pub enum Ground {
         /// The ttl in the lock record.
         ttl: Duration,
     },
-    /// The session agreed to be judged by the store's clock, and by that clock its last beat is
-    /// older than its ttl and the skew it agreed to. Judged within the write.
-    StoreClock,
-    /// It is the caller's own session, and nothing runs under it any more.
-    Closed,
     /// An operator says so.
     Operator,
 }

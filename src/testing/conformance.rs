@@ -127,10 +127,7 @@ macro_rules! conformance_tests {
             a_session_found_missing_gets_a_tombstone
             a_tombstone_is_inserted_only_if_there_is_no_session
             only_a_missing_session_gets_a_tombstone
-            the_stores_clock_judges_only_with_consent
-            the_stores_clock_waits_for_ttl_and_skew
-            the_stores_clock_buries_a_session_that_agreed_and_is_overdue
-            an_operator_or_the_session_itself_may_end_it_at_once
+            an_operator_may_end_it_at_once
             only_the_first_declaration_is_kept
             only_the_first_tombstone_is_kept
             of_declarations_that_race_one_is_kept

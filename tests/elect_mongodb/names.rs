@@ -79,7 +79,6 @@ async fn killed(store: &MongoStore, holder: &str) {
         },
         nonce: Nonce::new(1),
         ttl: SECOND,
-        store_clock: None,
         shares: Vec::new(),
     };
     store.open(open, LIMIT).await.unwrap();

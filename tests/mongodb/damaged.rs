@@ -242,8 +242,6 @@ async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
                 holder: session.about.holder.clone(),
                 ttl: session.ttl,
             },
-            Ground::StoreClock,
-            Ground::Closed,
             Ground::Operator,
         ];
         for ground in grounds {

@@ -10,7 +10,7 @@ use tenure::{
     StoreError,
     model::{Candidate, LockId, MAX_NUMBER, Outcome, Request, RunId, StoreTime, Term, Value, Why},
     store::{
-        Claim, ClaimAnswer, Declaration, FinishRun, Ground, LockSeen, Open, Refusal, Release, Retention,
+        Claim, ClaimAnswer, Declaration, FinishRun, Ground, LockSeen, Refusal, Release, Retention,
         Revocation, SetValue, Sighting, Take, Then,
     },
     testing::conformance::{Fixture, LIMIT},
@@ -294,38 +294,37 @@ async fn a_lock_with_anything_in_any_field_fails_nothing_and_is_written_only_if_
 async fn all_of_a_session(place: &Place, damages: Vec<Document>) -> Wrong {
     let fixture = place.fixture();
     let store = fixture.store();
-    let consents = Open { store_clock: Some(Duration::ZERO), ..fixture.opening() };
-    fixture.open(&consents).await;
-    let record = Record::of(place, "sessions", doc! { "_id": consents.session.to_string() }).await;
+    let opening = fixture.opening();
+    fixture.open(&opening).await;
+    let record = Record::of(place, "sessions", doc! { "_id": opening.session.to_string() }).await;
     let lock = fixture.lock("report");
     let mut wrong = Wrong::default();
     for damage in damages {
         let damaged = record.damaged(&damage);
         record.put(&damaged).await;
-        let refusal = match fixture.seen(consents.session).await {
+        let refusal = match fixture.seen(opening.session).await {
             Sighting::Refused(refusal) if decides(&refusal) => Some(refusal),
             _ => None,
         };
-        let mut beat = fixture.beat(consents.session, 5);
+        let mut beat = fixture.beat(opening.session, 5);
         beat.heard = vec![(lock.clone(), Term::new(5))];
         wrong.note("a beat", &damage, store.beat(beat, LIMIT).await);
-        let ask = Revocation::Ask { session: consents.session, request: request(&lock, Term::new(7)) };
+        let ask = Revocation::Ask { session: opening.session, request: request(&lock, Term::new(7)) };
         wrong.note("a request", &damage, store.revoke(ask, LIMIT).await);
-        wrong.note("an opening", &damage, store.open(consents.clone(), LIMIT).await);
+        wrong.note("an opening", &damage, store.open(opening.clone(), LIMIT).await);
         for ground in [
-            Ground::StoreClock,
-            Ground::Unbeaten { nonce: consents.nonce },
+            Ground::Unbeaten { nonce: opening.nonce },
             Ground::Missing {
                 namespace: fixture.namespace().clone(),
                 holder: "pod".parse().unwrap(),
                 ttl: LIMIT,
             },
-            Ground::Closed,
+            Ground::Operator,
         ] {
             if refusal.is_none() {
                 record.put(&damaged).await;
             }
-            let (session, by) = (consents.session, "watcher".parse().unwrap());
+            let (session, by) = (opening.session, "watcher".parse().unwrap());
             let declaration = Declaration { session, ground, by, why: Why::new("").unwrap() };
             wrong.note("a declaration", &damage, store.declare(declaration, LIMIT).await);
         }
@@ -356,7 +355,6 @@ async fn a_session_with_anything_in_any_field_fails_nothing_and_is_written_only_
         "beat_at",
         "ttl",
         "death",
-        "store_clock",
         "shares",
         "requests",
     ]);
@@ -364,7 +362,7 @@ async fn a_session_with_anything_in_any_field_fails_nothing_and_is_written_only_
     let most = i64::try_from(MAX_NUMBER).unwrap();
     for date in ends_of_time() {
         for number in [0, most - 1, most, i64::MAX] {
-            together.push(doc! { "beat_at": date, "store_clock": number, "ttl": number });
+            together.push(doc! { "beat_at": date, "ttl": number });
         }
         let death = doc! { "at": date, "by": "pod", "why": "" };
         together.push(doc! { "death": &death });

@@ -16,7 +16,7 @@ use tenure::{
 use super::{
     model::Life,
     op::Op,
-    runner::{HOUR, LONG, Runner, YEARS},
+    runner::{LONG, Runner, YEARS},
     step::{Caller, Giving, Hears, Instead, OnGround, Onward, Saying, Span, Step, Wanted, WhichTerm, Who},
 };
 
@@ -86,8 +86,8 @@ impl Runner {
     /// The operation of a step that writes.
     pub(super) fn write(&mut self, step: &Step) -> Option<Op> {
         Some(match step.clone() {
-            Step::Open { who, same_nonce, consents, shares } => {
-                let open = self.opening(self.session(who), same_nonce, consents, shares);
+            Step::Open { who, same_nonce, shares } => {
+                let open = self.opening(self.session(who), same_nonce, shares);
                 Op::Open(open)
             }
             Step::Beat { who, ahead, same_nonce, shares, hears } => {
@@ -181,11 +181,10 @@ impl Runner {
         })
     }
 
-    fn opening(&mut self, session: SessionId, same: bool, consents: bool, says: u8) -> Open {
+    fn opening(&mut self, session: SessionId, same: bool, says: u8) -> Open {
         let fresh = Open {
             session,
             ttl: LONG,
-            store_clock: consents.then_some(HOUR),
             shares: shares(says),
             ..self.fixture.opening()
         };
@@ -230,8 +229,6 @@ impl Runner {
                 holder: holder("pod-gone"),
                 ttl: LONG,
             },
-            OnGround::StoreClock => Ground::StoreClock,
-            OnGround::Closed => Ground::Closed,
             OnGround::Operator => Ground::Operator,
         }
     }

@@ -49,7 +49,6 @@ pub(crate) enum Mutation {
     BeatForgetsShares,
     HearsTooMuch,
     DeclaresByAnyNonce,
-    DeclaresWithoutConsent,
     BuriesTheLivingAsMissing,
     LaterDeclarationIsKept,
     DeadLive,
@@ -107,7 +106,6 @@ impl Mutation {
         Self::BeatForgetsShares,
         Self::HearsTooMuch,
         Self::DeclaresByAnyNonce,
-        Self::DeclaresWithoutConsent,
         Self::BuriesTheLivingAsMissing,
         Self::LaterDeclarationIsKept,
         Self::DeadLive,
@@ -332,7 +330,7 @@ impl Store for Mutant {
                         plan_version: 0,
                     };
                     let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
-                    let open = Open { session, nonce, about, ttl, store_clock: None, shares: Vec::new() };
+                    let open = Open { session, nonce, about, ttl, shares: Vec::new() };
                     self.store.open(open, limit).await?;
                 }
                 _ => {}
@@ -357,8 +355,7 @@ impl Store for Mutant {
         async move {
             let known = self.session(declaration.session).await?.is_some();
             let wrong = match (&declaration.ground, self.mutation) {
-                (Ground::Unbeaten { .. }, Mutation::DeclaresByAnyNonce)
-                | (Ground::StoreClock, Mutation::DeclaresWithoutConsent) => true,
+                (Ground::Unbeaten { .. }, Mutation::DeclaresByAnyNonce) => true,
                 (Ground::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => known,
                 _ => false,
             };

@@ -47,7 +47,7 @@ pub(crate) fn came<T>(answer: Result<T, StoreError>) -> Result<T, String> {
 async fn settle(store: &dyn Store) -> Check {
     let nobody = Declaration {
         session: SessionId::from_u128(0),
-        ground: Ground::Closed,
+        ground: Ground::Operator,
         by: "nobody".parse().expect("a short name"),
         why: Why::shortened("reads are to see what was released"),
     };
@@ -66,7 +66,7 @@ async fn time(store: &dyn Store) -> Result<StoreTime, String> {
     };
     let session = SessionId::from_u128(RandomState::new().hash_one("a session").into());
     let (nonce, ttl) = (Nonce::new(1), LIMIT);
-    let open = Open { session, nonce, about, ttl, store_clock: None, shares: Vec::new() };
+    let open = Open { session, nonce, about, ttl, shares: Vec::new() };
     match came(store.open(open, LIMIT).await)? {
         Sighting::Alive(record) => Ok(record.started),
         other => Err(format!("a fresh session must be alive, not {other:?}")),

@@ -74,8 +74,6 @@ pub(crate) enum OnGround {
     Watched,
     OtherNonce,
     Missing,
-    StoreClock,
-    Closed,
     Operator,
 }
 
@@ -120,7 +118,6 @@ pub(crate) enum Step {
     Open {
         who: Who,
         same_nonce: bool,
-        consents: bool,
         shares: u8,
     },
     Beat {
@@ -280,8 +277,6 @@ fn ground() -> impl Strategy<Value = OnGround> {
         OnGround::OtherNonce,
         OnGround::Missing,
         OnGround::Missing,
-        OnGround::StoreClock,
-        OnGround::Closed,
         OnGround::Operator,
     ])
 }
@@ -302,8 +297,8 @@ fn hears() -> impl Strategy<Value = Hears> {
 fn session_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..SESSIONS).prop_map(Step::Restart),
-        14 => (who(), any::<bool>(), prop::bool::weighted(0.2), 0..4_u8).prop_map(
-            |(who, same_nonce, consents, shares)| Step::Open { who, same_nonce, consents, shares }
+        14 => (who(), prop::bool::weighted(0.2), 0..4_u8).prop_map(
+            |(who, same_nonce, shares)| Step::Open { who, same_nonce, shares }
         ),
         16 => (who(), -2..=3_i64, prop::bool::weighted(0.2), prop::option::of(0..4_u8), hears()).prop_map(
             |(who, ahead, same_nonce, shares, hears)| {

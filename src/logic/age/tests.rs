@@ -23,7 +23,6 @@ fn session(number: u128, holder: &str, ago: u64, lived: u64) -> SessionRecord {
         beat_at: started.plus(SECOND * u32::try_from(lived).unwrap()),
         ttl: SECOND * 30,
         death: None,
-        store_clock: None,
         shares: Vec::new(),
         requests: Vec::new(),
     }

@@ -166,7 +166,7 @@ impl World {
         };
         let nonce = crate::model::Nonce::new(1);
         ready(self.store.open(
-            Open { session, nonce, about, ttl: Duration::from_secs(30), store_clock: None, shares: vec![] },
+            Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![] },
             LIMIT,
         ));
         session
@@ -276,7 +276,7 @@ impl World {
         self.end_job(place);
         let declaration = Declaration {
             session,
-            ground: Ground::Closed,
+            ground: Ground::Operator,
             by: "pod".parse().unwrap(),
             why: Why::shortened("over"),
         };

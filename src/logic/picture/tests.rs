@@ -65,7 +65,6 @@ fn record(number: u128, beat: u64, shares: Vec<Share>) -> SessionRecord {
         beat_at: StoreTime::from_millis(0),
         ttl: 30 * SECOND,
         death: None,
-        store_clock: None,
         shares,
         requests: Vec::new(),
     }

@@ -50,7 +50,6 @@ fn record(beat: u64, nonce: u64) -> SessionRecord {
         beat_at: StoreTime::from_millis(0),
         ttl: TIMES.ttl,
         death: None,
-        store_clock: None,
         shares: Vec::new(),
         requests: Vec::new(),
     }
@@ -542,7 +541,6 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                                 nonce,
                                 about: about(),
                                 ttl: TIMES.ttl,
-                                store_clock: None,
                                 shares: Vec::new(),
                             };
                             (nonce, now(store.open(open, limit)))

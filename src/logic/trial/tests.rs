@@ -52,7 +52,6 @@ fn session(number: u128, holder: &str, from: i64, to: i64, trial: Option<Trial>,
         beat_at: at(to),
         ttl: TTL,
         death: Some(Death { at: at(to + 30), by: "pod".parse().unwrap(), why: Why::shortened(why) }),
-        store_clock: None,
         shares: vec![Share::new("other".parse().unwrap()), Share { trial, ..Share::new(spread()) }],
         requests: Vec::new(),
     }

@@ -149,10 +149,6 @@ pub(super) fn skipped(skipped: Option<&Skipped>) -> Bson {
     })
 }
 
-pub(super) fn optional_millis(time: Option<Duration>) -> Bson {
-    time.map_or(Bson::Null, millis)
-}
-
 // ----- reading
 
 /// Reads the fields of one document.
@@ -462,7 +458,6 @@ pub(super) fn read_session(document: &Document) -> Read<SessionRecord> {
         beat_at: fields.at("beat_at")?,
         ttl: fields.time("ttl")?,
         death,
-        store_clock: fields.optional("store_clock", Fields::time)?,
         shares: fields.list("shares", read_share)?,
         requests: fields.list("requests", |request| read_request(request, &namespace))?,
         about: About {

@@ -13,7 +13,7 @@ use bson::{Bson, Document, doc};
 pub(super) use reopen::reopen;
 
 use super::documents::{
-    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, optional_millis, order,
+    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, order,
     past_entry, request, request_key, run_id, schedule_id, schedule_part, shares, skipped, waiter_id,
 };
 use crate::{
@@ -288,7 +288,6 @@ fn is_sane_session() -> Vec<Document> {
         are_numbers(&["$beat", "$nonce", "$ttl"]),
         is_one_of(&["$pid", "$plan_version"], is_small),
         vec![
-            doc! { "$or": [{ "$eq": ["$store_clock", null] }, is_number("$store_clock")] },
             is_list("$shares", share.concat()),
             is_list("$requests", request.concat()),
         ],
@@ -607,7 +606,6 @@ pub(super) fn open(open: &Open) -> Statement {
         "nonce": long(open.nonce.get()),
         "ttl": millis(open.ttl),
         "death": null,
-        "store_clock": optional_millis(open.store_clock),
         "shares": shares(&open.shares),
         "requests": [],
     };
@@ -674,7 +672,7 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
             let tombstone = doc! {
                 "v": LAYOUT, "ns": namespace.as_str(), "holder": holder.as_str(), "host": "", "pid": 0_i64,
                 "program": "", "plan_version": 0_i64, "beat": 0_i64, "nonce": 0_i64, "ttl": millis(*ttl),
-                "store_clock": null, "shares": [], "requests": [],
+                "shares": [], "requests": [],
             };
             let buried = merged([death, doc! { "started": "$$NOW", "beat_at": "$$NOW" }]);
             return Statement::pipeline(
@@ -684,12 +682,7 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
             .or_insert();
         }
         Ground::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
-        Ground::StoreClock => doc! { "$and": [
-            is_number("$store_clock"),
-            // Dates are compared, never subtracted from one another: somebody may have written the first there is.
-            { "$lt": ["$beat_at", { "$subtract": ["$$NOW", { "$add": ["$ttl", "$store_clock"] }] }] },
-        ] },
-        Ground::Closed | Ground::Operator => doc! { "$literal": true },
+        Ground::Operator => doc! { "$literal": true },
     };
     Statement::pipeline(
         doc! { "_id": id },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LIMIT, TTL, eventually, holder, race, sure, why};
+use super::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
 use crate::{
     model::{Death, SessionRecord},
     store::{Declaration, Ground, Open, Sighting},
@@ -14,9 +14,9 @@ pub(super) fn missing(fixture: &Fixture) -> Ground {
 }
 
 /// Every ground there is, for a session whose last beat bears that nonce.
-fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Ground; 5] {
+fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Ground; 3] {
     let unbeaten = Ground::Unbeaten { nonce: last };
-    [unbeaten, missing(fixture), Ground::StoreClock, Ground::Closed, Ground::Operator]
+    [unbeaten, missing(fixture), Ground::Operator]
 }
 
 /// What a record says after it died, given how it stood before.
@@ -129,55 +129,19 @@ pub async fn only_a_missing_session_gets_a_tombstone(fixture: &Fixture) {
     }
 }
 
-/// The store's clock judges nobody who has not agreed to it.
-pub async fn the_stores_clock_judges_only_with_consent(fixture: &Fixture) {
-    let alive = fixture.open(&Open { ttl: Duration::from_millis(1), ..fixture.opening() }).await;
-    let session = alive.record().expect("it was just opened").id;
-    for _ in 0..5 {
-        let seen = fixture.declare(session, Ground::StoreClock).await;
-        assert_eq!(seen, alive, "without consent the store's clock must decide nothing");
-    }
-}
-
-/// Nor anybody whose ttl is not over.
-pub async fn the_stores_clock_waits_for_ttl_and_skew(fixture: &Fixture) {
-    let ms = Duration::from_millis(1);
-    for (ttl, skew) in [(TTL, ms), (ms, TTL)] {
-        let alive = fixture.open(&Open { ttl, store_clock: Some(skew), ..fixture.opening() }).await;
-        let session = alive.record().expect("it was just opened").id;
-        let seen = fixture.declare(session, Ground::StoreClock).await;
-        assert_eq!(seen, alive, "a beat younger than its ttl and skew together must save the session");
-    }
-}
-
-/// With consent, and without a beat for the ttl and the skew, it is dead in the end.
-pub async fn the_stores_clock_buries_a_session_that_agreed_and_is_overdue(fixture: &Fixture) {
-    let ms = Duration::from_millis(1);
-    let open = Open { ttl: ms, store_clock: Some(ms), ..fixture.opening() };
-    let opened = fixture.open(&open).await;
-    let opened = opened.record().expect("it was just opened");
-    let dead = eventually("an overdue session dies by the store's clock", async || {
-        Some(fixture.declare(open.session, Ground::StoreClock).await).filter(Sighting::is_dead)
-    })
-    .await;
-    assert_eq!(dead, Sighting::Dead(died(opened, &dead)));
-}
-
 /// Whatever was seen of it.
-pub async fn an_operator_or_the_session_itself_may_end_it_at_once(fixture: &Fixture) {
-    for ground in [Ground::Operator, Ground::Closed] {
-        let opened = fixture.opened().await;
-        fixture.send(&fixture.beat(opened.id, 1)).await;
-        let beaten = fixture.seen(opened.id).await;
-        let seen = fixture.declare(opened.id, ground.clone()).await;
-        let before = beaten.record().expect("it was just opened");
-        assert_eq!(seen, Sighting::Dead(died(before, &seen)), "{ground:?} must bury at once");
-    }
+pub async fn an_operator_may_end_it_at_once(fixture: &Fixture) {
+    let opened = fixture.opened().await;
+    fixture.send(&fixture.beat(opened.id, 1)).await;
+    let beaten = fixture.seen(opened.id).await;
+    let seen = fixture.declare(opened.id, Ground::Operator).await;
+    let before = beaten.record().expect("it was just opened");
+    assert_eq!(seen, Sighting::Dead(died(before, &seen)), "an operator's word must be enough");
 }
 
 /// Who said so first is what the record keeps; every later declaration is told of it.
 pub async fn only_the_first_declaration_is_kept(fixture: &Fixture) {
-    let open = Open { ttl: Duration::from_millis(1), store_clock: Some(Duration::ZERO), ..fixture.opening() };
+    let open = Open { ttl: Duration::from_millis(1), ..fixture.opening() };
     fixture.open(&open).await;
     let first = Declaration {
         session: open.session,
@@ -253,7 +217,7 @@ pub async fn dead_is_for_ever(fixture: &Fixture) {
 /// Declarations that failed leave no trace: the session beats on.
 pub async fn a_session_beats_on_after_declarations_that_failed(fixture: &Fixture) {
     let opened = fixture.opened().await;
-    for ground in [Ground::Unbeaten { nonce: fixture.nonce() }, Ground::StoreClock, missing(fixture)] {
+    for ground in [Ground::Unbeaten { nonce: fixture.nonce() }, missing(fixture)] {
         fixture.declare(opened.id, ground).await;
     }
     let beat = fixture.beat(opened.id, 1);

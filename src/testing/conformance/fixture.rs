@@ -141,7 +141,6 @@ impl Fixture {
             nonce: self.nonce(),
             about: self.about(),
             ttl: TTL,
-            store_clock: None,
             shares: Vec::new(),
         }
     }
@@ -275,7 +274,7 @@ impl Fixture {
     /// Sees to it that reads from here on see every release that was answered: a write that decides
     /// something keeps what was written before it, also if it changes nothing.
     pub async fn settle(&self) {
-        let nobody = self.declare(self.session(), Ground::Closed).await;
+        let nobody = self.declare(self.session(), Ground::Operator).await;
         assert_eq!(nobody, Sighting::Missing, "a session nobody opened is missing");
     }
 

@@ -46,9 +46,8 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
         plan_version: u32::MAX,
         ..fixture.about()
     };
-    let store_clock = Some(Duration::from_millis(2_001));
     let ttl = Duration::from_millis(30_001);
-    let open = Open { about, ttl, store_clock, shares: shares(), ..fixture.opening() };
+    let open = Open { about, ttl, shares: shares(), ..fixture.opening() };
     let record = alive(fixture.open(&open).await);
     let expected = SessionRecord {
         id: open.session,
@@ -59,7 +58,6 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
         beat_at: record.started,
         ttl,
         death: None,
-        store_clock,
         shares: open.shares,
         requests: Vec::new(),
     };
@@ -134,7 +132,7 @@ pub async fn of_openings_that_race_one_is_kept(fixture: &Fixture) {
 
 /// Its number and nonce, and when: nothing else of the record changes.
 pub async fn a_beat_writes_its_number_and_nonce(fixture: &Fixture) {
-    let open = Open { shares: shares(), store_clock: Some(TTL), ..fixture.opening() };
+    let open = Open { shares: shares(), ..fixture.opening() };
     let opened = alive(fixture.open(&open).await);
     let mut before = opened.clone();
     for number in [1, 2, 17] {

@@ -25,7 +25,7 @@ fn opening() -> Open {
         program: String::new(),
         plan_version: 1,
     };
-    Open { session: id(), nonce: Nonce::new(1), about, ttl: LIMIT, store_clock: None, shares: Vec::new() }
+    Open { session: id(), nonce: Nonce::new(1), about, ttl: LIMIT, shares: Vec::new() }
 }
 
 fn beat(number: u64) -> BeatWrite {

@@ -4,7 +4,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use serde_json::{Map, Value, json};
-use tenure::{ConfigError, ElectConfig, Takeover, testing::read_variables};
+use tenure::{ConfigError, ElectConfig, testing::read_variables};
 
 use super::source::Source;
 
@@ -149,9 +149,6 @@ fn keeps_every_rule(config: &ElectConfig) {
     assert!(grace + margin < ttl, "{config:?}");
     assert!(ttl >= hold + interval && ttl >= refresh, "{config:?}");
     assert!(config.retention_sessions() >= config.ttl(), "{config:?}");
-    if let Takeover::StoreClock { skew } = config.takeover() {
-        assert!(skew > Duration::ZERO, "{config:?}");
-    }
     config.validate().unwrap();
 }
 
@@ -184,10 +181,6 @@ fn fields(source: &mut Source<'_>) -> Map<String, Value> {
         to.insert(name.to_owned(), value);
     }
     match source.below(8) {
-        1 => drop(fields.insert("takeover".to_owned(), json!("observed"))),
-        2 => drop(fields.insert("takeover".to_owned(), json!({ "store_clock": "2s" }))),
-        3 => drop(fields.insert("takeover".to_owned(), anything(source, 2))),
-        4 => drop(fields.insert("takeover".to_owned(), json!({ "store_clock": anything(source, 1) }))),
         5 => drop(retention.insert("run_entries".to_owned(), json!(source.number()))),
         6 => drop(retention.insert("run_entries".to_owned(), json!(source.number().to_string()))),
         7 => drop(retention.insert("run_entries".to_owned(), anything(source, 1))),
@@ -219,7 +212,7 @@ fn anything(source: &mut Source<'_>, depth: usize) -> Value {
         6 => Value::Null,
         7 if depth > 0 => Value::Array((0..source.below(3)).map(|_| anything(source, depth - 1)).collect()),
         8 if depth > 0 => {
-            let names = ["store_clock", "locks", "a"];
+            let names = ["runs", "locks", "a"];
             (0..source.below(3))
                 .map(|_| (source.pick(&names).to_owned(), anything(source, depth - 1)))
                 .collect()

@@ -51,7 +51,6 @@ impl Life {
             beat_at: seen.beat_at,
             ttl: open.ttl,
             death,
-            store_clock: open.store_clock,
             shares: self.shares.clone(),
             requests: self.requests.clone(),
         })
@@ -149,12 +148,9 @@ impl Model {
                 self.lives.insert(*session, life);
             }
             (Some(life), ground) if !life.is_dead() => {
-                let consented = life.opening.as_ref().is_some_and(|open| open.store_clock.is_some());
                 let holds = match ground {
                     Ground::Unbeaten { nonce } => *nonce == life.nonce,
-                    Ground::Closed | Ground::Operator => true,
-                    // Every ttl here is longer than a script takes, unless the clock is turned.
-                    Ground::StoreClock => consented && life.beat_turns != self.turns && answer.is_dead(),
+                    Ground::Operator => true,
                     _ => false,
                 };
                 if holds {

@@ -7,7 +7,7 @@ use tenure::store::mongo::driver::bson::{
 use super::super::source::Source;
 
 /// Every field that any record has, and some that none has.
-const FIELDS: [&str; 55] = [
+const FIELDS: [&str; 54] = [
     "_id",
     "v",
     "ns",
@@ -37,7 +37,6 @@ const FIELDS: [&str; 55] = [
     "nonce",
     "beat_at",
     "death",
-    "store_clock",
     "shares",
     "requests",
     "host",

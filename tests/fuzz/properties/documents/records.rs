@@ -152,7 +152,6 @@ fn session(source: &mut Source<'_>) -> SessionRecord {
             by: name(source, Holder::new),
             why: why(source),
         }),
-        store_clock: maybe(source, time),
         shares: some(source, 2, |source| Share {
             spread: name(source, SpreadName::new),
             cap: small(source),

@@ -114,7 +114,6 @@ pub(super) fn session(record: &SessionRecord) -> Document {
             nonce: record.nonce,
             about: record.about.clone(),
             ttl: record.ttl,
-            store_clock: record.store_clock,
             shares: record.shares.clone(),
         }),
         record.started,
