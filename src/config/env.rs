@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::{
     ConfigError, ElectConfig,
-    read::{Raw, Written},
+    read::{Raw, RawValue},
 };
 
 /// How many letters may be wrong in a name that is taken for a field's.
@@ -31,7 +31,7 @@ pub fn read(
                 let message = format!("the value of {name} is not UTF-8");
                 return Err(ConfigError::new(name, message));
             };
-            **slot = Some(Written::Text(value));
+            **slot = Some(RawValue::Text(value));
             continue;
         }
         let near = nearest(rest, slots.iter().map(|(field, _)| variable(field)));

@@ -23,25 +23,25 @@ const EXAMPLES: &str = r#""500ms", "30s" or "1h 30m""#;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Raw {
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<Written>,
+    namespace: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<Written>,
+    holder: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    takeover_within: Option<Written>,
+    takeover_within: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hold_duration: Option<Written>,
+    hold_duration: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_interval: Option<Written>,
+    refresh_interval: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_duration: Option<Written>,
+    refresh_duration: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stop_grace: Option<Written>,
+    stop_grace: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    margin: Option<Written>,
+    margin: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    poll_interval: Option<Written>,
+    poll_interval: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    settle: Option<Written>,
+    settle: Option<RawValue>,
     retention: Table<RawRetention>,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Raw {
 #[serde(deny_unknown_fields, default)]
 struct RawRetention {
     #[serde(skip_serializing_if = "Option::is_none")]
-    locks: Option<Written>,
+    locks: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<Written>,
+    runs: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run_entries: Option<Written>,
+    run_entries: Option<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sessions: Option<Written>,
+    sessions: Option<RawValue>,
 }
 
 /// What is written by name only: serde would also read a list, and take its entries by their places.
@@ -103,7 +103,7 @@ impl<T: Serialize> Serialize for Table<T> {
 
 impl Raw {
     /// Every field with its name.
-    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<Written>); 14] {
+    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<RawValue>); 14] {
         let Table(retention) = &mut self.retention;
         [
             ("namespace", &mut self.namespace),
@@ -125,8 +125,8 @@ impl Raw {
 
     /// The configuration, checked. `called` says what a field is called where it was written.
     pub(super) fn read(self, called: &dyn Fn(&str) -> String) -> Result<ElectConfig, ConfigError> {
-        let text = |field: &str, written: Option<Written>| match written {
-            Some(Written::Text(text)) => Ok(text),
+        let text = |field: &str, written: Option<RawValue>| match written {
+            Some(RawValue::Text(text)) => Ok(text),
             Some(other) => Err(refused(&called(field), &other, "must be a text")),
             None => Err(missing(&called(field))),
         };
@@ -137,7 +137,7 @@ impl Raw {
             namespace.parse().map_err(|error| limited("namespace", &called("namespace"), &error))?,
             holder.parse().map_err(|error| limited("holder", &called("holder"), &error))?,
         );
-        let time = |field: &str, written: &Option<Written>| {
+        let time = |field: &str, written: &Option<RawValue>| {
             written.as_ref().map(|written| duration(&called(field), written)).transpose()
         };
         if let Some(within) = time("takeover_within", &self.takeover_within)? {
@@ -184,7 +184,7 @@ impl TryFrom<Table<Raw>> for ElectConfig {
 
 impl From<ElectConfig> for Raw {
     fn from(config: ElectConfig) -> Self {
-        let text = |text: &dyn fmt::Display| Some(Written::Text(text.to_string()));
+        let text = |text: &dyn fmt::Display| Some(RawValue::Text(text.to_string()));
         let time = |time: Duration| text(&Shown(time));
         // They follow from it.
         let chosen = |chosen: Duration| time(chosen).filter(|_| config.takeover_within.is_none());
@@ -202,7 +202,7 @@ impl From<ElectConfig> for Raw {
             retention: Table(RawRetention {
                 locks: time(config.retention.locks),
                 runs: time(config.retention_runs),
-                run_entries: Some(Written::Number(config.retention_run_entries.to_string())),
+                run_entries: Some(RawValue::Number(config.retention_run_entries.to_string())),
                 sessions: time(config.retention.sessions),
             }),
         }
@@ -211,19 +211,19 @@ impl From<ElectConfig> for Raw {
 
 /// A value as it was written.
 #[derive(Clone, Debug)]
-pub(super) enum Written {
+pub(super) enum RawValue {
     Text(String),
     Number(String),
     /// `true` or `false`.
     Truth(bool),
-    Table(Vec<(String, Written)>),
+    Table(Vec<(String, RawValue)>),
     /// A list, whatever is in it.
     List,
     /// `null`, where a format has such.
     Nothing,
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => match text.char_indices().nth(LONGEST_TEXT) {
@@ -239,52 +239,52 @@ impl fmt::Display for Written {
     }
 }
 
-impl<'de> Deserialize<'de> for Written {
+impl<'de> Deserialize<'de> for RawValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Any;
 
         impl<'de> Visitor<'de> for Any {
-            type Value = Written;
+            type Value = RawValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text, a number or a table")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Written, E> {
-                Ok(Written::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<RawValue, E> {
+                Ok(RawValue::Text(text.to_owned()))
             }
 
-            fn visit_i64<E>(self, number: i64) -> Result<Written, E> {
-                Ok(Written::Number(number.to_string()))
+            fn visit_i64<E>(self, number: i64) -> Result<RawValue, E> {
+                Ok(RawValue::Number(number.to_string()))
             }
 
-            fn visit_u64<E>(self, number: u64) -> Result<Written, E> {
-                Ok(Written::Number(number.to_string()))
+            fn visit_u64<E>(self, number: u64) -> Result<RawValue, E> {
+                Ok(RawValue::Number(number.to_string()))
             }
 
-            fn visit_f64<E>(self, number: f64) -> Result<Written, E> {
-                Ok(Written::Number(number.to_string()))
+            fn visit_f64<E>(self, number: f64) -> Result<RawValue, E> {
+                Ok(RawValue::Number(number.to_string()))
             }
 
-            fn visit_bool<E>(self, truth: bool) -> Result<Written, E> {
-                Ok(Written::Truth(truth))
+            fn visit_bool<E>(self, truth: bool) -> Result<RawValue, E> {
+                Ok(RawValue::Truth(truth))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawValue, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Written::Table(entries))
+                Ok(RawValue::Table(entries))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Written, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawValue, A::Error> {
                 while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Written::List)
+                Ok(RawValue::List)
             }
 
-            fn visit_unit<E>(self) -> Result<Written, E> {
-                Ok(Written::Nothing)
+            fn visit_unit<E>(self) -> Result<RawValue, E> {
+                Ok(RawValue::Nothing)
             }
         }
 
@@ -292,7 +292,7 @@ impl<'de> Deserialize<'de> for Written {
     }
 }
 
-impl Serialize for Written {
+impl Serialize for RawValue {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => to.serialize_str(text),
@@ -339,7 +339,7 @@ impl fmt::Display for Shown {
     }
 }
 
-fn refused(field: &str, written: &Written, rule: impl fmt::Display) -> ConfigError {
+fn refused(field: &str, written: &RawValue, rule: impl fmt::Display) -> ConfigError {
     ConfigError::new(field, format!("{field} ({written}) {rule}"))
 }
 
@@ -352,11 +352,11 @@ fn limited(field: &str, called: &str, error: &LimitError) -> ConfigError {
     ConfigError::new(called, format!("{place}{error}"))
 }
 
-fn duration(field: &str, written: &Written) -> Result<Duration, ConfigError> {
+fn duration(field: &str, written: &RawValue) -> Result<Duration, ConfigError> {
     let unit = || Err(refused(field, written, format_args!("needs a unit, as in {EXAMPLES}")));
     let text = match written {
-        Written::Text(text) => text.trim(),
-        Written::Number(_) => return unit(),
+        RawValue::Text(text) => text.trim(),
+        RawValue::Number(_) => return unit(),
         _ => return Err(refused(field, written, format_args!("must be a duration such as {EXAMPLES}"))),
     };
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || ".,+-_".contains(c)) {
@@ -371,10 +371,10 @@ fn duration(field: &str, written: &Written) -> Result<Duration, ConfigError> {
     })
 }
 
-fn number(field: &str, written: &Written) -> Result<usize, ConfigError> {
+fn number(field: &str, written: &RawValue) -> Result<usize, ConfigError> {
     let parsed = match written {
-        Written::Number(number) | Written::Text(number) => number.parse().ok(),
-        Written::Truth(_) | Written::Table(_) | Written::List | Written::Nothing => None,
+        RawValue::Number(number) | RawValue::Text(number) => number.parse().ok(),
+        RawValue::Truth(_) | RawValue::Table(_) | RawValue::List | RawValue::Nothing => None,
     };
     parsed.ok_or_else(|| refused(field, written, "must be a number such as 100"))
 }

@@ -4,13 +4,13 @@ use std::{future::Future, time::Duration};
 
 use super::{
     Campaigning, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease, job,
-    keys::{Told, Wants},
+    keys::{AcquireOutcome, Wants},
     lease::Hold,
     troubles::chain,
 };
 use crate::{
     logic::{
-        key::{Manner, Verdict},
+        key::{Manner, TicketOutcome},
         watch,
     },
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
@@ -256,26 +256,26 @@ impl Ask {
         let session = elect.engine().session_or_error()?;
         let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, Manner::ONCE);
         Ok(match standing.told().await {
-            Told::Granted(hold) => Ok(hold),
-            Told::Other(verdict) => Err(busy(lock, verdict)?),
+            AcquireOutcome::Granted(hold) => Ok(hold),
+            AcquireOutcome::Other(verdict) => Err(busy(lock, verdict)?),
         })
     }
 }
 
 /// What an answer that is no grant means to the caller.
-fn busy(lock: LockId, verdict: Verdict) -> Result<Busy, Error> {
+fn busy(lock: LockId, verdict: TicketOutcome) -> Result<Busy, Error> {
     match verdict {
-        Verdict::Granted { .. } => unreachable!("a grant is told with its lock"),
-        Verdict::Held(record, standing) => {
+        TicketOutcome::Granted { .. } => unreachable!("a grant is told with its lock"),
+        TicketOutcome::Held(record, standing) => {
             let stale = Some(standing).filter(|standing| *standing != watch::Standing::Alive);
             Ok(HeldBy::of(*record, stale).map_or(Busy::Here, Busy::Held))
         }
-        Verdict::Here => Ok(Busy::Here),
-        Verdict::Closed(record) => {
+        TicketOutcome::Here => Ok(Busy::Here),
+        TicketOutcome::Closed(record) => {
             Ok(Busy::Closed { until: record.closed.map_or(StoreTime::from_millis(0), |closed| closed.until) })
         }
-        Verdict::Refused(refusal) => Err(Error::Refused { lock, refusal }),
-        Verdict::Failed(error) => Err(Error::Store(error)),
-        Verdict::SessionOver => Err(Error::NoSession { last: None }),
+        TicketOutcome::Refused(refusal) => Err(Error::Refused { lock, refusal }),
+        TicketOutcome::Failed(error) => Err(Error::Store(error)),
+        TicketOutcome::SessionOver => Err(Error::NoSession { last: None }),
     }
 }

@@ -23,7 +23,7 @@ const PAGE: usize = 1000;
 
 /// Where a look at a session's locks goes on: behind a page.
 #[derive(Debug)]
-struct Place {
+struct AuditCursor {
     session: SessionId,
     cursor: Cursor,
     /// The last term of that page. Locks of one moment have one term: some may be on the next page.
@@ -63,7 +63,7 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
     }
 }
 
-async fn round(engine: &Arc<Engine>, rolling: Option<Place>) -> Option<Place> {
+async fn round(engine: &Arc<Engine>, rolling: Option<AuditCursor>) -> Option<AuditCursor> {
     // What a restart leaves behind for the next session looks as if nobody wanted it.
     let session = engine.current().filter(|_| !engine.is_closed())?;
     if session.was_idle() {
@@ -86,8 +86,8 @@ async fn round(engine: &Arc<Engine>, rolling: Option<Place>) -> Option<Place> {
 async fn read(
     engine: &Arc<Engine>,
     session: SessionId,
-    place: Option<&Place>,
-) -> Result<Option<Place>, StoreError> {
+    place: Option<&AuditCursor>,
+) -> Result<Option<AuditCursor>, StoreError> {
     let asked = engine.clock.now();
     let of_session = |lease: &Arc<LeaseCell>| lease.session.id == session;
     let leases = engine.keys.leases().into_iter().filter(of_session);
@@ -114,7 +114,7 @@ async fn read(
 fn missed(
     lock: &LockId,
     term: Term,
-    place: Option<&Place>,
+    place: Option<&AuditCursor>,
     asked: Moment,
     page: &Page<Held>,
 ) -> Option<Moment> {
@@ -130,12 +130,12 @@ fn missed(
 }
 
 /// Where to go on behind a page.
-fn next(session: SessionId, place: Option<&Place>, asked: Moment, page: Page<Held>) -> Option<Place> {
+fn next(session: SessionId, place: Option<&AuditCursor>, asked: Moment, page: Page<Held>) -> Option<AuditCursor> {
     let cursor = page.next?;
     // A page may be empty though it is not the last: of what cannot be read.
     let term = page.items.last().map(|held| held.term).or(place.map(|place| place.term))?;
     let before = place.filter(|place| place.term == term);
     let of_term = page.items.into_iter().filter(|held| held.term == term).map(|held| held.lock);
     let listed = before.map(|place| place.listed.clone()).into_iter().flatten().chain(of_term).collect();
-    Some(Place { session, cursor, term, listed, asked: before.map_or(asked, |place| place.asked) })
+    Some(AuditCursor { session, cursor, term, listed, asked: before.map_or(asked, |place| place.asked) })
 }

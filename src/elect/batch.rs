@@ -16,7 +16,7 @@ use crate::sync::locked;
 const LARGEST: usize = 1000;
 
 type SendAll<I, A> = fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>;
-type Told<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
+type Reply<A> = oneshot::Sender<Result<A, Arc<StoreError>>>;
 type Hearing<A> = oneshot::Receiver<Result<A, Arc<StoreError>>>;
 
 /// Sends items of one sort to the store, many at once where there are many. There is no timer: one
@@ -29,7 +29,7 @@ pub(crate) struct Batch<I, A> {
 
 struct Gathering<I, A> {
     under_way: bool,
-    items: Vec<(I, Told<A>)>,
+    items: Vec<(I, Reply<A>)>,
 }
 
 impl<I, A> std::fmt::Debug for Batch<I, A> {

@@ -12,9 +12,9 @@ use tracing::Instrument;
 
 use super::{
     Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Work,
-    events::Only,
+    events::EventFilter,
     job,
-    keys::{Told, Wants},
+    keys::{AcquireOutcome, Wants},
     lease::Hold,
     metrics,
 };
@@ -117,7 +117,7 @@ impl Campaigning {
         if let Some(callback) = on_new_leader {
             runtime.spawn(tell_of_leaders(elect.clone(), lock.clone(), callback, stop.clone()));
         }
-        let standing = Standing {
+        let standing = CampaignTask {
             elect: elect.clone(),
             lock: lock.clone(),
             wants,
@@ -195,7 +195,7 @@ impl Campaign {
     /// What happens to this key from now on.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.elect.engine().events.listen(Only::Lock(self.lock.clone()))
+        self.elect.engine().events.listen(EventFilter::Lock(self.lock.clone()))
     }
 
     /// Gives the lock up if it is held, to whoever is first in line, and stands again after a rest.
@@ -247,7 +247,7 @@ impl Campaign {
 }
 
 /// The campaign's own task.
-struct Standing {
+struct CampaignTask {
     elect: Elect,
     lock: LockId,
     wants: Wants,
@@ -263,7 +263,7 @@ struct Standing {
     last_callback: Option<JoinHandle<()>>,
 }
 
-impl Standing {
+impl CampaignTask {
     async fn stand(mut self) {
         metrics::standing(self.elect.engine(), &self.lock, true);
         while !self.stop.is_cancelled() {
@@ -297,7 +297,7 @@ impl Standing {
                 () = self.stop.cancelled() => return None,
                 told = standing.told() => told,
             };
-            if let Told::Granted(hold) = told {
+            if let AcquireOutcome::Granted(hold) = told {
                 return Some(hold);
             }
         }

@@ -18,28 +18,28 @@ use crate::{
 /// Takes whose hint has not come yet. A hint may be lost: the oldest is forgotten.
 const KEPT: usize = 1024;
 
-type Take = (LockId, SessionId, Wish);
+type TakeId = (LockId, SessionId, Wish);
 
 /// Takes that were sent, and whose hint is to come.
 #[derive(Debug, Default)]
 pub(crate) struct Echoes {
-    book: Mutex<Book>,
+    book: Mutex<EchoRegistry>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    sent: BTreeMap<Take, (u64, Moment)>,
-    order: VecDeque<(u64, Take)>,
+struct EchoRegistry {
+    sent: BTreeMap<TakeId, (u64, Moment)>,
+    order: VecDeque<(u64, TakeId)>,
     next: u64,
 }
 
-impl Book {
-    fn waits_for(&self, number: u64, take: &Take) -> bool {
+impl EchoRegistry {
+    fn waits_for(&self, number: u64, take: &TakeId) -> bool {
         self.sent.get(take).is_some_and(|(known, _)| *known == number)
     }
 
     /// When it was sent. What is not waited for any more is not kept for its place in the order.
-    fn remove(&mut self, take: &Take) -> Option<Moment> {
+    fn remove(&mut self, take: &TakeId) -> Option<Moment> {
         let (_, sent) = self.sent.remove(take)?;
         while self.order.front().is_some_and(|(number, take)| !self.waits_for(*number, take)) {
             self.order.pop_front();
@@ -49,12 +49,12 @@ impl Book {
 }
 
 impl Echoes {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, EchoRegistry> {
         locked(&self.book)
     }
 
     /// A take is sent. One that is sent again counts from its first sending.
-    pub(crate) fn sent(&self, take: Take, now: Moment) {
+    pub(crate) fn sent(&self, take: TakeId, now: Moment) {
         let mut book = self.book();
         if book.sent.contains_key(&take) {
             return;
@@ -72,12 +72,12 @@ impl Echoes {
     }
 
     /// It was answered, and no hint is to come of it.
-    pub(crate) fn lost(&self, take: &Take) {
+    pub(crate) fn lost(&self, take: &TakeId) {
         self.book().remove(take);
     }
 
     /// A hint tells of its grant. Says how long that took, if the take is known.
-    pub(crate) fn heard(&self, take: &Take, now: Moment) -> Option<Duration> {
+    pub(crate) fn heard(&self, take: &TakeId, now: Moment) -> Option<Duration> {
         self.book().remove(take).map(|sent| now.since(sent))
     }
 }
@@ -91,7 +91,7 @@ mod tests {
         Moment::after_start(Duration::from_millis(millis))
     }
 
-    fn take(wish: u64) -> Take {
+    fn take(wish: u64) -> TakeId {
         let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
         (lock, SessionId::from_u128(7), Wish::new(wish))
     }

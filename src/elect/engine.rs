@@ -37,7 +37,7 @@ use crate::{
     config::ElectConfig,
     logic::{
         flaw::Flaws,
-        key::{Around, Manner},
+        key::{Context, Manner},
         session::{LONGEST_ATTEMPT, Times},
     },
     model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Wish},
@@ -306,10 +306,10 @@ impl Engine {
         self.config.poll_interval()
     }
 
-    pub(crate) fn around<T>(&self, step: impl FnOnce(Around<'_>) -> T) -> T {
+    pub(crate) fn around<T>(&self, step: impl FnOnce(Context<'_>) -> T) -> T {
         let current = self.current();
         let now = self.clock.now();
-        step(Around {
+        step(Context {
             now,
             current: current.as_ref().map(|session| session.id),
             known: &|session| self.watcher.known(session),

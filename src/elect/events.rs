@@ -235,7 +235,7 @@ impl Stream for EventStream {
 
 /// Which events somebody wants to hear of.
 #[derive(Clone, Debug)]
-pub(crate) enum Only {
+pub(crate) enum EventFilter {
     All,
     /// Those of one lock.
     Lock(LockId),
@@ -247,7 +247,7 @@ pub(crate) enum Only {
 #[derive(Debug)]
 pub(crate) struct Events {
     /// Nothing once the engine has ended.
-    listeners: Mutex<Option<Vec<Listener>>>,
+    listeners: Mutex<Option<Vec<EventListener>>>,
 }
 
 impl Default for Events {
@@ -257,17 +257,17 @@ impl Default for Events {
 }
 
 #[derive(Debug)]
-struct Listener {
-    only: Only,
+struct EventListener {
+    only: EventFilter,
     events: mpsc::Sender<Event>,
     missed: Arc<AtomicU64>,
 }
 
 impl Events {
-    pub(crate) fn listen(&self, only: Only) -> EventStream {
+    pub(crate) fn listen(&self, only: EventFilter) -> EventStream {
         let (sender, events) = mpsc::channel(KEPT);
         let missed = Arc::new(AtomicU64::new(0));
-        let listener = Listener { only, events: sender, missed: missed.clone() };
+        let listener = EventListener { only, events: sender, missed: missed.clone() };
         if let Some(listeners) = &mut *locked(&self.listeners) {
             // Those who are gone may wait for an event of a lock that never comes.
             listeners.retain(|listener| !listener.events.is_closed());
@@ -283,9 +283,9 @@ impl Events {
         let Some(listeners) = &mut *listeners else { return };
         listeners.retain(|listener| {
             let wanted = match &listener.only {
-                Only::All => true,
-                Only::Lock(lock) => event.lock() == Some(lock),
-                Only::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
+                EventFilter::All => true,
+                EventFilter::Lock(lock) => event.lock() == Some(lock),
+                EventFilter::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
             };
             if wanted { listener.tell(&event) } else { !listener.events.is_closed() }
         });
@@ -297,7 +297,7 @@ impl Events {
     }
 }
 
-impl Listener {
+impl EventListener {
     /// Says whether it still listens.
     fn tell(&self, event: &Event) -> bool {
         // What was left out is told where it was left out.
@@ -330,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_it_missed_and_where() {
         let events = Events::default();
-        let mut stream = events.listen(Only::All);
+        let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 10 {
             events.tell(event(number));
         }
@@ -347,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_caught_up_is_told_without_another_event() {
         let events = Events::default();
-        let mut stream = events.listen(Only::All);
+        let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 3 {
             events.tell(event(number));
         }
@@ -368,9 +368,9 @@ mod tests {
     #[test]
     fn who_has_gone_is_forgotten_with_the_next_event_of_anything() {
         let events = Events::default();
-        let stays = events.listen(Only::Lock(lock("stays")));
+        let stays = events.listen(EventFilter::Lock(lock("stays")));
         let gone: Vec<_> =
-            (0..1000).map(|number| events.listen(Only::Lock(lock(&number.to_string())))).collect();
+            (0..1000).map(|number| events.listen(EventFilter::Lock(lock(&number.to_string())))).collect();
         drop(gone);
         events.tell(event(1));
         assert_eq!(listeners(&events), 1);
@@ -381,7 +381,7 @@ mod tests {
     fn who_comes_and_goes_leaves_nothing_behind_though_nothing_happens() {
         let events = Events::default();
         for number in 0..1000 {
-            drop(events.listen(Only::Lock(lock(&number.to_string()))));
+            drop(events.listen(EventFilter::Lock(lock(&number.to_string()))));
         }
         assert!(listeners(&events) <= 1, "{}", listeners(&events));
     }
@@ -390,7 +390,7 @@ mod tests {
     async fn a_reader_of_one_lock_hears_of_no_other() {
         let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
         let events = Events::default();
-        let mut stream = events.listen(Only::Lock(lock("a")));
+        let mut stream = events.listen(EventFilter::Lock(lock("a")));
         for told in [event(1), acquired("b"), acquired("a")] {
             events.tell(told);
         }

@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Close(Option<oneshot::Sender<()>>),
 }
 
-type Attempt = BoxFuture<'static, (Nonce, Moment, Result<Sighting, StoreError>)>;
+type PendingBeat = BoxFuture<'static, (Nonce, Moment, Result<Sighting, StoreError>)>;
 
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
@@ -46,7 +46,7 @@ pub(crate) struct Keeper {
 }
 
 /// How a session's time came to its end.
-enum After {
+enum NextSession {
     Again,
     Closed(Option<oneshot::Sender<()>>),
 }
@@ -64,10 +64,10 @@ impl Keeper {
     pub(crate) async fn run(mut self) {
         loop {
             let after = match self.program_answers().await {
-                After::Again => self.session().await,
-                closed @ After::Closed(_) => closed,
+                NextSession::Again => self.session().await,
+                closed @ NextSession::Closed(_) => closed,
             };
-            if let After::Closed(tell) = after {
+            if let NextSession::Closed(tell) = after {
                 // Bounded: those who still run keep their session from being closed.
                 let patience = LONGEST_ATTEMPT * 2;
                 let closing = async { while self.undertakers.join_next().await.is_some() {} };
@@ -87,28 +87,28 @@ impl Keeper {
 
     /// Until the program answers its liveness probe: nothing could begin under a session before, and it
     /// would be lost at once.
-    async fn program_answers(&mut self) -> After {
+    async fn program_answers(&mut self) -> NextSession {
         let engine = self.engine.clone();
         let Some(patience) = engine.probe_patience().filter(|_| engine.probe_failed()) else {
-            return After::Again;
+            return NextSession::Again;
         };
         while engine.probe_failed() {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Hurry) => {}
-                    Some(Command::Close(tell)) => return After::Closed(tell),
-                    None => return After::Closed(None),
+                    Some(Command::Close(tell)) => return NextSession::Closed(tell),
+                    None => return NextSession::Closed(None),
                 },
                 () = tokio::time::sleep(patience / 4) => {}
             }
         }
         let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
         tracing::info!(%holder, %namespace, "the program answers its liveness probe again, opening a session");
-        After::Again
+        NextSession::Again
     }
 
-    async fn session(&mut self) -> After {
+    async fn session(&mut self) -> NextSession {
         let engine = self.engine.clone();
         let id = engine.entropy.session();
         let mut life = OneSession {
@@ -155,8 +155,8 @@ impl Keeper {
         self.undertakers.spawn(self.engine.runtime.guard(burial));
         while self.undertakers.try_join_next().is_some() {}
         match closed {
-            Some(tell) => After::Closed(tell),
-            None => After::Again,
+            Some(tell) => NextSession::Closed(tell),
+            None => NextSession::Again,
         }
     }
 }
@@ -167,7 +167,7 @@ struct OneSession {
     store: Arc<dyn Store>,
     machine: SessionMachine,
     session: Arc<Session>,
-    attempts: FuturesUnordered<Attempt>,
+    attempts: FuturesUnordered<PendingBeat>,
     opened: bool,
     /// Requests that were passed on; the next beat says so.
     heard: BTreeSet<(LockId, Term)>,

@@ -20,7 +20,7 @@ use crate::{
     clock::Moment,
     logic::{
         key::{
-            Answer, Around, FIRST_IN_LINE, KeyMachine, Manner, Next, Op, Out, Parting, Verdict, WATCHED_AHEAD,
+            OpReply, Context, FIRST_IN_LINE, KeyMachine, Manner, NextOp, Op, Out, Parting, TicketOutcome, WATCHED_AHEAD,
         },
         watch::Standing as Known,
     },
@@ -31,9 +31,9 @@ use crate::{
 
 /// What came of a wish, with the lock itself if it was granted.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum AcquireOutcome {
     Granted(Hold),
-    Other(Verdict),
+    Other(TicketOutcome),
 }
 
 /// What a wish wants besides the key.
@@ -53,15 +53,15 @@ pub(crate) struct Standing {
     engine: Arc<Engine>,
     lock: LockId,
     wish: Wish,
-    told: oneshot::Receiver<Told>,
+    told: oneshot::Receiver<AcquireOutcome>,
     answered: bool,
 }
 
 impl Standing {
-    pub(crate) async fn told(&mut self) -> Told {
+    pub(crate) async fn told(&mut self) -> AcquireOutcome {
         let told = (&mut self.told).await;
         self.answered = true;
-        told.unwrap_or(Told::Other(Verdict::SessionOver))
+        told.unwrap_or(AcquireOutcome::Other(TicketOutcome::SessionOver))
     }
 }
 
@@ -80,9 +80,9 @@ impl Drop for Standing {
     }
 }
 
-struct Stander {
+struct PendingKey {
     wish: Wish,
-    tell: oneshot::Sender<Told>,
+    tell: oneshot::Sender<AcquireOutcome>,
     session: Arc<Session>,
     life: Option<Arc<Life>>,
     at_least: Duration,
@@ -98,7 +98,7 @@ struct KeyState {
     machine: KeyMachine,
     /// A task performs what the machine says.
     running: bool,
-    standers: Vec<Stander>,
+    standers: Vec<PendingKey>,
     lease: Option<Arc<LeaseCell>>,
     /// Those who wait for a lock to be given back.
     awaiting: Vec<(Wish, oneshot::Sender<()>)>,
@@ -153,15 +153,15 @@ impl std::fmt::Debug for Keys {
 
 /// What is done once no lock is held any more.
 #[derive(Default)]
-struct After {
-    tells: Vec<(oneshot::Sender<Told>, Told)>,
+struct AfterStep {
+    tells: Vec<(oneshot::Sender<AcquireOutcome>, AcquireOutcome)>,
     holds: Vec<Hold>,
     /// With these may go the last that keeps the engine alive.
     lives: Vec<Arc<Life>>,
     parted: Vec<oneshot::Sender<()>>,
 }
 
-impl After {
+impl AfterStep {
     fn perform(self) {
         for (tell, told) in self.tells {
             // Nobody waits for it any more: what was granted is given back by its drop.
@@ -200,7 +200,7 @@ impl Keys {
             let wish = session.next_wish();
             let by = engine.candidate(session, wish, wants);
             let at_least = wants.at_least;
-            state.standers.push(Stander { wish, tell, session: session.clone(), life, at_least });
+            state.standers.push(PendingKey { wish, tell, session: session.clone(), life, at_least });
             state.machine.stand(around, by, manner);
             // Its wishes may have been ended just before.
             if !session.is_valid(around.now) {
@@ -337,7 +337,7 @@ impl Keys {
         self.with(engine, &lease.lock, |machine, _| machine.missed(asked, lease.term));
     }
 
-    fn with(&self, engine: &Arc<Engine>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Around<'_>)) {
+    fn with(&self, engine: &Arc<Engine>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Context<'_>)) {
         self.step(engine, lock, false, |state, around| event(&mut state.machine, around));
     }
 
@@ -347,7 +347,7 @@ impl Keys {
         engine: &Arc<Engine>,
         lock: &LockId,
         make: bool,
-        event: impl FnOnce(&mut KeyState, Around<'_>) -> T,
+        event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
     ) -> Option<T> {
         let (made, after) = {
             let mut book = self.book();
@@ -377,11 +377,11 @@ impl Keys {
 
     /// What the machine wants next. A key with nothing to do loses its task, and if it has nothing
     /// left at all, its place in the book.
-    fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> Next {
+    fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> NextOp {
         let mut book = self.book();
         let mut state = cell.state();
         let next = engine.around(|around| state.machine.next(around));
-        if next == Next::Idle {
+        if next == NextOp::Idle {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {
                 book.remove(&cell.lock);
@@ -410,10 +410,10 @@ fn happen<T>(
     engine: &Arc<Engine>,
     cell: &Arc<KeyCell>,
     state: &mut KeyState,
-    event: impl FnOnce(&mut KeyState, Around<'_>) -> T,
-) -> (T, After) {
+    event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
+) -> (T, AfterStep) {
     let made = engine.around(|around| event(state, around));
-    let mut after = After::default();
+    let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
             Out::Verdict(wish, verdict) => {
@@ -422,7 +422,7 @@ fn happen<T>(
                 };
                 let stander = state.standers.swap_remove(place);
                 let told = match verdict {
-                    Verdict::Granted { term, since } => {
+                    TicketOutcome::Granted { term, since } => {
                         let lock = cell.lock.clone();
                         let lease = LeaseCell::new(engine.clone(), stander.session, lock, wish, term, since);
                         if lease.begin() {
@@ -431,19 +431,19 @@ fn happen<T>(
                             if engine.is_closed() {
                                 // It is given back as this is dropped.
                                 after.holds.push(hold);
-                                Told::Other(Verdict::SessionOver)
+                                AcquireOutcome::Other(TicketOutcome::SessionOver)
                             } else {
-                                Told::Granted(hold)
+                                AcquireOutcome::Granted(hold)
                             }
                         } else {
                             // In a doubt, say: it goes back, and whoever waits waits for a session.
                             engine.keys.has_parted(&cell.lock, term);
                             engine.around(|around| state.machine.ended(around, wish, Parting::default()));
                             after.lives.extend(stander.life);
-                            Told::Other(Verdict::SessionOver)
+                            AcquireOutcome::Other(TicketOutcome::SessionOver)
                         }
                     }
-                    other => Told::Other(other),
+                    other => AcquireOutcome::Other(other),
                 };
                 after.tells.push((stander.tell, told));
             }
@@ -492,8 +492,8 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
             return;
         }
         match engine.keys.next(&engine, &cell) {
-            Next::Idle => return,
-            Next::At(at) => {
+            NextOp::Idle => return,
+            NextOp::At(at) => {
                 let wait = at.since(engine.clock.now());
                 tokio::select! {
                     biased;
@@ -502,7 +502,7 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
                     () = tokio::time::sleep(wait) => {}
                 }
             }
-            Next::Do(op) => {
+            NextOp::Do(op) => {
                 let sent = engine.clock.now();
                 let answer = perform(&engine, &cell.lock, &op).await;
                 let ((), after) = {
@@ -517,39 +517,39 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
     }
 }
 
-async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> Answer {
+async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpReply {
     let answer = match op.clone() {
-        Op::Look => engine.look(lock.clone()).await.map(Answer::Seen),
+        Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
         Op::Poll { session, wish } => {
             let place = (lock.clone(), session, wish);
             let (seen, stands) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
-            seen.map(|seen| Answer::Polled { seen, stands: stands.ok() })
+            seen.map(|seen| OpReply::Polled { seen, stands: stands.ok() })
         }
         Op::Take { by, dead } => {
-            engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(Answer::Took)
+            engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(OpReply::Took)
         }
         Op::Confirm { session, wish } => {
             let by: Candidate = engine.candidate_of(session, wish, &Wants::default());
-            engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(Answer::Took)
+            engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(OpReply::Took)
         }
         Op::Release { session, term, note, then } => {
             let release = Release { lock: lock.clone(), session, term, note, then };
-            engine.release(release).await.map(Answer::Released)
+            engine.release(release).await.map(OpReply::Released)
         }
-        Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(Answer::Line),
+        Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(OpReply::Line),
         Op::Register(wishes) => {
             let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
-            engine.wait(waits).await.map(|()| Answer::Done)
+            engine.wait(waits).await.map(|()| OpReply::Done)
         }
         Op::Leave(left) => {
             let places = left.into_iter().map(|(session, wish)| (lock.clone(), session, wish)).collect();
-            engine.stop_waiting(places).await.map(|()| Answer::Done)
+            engine.stop_waiting(places).await.map(|()| OpReply::Done)
         }
         Op::Inquire { session, named } => {
-            engine.watcher.inquire(engine, session, named).await.map(Answer::Known)
+            engine.watcher.inquire(engine, session, named).await.map(OpReply::Known)
         }
     };
-    answer.unwrap_or_else(Answer::Failed)
+    answer.unwrap_or_else(OpReply::Failed)
 }
 
 /// The line, and of whom it matters whether they live, unless the store does not answer: the first, who may be given

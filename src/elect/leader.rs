@@ -76,7 +76,7 @@ impl HeldBy {
 pub struct LeaderWatch {
     leader: watch::Receiver<Option<HeldBy>>,
     // The follower ends when nobody watches any more.
-    _watched: Arc<Watched>,
+    _watched: Arc<WatchedKey>,
 }
 
 impl LeaderWatch {
@@ -101,7 +101,7 @@ impl LeaderWatch {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedKey {
     leader: watch::Receiver<Option<HeldBy>>,
     hint: Notify,
 }
@@ -109,11 +109,11 @@ struct Watched {
 /// The keys that are watched.
 #[derive(Debug, Default)]
 pub(crate) struct Leaders {
-    book: Mutex<BTreeMap<LockId, Weak<Watched>>>,
+    book: Mutex<BTreeMap<LockId, Weak<WatchedKey>>>,
 }
 
 impl Leaders {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<Watched>>> {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<WatchedKey>>> {
         locked(&self.book)
     }
 
@@ -122,7 +122,7 @@ impl Leaders {
         book.retain(|_, watched| watched.strong_count() > 0);
         let watched = book.get(lock).and_then(Weak::upgrade).unwrap_or_else(|| {
             let (tell, leader) = watch::channel(None);
-            let watched = Arc::new(Watched { leader, hint: Notify::new() });
+            let watched = Arc::new(WatchedKey { leader, hint: Notify::new() });
             book.insert(lock.clone(), Arc::downgrade(&watched));
             engine.runtime.spawn(follow(
                 Arc::downgrade(engine),
@@ -151,7 +151,7 @@ impl Leaders {
 async fn follow(
     engine: Weak<Engine>,
     lock: LockId,
-    watched: Weak<Watched>,
+    watched: Weak<WatchedKey>,
     leads: watch::Sender<Option<HeldBy>>,
 ) {
     let mut first = true;

@@ -32,11 +32,11 @@ pub(crate) struct LeaseCell {
     token: CancellationToken,
     /// Something was said that concerns those who run.
     changed: Notify,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LeaseState {
     /// Why it is lost, once it is.
     loss: Option<Loss>,
     /// When what still runs is dropped.
@@ -95,7 +95,7 @@ impl LeaseCell {
         self.session.enter(self, self.granted, || self.engine.lease_granted(self))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         locked(&self.state)
     }
 
@@ -237,13 +237,13 @@ impl LeaseCell {
     // ----- those who run under it
 
     /// Somebody begins to run under it; unless its owner is done with it.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Worker> {
+    pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
         let mut state = self.state();
         if state.closing.is_some() {
             return None;
         }
         state.workers += 1;
-        Some(Worker(self.clone()))
+        Some(RunPermit(self.clone()))
     }
 
     /// Until only one runs under it: calls that block may go on after all else has ended.
@@ -291,7 +291,7 @@ impl LeaseCell {
     }
 }
 
-impl State {
+impl LeaseState {
     fn next_value(&mut self) -> u64 {
         self.value_set += 1;
         self.value_set
@@ -308,9 +308,9 @@ impl State {
 
 /// Somebody who runs under a lease. The lock is not released while there is one.
 #[derive(Debug)]
-pub(crate) struct Worker(Arc<LeaseCell>);
+pub(crate) struct RunPermit(Arc<LeaseCell>);
 
-impl Drop for Worker {
+impl Drop for RunPermit {
     fn drop(&mut self) {
         self.0.find_out(self.0.now());
         let go = {
@@ -352,7 +352,7 @@ impl Hold {
     }
 
     /// Somebody begins to run under it.
-    pub(crate) fn work(&self) -> Worker {
+    pub(crate) fn work(&self) -> RunPermit {
         self.cell.enter().expect("the owner has not let go")
     }
 

@@ -54,11 +54,11 @@ pub use troubles::{Trouble, Work};
 pub(crate) use engine::{Engine, LastFailure};
 #[cfg(any(test, feature = "testing", tenure_sim))]
 pub use entropy::splitmix;
-pub(crate) use events::Only;
+pub(crate) use events::EventFilter;
 pub(crate) use job::{call as call_blocking, panic_message};
-pub(crate) use keys::{Told, Wants};
-pub(crate) use lease::{Hold, Worker};
-pub(crate) use notices::Part;
+pub(crate) use keys::{AcquireOutcome, Wants};
+pub(crate) use lease::{Hold, RunPermit};
+pub(crate) use notices::SchedulesShare;
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
 pub(crate) use session::Session;
@@ -385,7 +385,7 @@ impl Elect {
     /// What happens from now on. A reader that is too slow loses events and is told how many.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.engine().events.listen(Only::All)
+        self.engine().events.listen(EventFilter::All)
     }
 
     /// How the instance fares, from what is known here: it asks nobody.
@@ -455,7 +455,7 @@ impl Elect {
                 told = standing.told() => told,
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
             };
-            if let Told::Granted(hold) = told {
+            if let AcquireOutcome::Granted(hold) = told {
                 return Ok(hold);
             }
         }

@@ -35,14 +35,14 @@ pub(crate) struct Notices {
     host: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
     news: Mutex<ScheduleNews>,
     wake: Notify,
-    part: Mutex<Part>,
+    part: Mutex<SchedulesShare>,
     /// The instant of the last order that was given here.
     ordered: AtomicI64,
 }
 
 /// What part this instance is to have of the schedules, as far as somebody said.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct SchedulesShare {
     pub(crate) cap: Option<u32>,
     pub(crate) weight: Option<u32>,
     pub(crate) draining: bool,
@@ -85,11 +85,11 @@ impl Notices {
         }
     }
 
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> SchedulesShare {
         *locked(&self.part)
     }
 
-    pub(crate) fn set_part(&self, change: impl FnOnce(&mut Part)) {
+    pub(crate) fn set_part(&self, change: impl FnOnce(&mut SchedulesShare)) {
         change(&mut locked(&self.part));
     }
 

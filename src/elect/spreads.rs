@@ -24,7 +24,7 @@ use crate::{
 /// What happened since somebody looked last. Of each task and session the last word only, so that it is
 /// never larger than the spread.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct SpreadNews {
     /// Hints may have been lost.
     pub(crate) resync: bool,
     pub(crate) tasks: BTreeMap<Key, Option<LockChange>>,
@@ -39,17 +39,17 @@ pub(crate) struct News {
 /// Where the news of one spread arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    news: Mutex<News>,
+    news: Mutex<SpreadNews>,
     wake: Notify,
 }
 
 impl Inbox {
-    fn tell(&self, change: impl FnOnce(&mut News)) {
+    fn tell(&self, change: impl FnOnce(&mut SpreadNews)) {
         change(&mut locked(&self.news));
         self.wake.notify_one();
     }
 
-    pub(crate) fn take(&self) -> News {
+    pub(crate) fn take(&self) -> SpreadNews {
         mem::take(&mut locked(&self.news))
     }
 
@@ -88,7 +88,7 @@ impl Drop for Reserving<'_> {
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Spreads {
-    book: Mutex<Book>,
+    book: Mutex<SpreadRegistry>,
     /// The version of the shares that the store has, for certain.
     published: watch::Sender<u64>,
     /// The instance closes for a restart: what it holds waits for its next session.
@@ -105,7 +105,7 @@ pub(crate) struct Spreads {
 const ECHO: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct Book {
+struct SpreadRegistry {
     inboxes: BTreeMap<SpreadName, Arc<Inbox>>,
     shares: BTreeMap<SpreadName, Share>,
     /// Counts the changes of the shares.
@@ -126,7 +126,7 @@ impl Default for Spreads {
 }
 
 impl Spreads {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, SpreadRegistry> {
         locked(&self.book)
     }
 
@@ -247,13 +247,13 @@ impl Spreads {
         self.book().inboxes.values().cloned().collect()
     }
 
-    fn tell_all(&self, change: impl Fn(&mut News)) {
+    fn tell_all(&self, change: impl Fn(&mut SpreadNews)) {
         for inbox in self.inboxes() {
             inbox.tell(&change);
         }
     }
 
-    fn tell(&self, spread: &SpreadName, change: impl FnOnce(&mut News)) {
+    fn tell(&self, spread: &SpreadName, change: impl FnOnce(&mut SpreadNews)) {
         let inbox = self.book().inboxes.get(spread).cloned();
         if let Some(inbox) = inbox {
             inbox.tell(change);

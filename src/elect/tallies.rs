@@ -125,19 +125,19 @@ impl NoRoom {
 /// What has happened to tasks since it was told last.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
-    book: Mutex<Book>,
+    book: Mutex<TallyRegistry>,
 }
 
 type Notes = BTreeMap<(SpreadName, Note), Tally>;
 
 #[derive(Debug, Default)]
-struct Book {
+struct TallyRegistry {
     tallies: Notes,
     rooms: BTreeMap<SpreadName, NoRoom>,
 }
 
 impl Tallies {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, TallyRegistry> {
         locked(&self.book)
     }
 

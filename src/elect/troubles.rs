@@ -253,7 +253,7 @@ impl fmt::Display for Trouble {
 
 /// How one sort of work has gone since it worked last.
 #[derive(Clone, Debug)]
-struct Course {
+struct TroubleCourse {
     since: Moment,
     last: Moment,
     failures: u64,
@@ -272,7 +272,7 @@ struct Speech {
     rest: Duration,
 }
 
-impl Course {
+impl TroubleCourse {
     /// Whether it is worth telling, whenever that was done last. What may pass is, when it was tried for so long
     /// in vain: not when it was not tried again.
     fn is_lasting(&self, work: Work) -> bool {
@@ -299,17 +299,17 @@ impl Course {
 /// The register.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
-    book: Mutex<Book>,
+    book: Mutex<TroubleRegistry>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    courses: BTreeMap<Work, Course>,
+struct TroubleRegistry {
+    courses: BTreeMap<Work, TroubleCourse>,
     spoken: BTreeMap<Work, Speech>,
 }
 
 impl Troubles {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, TroubleRegistry> {
         locked(&self.book)
     }
 
@@ -358,8 +358,8 @@ impl Engine {
         let now = self.clock.now();
         let text = chain(error);
         let mut book = self.troubles.book();
-        let Book { courses, spoken } = &mut *book;
-        let course = courses.entry(work).or_insert_with(|| Course {
+        let TroubleRegistry { courses, spoken } = &mut *book;
+        let course = courses.entry(work).or_insert_with(|| TroubleCourse {
             since: begun,
             last: now,
             failures: 0,
@@ -440,7 +440,7 @@ impl Engine {
     /// What has worked for some time works again; what failed and is not tried any more is no trouble.
     pub(crate) fn forget_old_troubles(&self) {
         let now = self.clock.now();
-        let mended = |course: &Course| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
+        let mended = |course: &TroubleCourse| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
         let mended: Vec<Work> = {
             let book = self.troubles.book();
             let mended = book.courses.iter().filter(|(_, course)| mended(course));
@@ -449,7 +449,7 @@ impl Engine {
         for work in mended {
             self.works(work);
         }
-        let quiet = |course: &Course| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
+        let quiet = |course: &TroubleCourse| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
         let mut book = self.troubles.book();
         let old: Vec<Work> = book
             .courses
@@ -506,7 +506,7 @@ mod tests {
     /// Work that has failed since the beginning, at each of these seconds: those at which it is told.
     fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut spoken = None;
-        let mut course = Course {
+        let mut course = TroubleCourse {
             since: at(0),
             last: at(0),
             failures: 1,

@@ -32,13 +32,13 @@ const KEPT_FOR_TTLS: u32 = 3;
 /// The sessions of others.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
-    book: Mutex<BTreeMap<SessionId, Watched>>,
+    book: Mutex<BTreeMap<SessionId, WatchedSession>>,
     wake: Notify,
     running: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedSession {
     observation: Observation,
     /// When somebody last wanted to know.
     wanted: Moment,
@@ -48,14 +48,14 @@ struct Watched {
 
 /// What a turn of the watcher does.
 #[derive(Default)]
-struct Turn {
+struct WatchTurn {
     looks: Vec<SessionId>,
     declarations: Vec<(SessionId, Ground)>,
     next: Option<Moment>,
 }
 
 impl Watcher {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<SessionId, Watched>> {
+    fn book(&self) -> MutexGuard<'_, BTreeMap<SessionId, WatchedSession>> {
         locked(&self.book)
     }
 
@@ -92,7 +92,7 @@ impl Watcher {
         let now = engine.clock.now();
         let standing = {
             let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             watched.wanted = now;
             if let Some(named) = named {
                 watched.name = Some(named.holder.clone());
@@ -123,7 +123,7 @@ impl Watcher {
         let now = engine.clock.now();
         let mut book = self.book();
         for session in sessions {
-            book.entry(*session).or_insert_with(|| Watched::new(engine, now)).wanted = now;
+            book.entry(*session).or_insert_with(|| WatchedSession::new(engine, now)).wanted = now;
         }
     }
 
@@ -182,7 +182,7 @@ impl Watcher {
         let now = engine.clock.now();
         {
             let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             watched.wanted = now;
             watched.name = Some(named.holder.clone());
             watched.observation.name(named);
@@ -200,7 +200,7 @@ impl Watcher {
         engine.spreads.saw(session, sighting);
         {
             let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| Watched::new(engine, now));
+            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             if let Some(record) = sighting.record() {
                 watched.name = Some(record.about.holder.clone());
             }
@@ -313,8 +313,8 @@ impl Watcher {
         }
     }
 
-    fn turn(&self, engine: &Arc<Engine>) -> Turn {
-        let mut turn = Turn::default();
+    fn turn(&self, engine: &Arc<Engine>) -> WatchTurn {
+        let mut turn = WatchTurn::default();
         if engine.closing.is_cancelled() {
             return turn;
         }
@@ -345,13 +345,13 @@ fn is_chosen(own: Option<SessionId>, session: SessionId) -> bool {
     own.is_some_and(|own| (own.as_u128() ^ session.as_u128()).is_multiple_of(4))
 }
 
-impl Turn {
+impl WatchTurn {
     fn is_idle(&self) -> bool {
         self.looks.is_empty() && self.declarations.is_empty() && self.next.is_none()
     }
 }
 
-impl Watched {
+impl WatchedSession {
     fn new(engine: &Engine, now: Moment) -> Self {
         let observation = Observation::new(engine.times.ttl, engine.times.interval, engine.flaws, now);
         Self { observation, wanted: now, name: None }

@@ -86,7 +86,7 @@ pub(crate) enum Op {
 
 /// What became of it.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum OpReply {
     Seen(LockSeen),
     /// Nothing is known of the place if it could not be read.
     Polled {
@@ -103,7 +103,7 @@ pub(crate) enum Answer {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextOp {
     /// This; then bring the answer.
     Do(Op),
     /// Nothing until then, or until something happens.
@@ -116,7 +116,7 @@ pub(crate) enum Next {
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
     /// This wish was answered and stands no more.
-    Verdict(Wish, Verdict),
+    Verdict(Wish, TicketOutcome),
     /// Watch this session: it holds the lock, or stands before us in line.
     Watch(SessionId, Option<Named>),
     /// The lease of this wish is lost, although its session lives.
@@ -131,7 +131,7 @@ pub(crate) enum Out {
 
 /// What became of a wish.
 #[derive(Clone, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum TicketOutcome {
     /// It holds the lock.
     Granted { term: Term, since: StoreTime },
     /// Somebody else does.
@@ -210,7 +210,7 @@ pub(crate) struct Parting {
 
 /// What surrounds the key as a step is taken.
 #[derive(Clone, Copy)]
-pub(crate) struct Around<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) now: Moment,
     /// The session that is valid now, if there is one.
     pub(crate) current: Option<SessionId>,
@@ -225,7 +225,7 @@ pub(crate) struct Around<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum NextStep {
     /// It has not been tried.
     Try,
     /// It lost. The lock may have become free just before it stood in line.
@@ -236,7 +236,7 @@ enum Step {
 
 /// Whether a wish has a place in the store's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueuePlace {
     /// It has none.
     Nowhere,
     /// One was asked for: it may have it, also if that was not answered.
@@ -246,16 +246,16 @@ enum Place {
 }
 
 #[derive(Clone, Debug)]
-struct Stander {
+struct Contender {
     by: Box<Candidate>,
     patience: Patience,
-    step: Step,
+    step: NextStep,
     tries: u32,
     /// It lost at least once: others want this lock too.
     contested: bool,
     /// A take of it was not answered.
     doubtful: bool,
-    place: Place,
+    place: QueuePlace,
     /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
     /// who knows of a death names the dead.
     expect: Expect,
@@ -265,9 +265,9 @@ struct Stander {
     ahead: Option<Vec<SessionId>>,
 }
 
-impl Stander {
+impl Contender {
     fn is_unregistered(&self) -> bool {
-        self.patience == Patience::Waits && self.step != Step::Try && self.place != Place::Stands
+        self.patience == Patience::Waits && self.step != NextStep::Try && self.place != QueuePlace::Stands
     }
 
     fn dead(&self) -> Option<SessionId> {
@@ -276,7 +276,7 @@ impl Stander {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum HeldState {
     /// A job runs, or a guard is out.
     Runs,
     /// Something says that the lock is not ours any more; a write is to tell.
@@ -286,11 +286,11 @@ enum Hold {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldLock {
     session: SessionId,
     wish: Wish,
     term: Term,
-    hold: Hold,
+    hold: HeldState,
 }
 
 /// A lock that is to be given back.
@@ -313,9 +313,9 @@ pub(crate) struct KeyMachine {
     flaws: Flaws,
     poll: Duration,
     hints: bool,
-    held: Option<Held>,
+    held: Option<HeldLock>,
     returns: VecDeque<Return>,
-    line: VecDeque<Stander>,
+    line: VecDeque<Contender>,
     /// Wishes that stand no more and may still have a place in the store's line.
     left: Vec<(SessionId, Wish)>,
     /// One of those was given up: the lock may be handed to it all the same.
@@ -421,8 +421,8 @@ impl KeyMachine {
     }
 
     /// Whether there is something to do, or nothing at all left to remember.
-    pub(crate) fn has_something(&self, around: Around<'_>) -> bool {
-        self.is_done() || self.choose(around) != Next::Idle
+    pub(crate) fn has_something(&self, around: Context<'_>) -> bool {
+        self.is_done() || self.choose(around) != NextOp::Idle
     }
 
     /// Whether the lock of this wish is on its way back.
@@ -433,7 +433,7 @@ impl KeyMachine {
     // ----- what happens
 
     /// A new wish, with a number larger than every one before.
-    pub(crate) fn stand(&mut self, around: Around<'_>, by: Candidate, manner: Manner) {
+    pub(crate) fn stand(&mut self, around: Context<'_>, by: Candidate, manner: Manner) {
         let Manner { patience, expect } = manner;
         self.changed = around.now;
         let wish = by.wish;
@@ -442,15 +442,15 @@ impl KeyMachine {
         );
         if patience == Patience::Once {
             if self.held.is_some() {
-                self.out.push(Out::Verdict(wish, Verdict::Here));
+                self.out.push(Out::Verdict(wish, TicketOutcome::Here));
                 return;
             }
             // Others of this instance wait: they are before it, and it does not wait.
             if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
                 let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.other {
-                    Some(record) => Verdict::Held(record.clone(), known(record).unwrap_or(Standing::Alive)),
-                    None => Verdict::Here,
+                    Some(record) => TicketOutcome::Held(record.clone(), known(record).unwrap_or(Standing::Alive)),
+                    None => TicketOutcome::Here,
                 };
                 self.out.push(Out::Verdict(wish, verdict));
                 return;
@@ -460,15 +460,15 @@ impl KeyMachine {
         // given the lock.
         let first = self.held.is_none() && self.line.is_empty() && !(self.handed && self.hints);
         let open = first && expect != Expect::Held;
-        let step = if open || patience == Patience::Once { Step::Try } else { Step::Again };
-        self.line.push_back(Stander {
+        let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
+        self.line.push_back(Contender {
             by: Box::new(by),
             patience,
             step,
             tries: 0,
             contested: false,
             doubtful: false,
-            place: Place::Nowhere,
+            place: QueuePlace::Nowhere,
             expect,
             line_read: None,
             ahead: None,
@@ -483,7 +483,7 @@ impl KeyMachine {
             let Some(stander) = self.line.remove(place) else { return };
             self.undecided |= stander.doubtful || head && self.under_way;
             self.stirred |= self.under_way;
-            if stander.place != Place::Nowhere {
+            if stander.place != QueuePlace::Nowhere {
                 self.leave_line(stander.by.session, wish);
                 self.given_up = true;
             }
@@ -492,12 +492,12 @@ impl KeyMachine {
 
     /// Nothing runs under this wish any more: its lock can go. Under a session that is over there is
     /// nothing to send: its death frees the lock.
-    pub(crate) fn ended(&mut self, around: Around<'_>, wish: Wish, parting: Parting) {
+    pub(crate) fn ended(&mut self, around: Context<'_>, wish: Wish, parting: Parting) {
         let now = around.now;
         self.changed = now;
         if let Some(held) = self.held.take_if(|held| held.wish == wish) {
             let line = self.take_next_in_line(around, &parting);
-            if parting.keep || held.hold == Hold::Lost || Some(held.session) != around.current {
+            if parting.keep || held.hold == HeldState::Lost || Some(held.session) != around.current {
                 self.out.push(Out::Parted(wish));
             } else {
                 self.give_back(held.session, held.wish, held.term, parting);
@@ -506,10 +506,10 @@ impl KeyMachine {
                 }
             }
             if let Some(head) = self.line.front_mut()
-                && head.step == Step::Again
-                && head.place != Place::Stands
+                && head.step == NextStep::Again
+                && head.place != QueuePlace::Stands
             {
-                head.step = Step::Try;
+                head.step = NextStep::Try;
             }
             self.pause = now;
             self.look_at = now;
@@ -521,12 +521,12 @@ impl KeyMachine {
         self.changed = now;
         let (void, line) = mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
         self.line = line;
-        for stander in Vec::from_iter::<VecDeque<Stander>>(void) {
+        for stander in Vec::from_iter::<VecDeque<Contender>>(void) {
             // Others are not to look past it for as long as the dead are remembered.
-            if stander.place != Place::Nowhere {
+            if stander.place != QueuePlace::Nowhere {
                 self.leave_line(session, stander.by.wish);
             }
-            self.out.push(Out::Verdict(stander.by.wish, Verdict::SessionOver));
+            self.out.push(Out::Verdict(stander.by.wish, TicketOutcome::SessionOver));
         }
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
@@ -536,7 +536,7 @@ impl KeyMachine {
     }
 
     /// A hint says what became of the lock.
-    pub(crate) fn hint(&mut self, around: Around<'_>, change: Option<LockChange>) {
+    pub(crate) fn hint(&mut self, around: Context<'_>, change: Option<LockChange>) {
         let now = around.now;
         match change {
             // As good as a majority read at that moment.
@@ -547,9 +547,9 @@ impl KeyMachine {
                 self.free = false;
                 if let Some(held) = &mut self.held
                     && term > held.term
-                    && held.hold == Hold::Runs
+                    && held.hold == HeldState::Runs
                 {
-                    held.hold = Hold::Suspected;
+                    held.hold = HeldState::Suspected;
                 }
                 if !self.line.is_empty() {
                     self.out.push(Out::Watch(session, None));
@@ -613,107 +613,107 @@ impl KeyMachine {
         let undecided = self.under_way || self.changed >= asked;
         if let Some(held) = &mut self.held
             && held.term == term
-            && held.hold == Hold::Runs
+            && held.hold == HeldState::Runs
             && !undecided
         {
-            held.hold = Hold::Suspected;
+            held.hold = HeldState::Suspected;
         }
     }
 
     // ----- what to do
 
     /// What to do next. After [`Next::Do`] nothing else is begun until its [answer](Self::answered).
-    pub(crate) fn next(&mut self, around: Around<'_>) -> Next {
+    pub(crate) fn next(&mut self, around: Context<'_>) -> NextOp {
         if self.under_way {
-            return Next::Idle;
+            return NextOp::Idle;
         }
         match self.choose(around) {
-            Next::Do(_) if around.now < self.pause => Next::At(self.pause),
-            Next::Do(op) => {
+            NextOp::Do(_) if around.now < self.pause => NextOp::At(self.pause),
+            NextOp::Do(op) => {
                 if let Op::Register(_) = op {
                     // As many as the operation names.
                     for stander in self.line.iter_mut().filter(|stander| stander.is_unregistered()) {
-                        stander.place = Place::Asked;
+                        stander.place = QueuePlace::Asked;
                     }
                 }
                 self.under_way = true;
-                Next::Do(op)
+                NextOp::Do(op)
             }
             other => other,
         }
     }
 
-    fn choose(&self, around: Around<'_>) -> Next {
+    fn choose(&self, around: Context<'_>) -> NextOp {
         // What somebody may wait for comes first.
         if let Some(back) = self.returns.front() {
-            return Next::Do(self.release_step(around, back));
+            return NextOp::Do(self.release_step(around, back));
         }
-        if let Some(Held { session, wish, hold: Hold::Suspected, .. }) = self.held
+        if let Some(HeldLock { session, wish, hold: HeldState::Suspected, .. }) = self.held
             && Some(session) == around.current
         {
-            return Next::Do(Op::Confirm { session, wish });
+            return NextOp::Do(Op::Confirm { session, wish });
         }
         let line = self.line_op(around);
         if let Some(op) = line.as_ref().filter(|op| self.goes_first(op)) {
-            return Next::Do(op.clone());
+            return NextOp::Do(op.clone());
         }
         match (self.lock_step(around), line, self.line_wakes(around)) {
-            (Next::Do(op), ..) | (_, Some(op), _) => Next::Do(op),
-            (Next::At(at), None, wakes) => Next::At(wakes.map_or(at, |wakes| wakes.min(at))),
-            (Next::Idle, None, wakes) => wakes.map_or(Next::Idle, Next::At),
+            (NextOp::Do(op), ..) | (_, Some(op), _) => NextOp::Do(op),
+            (NextOp::At(at), None, wakes) => NextOp::At(wakes.map_or(at, |wakes| wakes.min(at))),
+            (NextOp::Idle, None, wakes) => wakes.map_or(NextOp::Idle, NextOp::At),
         }
     }
 
     /// What is to be done about the lock itself, once nothing of it is to be given back.
-    fn lock_step(&self, around: Around<'_>) -> Next {
+    fn lock_step(&self, around: Context<'_>) -> NextOp {
         if self.held.is_some() {
             return match self.verify {
-                true if around.now >= self.look_at => Next::Do(Op::Look),
-                true => Next::At(self.look_at),
-                false => Next::Idle,
+                true if around.now >= self.look_at => NextOp::Do(Op::Look),
+                true => NextOp::At(self.look_at),
+                false => NextOp::Idle,
             };
         }
         match self.line.front() {
             // Its session has come to its end: it will be told.
-            Some(head) if Some(head.by.session) != around.current => Next::At(around.now + SOON),
+            Some(head) if Some(head.by.session) != around.current => NextOp::At(around.now + SOON),
             Some(head) => self.head_step(around, head),
-            None if self.undecided => Next::Do(Op::Look),
-            None => Next::Idle,
+            None if self.undecided => NextOp::Do(Op::Look),
+            None => NextOp::Idle,
         }
     }
 
-    fn head_step(&self, around: Around<'_>, head: &Stander) -> Next {
+    fn head_step(&self, around: Context<'_>, head: &Contender) -> NextOp {
         let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
-        let take = |dead| Next::Do(Op::Take { by: head.by.clone(), dead });
+        let take = |dead| NextOp::Do(Op::Take { by: head.by.clone(), dead });
         let reads = self.reading.is_over(around.now);
         let unsure = self.unsure_of_place && !line::is_first(around, head);
         let look = match head.step {
-            Step::Waiting if self.unsure_of_entry && reads => {
+            NextStep::Waiting if self.unsure_of_entry && reads => {
                 Op::Poll { session: head.by.session, wish: head.by.wish }
             }
             _ => Op::Look,
         };
         let read_line = match head.step {
-            Step::Waiting => unsure || self.is_line_new(around, head),
-            Step::Again => unsure,
-            Step::Try => false,
+            NextStep::Waiting => unsure || self.is_line_new(around, head),
+            NextStep::Again => unsure,
+            NextStep::Try => false,
         };
         match head.step {
-            Step::Waiting if around.now < self.look_at => Next::At(self.look_at),
-            _ if read_line && reads => Next::Do(Op::ReadLine { most: LINE_READ, to: None }),
+            NextStep::Waiting if around.now < self.look_at => NextOp::At(self.look_at),
+            _ if read_line && reads => NextOp::Do(Op::ReadLine { most: LINE_READ, to: None }),
             _ if self.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
-                None if head.step == Step::Try && !self.handed => take(head.dead().into_iter().collect()),
+                None if head.step == NextStep::Try && !self.handed => take(head.dead().into_iter().collect()),
                 Some(held) => match (around.known)(held.by.session) {
                     Some(Standing::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {
                         let record = self.other.as_ref().expect("it names a holder");
-                        Next::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
+                        NextOp::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
                     }
-                    _ => Next::Do(look),
+                    _ => NextOp::Do(look),
                 },
-                None => Next::Do(look),
+                None => NextOp::Do(look),
             },
         }
     }
@@ -721,7 +721,7 @@ impl KeyMachine {
     /// Whether the line is to be read for those who are first in it, who are watched: at first, when the lock has
     /// changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is handed
     /// the lock by one who lives.
-    fn is_line_new(&self, around: Around<'_>, head: &Stander) -> bool {
+    fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.other.as_ref().filter(|_| head.expect != Expect::Held) else { return false };
         let held = holder.holding.as_ref().map(|held| held.by.session);
         let may_be_taken = self.free || held.and_then(around.known) == Some(Standing::Dead);
@@ -732,11 +732,11 @@ impl KeyMachine {
     // ----- what came of it
 
     /// The answer to the operation that was under way since `sent`.
-    pub(crate) fn answered(&mut self, around: Around<'_>, sent: Moment, op: Op, answer: Answer) {
+    pub(crate) fn answered(&mut self, around: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
         self.under_way = false;
         self.changed = around.now;
         let reads_line = matches!(op, Op::ReadLine { .. });
-        if let Answer::Failed(error) = answer {
+        if let OpReply::Failed(error) = answer {
             self.failed(around, sent, &op, error);
         } else {
             if !op.is_of_the_line() {
@@ -751,32 +751,32 @@ impl KeyMachine {
         self.undecided |= mem::take(&mut self.strayed) && self.held.is_none();
     }
 
-    fn succeeded(&mut self, around: Around<'_>, op: Op, answer: Answer) {
+    fn succeeded(&mut self, around: Context<'_>, op: Op, answer: OpReply) {
         match (op, answer) {
-            (Op::Look, Answer::Seen(seen)) => self.seen(around, seen),
-            (Op::Poll { wish, .. }, Answer::Polled { seen, stands }) => {
+            (Op::Look, OpReply::Seen(seen)) => self.seen(around, seen),
+            (Op::Poll { wish, .. }, OpReply::Polled { seen, stands }) => {
                 self.polled(around, wish, seen, stands);
             }
-            (Op::Take { by, dead }, Answer::Took(answer)) => {
+            (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Out::TookOver(*dead));
                 }
                 self.took(around, &by, answer);
             }
-            (Op::Confirm { session, wish }, Answer::Took(answer)) => self.confirmed(session, wish, answer),
-            (Op::Release { term, then, .. }, Answer::Released(answer)) => match answer {
+            (Op::Confirm { session, wish }, OpReply::Took(answer)) => self.confirmed(session, wish, answer),
+            (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
                 ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
                 ReleaseAnswer::Released => self.released(around, term, &then),
             },
-            (Op::ReadLine { .. }, Answer::Line(line)) => self.line_read(around, line),
-            (Op::Register(wishes), Answer::Done) => self.registered(around, &wishes),
-            (Op::Leave(gone), Answer::Done) => self.has_left(&gone),
-            (Op::Inquire { .. }, Answer::Known(standing)) => self.inquired(standing),
+            (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
+            (Op::Register(wishes), OpReply::Done) => self.registered(around, &wishes),
+            (Op::Leave(gone), OpReply::Done) => self.has_left(&gone),
+            (Op::Inquire { .. }, OpReply::Known(standing)) => self.inquired(standing),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
         }
     }
 
-    fn failed(&mut self, around: Around<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
+    fn failed(&mut self, around: Context<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
         match op {
             Op::Register(_) => return self.standing.failed(around.now, around.roll),
             Op::Leave(gone) => return self.not_left(around, gone),
@@ -809,7 +809,7 @@ impl KeyMachine {
                 // Also a take that was lost before others that were refused.
                 self.undecided |= head.doubtful || unknown && taken.is_some();
                 self.line.pop_front();
-                self.out.push(Out::Verdict(wish, Verdict::Failed(error)));
+                self.out.push(Out::Verdict(wish, TicketOutcome::Failed(error)));
             }
         }
         if let Some(wish) = taken.filter(|_| unknown) {
@@ -821,13 +821,13 @@ impl KeyMachine {
         }
     }
 
-    fn seen(&mut self, around: Around<'_>, seen: LockSeen) {
+    fn seen(&mut self, around: Context<'_>, seen: LockSeen) {
         if let Some(held) = &mut self.held {
             self.verify = false;
             let ours = matches!(&seen, LockSeen::Found(record)
                 if record.term == held.term && record.is_granted_to(held.session, held.wish));
-            if !ours && held.hold == Hold::Runs {
-                held.hold = Hold::Suspected;
+            if !ours && held.hold == HeldState::Runs {
+                held.hold = HeldState::Suspected;
             }
             return;
         }
@@ -843,7 +843,7 @@ impl KeyMachine {
         }
     }
 
-    fn polled(&mut self, around: Around<'_>, wish: Wish, seen: LockSeen, stands: Option<bool>) {
+    fn polled(&mut self, around: Context<'_>, wish: Wish, seen: LockSeen, stands: Option<bool>) {
         match stands {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(around.now, around.roll),
@@ -852,17 +852,17 @@ impl KeyMachine {
         self.seen(around, seen);
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
-        self.unsure_of_place |= self.free || head.step == Step::Again;
+        self.unsure_of_place |= self.free || head.step == NextStep::Again;
         if head.by.wish == wish && stands == Some(false) {
             // A failure of the store undid it: it stands behind others from now on.
-            head.step = Step::Again;
-            head.place = Place::Nowhere;
+            head.step = NextStep::Again;
+            head.place = QueuePlace::Nowhere;
             head.line_read = None;
             head.ahead = None;
         }
     }
 
-    fn took(&mut self, around: Around<'_>, by: &Candidate, answer: TakeAnswer) {
+    fn took(&mut self, around: Context<'_>, by: &Candidate, answer: TakeAnswer) {
         self.free = false;
         self.undecided = false;
         match answer {
@@ -888,7 +888,7 @@ impl KeyMachine {
     }
 
     /// The record says that a wish of ours holds the lock.
-    fn ours(&mut self, around: Around<'_>, session: SessionId, wish: Wish, term: Term, since: StoreTime) {
+    fn ours(&mut self, around: Context<'_>, session: SessionId, wish: Wish, term: Term, since: StoreTime) {
         if self.held.is_some_and(|held| held.wish == wish)
             || self.returns.iter().any(|back| back.term == term)
         {
@@ -906,8 +906,8 @@ impl KeyMachine {
         }
         if let Some(held) = &mut self.held {
             // Then what runs here has lost it.
-            if term > held.term && held.hold == Hold::Runs {
-                held.hold = Hold::Suspected;
+            if term > held.term && held.hold == HeldState::Runs {
+                held.hold = HeldState::Suspected;
             }
             return;
         }
@@ -918,13 +918,13 @@ impl KeyMachine {
                 self.other = None;
                 self.free = false;
                 self.verify = false;
-                self.held = Some(Held { session, wish, term, hold: Hold::Runs });
+                self.held = Some(HeldLock { session, wish, term, hold: HeldState::Runs });
                 self.queue |= stander.contested;
-                if stander.place != Place::Nowhere {
+                if stander.place != QueuePlace::Nowhere {
                     self.leave_line(session, wish);
                 }
                 self.changed = around.now;
-                self.out.push(Out::Verdict(wish, Verdict::Granted { term, since }));
+                self.out.push(Out::Verdict(wish, TicketOutcome::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
             // It was released just now, and a majority does not know it yet: a take will find it free,
@@ -943,7 +943,7 @@ impl KeyMachine {
     /// Whether what this instance holds keeps it from holding more: it is lost, or of a session that is
     /// over, and has not ended.
     fn is_blocked(&self, current: Option<SessionId>) -> bool {
-        self.held.is_some_and(|held| held.hold == Hold::Lost || Some(held.session) != current)
+        self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
     }
 
     /// Whether somebody may stand in line for what is held here.
@@ -958,14 +958,14 @@ impl KeyMachine {
 
     fn turn_away_the_impatient(&mut self) {
         let (once, waits) =
-            mem::take(&mut self.line).into_iter().partition(|s: &Stander| s.patience == Patience::Once);
+            mem::take(&mut self.line).into_iter().partition(|s: &Contender| s.patience == Patience::Once);
         self.line = waits;
-        for stander in Vec::from_iter::<VecDeque<Stander>>(once) {
-            self.out.push(Out::Verdict(stander.by.wish, Verdict::Here));
+        for stander in Vec::from_iter::<VecDeque<Contender>>(once) {
+            self.out.push(Out::Verdict(stander.by.wish, TicketOutcome::Here));
         }
         for stander in &mut self.line {
-            if stander.step == Step::Try {
-                stander.step = Step::Again;
+            if stander.step == NextStep::Try {
+                stander.step = NextStep::Again;
             }
         }
     }
@@ -987,7 +987,7 @@ impl KeyMachine {
     }
 
     /// The lock as it stands, and not granted to the wish that asked.
-    fn learned(&mut self, around: Around<'_>, record: LockRecord) {
+    fn learned(&mut self, around: Context<'_>, record: LockRecord) {
         let now = around.now;
         let Some(held) = &record.holding else {
             if closed_for(around, &record).is_zero() {
@@ -1011,7 +1011,7 @@ impl KeyMachine {
         let Some(head) = self.line.front_mut() else { return };
         head.contested = true;
         if dead == Some(Standing::Dead) {
-            head.step = if head.step == Step::Try { Step::Try } else { Step::Again };
+            head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             return;
         }
         self.out.push(Out::Watch(session, Some(named)));
@@ -1019,7 +1019,7 @@ impl KeyMachine {
             (Patience::Once, Some(standing)) => self.inquired(standing),
             // Asked about next.
             (Patience::Once, None) => {}
-            (Patience::Waits, _) if head.step == Step::Try => head.step = Step::Again,
+            (Patience::Waits, _) if head.step == NextStep::Try => head.step = NextStep::Again,
             (Patience::Waits, _) => {
                 self.wait(now, jittered(self.poll, around.roll));
             }
@@ -1027,12 +1027,12 @@ impl KeyMachine {
     }
 
     /// Nobody holds it, and nobody may take it yet.
-    fn closed(&mut self, around: Around<'_>, record: LockRecord) {
+    fn closed(&mut self, around: Context<'_>, record: LockRecord) {
         let now = around.now;
         let left = closed_for(around, &record);
         self.other = None;
         if let Some(wish) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(wish, Verdict::Closed(Box::new(record))));
+            self.out.push(Out::Verdict(wish, TicketOutcome::Closed(Box::new(record))));
         } else {
             // A little late, so that it is open by then; the store knows better than our guess. Or the
             // next poll, if that is sooner.
@@ -1050,10 +1050,10 @@ impl KeyMachine {
                 // It is not to wait, so it is tried again, in a moment.
                 (Patience::Once, _) => {
                     self.pause = now + SOON.min(time);
-                    Step::Try
+                    NextStep::Try
                 }
-                (Patience::Waits, Step::Try) => Step::Again,
-                (Patience::Waits, _) => Step::Waiting,
+                (Patience::Waits, NextStep::Try) => NextStep::Again,
+                (Patience::Waits, _) => NextStep::Waiting,
             };
         }
     }
@@ -1071,15 +1071,15 @@ impl KeyMachine {
         if let Some(record) = self.other.clone()
             && let Some(wish) = self.drop_impatient_head()
         {
-            self.out.push(Out::Verdict(wish, Verdict::Held(record, standing)));
+            self.out.push(Out::Verdict(wish, TicketOutcome::Held(record, standing)));
         }
     }
 
-    fn refused(&mut self, around: Around<'_>, refusal: Refusal) {
+    fn refused(&mut self, around: Context<'_>, refusal: Refusal) {
         self.free = false;
         self.other = None;
         if let Some(wish) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(wish, Verdict::Refused(refusal)));
+            self.out.push(Out::Verdict(wish, TicketOutcome::Refused(refusal)));
         } else {
             self.wait(around.now, self.poll);
         }
@@ -1095,14 +1095,14 @@ impl KeyMachine {
         };
         let found = match answer {
             TakeAnswer::Taken(record) if record.term == held.term => {
-                held.hold = Hold::Runs;
+                held.hold = HeldState::Runs;
                 return;
             }
             // The record was free or gone, and is ours again under a new term: that keeps others out
             // until the job has stopped, and is given back then.
             TakeAnswer::Taken(record) => {
                 let loss = lost(&record, held.term);
-                held.hold = Hold::Runs;
+                held.hold = HeldState::Runs;
                 held.term = record.term;
                 self.out.push(Out::Lost(wish, loss));
                 return;
@@ -1110,22 +1110,22 @@ impl KeyMachine {
             TakeAnswer::Held(record) | TakeAnswer::Closed(record) => lost(&record, held.term),
             TakeAnswer::Refused(refusal) => Loss::Vanished { found: refusal.to_string() },
         };
-        held.hold = Hold::Lost;
+        held.hold = HeldState::Lost;
         self.out.push(Out::Lost(wish, found));
         // Until the job has ended nobody here can take the lock up: they stand aside.
-        let places: Vec<_> = self.line.iter().filter(|stander| stander.place != Place::Nowhere).collect();
+        let places: Vec<_> = self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
         let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.wish)).collect();
         for (session, wish) in places {
             self.leave_line(session, wish);
         }
         for stander in &mut self.line {
-            stander.step = Step::Again;
-            stander.place = Place::Nowhere;
+            stander.step = NextStep::Again;
+            stander.place = QueuePlace::Nowhere;
         }
     }
 
     /// The store does not write the record. For a moment, perhaps: so it is tried again.
-    fn not_released(&mut self, around: Around<'_>, term: Term, then: &Then, refusal: Refusal) {
+    fn not_released(&mut self, around: Context<'_>, term: Term, then: &Then, refusal: Refusal) {
         let Some(back) = self.returns.iter_mut().find(|back| back.term == term) else { return };
         back.refused += 1;
         if back.refused >= RELEASE_TRIES {
@@ -1137,7 +1137,7 @@ impl KeyMachine {
         }
     }
 
-    fn released(&mut self, around: Around<'_>, term: Term, then: &Then) {
+    fn released(&mut self, around: Context<'_>, term: Term, then: &Then) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Out::Parted(back.wish));
@@ -1159,8 +1159,8 @@ impl KeyMachine {
             self.look_at = around.now + AFTER_RELEASE;
         }
         for stander in &mut self.line {
-            if stander.step == Step::Again {
-                stander.step = Step::Waiting;
+            if stander.step == NextStep::Again {
+                stander.step = NextStep::Waiting;
             }
         }
     }
@@ -1178,7 +1178,7 @@ impl Op {
 }
 
 /// How long the key may stay closed, as far as the store's time can be guessed.
-fn closed_for(around: Around<'_>, record: &LockRecord) -> Duration {
+fn closed_for(around: Context<'_>, record: &LockRecord) -> Duration {
     match (record.closed, around.store_now) {
         (Some(closed), Some(store_now)) => closed.left(store_now),
         (Some(closed), None) => closed.length,

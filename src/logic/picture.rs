@@ -48,7 +48,7 @@ pub(crate) struct Peer {
 
 /// A session, as far as this spread is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum PeerSeen {
     /// It takes part.
     Member(Peer),
     /// It is alive, or cannot be read, and takes no part (any more). What it holds is its own.
@@ -61,7 +61,7 @@ pub(crate) enum Seen {
     Missing,
 }
 
-impl Seen {
+impl PeerSeen {
     /// Whether it makes no difference to a plan which of the two it is.
     fn plans_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -102,9 +102,9 @@ struct Known {
 
 /// All that is known.
 #[derive(Clone, Debug)]
-pub(crate) struct Picture {
+pub(crate) struct SpreadView {
     spread: SpreadName,
-    sessions: BTreeMap<SessionId, Seen>,
+    sessions: BTreeMap<SessionId, PeerSeen>,
     /// The latest beat that was seen of each: what was seen before is older.
     beats: BTreeMap<SessionId, Beat>,
     tasks: BTreeMap<Key, Known>,
@@ -112,7 +112,7 @@ pub(crate) struct Picture {
     foreign: BTreeMap<Key, (SessionId, Term, Moment)>,
 }
 
-impl Picture {
+impl SpreadView {
     pub(crate) const fn new(spread: SpreadName) -> Self {
         Self {
             spread,
@@ -275,7 +275,7 @@ impl Picture {
         let was = self.sessions.get(&session);
         let seen = match sighting {
             Sighting::Alive(record) => match self.share(record) {
-                Some(share) => Seen::Member(Peer {
+                Some(share) => PeerSeen::Member(Peer {
                     holder: record.about.holder.clone(),
                     host: record.about.host.clone(),
                     pid: record.about.pid,
@@ -283,33 +283,33 @@ impl Picture {
                     plan_version: record.about.plan_version,
                     share: share.clone(),
                 }),
-                None => Seen::Bystander,
+                None => PeerSeen::Bystander,
             },
-            Sighting::Refused(_) => Seen::Bystander,
-            Sighting::Missing => Seen::Missing,
+            Sighting::Refused(_) => PeerSeen::Bystander,
+            Sighting::Missing => PeerSeen::Missing,
             // What is known of the dead does not change.
-            Sighting::Dead(_) if matches!(was, Some(Seen::Dead { .. } | Seen::Reserved { .. })) => {
+            Sighting::Dead(_) if matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. })) => {
                 return false;
             }
             Sighting::Dead(record) => self.died(record, now, store_now),
         };
-        let dead = |seen: Option<&Seen>| matches!(seen, Some(Seen::Dead { .. } | Seen::Reserved { .. }));
+        let dead = |seen: Option<&PeerSeen>| matches!(seen, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
         // The dead stay dead; and who takes no part is of interest only to what it holds.
         if was == Some(&seen) || dead(was) && !dead(Some(&seen)) {
             return false;
         }
         // What it tries changes no plan.
         let plans_alike = was.is_some_and(|was| was.plans_like(&seen));
-        let was_there = self.sessions.insert(session, seen).is_some_and(|was| was != Seen::Bystander);
-        !plans_alike && (was_there || !matches!(self.sessions[&session], Seen::Bystander))
+        let was_there = self.sessions.insert(session, seen).is_some_and(|was| was != PeerSeen::Bystander);
+        !plans_alike && (was_there || !matches!(self.sessions[&session], PeerSeen::Bystander))
     }
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.
     pub(crate) fn knows_dead(&mut self, session: SessionId, now: Moment) -> bool {
         let was = self.sessions.get(&session);
-        let is_news = !matches!(was, Some(Seen::Dead { .. } | Seen::Reserved { .. }));
+        let is_news = !matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
         if is_news {
-            self.sessions.insert(session, Seen::Dead { since: now });
+            self.sessions.insert(session, PeerSeen::Dead { since: now });
         }
         is_news
     }
@@ -318,7 +318,7 @@ impl Picture {
         record.shares.iter().find(|share| share.spread == self.spread)
     }
 
-    fn died(&self, record: &SessionRecord, now: Moment, store_now: Option<StoreTime>) -> Seen {
+    fn died(&self, record: &SessionRecord, now: Moment, store_now: Option<StoreTime>) -> PeerSeen {
         // One that crashed on its way down is not known to come back.
         let closed = record.death.as_ref().is_some_and(Death::is_own);
         let reserved = self.share(record).filter(|_| closed).map_or(Duration::ZERO, |share| share.reserved);
@@ -329,9 +329,9 @@ impl Picture {
         };
         let left = reserved.saturating_sub(gone);
         if left.is_zero() {
-            Seen::Dead { since: now }
+            PeerSeen::Dead { since: now }
         } else {
-            Seen::Reserved { holder: record.about.holder.clone(), until: now + left }
+            PeerSeen::Reserved { holder: record.about.holder.clone(), until: now + left }
         }
     }
 
@@ -340,11 +340,11 @@ impl Picture {
     pub(crate) fn forget(&mut self, now: Moment) {
         let owners: BTreeSet<_> = self.owners().collect();
         self.sessions.retain(|session, seen| match seen {
-            Seen::Member(_) | Seen::Reserved { .. } => true,
-            Seen::Dead { since } => now.since(*since) < DEAD_KEPT || owners.contains(session),
-            Seen::Bystander | Seen::Missing => owners.contains(session),
+            PeerSeen::Member(_) | PeerSeen::Reserved { .. } => true,
+            PeerSeen::Dead { since } => now.since(*since) < DEAD_KEPT || owners.contains(session),
+            PeerSeen::Bystander | PeerSeen::Missing => owners.contains(session),
         });
-        let dead = |session: &SessionId| matches!(self.sessions.get(session), Some(Seen::Dead { .. }));
+        let dead = |session: &SessionId| matches!(self.sessions.get(session), Some(PeerSeen::Dead { .. }));
         self.foreign.retain(|_, (session, ..)| !dead(session));
         self.beats.retain(|session, _| self.sessions.contains_key(session));
     }
@@ -406,7 +406,7 @@ impl Picture {
 
     /// A task of each holder whose session is missing.
     pub(crate) fn of_the_missing(&self) -> Vec<Key> {
-        let missing = |session: &SessionId| self.sessions.get(session) == Some(&Seen::Missing);
+        let missing = |session: &SessionId| self.sessions.get(session) == Some(&PeerSeen::Missing);
         let mut found: BTreeMap<SessionId, Key> = BTreeMap::new();
         for (key, known) in &self.tasks {
             if let Place::Held { session, .. } = known.place
@@ -421,12 +421,12 @@ impl Picture {
     /// Those who take part, by their sessions.
     pub(crate) fn members(&self) -> impl Iterator<Item = (SessionId, &Peer)> {
         self.sessions.iter().filter_map(|(session, seen)| match seen {
-            Seen::Member(peer) => Some((*session, peer)),
+            PeerSeen::Member(peer) => Some((*session, peer)),
             _ => None,
         })
     }
 
-    pub(crate) fn session(&self, session: SessionId) -> Option<&Seen> {
+    pub(crate) fn session(&self, session: SessionId) -> Option<&PeerSeen> {
         self.sessions.get(&session)
     }
 
@@ -441,7 +441,7 @@ impl Picture {
     /// Those on the ring of their ids that come after this one, nearest first: members, and who else may
     /// hold a task.
     pub(crate) fn after(&self, me: SessionId) -> Vec<SessionId> {
-        let may_hold = |seen: &Seen| matches!(seen, Seen::Member(_) | Seen::Bystander);
+        let may_hold = |seen: &PeerSeen| matches!(seen, PeerSeen::Member(_) | PeerSeen::Bystander);
         let ids = self.sessions.iter().filter(|(session, seen)| **session != me && may_hold(seen));
         let ids: Vec<_> = ids.map(|(session, _)| *session).collect();
         let first = ids.partition_point(|id| *id < me);

@@ -18,7 +18,7 @@ pub(crate) const PLAN_VERSION: u32 = 2;
 
 /// A task, and who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Task<T, M> {
+pub(crate) struct PlannedTask<T, M> {
     /// Which task.
     pub(crate) id: T,
     /// Who owns it; whoever is not among the members does not.
@@ -73,7 +73,7 @@ pub(crate) struct Move<T, M> {
 }
 
 /// Plans. The order of tasks and members does not matter; of each there is one.
-pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(tasks: &[Task<T, M>], members: &[Member<M>]) -> Plan<T, M> {
+pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(tasks: &[PlannedTask<T, M>], members: &[Member<M>]) -> Plan<T, M> {
     let mut members = members.to_vec();
     members.sort_unstable_by_key(|member| (member.rank, member.id));
     let mut tasks = tasks.to_vec();
@@ -105,7 +105,7 @@ pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(tasks: &[Task<T, M>], members: 
 /// What has no owner, and what came last to whoever has too many. What is given away then does not depend
 /// on what was given before.
 fn free<T, M>(
-    tasks: &[Task<T, M>],
+    tasks: &[PlannedTask<T, M>],
     owners: &[Option<usize>],
     counts: &[usize],
     targets: &[usize],
@@ -129,7 +129,7 @@ fn free<T, M>(
 
 /// What is free goes, in its order, to whoever has room, in theirs; what nobody owned comes first.
 fn assign<T: Ord + Copy, M: Ord + Copy>(
-    tasks: &[Task<T, M>],
+    tasks: &[PlannedTask<T, M>],
     owners: &[Option<usize>],
     free: &[bool],
     room: &[usize],

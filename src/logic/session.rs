@@ -79,7 +79,7 @@ pub(crate) enum Action {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum SessionState {
     /// No opening was answered. Nothing runs under this session. Left by an answer that bears the nonce
     /// of one of our attempts.
     Opening,
@@ -94,7 +94,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Attempt {
+struct BeatAttempt {
     nonce: Nonce,
     number: Beat,
     sent: Moment,
@@ -105,9 +105,9 @@ struct Attempt {
 pub(crate) struct SessionMachine {
     times: Times,
     flaws: Flaws,
-    state: State,
+    state: SessionState,
     /// Those whose effect may still be met in the record, oldest first.
-    attempts: Vec<Attempt>,
+    attempts: Vec<BeatAttempt>,
     /// The one that is waited for.
     under_way: Option<Nonce>,
     number: u64,
@@ -131,7 +131,7 @@ impl SessionMachine {
         Self {
             times,
             flaws,
-            state: State::Opening,
+            state: SessionState::Opening,
             attempts: Vec::new(),
             under_way: None,
             number: 0,
@@ -149,12 +149,12 @@ impl SessionMachine {
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let send = self.under_way.is_none().then_some(self.next);
         match self.state {
-            State::Opening => send,
-            State::Valid { end, doubt } => {
+            SessionState::Opening => send,
+            SessionState::Valid { end, doubt } => {
                 let local = if doubt { end } else { end - self.times.stop_grace };
                 Some(send.map_or(local, |send| send.min(local)))
             }
-            State::Over => None,
+            SessionState::Over => None,
         }
     }
 
@@ -171,7 +171,7 @@ impl SessionMachine {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == SessionState::Over
     }
 
     /// Takes a step. `fresh` was never used for another attempt, `roll` is any random number.
@@ -182,7 +182,7 @@ impl SessionMachine {
         }
         self.look(now);
         // First of all: what has run out has run out, whatever the event brings (R2, R10).
-        if let State::Valid { end, .. } = self.state
+        if let SessionState::Valid { end, .. } = self.state
             && now >= end
         {
             let loss = self.expired(now);
@@ -215,7 +215,7 @@ impl SessionMachine {
     }
 
     fn finish(&mut self, loss: Loss, actions: &mut Vec<Action>) {
-        self.state = State::Over;
+        self.state = SessionState::Over;
         actions.push(Action::End(loss));
     }
 
@@ -238,7 +238,7 @@ impl SessionMachine {
         actions: &mut Vec<Action>,
     ) {
         let asked = self.attempts.iter().find(|attempt| attempt.nonce == nonce).copied();
-        let opening = self.state == State::Opening;
+        let opening = self.state == SessionState::Opening;
         match sighting {
             Sighting::Alive(record) => {
                 let ours = self.attempts.iter().find(|attempt| attempt.nonce == record.nonce).copied();
@@ -251,7 +251,7 @@ impl SessionMachine {
                         actions.push(Action::Requests(record.requests));
                     }
                 } else if opening {
-                    self.state = State::Over;
+                    self.state = SessionState::Over;
                     actions.push(Action::Rename);
                 } else if asked.is_none_or(|asked| record.beat >= asked.number) {
                     // Two copies of one machine beat for one session. Neither may go on.
@@ -266,7 +266,7 @@ impl SessionMachine {
                 }
             }
             Sighting::Dead(_) if opening => {
-                self.state = State::Over;
+                self.state = SessionState::Over;
                 actions.push(Action::Rename);
             }
             Sighting::Dead(record) => {
@@ -284,7 +284,7 @@ impl SessionMachine {
         }
     }
 
-    fn confirmed(&mut self, now: Moment, attempt: Attempt, roll: u64, actions: &mut Vec<Action>) {
+    fn confirmed(&mut self, now: Moment, attempt: BeatAttempt, roll: u64, actions: &mut Vec<Action>) {
         let from = if self.flaws.has(Flaw::EndFromAnswer) { now } else { attempt.sent };
         let mut validity = self.times.validity();
         if self.flaws.has(Flaw::StretchedTtl) && attempt.number.get() % 2 == 1 {
@@ -293,25 +293,25 @@ impl SessionMachine {
         let confirmed = from + validity;
         if now >= confirmed {
             // It took so long that nothing is left of it (R10). An opening cannot be made again.
-            if self.state == State::Opening {
-                self.state = State::Over;
+            if self.state == SessionState::Opening {
+                self.state = SessionState::Over;
                 actions.push(Action::TooLate { took: now.since(attempt.sent) });
             }
             return;
         }
         let (end, doubt) = match self.state {
-            State::Opening => {
+            SessionState::Opening => {
                 self.phase = attempt.sent;
                 // Heard of so late that a job would be told to stop at once, it is saved like any session
                 // in doubt: by the next beat.
                 (confirmed, true)
             }
-            State::Valid { end, doubt } => (end.max(confirmed), doubt),
-            State::Over => return,
+            SessionState::Valid { end, doubt } => (end.max(confirmed), doubt),
+            SessionState::Over => return,
         };
         // An answer that leaves the end as near as it was takes no doubt away.
         let doubt = doubt && now >= end - self.times.stop_grace;
-        self.state = State::Valid { end, doubt };
+        self.state = SessionState::Valid { end, doubt };
         self.attempts.retain(|other| other.number >= attempt.number);
         self.heard = attempt.sent;
         self.stalled = self.stalled.filter(|(over, _)| *over > attempt.sent);
@@ -332,7 +332,7 @@ impl SessionMachine {
 
     fn doubt(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let loss = self.expired(now);
-        if let State::Valid { end, doubt } = &mut self.state
+        if let SessionState::Valid { end, doubt } = &mut self.state
             && !*doubt
             && now >= *end - self.times.stop_grace
         {
@@ -344,14 +344,14 @@ impl SessionMachine {
     }
 
     fn send(&mut self, now: Moment, nonce: Nonce, actions: &mut Vec<Action>) {
-        let due = now >= self.next || self.hurry && self.state != State::Opening;
+        let due = now >= self.next || self.hurry && self.state != SessionState::Opening;
         if self.is_over() || self.under_way.is_some() || !due {
             return;
         }
         self.hurry = false;
         let limit = match self.state {
             // Less than half of what is left, so that another one fits (R8).
-            State::Valid { end, .. } => (end.since(now) * 9 / 20).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT),
+            SessionState::Valid { end, .. } => (end.since(now) * 9 / 20).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT),
             _ => (self.times.validity() * 9 / 20).min(LONGEST_ATTEMPT),
         };
         let nonce = if self.flaws.has(Flaw::SameNonce) { Nonce::new(1) } else { nonce };
@@ -359,9 +359,9 @@ impl SessionMachine {
         if self.attempts.len() == MOST_ATTEMPTS {
             self.attempts.remove(0);
         }
-        self.attempts.push(Attempt { nonce, number, sent: now });
+        self.attempts.push(BeatAttempt { nonce, number, sent: now });
         self.under_way = Some(nonce);
-        if self.state == State::Opening {
+        if self.state == SessionState::Opening {
             // Every opening is beat 0: whichever of them was first is the one on record.
             actions.push(Action::Open { nonce, limit });
         } else {

@@ -10,7 +10,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 pub use self::policies::{Misfire, Overlap, Promise, Retries};
-use self::{busy::Busy, hold::Hold};
+use self::{busy::RunSpans, hold::PauseView};
 pub(crate) use self::{
     overdue::{Unowned, unowned},
     policies::Policies,
@@ -130,14 +130,14 @@ pub(crate) struct Ticks {
     last: Option<StoreTime>,
     /// Nothing up to here is ever run: the ledger does not know any more what was.
     mark: Option<StoreTime>,
-    hold: Hold,
+    hold: PauseView,
     orders: VecDeque<StoreTime>,
     /// Ticks that are late and to be run, earliest first.
     backlog: VecDeque<StoreTime>,
     /// Runs that have not come to their end.
     unsettled: Vec<RunRecord>,
     /// What fell due meanwhile is not run.
-    busy: Busy,
+    busy: RunSpans,
     /// A run has made way for this one: it is not too late.
     awaited: Option<StoreTime>,
     /// How many ticks in a row have failed in the end.
@@ -168,11 +168,11 @@ impl Ticks {
             cursor: record.mark.map_or(cursor, |mark| mark.max(cursor)),
             last: runs.iter().filter(|run| !is_order(run) || is_ahead(run)).map(|run| run.id.instant).max(),
             mark: record.mark,
-            hold: Hold::load(record, runs, cursor, now),
+            hold: PauseView::load(record, runs, cursor, now),
             orders: VecDeque::new(),
             backlog: VecDeque::new(),
             unsettled: Vec::new(),
-            busy: Busy::default(),
+            busy: RunSpans::default(),
             awaited: None,
             failures: 0,
         };

@@ -51,7 +51,7 @@ enum Mark {
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct BeatSeen {
     mark: Mark,
     /// When the answer of the first read arrived that showed it.
     since: Moment,
@@ -70,7 +70,7 @@ pub(crate) struct Observation {
     own_ttl: Duration,
     /// The observer's own pace: no wait between two looks is longer.
     pace: Duration,
-    seen: Option<Seen>,
+    seen: Option<BeatSeen>,
     /// How often it beats, as far as two sightings tell.
     interval: Option<Duration>,
     next_look: Moment,
@@ -156,7 +156,7 @@ impl Observation {
         if now >= self.next_look { Due::Look } else { Due::At(self.next_look) }
     }
 
-    fn ground(&self, seen: &Seen) -> Option<Ground> {
+    fn ground(&self, seen: &BeatSeen) -> Option<Ground> {
         match (&seen.mark, &self.named) {
             (Mark::Beat { .. }, _) if self.flaws.has(Flaw::UnnamedBeat) => Some(Ground::Operator),
             (Mark::Beat { nonce, .. }, _) => Some(Ground::Unbeaten { nonce: *nonce }),
@@ -184,7 +184,7 @@ impl Observation {
                 return Standing::Alive;
             }
             Sighting::Missing => {
-                if !matches!(self.seen, Some(Seen { mark: Mark::Missing, .. })) {
+                if !matches!(self.seen, Some(BeatSeen { mark: Mark::Missing, .. })) {
                     self.see(sent, now, Mark::Missing, Duration::ZERO);
                 }
                 self.next_look = now + self.pace;
@@ -202,15 +202,15 @@ impl Observation {
 
     fn see(&mut self, sent: Moment, now: Moment, mark: Mark, ttl: Duration) {
         let since = if self.flaws.has(Flaw::CountFromSending) { sent } else { now };
-        self.seen = Some(Seen { mark, since, age: Duration::ZERO, ttl, overdue: false });
+        self.seen = Some(BeatSeen { mark, since, age: Duration::ZERO, ttl, overdue: false });
     }
 
     fn alive(&mut self, sent: Moment, now: Moment, record: &SessionRecord, store_now: Option<StoreTime>) {
         let mark = Mark::Beat { nonce: record.nonce, number: record.beat, at: record.beat_at };
         match &mut self.seen {
-            Some(Seen { mark: Mark::Beat { nonce, .. }, .. }) if *nonce == record.nonce => {}
+            Some(BeatSeen { mark: Mark::Beat { nonce, .. }, .. }) if *nonce == record.nonce => {}
             Some(seen) if self.flaws.has(Flaw::AnyBeat) => seen.mark = mark,
-            Some(Seen { mark: Mark::Beat { number, at, .. }, .. }) => {
+            Some(BeatSeen { mark: Mark::Beat { number, at, .. }, .. }) => {
                 let beats = record.beat.get().saturating_sub(number.get());
                 if let Ok(beats) = u32::try_from(beats)
                     && beats > 0

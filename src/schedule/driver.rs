@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{
     Failure, Tick,
     failure::{OnFailure, Teller},
-    host::{Board, Host, Seat},
+    host::{Board, Host, Subscription},
     metrics, run,
 };
 use crate::{
@@ -45,19 +45,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at most.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-type Call = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+type TickJob = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// The job of a schedule.
 #[derive(Clone)]
 pub(super) struct Body {
-    pub(super) call: Call,
+    pub(super) call: TickJob,
     /// It waits for a call that blocks, and which goes on if it is dropped.
     pub(super) blocks: bool,
 }
 
 /// What a schedule is, as the program says.
 #[derive(Clone)]
-pub(super) struct Plan {
+pub(super) struct ScheduleSpec {
     pub(super) id: ScheduleId,
     pub(super) calendar: Calendar,
     pub(super) policies: Policies,
@@ -74,7 +74,7 @@ pub(super) struct Keep {
     pub(super) at_least: usize,
 }
 
-impl Plan {
+impl ScheduleSpec {
     /// What is done about its ticks, and by which rules its zone's clocks go: for people, who see from it that two
     /// builds know different ones.
     pub(super) fn policies(&self) -> Rules {
@@ -104,8 +104,8 @@ pub(super) struct Driver {
     session: SessionId,
     holder: Holder,
     busy: Busy,
-    plans: watch::Receiver<Arc<Plan>>,
-    plan: Arc<Plan>,
+    plans: watch::Receiver<Arc<ScheduleSpec>>,
+    plan: Arc<ScheduleSpec>,
     teller: Teller,
 }
 
@@ -116,7 +116,7 @@ impl Driver {
         key: Key,
         lease: Lease,
         busy: Busy,
-        mut plans: watch::Receiver<Arc<Plan>>,
+        mut plans: watch::Receiver<Arc<ScheduleSpec>>,
     ) -> Self {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
         let plan = plans.borrow_and_update().clone();
@@ -142,7 +142,7 @@ impl Driver {
                 Err(why) => return self.wait_for_the_end(why).await,
             };
             let Some(now) = self.now().await else { return };
-            let Plan { calendar, policies, .. } = &*self.plan;
+            let ScheduleSpec { calendar, policies, .. } = &*self.plan;
             let mut policies = *policies;
             if self.engine.flaws.has(Flaw::SettleTwice) {
                 policies.promise = Promise::default();
@@ -170,7 +170,7 @@ impl Driver {
         }
     }
 
-    async fn go_through(&mut self, mut ticks: Ticks, mut seat: Seat) -> Halt {
+    async fn go_through(&mut self, mut ticks: Ticks, mut seat: Subscription) -> Halt {
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
         loop {

@@ -42,10 +42,10 @@ pub(super) type OnFailure = Arc<dyn Fn(Tick, Failure) -> BoxFuture<'static, ()> 
 /// that panics holds up a run.
 #[derive(Debug, Default)]
 pub(super) struct Teller {
-    calls: Option<(mpsc::Sender<Call>, JoinHandle<()>)>,
+    calls: Option<(mpsc::Sender<FailureCall>, JoinHandle<()>)>,
 }
 
-type Call = (OnFailure, Tick, Failure);
+type FailureCall = (OnFailure, Tick, Failure);
 
 impl Teller {
     pub(super) fn tell(&mut self, engine: &Engine, callback: OnFailure, tick: Tick, failure: Failure) {
@@ -70,7 +70,7 @@ impl Teller {
     }
 }
 
-async fn call(mut calls: mpsc::Receiver<Call>, namespace: Namespace) {
+async fn call(mut calls: mpsc::Receiver<FailureCall>, namespace: Namespace) {
     while let Some((callback, tick, failure)) = calls.recv().await {
         let name = tick.schedule().clone();
         if AssertUnwindSafe(async { callback(tick, failure).await }).catch_unwind().await.is_err() {

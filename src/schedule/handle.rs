@@ -4,12 +4,12 @@ use std::{fmt, sync::Arc};
 
 use super::{
     Overdue, Timing,
-    driver::Plan,
+    driver::ScheduleSpec,
     host::{Host, key_of},
     overdue,
 };
 use crate::{
-    elect::{Elect, Error, EventStream, Only, Part, Work},
+    elect::{Elect, Error, EventStream, EventFilter, SchedulesShare, Work},
     logic::tick::failures,
     model::{
         Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
@@ -52,7 +52,7 @@ impl Schedule {
         &self.name
     }
 
-    fn plan(&self) -> Arc<Plan> {
+    fn plan(&self) -> Arc<ScheduleSpec> {
         self.host.plan(&self.key).expect("it is removed when this is dropped")
     }
 
@@ -126,7 +126,7 @@ impl Schedule {
     #[must_use]
     pub fn events(&self) -> EventStream {
         let lock = lock_of(&self.elect, self.key.clone());
-        self.elect.engine().events.listen(Only::Lock(lock))
+        self.elect.engine().events.listen(EventFilter::Lock(lock))
     }
 }
 
@@ -411,7 +411,7 @@ impl Schedules {
     }
 
     /// Says so, now or as soon as there are schedules.
-    fn set(&self, change: impl FnOnce(&mut Part), then: impl FnOnce(&Spread)) {
+    fn set(&self, change: impl FnOnce(&mut SchedulesShare), then: impl FnOnce(&Spread)) {
         self.elect.engine().notices.set_part(change);
         if let Some(spread) = self.spread() {
             then(&spread);

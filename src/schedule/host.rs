@@ -14,7 +14,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    driver::{Driver, Plan},
+    driver::{Driver, ScheduleSpec},
     overdue,
 };
 use crate::{
@@ -37,10 +37,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// What an instance has to do with schedules. There is one as long as there is a schedule.
 #[derive(Debug)]
 pub(super) struct Host {
-    book: Mutex<Book>,
+    book: Mutex<ScheduleRegistry>,
     pub(super) board: Board,
     pub(super) loading: Semaphore,
-    joined: Joined,
+    joined: JoinedSignal,
     /// There is one more.
     added: Arc<Notify>,
     stop: CancellationToken,
@@ -49,16 +49,16 @@ pub(super) struct Host {
 }
 
 #[derive(Default)]
-struct Book {
-    plans: BTreeMap<Key, watch::Sender<Arc<Plan>>>,
+struct ScheduleRegistry {
+    plans: BTreeMap<Key, watch::Sender<Arc<ScheduleSpec>>>,
     /// Nothing until it is joined: what was left before is left slowly.
     spread: Option<Arc<Spread>>,
 }
 
 /// Until the spread is joined.
-type Joined = watch::Sender<bool>;
+type JoinedSignal = watch::Sender<bool>;
 
-impl std::fmt::Debug for Book {
+impl std::fmt::Debug for ScheduleRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Book").field("schedules", &self.plans.len()).finish_non_exhaustive()
     }
@@ -73,7 +73,7 @@ impl Host {
                 book: Mutex::default(),
                 board: Board::default(),
                 loading: Semaphore::new(LOADING),
-                joined: Joined::new(false),
+                joined: JoinedSignal::new(false),
                 added: Arc::default(),
                 stopper: stop.clone().drop_guard(),
                 stop,
@@ -87,12 +87,12 @@ impl Host {
         })
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, ScheduleRegistry> {
         locked(&self.book)
     }
 
     /// There is this schedule, too.
-    pub(super) fn add(&self, plan: Plan) -> Result<Key, Error> {
+    pub(super) fn add(&self, plan: ScheduleSpec) -> Result<Key, Error> {
         let key = key_of(&plan.id.name);
         let mut book = self.book();
         if book.plans.contains_key(&key) {
@@ -107,7 +107,7 @@ impl Host {
     }
 
     /// It has this timing from now on.
-    pub(super) fn change(&self, plan: Plan) {
+    pub(super) fn change(&self, plan: ScheduleSpec) {
         if let Some(known) = self.book().plans.get(&key_of(&plan.id.name)) {
             known.send_if_modified(|known| {
                 let is_other = known.timing != plan.timing;
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    pub(super) fn plan(&self, key: &Key) -> Option<Arc<Plan>> {
+    pub(super) fn plan(&self, key: &Key) -> Option<Arc<ScheduleSpec>> {
         Some(self.book().plans.get(key)?.borrow().clone())
     }
 
@@ -153,7 +153,7 @@ impl Host {
         host: &Weak<Self>,
         key: &Key,
         lease: &Lease,
-    ) -> Option<watch::Receiver<Arc<Plan>>> {
+    ) -> Option<watch::Receiver<Arc<ScheduleSpec>>> {
         loop {
             // Whoever waits keeps no host: it ends with its last schedule.
             let (added, stop) = host.upgrade().map(|host| (host.added.clone(), host.stop.clone()))?;
@@ -282,13 +282,13 @@ pub(super) struct Board(Mutex<BTreeMap<Key, watch::Sender<ScheduleRecord>>>);
 
 /// The place of one that drives a schedule, where the news of it arrive. It is given up when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Subscription {
     host: Weak<Host>,
     key: Key,
     records: watch::Receiver<ScheduleRecord>,
 }
 
-impl Seat {
+impl Subscription {
     /// The record was read; what has arrived since is newer, and news.
     pub(super) fn knows(&self, record: ScheduleRecord) {
         let Some(host) = self.host.upgrade() else { return };
@@ -320,7 +320,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
         let Some(host) = self.host.upgrade() else { return };
         let mut seats = host.board.seats();
@@ -336,10 +336,10 @@ impl Board {
     }
 
     /// A schedule is driven here from now on.
-    pub(super) fn sit(host: &Arc<Host>, key: Key, id: ScheduleId) -> Seat {
+    pub(super) fn sit(host: &Arc<Host>, key: Key, id: ScheduleId) -> Subscription {
         let (seat, records) = watch::channel(ScheduleRecord::new(id));
         host.board.seats().insert(key.clone(), seat);
-        Seat { host: Arc::downgrade(host), key, records }
+        Subscription { host: Arc::downgrade(host), key, records }
     }
 
     fn all(&self) -> Vec<Key> {

@@ -66,7 +66,7 @@ use crate::{
     logic::tick::Policies,
     model::{LimitError, Rules, ScheduleId, ScheduleName},
 };
-use driver::{Body, Keep, Plan};
+use driver::{Body, Keep, ScheduleSpec};
 use failure::OnFailure;
 use host::Host;
 
@@ -251,7 +251,7 @@ impl Scheduling {
         }
         check(policies, keep).map_err(|problem| cannot_be(&name, problem))?;
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
-        let plan = Plan { on_failure, ..Plan::new(id, timing, policies, keep, body)? };
+        let plan = ScheduleSpec { on_failure, ..ScheduleSpec::new(id, timing, policies, keep, body)? };
         let host = Host::of(&elect);
         let added = plan.id.clone();
         let key = host.add(plan)?;
@@ -310,7 +310,7 @@ fn cannot_be(schedule: &ScheduleName, problem: impl std::error::Error + Send + S
     Error::Schedule { schedule: schedule.clone(), problem: Arc::new(problem) }
 }
 
-impl Plan {
+impl ScheduleSpec {
     fn new(
         id: ScheduleId,
         timing: Timing,

@@ -17,7 +17,7 @@ use crate::{
 
 /// How an attempt ended.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct AttemptEnd {
     pub(super) outcome: Outcome,
     pub(super) error: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(super) async fn run(
     timeout: Option<Duration>,
     displaced: impl Future<Output = ()>,
     begins: impl FnOnce() + Send,
-) -> End {
+) -> AttemptEnd {
     let own = lease.narrowed();
     // What it has spawned hears of its end, whatever ends it.
     let stop = own.token().drop_guard();
@@ -81,18 +81,18 @@ pub(super) async fn run(
     // The job may have heard of it first.
     let told = told.or_else(|| lease.is_cancelled().then_some(Outcome::Cancelled));
     match (dropped, result) {
-        (Ok(()), Some(Ok(Ok(())))) => End { outcome: Outcome::Succeeded, error: None },
+        (Ok(()), Some(Ok(Ok(())))) => AttemptEnd { outcome: Outcome::Succeeded, error: None },
         (Ok(()), Some(Ok(Err(error)))) => {
-            End { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) }
+            AttemptEnd { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) }
         }
         (Err(panic), _) | (_, Some(Err(panic))) => {
             let message = panic_message(&*panic);
             lease.panicked(&message);
-            End { outcome: told.unwrap_or(Outcome::Failed), error: Some(format!("panicked: {message}")) }
+            AttemptEnd { outcome: told.unwrap_or(Outcome::Failed), error: Some(format!("panicked: {message}")) }
         }
         (Ok(()), None) => {
             let error = Some("dropped: it did not stop when it was told to".to_owned());
-            End { outcome: told.unwrap_or(Outcome::Cancelled), error }
+            AttemptEnd { outcome: told.unwrap_or(Outcome::Cancelled), error }
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::{
     elect::splitmix,
     logic::{
         digest,
-        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved},
-        plan::{Member, PLAN_VERSION, Task, plan},
+        picture::{Bounds, Me, Mine, Order, SpreadView, Place, Resolved},
+        plan::{Member, PLAN_VERSION, PlannedTask, plan},
     },
     model::{
         About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
@@ -46,7 +46,7 @@ pub struct Settled {
 /// The input of the plan alone.
 #[derive(Debug)]
 pub struct Input<'a> {
-    tasks: Vec<Task<&'a Key, SessionId>>,
+    tasks: Vec<PlannedTask<&'a Key, SessionId>>,
     members: Vec<Member<SessionId>>,
 }
 
@@ -61,7 +61,7 @@ impl Input<'_> {
 /// Instances, and who has which task.
 #[derive(Debug)]
 pub struct Fleet {
-    picture: Picture,
+    picture: SpreadView,
     share: Share,
     keys: usize,
     /// What each of the living is about.
@@ -86,7 +86,7 @@ impl Fleet {
         let mut share = Share::new(spread.clone());
         digest::publish(&mut share, keys.iter());
         let now = Moment::after_start(CALM);
-        let mut picture = Picture::new(spread);
+        let mut picture = SpreadView::new(spread);
         picture.set(&keys);
         let mut fleet = Self {
             picture,
@@ -238,7 +238,7 @@ impl Fleet {
                 Place::Held { session, term, .. } => (Some(*session), term.get()),
                 _ => (None, 0),
             };
-            Task { id, owner, since, settled: true }
+            PlannedTask { id, owner, since, settled: true }
         };
         let member = |id: &SessionId| Member {
             id: *id,

@@ -28,17 +28,17 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Whether a task may be moved now: its job says when it may not, for it does something that would have to be
 /// begun again elsewhere. A task that must go is moved all the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Busy(Arc<Inner>);
+pub(crate) struct Busy(Arc<SharedPermit>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    state: Mutex<State>,
+struct SharedPermit {
+    state: Mutex<PermitState>,
     /// The state has changed.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PermitState {
     /// The job is in the middle of something.
     busy: bool,
     /// So many things have come to their end.
@@ -63,17 +63,17 @@ impl Drop for BusyGuard {
 }
 
 impl Busy {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PermitState> {
         locked(&self.0.state)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut PermitState) -> T) -> T {
         let made = change(&mut self.state());
         self.0.changed.notify_waiters();
         made
     }
 
-    async fn until<T>(&self, mut is_so: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn until<T>(&self, mut is_so: impl FnMut(&mut PermitState) -> Option<T>) -> T {
         loop {
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
@@ -126,7 +126,7 @@ impl Busy {
 
 /// What is to be done about a task that was to go while its job was busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum PermitTurn {
     /// Its run has ended: it goes to that session if it still stands in line.
     Ended(SessionId),
     /// Its run goes on: the record is to say so.
@@ -191,7 +191,7 @@ impl Postponed {
     }
 
     /// What is next to be done. It may be dropped and called again.
-    pub(super) async fn turn(&mut self, engine: &Engine, busy: &Busy) -> Turn {
+    pub(super) async fn turn(&mut self, engine: &Engine, busy: &Busy) -> PermitTurn {
         let waits = self.waits;
         let patience = async {
             match waits {
@@ -212,14 +212,14 @@ impl Postponed {
             biased;
             heir = ended => {
                 self.waits = None;
-                Turn::Ended(heir)
+                PermitTurn::Ended(heir)
             }
             () = patience => {
                 self.waits = None;
-                Turn::Kept
+                PermitTurn::Kept
             }
-            () = self.said.notified() => Turn::Said,
-            () = &mut self.keeps, if !self.keeps.is_terminated() => Turn::Said,
+            () = self.said.notified() => PermitTurn::Said,
+            () = &mut self.keeps, if !self.keeps.is_terminated() => PermitTurn::Said,
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::DropGuard;
 
 use super::{Change, Explanation, Picture, Task, put_back, shell::Shared, source::Book};
 use crate::{
-    elect::{Closed, Elect, Error, EventStream, Lease, Only},
+    elect::{Closed, Elect, Error, EventStream, Lease, EventFilter},
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Kind, Share, SpreadName},
     store::LockSeen,
@@ -76,7 +76,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// they failed too often.
     #[must_use]
     pub fn events(&self) -> EventStream {
-        self.elect.engine().events.listen(Only::Kind(Kind::of_tasks(&self.shared.spread)))
+        self.elect.engine().events.listen(EventFilter::Kind(Kind::of_tasks(&self.shared.spread)))
     }
 
     /// Why a task is where it is. Reads its record.

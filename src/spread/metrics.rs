@@ -1,6 +1,6 @@
 //! What a spread counts (feature `metrics`). Without the feature, nothing.
 
-use super::shell::State;
+use super::shell::ActorState;
 use crate::{clock::Moment, elect::Engine, model::SpreadName};
 
 #[cfg(feature = "metrics")]
@@ -31,7 +31,7 @@ pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
 
 /// A plan was made, after which so much is to be done here.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &State, orders: usize, now: Moment) {
+pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &ActorState, orders: usize, now: Moment) {
     #[cfg(feature = "metrics")]
     {
         let namespace = engine.config.namespace().to_string();

@@ -20,18 +20,18 @@ const WATCHED: usize = 3;
 
 /// What is to be read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct PendingRead {
     /// Everything: hints may have been lost, or there are none.
     pub(super) everything: bool,
     /// A little of everything, from where the last one ended.
-    pub(super) rolling: Option<Place>,
+    pub(super) rolling: Option<ReadCursor>,
     pub(super) sessions: BTreeSet<SessionId>,
     pub(super) tasks: Vec<Key>,
     /// The members that come after this one, if it is time to see to them.
     pub(super) ring: Option<Vec<SessionId>>,
 }
 
-impl Asked {
+impl PendingRead {
     /// That, too.
     pub(super) fn and(&mut self, other: Self) {
         self.everything |= other.everything;
@@ -54,7 +54,7 @@ impl Asked {
 
 /// Where a rolling look goes on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ReadCursor {
     sessions: Option<Cursor>,
     tasks: Option<(Cursor, Key)>,
 }
@@ -81,14 +81,14 @@ pub(super) struct Reading {
     pub(super) listed: Vec<Listed>,
     pub(super) sightings: Vec<(SessionId, Sighting)>,
     pub(super) tasks: Vec<(Key, LockSeen)>,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ReadCursor>,
     pub(super) everything: bool,
     /// What went wrong; then nothing was read, or not all.
     pub(super) error: Option<StoreError>,
 }
 
 /// Reads what is asked for, as far as the store answers.
-pub(super) async fn read(engine: Arc<Engine>, spread: SpreadName, asked: Asked) -> Reading {
+pub(super) async fn read(engine: Arc<Engine>, spread: SpreadName, asked: PendingRead) -> Reading {
     let mut reading = Reading {
         asked: engine.clock.now(),
         sessions: Vec::new(),
@@ -111,10 +111,10 @@ impl Reading {
         &mut self,
         engine: &Arc<Engine>,
         spread: &SpreadName,
-        asked: Asked,
+        asked: PendingRead,
     ) -> Result<(), StoreError> {
         if asked.everything {
-            let mut place = Place::default();
+            let mut place = ReadCursor::default();
             while self.list_sessions(engine, &mut place, PAGE).await? {}
             self.all_sessions = true;
             while self.list_tasks(engine, spread, &mut place, PAGE).await? {}
@@ -147,7 +147,7 @@ impl Reading {
     async fn list_sessions(
         &mut self,
         engine: &Arc<Engine>,
-        place: &mut Place,
+        place: &mut ReadCursor,
         at_most: usize,
     ) -> Result<bool, StoreError> {
         let (namespace, limit) = (engine.config.namespace().clone(), engine.limit());
@@ -162,7 +162,7 @@ impl Reading {
         &mut self,
         engine: &Arc<Engine>,
         spread: &SpreadName,
-        place: &mut Place,
+        place: &mut ReadCursor,
         at_most: usize,
     ) -> Result<bool, StoreError> {
         let asked = engine.clock.now();

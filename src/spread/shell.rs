@@ -12,20 +12,20 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    reading::{self, Asked, Place as ReadFrom, Reading},
+    reading::{self, PendingRead, ReadCursor as ReadFrom, Reading},
     trial::Bench,
-    worker::{Ended, Handle, Phase, Report, Rules, Start, Worker},
+    worker::{TaskEnd, Handle, Phase, Report, Rules, Start, Worker},
     young::{self, Youth},
 };
 use crate::{
     Event,
     clock::Moment,
-    elect::{Elect, Engine, Hold, Inbox, Session, Told, Wants},
+    elect::{Elect, Engine, Hold, Inbox, Session, AcquireOutcome, Wants},
     logic::{
         backoff::{Backoff, jittered},
         digest,
-        key::{Manner, Verdict},
-        picture::{Bounds, Me, Mine, Order, Picture, Place, Resolved, Seen},
+        key::{Manner, TicketOutcome},
+        picture::{Bounds, Me, Mine, Order, SpreadView, Place, Resolved, PeerSeen},
     },
     model::{Key, Loss, SessionId, Share, SpreadName},
     store::{LockChange, LockSeen, Sighting},
@@ -48,7 +48,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) spread: SpreadName,
-    state: Mutex<State>,
+    state: Mutex<ActorState>,
     /// Counts the changes.
     pub(super) changed: watch::Sender<u64>,
     wake: Notify,
@@ -60,8 +60,8 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(spread: SpreadName, share: Share) -> Self {
         Self {
-            state: Mutex::new(State {
-                picture: Picture::new(spread.clone()),
+            state: Mutex::new(ActorState {
+                picture: SpreadView::new(spread.clone()),
                 share,
                 keys: None,
                 news: true,
@@ -82,12 +82,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ActorState> {
         locked(&self.state)
     }
 
     /// Changes what is wanted, and tells the shell.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut ActorState) -> T) -> T {
         let made = {
             let mut state = self.state();
             state.news = true;
@@ -104,14 +104,14 @@ impl Shared {
 
 /// What is known and wanted of a spread.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) picture: Picture,
+pub(super) struct ActorState {
+    pub(super) picture: SpreadView,
     pub(super) share: Share,
     /// The tasks there are; nothing until that was told.
     pub(super) keys: Option<BTreeSet<Key>>,
     /// The share or the tasks have changed.
     news: bool,
-    pub(super) mine: BTreeMap<Key, Work>,
+    pub(super) mine: BTreeMap<Key, TaskWork>,
     /// The plan is of what is known.
     planned: bool,
     /// Tasks whose heirs did not come, and until when they are not given.
@@ -128,7 +128,7 @@ pub(super) struct State {
 
 /// What this instance does about a task.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum TaskWork {
     /// It asks for it, since then.
     Asks { since: Moment },
     /// It stands in line.
@@ -137,7 +137,7 @@ pub(super) enum Work {
     Has(Handle),
 }
 
-impl State {
+impl ActorState {
     /// Whether the plan is of what is known, and wanted.
     pub(super) const fn is_planned(&self) -> bool {
         self.planned && !self.news
@@ -146,8 +146,8 @@ impl State {
     /// The tasks that this instance has, and who works on each.
     pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &Handle)> {
         self.mine.iter().filter_map(|(key, work)| match work {
-            Work::Has(worker) => Some((key, worker)),
-            Work::Asks { .. } | Work::Waits(_) => None,
+            TaskWork::Has(worker) => Some((key, worker)),
+            TaskWork::Asks { .. } | TaskWork::Waits(_) => None,
         })
     }
 
@@ -162,10 +162,10 @@ impl State {
     }
 
     fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
-        let what = |key: &Key, work: &Work| match work {
-            Work::Asks { .. } => Mine::Asks,
-            Work::Waits(_) => Mine::Waits,
-            Work::Has(worker) => match worker.phase() {
+        let what = |key: &Key, work: &TaskWork| match work {
+            TaskWork::Asks { .. } => Mine::Asks,
+            TaskWork::Waits(_) => Mine::Waits,
+            TaskWork::Has(worker) => match worker.phase() {
                 Phase::Leaving => Mine::Gives,
                 _ if worker.is_leaving() => Mine::Gives,
                 _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
@@ -178,7 +178,7 @@ impl State {
     }
 }
 
-type Standing = BoxFuture<'static, (Key, Option<Told>)>;
+type PendingTake = BoxFuture<'static, (Key, Option<AcquireOutcome>)>;
 
 /// As long as there is one, this instance takes part.
 struct Joined {
@@ -201,14 +201,14 @@ pub(super) struct Shell {
     start: Start,
     rules: Rules,
     wants: Wants,
-    standing: FuturesUnordered<Standing>,
+    standing: FuturesUnordered<PendingTake>,
     reports: mpsc::UnboundedReceiver<Report>,
     report: mpsc::UnboundedSender<Report>,
     reading: Option<BoxFuture<'static, Reading>>,
     /// What is to be read next.
-    ask: Asked,
+    ask: PendingRead,
     /// What is being read.
-    asked: Asked,
+    asked: PendingRead,
     /// How often what is unknown was asked for, for the plan that is due.
     preparations: u32,
     failures: Backoff,
@@ -244,8 +244,8 @@ impl Shell {
             reports,
             report,
             reading: None,
-            ask: Asked { everything: true, ..Asked::default() },
-            asked: Asked::default(),
+            ask: PendingRead { everything: true, ..PendingRead::default() },
+            asked: PendingRead::default(),
             preparations: 0,
             failures: Backoff::new(FIRST_PAUSE, elect_poll.max(FIRST_PAUSE)),
             rolling: ReadFrom::default(),
@@ -392,7 +392,7 @@ impl Shell {
             }
         }
         for key in news.lines {
-            if let Some(Work::Has(worker)) = state.mine.get(&key) {
+            if let Some(TaskWork::Has(worker)) = state.mine.get(&key) {
                 worker.line.notify_waiters();
             }
         }
@@ -411,7 +411,7 @@ impl Shell {
     }
 
     /// The share or the tasks have changed.
-    fn renew(&self, state: &mut State) {
+    fn renew(&self, state: &mut ActorState) {
         let Some(keys) = state.keys.clone() else { return };
         state.picture.set(&keys);
         state.waiting.retain(|key, _| keys.contains(key));
@@ -536,7 +536,7 @@ impl Shell {
         for (key, seen) in reading.tasks {
             if let LockSeen::Found(record) = &seen
                 && let Some(held) = &record.holding
-                && state.picture.session(held.by.session) == Some(&Seen::Missing)
+                && state.picture.session(held.by.session) == Some(&PeerSeen::Missing)
                 && reading::watch_missing(&engine, record, held)
             {
                 changed |= state.picture.knows_dead(held.by.session, now);
@@ -595,7 +595,7 @@ impl Shell {
         state.stays.retain(|_, until| now < *until);
         let me = state.me(&engine, &session);
         let mine = state.mine(now);
-        let State { picture, waiting, .. } = &mut *state;
+        let ActorState { picture, waiting, .. } = &mut *state;
         picture.had_no_room(waiting.keys(), now);
         let mut resolved = state.picture.resolve(&me, &mine, BOUNDS, now);
         let orders = std::mem::take(&mut resolved.orders);
@@ -630,25 +630,25 @@ impl Shell {
         true
     }
 
-    fn perform(&mut self, state: &mut State, session: &Arc<Session>, order: Order, now: Moment) {
+    fn perform(&mut self, state: &mut ActorState, session: &Arc<Session>, order: Order, now: Moment) {
         match order {
             Order::Take { key, dead } => {
                 state.bench.note(dead.iter().map(|_| &key));
                 self.stand(session, &key, Manner::once(dead), CancellationToken::new());
-                state.mine.insert(key, Work::Asks { since: now });
+                state.mine.insert(key, TaskWork::Asks { since: now });
             }
             Order::Wait { key } => {
                 let withdraw = CancellationToken::new();
                 self.stand(session, &key, Manner::HEIR, withdraw.clone());
-                state.mine.insert(key, Work::Waits(withdraw));
+                state.mine.insert(key, TaskWork::Waits(withdraw));
             }
             Order::Withdraw { key } => {
-                if let Some(Work::Waits(withdraw)) = state.mine.get(&key) {
+                if let Some(TaskWork::Waits(withdraw)) = state.mine.get(&key) {
                     withdraw.cancel();
                 }
             }
             Order::Give { key, to, must } => {
-                if let Some(Work::Has(worker)) = state.mine.get(&key) {
+                if let Some(TaskWork::Has(worker)) = state.mine.get(&key) {
                     worker.give(to, must);
                 }
             }
@@ -673,35 +673,35 @@ impl Shell {
     }
 
     /// What came of a wish.
-    fn told(&mut self, key: Key, told: Option<Told>) {
+    fn told(&mut self, key: Key, told: Option<AcquireOutcome>) {
         let engine = self.engine().clone();
         let (now, store_now) = (engine.clock.now(), engine.store_now());
         let shared = self.shared.clone();
         let mut state = shared.state();
         let work = state.mine.remove(&key);
-        let asked = if let Some(Work::Asks { since }) = work { since } else { now };
+        let asked = if let Some(TaskWork::Asks { since }) = work { since } else { now };
         match told {
-            Some(Told::Granted(hold)) => {
+            Some(AcquireOutcome::Granted(hold)) => {
                 let lease = hold.lease();
                 state.picture.granted(&key, hold.cell().session.id, lease.term(), now);
                 let room = state.has().count() < state.share.cap as usize;
                 if state.picture.knows(&key) && room {
                     let worker = self.employ(hold, state.bench.clone());
-                    state.mine.insert(key, Work::Has(worker));
+                    state.mine.insert(key, TaskWork::Has(worker));
                 }
                 // Otherwise it is no task any more, or the cap was lowered meanwhile: it goes back.
             }
-            Some(Told::Other(verdict)) => match verdict {
-                Verdict::Held(record, _) | Verdict::Closed(record) => {
+            Some(AcquireOutcome::Other(verdict)) => match verdict {
+                TicketOutcome::Held(record, _) | TicketOutcome::Closed(record) => {
                     state.picture.read(&key, &LockSeen::Found(*record), asked, now, store_now);
                 }
-                Verdict::Refused(refusal) => {
+                TicketOutcome::Refused(refusal) => {
                     let lock = reading::lock(&engine, &shared.spread, &key);
                     tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "the task cannot be taken, its record has to be looked at");
                     state.picture.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
                 }
-                Verdict::Here | Verdict::Failed(_) => state.picture.doubt(&key, now),
-                Verdict::Granted { .. } | Verdict::SessionOver => {}
+                TicketOutcome::Here | TicketOutcome::Failed(_) => state.picture.doubt(&key, now),
+                TicketOutcome::Granted { .. } | TicketOutcome::SessionOver => {}
             },
             None => {}
         }
@@ -752,11 +752,11 @@ impl Shell {
     }
 
     /// A worker has let go of its task.
-    fn ended(&mut self, key: &Key, ended: Ended) {
+    fn ended(&mut self, key: &Key, ended: TaskEnd) {
         let engine = self.engine().clone();
         let now = engine.clock.now();
         let mut state = self.shared.state();
-        let Some(Work::Has(worker)) = state.mine.remove(key) else { return };
+        let Some(TaskWork::Has(worker)) = state.mine.remove(key) else { return };
         state.stays.remove(key);
         let held = match state.picture.task(key) {
             Some(Place::Held { session, term, .. }) => Some((*session, *term)),
@@ -767,14 +767,14 @@ impl Shell {
         if held.is_some_and(|(_, known)| known == term) {
             match ended {
                 // The hint will say under which term.
-                Ended::Given(Some(heir)) => {
+                TaskEnd::Given(Some(heir)) => {
                     state.picture.granted(key, heir, term, now);
                 }
-                Ended::Given(None) => {
+                TaskEnd::Given(None) => {
                     state.picture.hinted(key, Some(LockChange::Freed), now);
                 }
                 // What the record says of it is to be read by all.
-                Ended::Quarantined | Ended::Revoked | Ended::Done | Ended::Over => {
+                TaskEnd::Quarantined | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {
                     state.picture.doubt(key, now);
                 }
             }

@@ -66,12 +66,12 @@ pub enum Change<M = ()> {
     Replace(Vec<Task<M>>),
 }
 
-type Ask<M> = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Task<M>>, String>> + Send + Sync>;
+type TaskQuery<M> = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Task<M>>, String>> + Send + Sync>;
 
 pub(super) enum Source<M> {
     Fixed(BTreeMap<Key, M>),
     Stream(Pin<Box<dyn Stream<Item = Change<M>> + Send>>),
-    Asked { every: Duration, ask: Ask<M> },
+    Asked { every: Duration, ask: TaskQuery<M> },
 }
 
 impl<M> Source<M> {
@@ -176,7 +176,7 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
 }
 
 /// Asks for the tasks again and again. What fails, and what panics, is asked again.
-async fn inquire<M: Clone>(every: Duration, ask: Ask<M>, book: Weak<Book<M>>, engine: Weak<Engine>) {
+async fn inquire<M: Clone>(every: Duration, ask: TaskQuery<M>, book: Weak<Book<M>>, engine: Weak<Engine>) {
     let mut rests = Backoff::new(every.min(SOONEST), every.min(LATEST));
     loop {
         let Some(asked) = engine.upgrade().map(|engine| engine.clock.now()) else { return };

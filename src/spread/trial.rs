@@ -9,11 +9,11 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 
-use super::{shell::State, worker::Report};
+use super::{shell::ActorState, worker::Report};
 use crate::{
     elect::{Engine, Lease, Note},
     logic::{
-        picture::Seen,
+        picture::PeerSeen,
         trial::{self, Deaths, Suspicion},
     },
     model::{Key, Past, SCHEDULES, SessionId, SpreadName, StoreTime, Trial},
@@ -37,7 +37,7 @@ struct Docket {
     noted: BTreeSet<Key>,
     /// Whether they wait, or run on trial.
     suspects: BTreeMap<Key, (Suspicion, Stage)>,
-    now: Option<Session>,
+    now: Option<TrialSession>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ enum Stage {
 
 /// A trial that goes on.
 #[derive(Debug)]
-struct Session {
+struct TrialSession {
     trial: Trial,
     length: Duration,
     /// The store has it for certain.
@@ -57,7 +57,7 @@ struct Session {
 
 /// A task has a place on the bench, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct TrialSeat {
     bench: Arc<Bench>,
     engine: Arc<Engine>,
     key: Key,
@@ -141,11 +141,11 @@ impl Bench {
         lease: &Lease,
         suspicion: Suspicion,
         report: mpsc::UnboundedSender<Report>,
-    ) -> Seat {
+    ) -> TrialSeat {
         let key = lease.key().clone();
         engine.tallies.note(lease.lock(), Note::Suspected, None);
         self.docket().suspects.insert(key.clone(), (suspicion, Stage::Waits));
-        Seat { bench: self.clone(), engine: engine.clone(), key, report }
+        TrialSeat { bench: self.clone(), engine: engine.clone(), key, report }
     }
 }
 
@@ -160,7 +160,7 @@ impl Docket {
     }
 }
 
-impl Seat {
+impl TrialSeat {
     /// Until it is this one's turn, and the store knows of it; for how long it is tried then.
     pub(super) async fn turn(&self) -> Duration {
         loop {
@@ -181,7 +181,7 @@ impl Seat {
             let most = waiting.iter().filter(|(key, _)| trial.is_of(key)).map(|(_, found)| found);
             let worst = most.copied().max_by_key(|found| found.holders()).unwrap_or_default();
             let length = trial::length(worst, waiting.len(), self.engine.times.ttl);
-            docket.now = Some(Session { trial, length, written: false });
+            docket.now = Some(TrialSession { trial, length, written: false });
             self.write(Some(trial));
         }
         let now = docket.now.as_ref().filter(|now| now.written && now.trial.is_of(&self.key))?;
@@ -228,7 +228,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TrialSeat {
     fn drop(&mut self) {
         let mut docket = self.bench.docket();
         docket.suspects.remove(&self.key);
@@ -246,12 +246,12 @@ impl Drop for Seat {
     }
 }
 
-impl State {
+impl ActorState {
     /// What the dead say of what they had. Their tasks may be granted to a wish that stands in line already.
     pub(super) fn learn_of_death(&self, session: SessionId, sighting: &Sighting) {
         self.bench.saw(sighting);
         let was_alive =
-            matches!(self.picture.session(session), Some(Seen::Member(_) | Seen::Bystander | Seen::Missing));
+            matches!(self.picture.session(session), Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing));
         if sighting.is_dead() && was_alive {
             self.bench.note(self.picture.held_by(session));
         }

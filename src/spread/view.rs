@@ -12,7 +12,7 @@ use crate::{
     elect::Engine,
     logic::{
         digest,
-        picture::{Peer, Place, Seen},
+        picture::{Peer, Place, PeerSeen},
         plan::PLAN_VERSION,
         quarantine::Quarantine,
     },
@@ -222,10 +222,10 @@ impl Picture {
                 },
                 Place::Free { .. } => unowned(),
                 Place::Held { session, term, .. } => match state.picture.session(*session) {
-                    Some(Seen::Reserved { holder, until }) if now < *until => {
+                    Some(PeerSeen::Reserved { holder, until }) if now < *until => {
                         TaskState::Reserved { holder: holder.clone() }
                     }
-                    Some(Seen::Dead { .. } | Seen::Reserved { .. }) => unowned(),
+                    Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }) => unowned(),
                     _ => {
                         *counts.entry(*session).or_default() += 1;
                         TaskState::Held { holder: name(*session), session: *session, term: *term }
@@ -406,7 +406,7 @@ fn why_there(
     member: &Member,
     own: &Share,
     now: Moment,
-    picture: &crate::logic::picture::Picture,
+    picture: &crate::logic::picture::SpreadView,
     key: &Key,
 ) -> String {
     let has = format!("{holder} has {}", tasks(member.tasks));

@@ -21,13 +21,13 @@ use tracing::Instrument;
 
 use super::{
     Busy,
-    busy::{Postponed, Turn},
+    busy::{Postponed, PermitTurn},
     trial::Bench,
 };
 use crate::{
     Event,
     clock::Moment,
-    elect::{Engine, Hold, JobEnd, Lease, Note, Work, Worker as Inside, job},
+    elect::{Engine, Hold, JobEnd, Lease, Note, Work, RunPermit as Inside, job},
     logic::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
@@ -77,7 +77,7 @@ pub(super) struct Rules {
 
 /// What a worker is told.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum WorkerCommand {
     /// Give the task away, to that session once it stands in line; if it must go, in any case.
     Give { to: Option<SessionId>, must: bool },
 }
@@ -108,7 +108,7 @@ pub enum Phase {
 
 /// How a worker's time with a task came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum TaskEnd {
     /// It was given away, to that session if any.
     Given(Option<SessionId>),
     /// It failed too often: it rests, and then somebody else is to try.
@@ -125,7 +125,7 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) enum Report {
     /// It has let go of its task.
-    Ended(Key, Ended),
+    Ended(Key, TaskEnd),
     /// It was to give its task away, and the heir does not come, or the job is busy: it keeps it.
     Stays(Key),
     /// The record says that the task is kept as its job is busy, or says so no more.
@@ -138,7 +138,7 @@ pub(super) enum Report {
 struct Telling {
     report: mpsc::UnboundedSender<Report>,
     key: Key,
-    ended: Ended,
+    ended: TaskEnd,
 }
 
 impl Drop for Telling {
@@ -152,7 +152,7 @@ impl Drop for Telling {
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) lease: Lease,
-    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) orders: mpsc::UnboundedSender<WorkerCommand>,
     leaving: Arc<AtomicBool>,
     /// Somebody began to wait for the task.
     pub(super) line: Arc<Notify>,
@@ -168,7 +168,7 @@ impl Handle {
     pub(super) fn give(&self, to: Option<SessionId>, must: bool) {
         self.leaving.store(true, Ordering::Release);
         // An error says that it has ended by itself.
-        let _ = self.orders.send(Order::Give { to, must });
+        let _ = self.orders.send(WorkerCommand::Give { to, must });
     }
 
     pub(super) fn is_leaving(&self) -> bool {
@@ -188,7 +188,7 @@ pub(super) struct Worker {
     bench: Arc<Bench>,
     /// Its record may say that they did.
     noted: bool,
-    orders: mpsc::UnboundedReceiver<Order>,
+    orders: mpsc::UnboundedReceiver<WorkerCommand>,
     line: Arc<Notify>,
     phase: Arc<Mutex<Phase>>,
     /// Counts the changes of the spread.
@@ -231,10 +231,10 @@ impl Fares {
 }
 
 /// How a worker lets go, and of what sort the parting is.
-type Exit = (Ended, Parting);
+type Exit = (TaskEnd, Parting);
 
 /// What comes after a job.
-enum Next {
+enum NextRun {
     Again(Duration),
     End(Exit),
 }
@@ -294,7 +294,7 @@ impl Worker {
     ///
     /// It is inside for the whole time: between two runs nobody else leaves last.
     pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) {
-        let mut telling = Telling { report: self.report.clone(), key: self.key.clone(), ended: Ended::Over };
+        let mut telling = Telling { report: self.report.clone(), key: self.key.clone(), ended: TaskEnd::Over };
         let (ended, mut parting) = self.run(&hold).await;
         if self.lease.is_cancelled() {
             // A call that blocks goes on: until it has returned the task is here.
@@ -302,7 +302,7 @@ impl Worker {
         }
         // A restart: the record waits for the next session of this holder.
         let is_restart = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
-        parting.keep = is_restart && ended != Ended::Done;
+        parting.keep = is_restart && ended != TaskEnd::Done;
         telling.ended = ended;
         hold.part_with(parting);
         drop(inside);
@@ -319,7 +319,7 @@ impl Worker {
             self.set_phase(Phase::Running);
             let Some(future) = (self.start)(&self.key, self.lease.clone(), &self.busy) else {
                 // It is no task any more.
-                return (Ended::Given(None), Parting::default());
+                return (TaskEnd::Given(None), Parting::default());
             };
             let begun = self.engine.clock.now();
             let cell = hold.cell().clone();
@@ -330,8 +330,8 @@ impl Worker {
                 fares.is_well();
             }
             let rest = match self.after(end, &mut fares).await {
-                Next::Again(rest) => rest,
-                Next::End(exit) => return exit,
+                NextRun::Again(rest) => rest,
+                NextRun::End(exit) => return exit,
             };
             let lease = self.lease.clone();
             self.attend(async move {
@@ -349,10 +349,10 @@ impl Worker {
     }
 
     /// What comes after a job that ended so.
-    async fn after(&mut self, end: JobEnd<(), String>, fares: &mut Fares) -> Next {
+    async fn after(&mut self, end: JobEnd<(), String>, fares: &mut Fares) -> NextRun {
         let done = self.rules.done == Done::ForGood && end == JobEnd::Finished(());
         if self.lease.is_cancelled() && !done {
-            return Next::End(self.told_to_go());
+            return NextRun::End(self.told_to_go());
         }
         let error = match end {
             JobEnd::Finished(()) => {
@@ -360,17 +360,17 @@ impl Worker {
                 return match self.rules.done {
                     Done::Again(rest) => {
                         self.set_phase(Phase::Resting);
-                        Next::Again(rest.unwrap_or(self.engine.times.interval))
+                        NextRun::Again(rest.unwrap_or(self.engine.times.interval))
                     }
                     Done::ForGood => {
                         let note = Some(Why::shortened(DONE));
                         let parting = Parting { note, closed_for: FOR_GOOD, ..Parting::default() };
-                        Next::End((Ended::Done, parting))
+                        NextRun::End((TaskEnd::Done, parting))
                     }
                 };
             }
             JobEnd::Failed(error) | JobEnd::Panicked(error) => error,
-            JobEnd::Cancelled(_) | JobEnd::Overran { .. } => return Next::End(self.told_to_go()),
+            JobEnd::Cancelled(_) | JobEnd::Overran { .. } => return NextRun::End(self.told_to_go()),
         };
         fares.failed(self.engine.clock.now());
         let (lock, term, failures) = (self.lease.lock(), self.lease.term(), fares.failures);
@@ -378,9 +378,9 @@ impl Worker {
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
         self.set_phase(Phase::Failed { times: failures, error: error.clone() });
         if failures < self.rules.tries {
-            return Next::Again(fares.rests.next(self.engine.entropy.roll()));
+            return NextRun::Again(fares.rests.next(self.engine.entropy.roll()));
         }
-        Next::End(self.quarantine(error, fares).await)
+        NextRun::End(self.quarantine(error, fares).await)
     }
 
     /// Lets go of the task, so that it rests and somebody else tries. The row of its failures goes on over those who
@@ -403,7 +403,7 @@ impl Worker {
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "a task is quarantined");
         self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest });
-        (Ended::Quarantined, parting)
+        (TaskEnd::Quarantined, parting)
     }
 
     /// The failures before this instance had the task, if they are of the same row.
@@ -426,14 +426,14 @@ impl Worker {
     fn told_to_go(&mut self) -> Exit {
         let mut parting = Parting { heir: self.heir.take(), ..Parting::default() };
         let ended = match self.lease.loss() {
-            Some(Loss::Moved) => Ended::Given(parting.heir.as_ref().map(|heir| heir.session)),
+            Some(Loss::Moved) => TaskEnd::Given(parting.heir.as_ref().map(|heir| heir.session)),
             // An operator does not want it here: others go first, and find out in the record.
             Some(Loss::Revoked { by, why }) => {
                 let note = Some(quarantine::revoked(&by, &why));
                 parting = Parting { note, closed_for: REVOKED_FOR, ..Parting::default() };
-                Ended::Revoked
+                TaskEnd::Revoked
             }
-            _ => Ended::Over,
+            _ => TaskEnd::Over,
         };
         (ended, parting)
     }
@@ -455,12 +455,12 @@ impl Worker {
                 }
                 turn = self.postponed.turn(&engine, &busy) => self.take(turn),
                 Some(order) = self.orders.recv() => match order {
-                    Order::Give { must: false, .. } if self.postponed.is_kept() => self.stay(),
-                    Order::Give { to: Some(to), must } => {
+                    WorkerCommand::Give { must: false, .. } if self.postponed.is_kept() => self.stay(),
+                    WorkerCommand::Give { to: Some(to), must } => {
                         self.must = must;
                         self.seeking = self.seek(to).boxed().fuse();
                     }
-                    Order::Give { to: None, must } => {
+                    WorkerCommand::Give { to: None, must } => {
                         self.must = must;
                         self.go(None);
                     }
@@ -470,18 +470,18 @@ impl Worker {
     }
 
     /// What is to be done about a move that waited for the end of a run.
-    fn take(&mut self, turn: Turn) {
+    fn take(&mut self, turn: PermitTurn) {
         match turn {
-            Turn::Ended(heir) => {
+            PermitTurn::Ended(heir) => {
                 // It may have left meanwhile, and the next run is due.
                 let find = find(self.engine.clone(), self.lease.lock().clone(), heir);
                 self.seeking = find.boxed().fuse();
             }
-            Turn::Kept => {
+            PermitTurn::Kept => {
                 self.stay();
                 self.postponed.keep(self.lease.clone(), &self.busy);
             }
-            Turn::Said => {
+            PermitTurn::Said => {
                 let _ = self.report.send(Report::Said(self.key.clone()));
             }
         }

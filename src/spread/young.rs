@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::shell::State;
+use super::shell::ActorState;
 use crate::{
     clock::Moment,
     elect::Engine,
@@ -98,7 +98,7 @@ impl Youth {
 }
 
 /// Whether it takes part from now on: it is old enough, or nobody else is there.
-pub(super) fn comes_of_age(engine: &Engine, state: &mut State, now: Moment) -> bool {
+pub(super) fn comes_of_age(engine: &Engine, state: &mut ActorState, now: Moment) -> bool {
     if !state.complete || state.youth.is_over {
         return false;
     }

@@ -18,7 +18,7 @@ use super::{
     Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer,
     Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, SetValue, Sighting,
     Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
-    rules::{Verdict, verdict},
+    rules::{TakeVerdict, verdict},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -235,14 +235,14 @@ impl MemoryStore {
             return TakeAnswer::of(record, session, wish);
         };
         match verdict(record, &by, dead, now) {
-            Verdict::Keep => {}
-            Verdict::Grant { term, ended } => {
+            TakeVerdict::Keep => {}
+            TakeVerdict::Grant { term, ended } => {
                 if let Some(how) = ended {
                     record.end(now, how, None);
                 }
                 self.grant(record, by, term, now);
             }
-            Verdict::Delay(delay) => {
+            TakeVerdict::Delay(delay) => {
                 record.end(now, Ended::Died, None);
                 record.closed = Some(Closed::from(now, delay));
                 self.hint_lock(record);

@@ -6,7 +6,7 @@ use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime, Term};
 
 /// What a take does to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TakeVerdict {
     /// Nothing: somebody holds it, it is closed, it is granted to this very wish already, or there is no
     /// larger term to grant it under.
     Keep,
@@ -22,21 +22,21 @@ pub(super) enum Verdict {
 }
 
 /// Decides a take of a lock that has a record (R4, R7). One without is granted.
-pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], now: StoreTime) -> Verdict {
-    let Some(term) = record.term.next(now) else { return Verdict::Keep };
-    let grant = |ended| Verdict::Grant { term, ended };
+pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], now: StoreTime) -> TakeVerdict {
+    let Some(term) = record.term.next(now) else { return TakeVerdict::Keep };
+    let grant = |ended| TakeVerdict::Grant { term, ended };
     let Some(held) = &record.holding else {
         let closed = record.closed.is_some_and(|closed| !closed.left(now).is_zero());
-        return if closed { Verdict::Keep } else { grant(None) };
+        return if closed { TakeVerdict::Keep } else { grant(None) };
     };
     if held.by.session == by.session {
         // A smaller wish came late, an equal one came again.
-        return if by.wish > held.by.wish { grant(Some(Ended::Superseded)) } else { Verdict::Keep };
+        return if by.wish > held.by.wish { grant(Some(Ended::Superseded)) } else { TakeVerdict::Keep };
     }
     if !dead.contains(&held.by.session) {
-        return Verdict::Keep;
+        return TakeVerdict::Keep;
     }
-    if held.by.lock_delay.is_zero() { grant(Some(Ended::Died)) } else { Verdict::Delay(held.by.lock_delay) }
+    if held.by.lock_delay.is_zero() { grant(Some(Ended::Died)) } else { TakeVerdict::Delay(held.by.lock_delay) }
 }
 
 #[cfg(test)]
@@ -74,23 +74,23 @@ mod tests {
             LockRecord { holding: Some(Holding { by, value_set: 0, acquired_at: now }), ..free.clone() }
         };
         let (first, second_one) = (SessionId::from_u128(1), SessionId::from_u128(2));
-        let grant = |ended| Verdict::Grant { term: Term::new(1_000_000), ended };
+        let grant = |ended| TakeVerdict::Grant { term: Term::new(1_000_000), ended };
         for (record, by, dead, expected) in [
             (free.clone(), candidate(2, 1), vec![], grant(None)),
-            (closed(now), candidate(2, 1), vec![], Verdict::Keep),
+            (closed(now), candidate(2, 1), vec![], TakeVerdict::Keep),
             (closed(now.minus(second)), candidate(2, 1), vec![], grant(None)),
             (closed(now.plus(second)), candidate(2, 1), vec![], grant(None)),
-            (held(Duration::ZERO), candidate(2, 9), vec![], Verdict::Keep),
-            (held(Duration::ZERO), candidate(2, 9), vec![second_one], Verdict::Keep),
+            (held(Duration::ZERO), candidate(2, 9), vec![], TakeVerdict::Keep),
+            (held(Duration::ZERO), candidate(2, 9), vec![second_one], TakeVerdict::Keep),
             (held(Duration::ZERO), candidate(2, 1), vec![second_one, first], grant(Some(Ended::Died))),
-            (held(second), candidate(2, 1), vec![first], Verdict::Delay(second)),
-            (held(second), candidate(1, 4), vec![first], Verdict::Keep),
-            (held(second), candidate(1, 5), vec![first], Verdict::Keep),
+            (held(second), candidate(2, 1), vec![first], TakeVerdict::Delay(second)),
+            (held(second), candidate(1, 4), vec![first], TakeVerdict::Keep),
+            (held(second), candidate(1, 5), vec![first], TakeVerdict::Keep),
             (held(second), candidate(1, 6), vec![], grant(Some(Ended::Superseded))),
         ] {
             assert_eq!(verdict(&record, &by, &dead, now), expected, "{record:?} {by:?} {dead:?}");
             let spent = LockRecord { term: Term::new(MAX_NUMBER), ..record };
-            assert_eq!(verdict(&spent, &by, &dead, now), Verdict::Keep, "no larger term: {by:?} {dead:?}");
+            assert_eq!(verdict(&spent, &by, &dead, now), TakeVerdict::Keep, "no larger term: {by:?} {dead:?}");
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::{
     Dst, LAST,
     pattern::Pattern,
-    zone::{Change, NEAR, Place, Zone},
+    zone::{Transition, NEAR, Place, Zone},
 };
 
 pub(super) struct Search<'a> {
@@ -78,7 +78,7 @@ impl Search<'_> {
     }
 
     /// The first instant at or after `from` that a change owes to what it skipped.
-    fn of_gap(&self, change: &Change, from: i64) -> Option<i64> {
+    fn of_gap(&self, change: &Transition, from: i64) -> Option<i64> {
         let begin = match self.dst {
             Dst::Vixie if change.at < from => return None,
             Dst::Vixie => change.at,

@@ -22,7 +22,7 @@ pub(super) struct Zone(TimeZone);
 
 /// Where one offset gives way to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct Transition {
     /// The first instant of the new offset.
     pub(super) at: i64,
     /// The old offset.
@@ -31,7 +31,7 @@ pub(super) struct Change {
     pub(super) to: i64,
 }
 
-impl Change {
+impl Transition {
     /// Whether it skips civil times: those from `at + from` to before `at + to`.
     pub(super) const fn is_gap(&self) -> bool {
         self.to > self.from
@@ -67,8 +67,8 @@ impl Zone {
     }
 
     /// The next change after `at`, where the offset is `from`. Transitions that only change a name are none.
-    pub(super) fn change_after(&self, at: i64, from: i64) -> Option<Change> {
-        let next = self.0.following(timestamp(at)).map(|next| Change {
+    pub(super) fn change_after(&self, at: i64, from: i64) -> Option<Transition> {
+        let next = self.0.following(timestamp(at)).map(|next| Transition {
             at: next.timestamp().as_second(),
             from,
             to: i64::from(next.offset().seconds()),
@@ -80,7 +80,7 @@ impl Zone {
     /// same, and those with another database another, if it has changed this zone.
     pub(super) fn rules(&self) -> u64 {
         let (begin, end) = (days_since_1970(2026, 1, 1) * DAY, days_since_1970(2056, 1, 1) * DAY);
-        let first = Change { at: begin, from: 0, to: self.offset(begin) };
+        let first = Transition { at: begin, from: 0, to: self.offset(begin) };
         let changes = std::iter::successors(Some(first), |last| self.change_after(last.at, last.to));
         let numbers = changes.take_while(|change| change.at < end).flat_map(|change| [change.at, change.to]);
         stable::fold(numbers.flat_map(i64::to_be_bytes))
@@ -89,7 +89,7 @@ impl Zone {
     /// The changes at `at` and shortly before, the earliest first. Found forwards: backwards, jiff 0.2.43
     /// passes over a zone's last transition if the rule it goes by ever since has another (Metlakatla in
     /// 2019).
-    pub(super) fn changes_near(&self, at: i64) -> impl Iterator<Item = Change> + '_ {
+    pub(super) fn changes_near(&self, at: i64) -> impl Iterator<Item = Transition> + '_ {
         let begin = at - NEAR;
         let first = self.change_after(begin, self.offset(begin));
         let changes = std::iter::successors(first, |last| self.change_after(last.at, last.to));

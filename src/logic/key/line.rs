@@ -2,8 +2,8 @@
 //! fails rests by itself, and takes, releases and looks go on without it.
 
 use super::{
-    Around, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line, Moment, Op,
-    Out, Parting, Place, Return, STEP_BACK, SessionId, Stander, Standing, Step, Then, WATCHED_AHEAD,
+    Context, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line, Moment, Op,
+    Out, Parting, QueuePlace, Return, STEP_BACK, SessionId, Contender, Standing, NextStep, Then, WATCHED_AHEAD,
     WHOLE_LINE, Waiter, Wish,
 };
 use crate::model::Candidate;
@@ -12,7 +12,7 @@ impl KeyMachine {
     // ----- what to do
 
     /// What is to be done about the line, unless it rests.
-    pub(super) fn line_op(&self, around: Around<'_>) -> Option<Op> {
+    pub(super) fn line_op(&self, around: Context<'_>) -> Option<Op> {
         let now = around.now;
         if self.standing.is_over(now) && self.has_to_register(around) {
             let unregistered = self.line.iter().filter(|stander| stander.is_unregistered());
@@ -35,7 +35,7 @@ impl KeyMachine {
     }
 
     /// When something of it has rested enough.
-    pub(super) fn line_wakes(&self, around: Around<'_>) -> Option<Moment> {
+    pub(super) fn line_wakes(&self, around: Context<'_>) -> Option<Moment> {
         let now = around.now;
         [
             self.standing.end(now).filter(|_| self.has_to_register(around)),
@@ -48,17 +48,17 @@ impl KeyMachine {
     }
 
     /// What runs here may never end; nobody else is to wait for that.
-    fn has_to_register(&self, around: Around<'_>) -> bool {
-        !self.is_blocked(around.current) && self.line.iter().any(Stander::is_unregistered)
+    fn has_to_register(&self, around: Context<'_>) -> bool {
+        !self.is_blocked(around.current) && self.line.iter().any(Contender::is_unregistered)
     }
 
     /// Read while there is time, so that the release need not.
-    fn reads_ahead(&self, around: Around<'_>) -> bool {
-        let runs = self.held.is_some_and(|held| held.hold == super::Hold::Runs);
+    fn reads_ahead(&self, around: Context<'_>) -> bool {
+        let runs = self.held.is_some_and(|held| held.hold == super::HeldState::Runs);
         runs && self.is_queue_likely() && self.next_in_line.is_none() && !self.is_blocked(around.current)
     }
 
-    pub(super) fn release_step(&self, around: Around<'_>, back: &Return) -> Op {
+    pub(super) fn release_step(&self, around: Context<'_>, back: &Return) -> Op {
         let Return { session, term, parting, line, .. } = back;
         let reads = self.reading.is_over(around.now);
         let then = if !parting.closed_for.is_zero() {
@@ -80,7 +80,7 @@ impl KeyMachine {
 
     /// Who of the line is given the lock: of that name, if one of it may be; else the first. Of others only who was
     /// seen to beat lately: what is given to the dead is nobody's until they are declared.
-    fn heir<'a>(&self, around: Around<'_>, to: Option<&Holder>, line: &'a [Waiter]) -> Option<&'a Candidate> {
+    fn heir<'a>(&self, around: Context<'_>, to: Option<&Holder>, line: &'a [Waiter]) -> Option<&'a Candidate> {
         let takes_it = |by: &Candidate| match by.session {
             own if Some(own) == around.current => self.stands(own, by.wish),
             other => (around.beats)(other),
@@ -90,7 +90,7 @@ impl KeyMachine {
     }
 
     /// The line that was read while the lock was held, if it is of use still.
-    pub(super) fn take_next_in_line(&mut self, around: Around<'_>, parting: &Parting) -> Option<Vec<Waiter>> {
+    pub(super) fn take_next_in_line(&mut self, around: Context<'_>, parting: &Parting) -> Option<Vec<Waiter>> {
         let (read, line) = self.next_in_line.take()?;
         let is_new = around.now.since(read) < LINE_KEPT;
         // Where nobody of it may be given the lock, it is read again: somebody may have come.
@@ -98,7 +98,7 @@ impl KeyMachine {
     }
 
     /// A hint says that somebody began to wait.
-    pub(crate) fn queue_hint(&mut self, around: Around<'_>) {
+    pub(crate) fn queue_hint(&mut self, around: Context<'_>) {
         self.queue = true;
         // Whoever comes stands behind those that are known: that is of interest if none of them is given the lock.
         if let Some((read, line)) = self.next_in_line.take() {
@@ -109,14 +109,14 @@ impl KeyMachine {
 
     // ----- what came of it
 
-    pub(super) fn registered(&mut self, around: Around<'_>, wishes: &[Candidate]) {
+    pub(super) fn registered(&mut self, around: Context<'_>, wishes: &[Candidate]) {
         self.standing.worked();
         for (place, stander) in self.line.iter_mut().enumerate() {
-            if stander.place == Place::Asked && wishes.iter().any(|by| by.wish == stander.by.wish) {
-                stander.place = Place::Stands;
+            if stander.place == QueuePlace::Asked && wishes.iter().any(|by| by.wish == stander.by.wish) {
+                stander.place = QueuePlace::Stands;
                 // Once more, in case it became free just before (only the first tries).
-                if stander.step == Step::Again {
-                    stander.step = if place == 0 { Step::Again } else { Step::Waiting };
+                if stander.step == NextStep::Again {
+                    stander.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
                     self.look_at = around.now;
                 }
             }
@@ -146,7 +146,7 @@ impl KeyMachine {
 
     /// A place that is left behind does no harm: whoever reads the line and knows its session dead removes it, and
     /// one that is handed the lock passes it on. So that is not tried for ever.
-    pub(super) fn not_left(&mut self, around: Around<'_>, gone: &[(SessionId, Wish)]) {
+    pub(super) fn not_left(&mut self, around: Context<'_>, gone: &[(SessionId, Wish)]) {
         self.leaving.failed(around.now, around.roll);
         // Without a session there is no store to leave anything in.
         self.leave_tries += u32::from(around.current.is_some());
@@ -155,7 +155,7 @@ impl KeyMachine {
         }
     }
 
-    pub(super) fn line_read(&mut self, around: Around<'_>, line: Line) {
+    pub(super) fn line_read(&mut self, around: Context<'_>, line: Line) {
         self.reading.worked();
         let Line { waiters, whole } = line;
         let ours = |by: &Candidate| Some(by.session) == around.current;
@@ -183,9 +183,9 @@ impl KeyMachine {
         self.unsure_of_place = false;
         let Some(head) = self.line.front_mut() else { return };
         let place = line.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
-        if place.is_none() && whole && head.place == Place::Stands {
+        if place.is_none() && whole && head.place == QueuePlace::Stands {
             // A failure of the store undid it.
-            head.place = Place::Nowhere;
+            head.place = QueuePlace::Nowhere;
         }
         self.unsure_of_entry = false;
         head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
@@ -204,7 +204,7 @@ impl KeyMachine {
         if many > 0 {
             let many = u32::try_from(many).unwrap_or(u32::MAX);
             self.look_at = around.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
-            head.step = Step::Waiting;
+            head.step = NextStep::Waiting;
             // By then somebody before us may have it.
             self.free = false;
         }
@@ -213,12 +213,12 @@ impl KeyMachine {
 
 /// Whether nobody who lives stood before this one when it read the line. Who comes stands behind it, and those before
 /// it become fewer only: so that is as good as to read the line again.
-pub(super) fn is_first(around: Around<'_>, head: &Stander) -> bool {
+pub(super) fn is_first(around: Context<'_>, head: &Contender) -> bool {
     head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(around, *session)))
 }
 
 /// Whether one that stands before another is to take the lock first: if it was seen to beat. Of many that live some
 /// were, which is enough to keep those behind them from coming all at once.
-fn counts(around: Around<'_>, session: SessionId) -> bool {
+fn counts(around: Context<'_>, session: SessionId) -> bool {
     Some(session) != around.current && (around.beats)(session)
 }

@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Around<'_>) -> T) -> T {
+    fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Context<'_>) -> T) -> T {
         let (now, roll) = (self.clock.now(), self.dice.roll());
         if self.instances[place].machine.is_done() && self.dice.one_in(2) {
             // As the engine does: a key with nothing left to remember is forgotten.
@@ -193,7 +193,7 @@ impl World {
         }
         let (dead, overdue) = (self.dead.clone(), self.overdue.clone());
         let instance = &mut self.instances[place];
-        let around = Around {
+        let around = Context {
             now,
             current: Some(instance.session),
             known: &|session| {
@@ -212,7 +212,7 @@ impl World {
             match out {
                 Out::Verdict(wish, verdict) => {
                     assert!(instance.standing.remove(&wish).is_some(), "{wish} was answered twice");
-                    if let Verdict::Granted { term, .. } = verdict {
+                    if let TicketOutcome::Granted { term, .. } = verdict {
                         assert!(
                             instance.running.is_none(),
                             "{wish} was granted beside {:?}",
@@ -287,41 +287,41 @@ impl World {
         }
     }
 
-    fn apply(&mut self, session: SessionId, op: &Op) -> Answer {
+    fn apply(&mut self, session: SessionId, op: &Op) -> OpReply {
         let store = self.store.clone();
         match op.clone() {
-            Op::Look => Answer::Seen(ready(store.locks(vec![lock()], LIMIT)).pop().unwrap()),
-            Op::Take { by, dead } => Answer::Took(
+            Op::Look => OpReply::Seen(ready(store.locks(vec![lock()], LIMIT)).pop().unwrap()),
+            Op::Take { by, dead } => OpReply::Took(
                 ready(store.take(vec![Take { lock: lock(), by: *by }], dead, LIMIT)).pop().unwrap(),
             ),
             Op::Confirm { session, wish } => {
                 let take = Take { lock: lock(), by: Self::candidate(session, wish) };
-                Answer::Took(ready(store.take(vec![take], vec![], LIMIT)).pop().unwrap())
+                OpReply::Took(ready(store.take(vec![take], vec![], LIMIT)).pop().unwrap())
             }
             Op::Release { session, term, note, then } => {
                 let release = Release { lock: lock(), session, term, note, then };
-                Answer::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
+                OpReply::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
             }
-            Op::Poll { session, wish } => Answer::Polled {
+            Op::Poll { session, wish } => OpReply::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
                 stands: ready(store.places(vec![(lock(), session, wish)], LIMIT))
                     .pop()
                     .filter(|_| !self.refuses.contains(&Refused::Reading)),
             },
-            Op::ReadLine { most, .. } => Answer::Line(ready(store.waiters(lock(), most, LIMIT))),
+            Op::ReadLine { most, .. } => OpReply::Line(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(wishes) => {
                 let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
                 ready(store.wait(waits, LIMIT));
-                Answer::Done
+                OpReply::Done
             }
             Op::Leave(left) => {
                 let left = left.into_iter().map(|(session, wish)| (lock(), session, wish)).collect();
                 ready(store.stop_waiting(left, LIMIT));
-                Answer::Done
+                OpReply::Done
             }
             Op::Inquire { session: of, .. } => {
                 let _ = session;
-                Answer::Known(if self.dead.contains(&of) { Standing::Dead } else { Standing::Alive })
+                OpReply::Known(if self.dead.contains(&of) { Standing::Dead } else { Standing::Alive })
             }
         }
     }
@@ -330,7 +330,7 @@ impl World {
     fn operate(&mut self, place: usize) -> bool {
         let Some((sent, op)) = self.instances[place].under_way.take() else {
             let next = self.with(place, |instance, around| instance.machine.next(around));
-            if let Next::Do(op) = next {
+            if let NextOp::Do(op) = next {
                 self.trace.push(format!("{place}: sends {op:?}"));
                 self.instances[place].under_way = Some((self.clock.now(), op));
                 return true;
@@ -340,7 +340,7 @@ impl World {
         let session = self.instances[place].session;
         let fate = if self.calm { 9 } else { self.dice.below(10) };
         let error =
-            |applied| Answer::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "chance")));
+            |applied| OpReply::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "chance")));
         let answer = match fate {
             _ if self.refuses.iter().any(|refused| refused.is(&op)) => error(Applied::No),
             // Lost, or late; the caller cannot tell.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Known, Me, Picture, Place};
+use super::{Known, Me, SpreadView, Place};
 use crate::{
     clock::Moment,
     logic::quarantine::{self, Quarantine},
@@ -68,7 +68,7 @@ impl Known {
     }
 }
 
-impl Picture {
+impl SpreadView {
     /// Why a task is closed, if that is because it failed too often.
     pub(crate) fn quarantine(&self, key: &Key) -> Option<(&Quarantine, Moment)> {
         let known = self.tasks.get(key)?;

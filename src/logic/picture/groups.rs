@@ -9,11 +9,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Me, Peer, Picture, resolve::Avoid};
+use super::{Me, Peer, SpreadView, resolve::Avoid};
 use crate::{
     logic::{
         digest::{Digest, agree},
-        plan::{self, Member, PLAN_VERSION, Plan, Task},
+        plan::{self, Member, PLAN_VERSION, Plan, PlannedTask},
     },
     model::{Key, SessionId, Share, SpreadName},
 };
@@ -31,7 +31,7 @@ const fn takes_part(peer: &Peer) -> bool {
 /// Tasks that are known to the same members.
 struct Group<'a> {
     members: Vec<SessionId>,
-    tasks: Vec<Task<&'a Key, SessionId>>,
+    tasks: Vec<PlannedTask<&'a Key, SessionId>>,
     /// How many of them each has.
     has: BTreeMap<SessionId, usize>,
 }
@@ -39,9 +39,9 @@ struct Group<'a> {
 /// Plans these tasks, each with its part. What those have besides who take part is `left`, of the tasks that
 /// are known here.
 pub(super) fn plan<'a>(
-    picture: &Picture,
+    picture: &SpreadView,
     me: &Me,
-    tasks: impl Iterator<Item = (u8, Task<&'a Key, SessionId>)>,
+    tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
     left: &BTreeMap<SessionId, usize>,
     avoid: &Avoid<'a>,
 ) -> Plan<&'a Key, SessionId> {
@@ -78,7 +78,7 @@ pub(super) fn plan<'a>(
 
 /// One plan, in which tasks go last to where they failed lately.
 fn around<'a>(
-    tasks: &[Task<&'a Key, SessionId>],
+    tasks: &[PlannedTask<&'a Key, SessionId>],
     members: &[Member<SessionId>],
     avoid: &Avoid<'a>,
 ) -> Plan<&'a Key, SessionId> {
@@ -87,7 +87,7 @@ fn around<'a>(
     plan
 }
 
-fn member(picture: &Picture, id: SessionId, share: &Share, version: u32) -> Member<SessionId> {
+fn member(picture: &SpreadView, id: SessionId, share: &Share, version: u32) -> Member<SessionId> {
     Member {
         id,
         cap: share.cap,
@@ -99,7 +99,7 @@ fn member(picture: &Picture, id: SessionId, share: &Share, version: u32) -> Memb
     }
 }
 
-fn rank_of(picture: &Picture, members: &[SessionId]) -> u64 {
+fn rank_of(picture: &SpreadView, members: &[SessionId]) -> u64 {
     rank(&picture.spread, members)
 }
 
@@ -119,7 +119,7 @@ fn grouped<'a>(
     me: &Me,
     whole: &[SessionId],
     otherwise: &[(SessionId, &Peer)],
-    tasks: impl Iterator<Item = (u8, Task<&'a Key, SessionId>)>,
+    tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
 ) -> Vec<Group<'a>> {
     let mut parts: BTreeMap<u8, Vec<_>> = BTreeMap::new();
     for (part, task) in tasks {
@@ -130,7 +130,7 @@ fn grouped<'a>(
         let know = otherwise.iter().filter(|(_, peer)| agree(&me.share, &peer.share, part));
         groups.entry(know.map(|(id, _)| *id).collect()).or_default().extend(tasks);
     }
-    let group = |(know, tasks): (Vec<SessionId>, Vec<Task<&'a Key, SessionId>>)| {
+    let group = |(know, tasks): (Vec<SessionId>, Vec<PlannedTask<&'a Key, SessionId>>)| {
         let members: BTreeSet<_> = whole.iter().chain(&know).copied().collect();
         let mut has: BTreeMap<_, usize> = BTreeMap::new();
         for owner in tasks.iter().filter_map(|task| task.owner) {

@@ -7,14 +7,14 @@ use std::{
 };
 
 use super::{
-    Known, Peer, Picture, Place, Seen,
+    Known, Peer, SpreadView, Place, PeerSeen,
     groups::{self, plans_with},
 };
 use crate::{
     clock::Moment,
     logic::{
         digest::Digest,
-        plan::{Plan, Task},
+        plan::{Plan, PlannedTask},
     },
     model::{Holder, Key, SessionId, Share, StoreTime, Term},
 };
@@ -90,7 +90,7 @@ pub(crate) struct Bounds {
     pub(crate) waits: usize,
 }
 
-impl Picture {
+impl SpreadView {
     /// Whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
     fn owner(
         &self,
@@ -126,15 +126,15 @@ impl Picture {
                     return Some(owned(session));
                 }
                 match self.sessions.get(&session)? {
-                    Seen::Member(peer) => plans_with(me, peer, part).then(|| owned(session)),
-                    Seen::Bystander | Seen::Missing => None,
-                    Seen::Dead { since } => {
+                    PeerSeen::Member(peer) => plans_with(me, peer, part).then(|| owned(session)),
+                    PeerSeen::Bystander | PeerSeen::Missing => None,
+                    PeerSeen::Dead { since } => {
                         Some(Owner { dead: Some(session), ..Owner::nobody(*since, part) })
                     }
-                    Seen::Reserved { until, .. } if now >= *until => {
+                    PeerSeen::Reserved { until, .. } if now >= *until => {
                         Some(Owner { dead: Some(session), ..Owner::nobody(*until, part) })
                     }
-                    Seen::Reserved { holder, .. } => {
+                    PeerSeen::Reserved { holder, .. } => {
                         let heir = heirs.of(me, holder, part)?;
                         Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(heir) })
                     }
@@ -146,7 +146,7 @@ impl Picture {
     /// Who takes over what was reserved for which name.
     fn heirs(&self, me: &Me) -> Heirs<'_> {
         let mut heirs: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
-        let is_reserved = |seen: &Seen| matches!(seen, Seen::Reserved { .. });
+        let is_reserved = |seen: &PeerSeen| matches!(seen, PeerSeen::Reserved { .. });
         if self.sessions.values().any(is_reserved) {
             for (session, peer) in self.members().filter(|(session, _)| *session != me.session) {
                 let same = heirs.entry(peer.holder.clone()).or_default();
@@ -172,7 +172,7 @@ impl Picture {
         let must = |session: &SessionId| {
             let share = match self.sessions.get(session) {
                 _ if *session == me.session => &me.share,
-                Some(Seen::Member(peer)) => &peer.share,
+                Some(PeerSeen::Member(peer)) => &peer.share,
                 _ => return false,
             };
             share.draining || share.weight == 0 || counts.get(session) > Some(&(share.cap as usize))
@@ -236,7 +236,7 @@ impl Picture {
     ) -> Plan<&'a Key, SessionId> {
         let task = |(key, owner): &(&'a Key, Owner)| {
             let task =
-                Task { id: *key, owner: owner.session, since: owner.term.get(), settled: owner.settled };
+                PlannedTask { id: *key, owner: owner.session, since: owner.term.get(), settled: owner.settled };
             (owner.part, task)
         };
         groups::plan(self, me, owners.iter().map(task), left, avoid)
@@ -263,7 +263,7 @@ impl Picture {
             Place::Unknown | Place::Free { .. } => None,
         });
         let reserved = self.sessions.values().filter_map(|seen| match seen {
-            Seen::Reserved { until, .. } => Some(*until),
+            PeerSeen::Reserved { until, .. } => Some(*until),
             _ => None,
         });
         let forgotten = owners

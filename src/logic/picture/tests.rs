@@ -86,8 +86,8 @@ fn granted(session: u128, term: u64) -> Option<LockChange> {
     Some(LockChange::Granted { session, wish, term, at: StoreTime::from_millis(0) })
 }
 
-fn picture(tasks: usize) -> Picture {
-    let mut picture = Picture::new(spread());
+fn picture(tasks: usize) -> SpreadView {
+    let mut picture = SpreadView::new(spread());
     picture.set(&(0..tasks).map(key).collect());
     picture
 }
@@ -122,7 +122,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
     one.saw(id(2), &alive(2, 1), at(2), store_now);
     let mine: BTreeMap<_, _> = (0..4).map(|task| (key(task), Mine::Has)).collect();
     let bounds = Bounds { gives: 9, waits: 9 };
-    let given = |one: &Picture, me: &Me| {
+    let given = |one: &SpreadView, me: &Me| {
         let orders = one.resolve(me, &mine, bounds, at(9)).orders;
         let given = orders.into_iter().filter_map(|order| match order {
             Order::Give { key, must, .. } => Some((key, must)),
@@ -183,7 +183,7 @@ fn only_one_that_closed_itself_reserves_and_never_for_longer_than_it_said() {
         let mut one = picture(1);
         one.saw(id(1), &dead(1, why, 60 * SECOND, 1_000_000), at(0), store_now.map(StoreTime::from_millis));
         match one.session(id(1)) {
-            Some(Seen::Reserved { until, .. }) => until.since(at(0)).as_secs(),
+            Some(PeerSeen::Reserved { until, .. }) => until.since(at(0)).as_secs(),
             _ => 0,
         }
     };
@@ -227,7 +227,7 @@ const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
 #[test]
 fn what_a_member_tries_is_known_and_changes_no_plan() {
     let trial = Some(crate::model::Trial::of(&Key::new("t").unwrap()));
-    let mut picture = Picture::new(spread());
+    let mut picture = SpreadView::new(spread());
     let record = |beat, trial| record(1, beat, vec![Share { trial, ..share() }]);
     let mut saw = |record: SessionRecord| picture.saw(record.id, &Sighting::Alive(record), at(0), None);
     assert!(saw(record(1, None)));

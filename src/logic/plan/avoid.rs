@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Member, Move, Plan, Task};
+use super::{Member, Move, Plan, PlannedTask};
 
 /// Changes a plan so that tasks go to those who are to avoid them only where nobody else has room. In this order:
 ///
@@ -19,7 +19,7 @@ use super::{Member, Move, Plan, Task};
 /// - What nobody has goes to one who failed nothing lately, and gives another task in its place.
 pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
     plan: &mut Plan<T, M>,
-    tasks: &[Task<T, M>],
+    tasks: &[PlannedTask<T, M>],
     members: &[Member<M>],
     avoid: &BTreeMap<T, Vec<M>>,
 ) {
@@ -27,7 +27,7 @@ pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
     if !plan.moves.iter().any(is_avoided) {
         return;
     }
-    let mut around = Around::new(plan, tasks, members, avoid);
+    let mut around = AvoidPass::new(plan, tasks, members, avoid);
     let mut kept = BTreeSet::new();
     for at in 0..around.plan.moves.len() {
         let one = around.plan.moves[at];
@@ -60,7 +60,7 @@ fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
     avoid.values().filter(|avoided| avoided.contains(member)).count()
 }
 
-struct Around<'a, T, M> {
+struct AvoidPass<'a, T, M> {
     plan: &'a mut Plan<T, M>,
     members: BTreeMap<M, Member<M>>,
     /// What each has that may be moved, latest first.
@@ -74,10 +74,10 @@ struct Around<'a, T, M> {
     usual: usize,
 }
 
-impl<'a, T: Ord + Copy, M: Ord + Copy> Around<'a, T, M> {
+impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     fn new(
         plan: &'a mut Plan<T, M>,
-        tasks: &[Task<T, M>],
+        tasks: &[PlannedTask<T, M>],
         members: &[Member<M>],
         avoid: &'a BTreeMap<T, Vec<M>>,
     ) -> Self {
@@ -219,14 +219,14 @@ mod tests {
 
     use super::{super::plan, *};
 
-    type OneTask = Task<u32, u32>;
+    type OneTask = PlannedTask<u32, u32>;
 
     fn member(id: u32) -> Member<u32> {
         Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
     }
 
     fn task(id: u32, owner: Option<u32>) -> OneTask {
-        Task { id, owner, since: u64::from(id), settled: true }
+        PlannedTask { id, owner, since: u64::from(id), settled: true }
     }
 
     fn planned(
@@ -241,7 +241,7 @@ mod tests {
 
     fn made(tasks: &[OneTask], moves: &[Move<u32, u32>]) -> Vec<OneTask> {
         let heir = |task: &OneTask| moves.iter().find(|one| one.task == task.id).map(|one| one.to);
-        tasks.iter().map(|task| Task { owner: heir(task).unwrap_or(task.owner), ..*task }).collect()
+        tasks.iter().map(|task| PlannedTask { owner: heir(task).unwrap_or(task.owner), ..*task }).collect()
     }
 
     fn owner_after(tasks: &[OneTask], members: u32, avoided: &[(u32, &[u32])], id: u32) -> Option<u32> {
@@ -317,7 +317,7 @@ mod tests {
                 ..member(id)
             });
             let tasks =
-                (0..).zip(tasks).map(|(id, (owner, since, settled))| Task { id, owner, since, settled });
+                (0..).zip(tasks).map(|(id, (owner, since, settled))| PlannedTask { id, owner, since, settled });
             (tasks.collect(), members.collect(), avoided)
         })
     }

@@ -37,7 +37,7 @@ struct Quotas<'a, M> {
 }
 
 /// What one may own, everything counted in.
-struct Part {
+struct Quota {
     at: usize,
     least: u128,
     most: u128,
@@ -62,11 +62,11 @@ impl<M> Quotas<'_, M> {
         }
     }
 
-    fn part(&self, at: usize) -> Option<Part> {
+    fn part(&self, at: usize) -> Option<Quota> {
         let member = &self.members[at];
         let (least, most) = (member.load as u128, u128::from(member.cap));
         let gets = !member.draining && member.weight > 0 && most > least;
-        gets.then_some(Part { at, least, most, weight: u128::from(member.weight) })
+        gets.then_some(Quota { at, least, most, weight: u128::from(member.weight) })
     }
 
     /// Up to one level, in proportion to the weights; and the rest of the division to those who have it
@@ -75,12 +75,12 @@ impl<M> Quotas<'_, M> {
         for at in who {
             self.targets[*at] = 0;
         }
-        let parts: Vec<Part> = who.iter().filter_map(|at| self.part(*at)).collect();
+        let parts: Vec<Quota> = who.iter().filter_map(|at| self.part(*at)).collect();
         let total = tasks as u128 + parts.iter().map(|part| part.least).sum::<u128>();
         let (height, width) = level(&parts, total);
         let mut left = tasks;
         let mut fractions = Vec::new();
-        for Part { at, least, most, weight } in parts {
+        for Quota { at, least, most, weight } in parts {
             let share = height * weight;
             let whole = if share >= most * width { most } else { (share / width).max(least) };
             let target = usize::try_from(whole - least).unwrap_or(usize::MAX);
@@ -102,7 +102,7 @@ impl<M> Quotas<'_, M> {
 
 /// The level to which all rise who are below it, as a fraction: with it they have `total` together, or all
 /// that they may.
-fn level(parts: &[Part], total: u128) -> (u128, u128) {
+fn level(parts: &[Quota], total: u128) -> (u128, u128) {
     // At some level each begins to rise, and at another it is full.
     let rising = parts.iter().filter(|part| part.least > 0).map(|part| (part.least, part, true));
     let full = parts.iter().map(|part| (part.most, part, false));

@@ -8,25 +8,25 @@ fn member(id: u32) -> Member<u32> {
     Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
 }
 
-fn task(id: u32, owner: Option<u32>) -> Task<u32, u32> {
-    Task { id, owner, since: 0, settled: true }
+fn task(id: u32, owner: Option<u32>) -> PlannedTask<u32, u32> {
+    PlannedTask { id, owner, since: 0, settled: true }
 }
 
 /// What is owned by whom once the moves are made.
-fn made(tasks: &[Task<u32, u32>], plan: &Plan<u32, u32>) -> Vec<Task<u32, u32>> {
-    let after = |old: &Task<u32, u32>| {
+fn made(tasks: &[PlannedTask<u32, u32>], plan: &Plan<u32, u32>) -> Vec<PlannedTask<u32, u32>> {
+    let after = |old: &PlannedTask<u32, u32>| {
         let to = plan.moves.iter().find(|one| one.task == old.id).map(|one| one.to);
-        Task { owner: to.unwrap_or(old.owner), ..*old }
+        PlannedTask { owner: to.unwrap_or(old.owner), ..*old }
     };
     tasks.iter().map(after).collect()
 }
 
-fn count_of(tasks: &[Task<u32, u32>], id: u32) -> usize {
+fn count_of(tasks: &[PlannedTask<u32, u32>], id: u32) -> usize {
     tasks.iter().filter(|task| task.owner == Some(id)).count()
 }
 
 /// So many tasks, spread evenly over so many members.
-fn balanced(tasks: u32, members: u32) -> (Vec<Task<u32, u32>>, Vec<Member<u32>>) {
+fn balanced(tasks: u32, members: u32) -> (Vec<PlannedTask<u32, u32>>, Vec<Member<u32>>) {
     let all: Vec<_> = (0..tasks).map(|id| task(id, None)).collect();
     let members: Vec<_> = (0..members).map(member).collect();
     let all = made(&all, &plan(&all, &members));
@@ -201,7 +201,7 @@ fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_wh
 
 #[derive(Clone, Debug)]
 struct Fleet {
-    tasks: Vec<Task<u32, u32>>,
+    tasks: Vec<PlannedTask<u32, u32>>,
     members: Vec<Member<u32>>,
 }
 
@@ -215,7 +215,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
             Member { id: u32::try_from(id).unwrap(), cap, weight, draining, load, apart: false, rank }
         };
         let members = members.into_iter().enumerate().map(member).collect();
-        let task = |(id, owner): (usize, Option<u32>)| Task {
+        let task = |(id, owner): (usize, Option<u32>)| PlannedTask {
             since: id as u64 * 7 % 5,
             ..task(u32::try_from(id).unwrap(), owner)
         };

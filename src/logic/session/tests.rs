@@ -56,12 +56,12 @@ fn record(beat: u64, nonce: u64) -> SessionRecord {
 }
 
 /// A machine whose attempts bear the nonces 1, 2, 3...
-struct Script {
+struct BeatScript {
     machine: SessionMachine,
     nonce: u64,
 }
 
-impl Script {
+impl BeatScript {
     fn new() -> Self {
         Self { machine: SessionMachine::new(TIMES, Flaws::default(), at(0)), nonce: 0 }
     }
@@ -88,7 +88,7 @@ impl Script {
 
 #[test]
 fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
-    let mut script = Script::new();
+    let mut script = BeatScript::new();
     script.step(0, Event::Wake);
     // The first attempt fails, the second one finds that the first had been applied.
     script.step(2_500, Event::Failed(Nonce::new(1)));
@@ -101,7 +101,7 @@ fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
 
 #[test]
 fn beats_are_counted_from_the_opening_that_is_on_record() {
-    let mut script = Script::new();
+    let mut script = BeatScript::new();
     script.step(0, Event::Wake);
     script.step(2_500, Event::Failed(Nonce::new(1)));
     script.answer(3_000, 2, 0, 2);
@@ -110,7 +110,7 @@ fn beats_are_counted_from_the_opening_that_is_on_record() {
 
 #[test]
 fn a_store_that_has_answered_is_asked_again_soon_after_its_next_failure() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let mut now = 5_000;
     let mut nonce = beat_sent(&script.step(now, Event::Wake));
     for wait in [50, 100, 200, 400] {
@@ -127,7 +127,7 @@ fn a_store_that_has_answered_is_asked_again_soon_after_its_next_failure() {
 
 #[test]
 fn a_late_answer_is_not_the_one_that_is_waited_for() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let first = beat_sent(&script.step(5_000, Event::Wake));
     let second = beat_sent(&script.step(7_500, Event::Failed(first)));
     let actions = script.answer(8_000, first.get(), 1, first.get());
@@ -150,7 +150,7 @@ fn a_beat_is_early_by_a_fiftieth_of_its_interval_at_most() {
 
 #[test]
 fn beats_are_due_at_a_fixed_phase_and_never_later() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     assert_eq!(script.machine.deadline(), Some(at(5_000)));
     let actions = script.step(5_000, Event::Wake);
     let [Action::Beat { number, nonce, limit }] = actions[..] else { panic!("{actions:?}") };
@@ -163,7 +163,7 @@ fn beats_are_due_at_a_fixed_phase_and_never_later() {
 
 #[test]
 fn a_failed_beat_is_sent_again_under_another_number_and_nonce() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let first = script.step(5_000, Event::Wake);
     let [Action::Beat { nonce, .. }] = first[..] else { panic!("{first:?}") };
     // It hung for its whole limit: there is no further pause.
@@ -178,7 +178,7 @@ fn a_failed_beat_is_sent_again_under_another_number_and_nonce() {
 
 #[test]
 fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let beat = script.step(5_000, Event::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
     assert_eq!(script.step(24_199, Event::Wake), []);
@@ -199,7 +199,7 @@ fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
 
 #[test]
 fn a_beat_that_is_answered_in_doubt_saves_the_session() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let beat = script.step(5_000, Event::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
     script.step(24_200, Event::Failed(nonce));
@@ -215,9 +215,9 @@ fn a_beat_that_is_answered_in_doubt_saves_the_session() {
 
 #[test]
 fn attempts_take_less_than_half_of_what_is_left() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     for (now, most) in [(5_000, 2_500), (26_000, 1_599), (28_200, 499), (29_100, 49)] {
-        let mut script = Script { machine: script.machine.clone(), nonce: script.nonce };
+        let mut script = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
         let actions = script.step(now, Event::Wake);
         let limit = actions.iter().find_map(|action| match action {
             Action::Beat { limit, .. } => Some(*limit),
@@ -244,7 +244,7 @@ fn what_ends_a_session() {
         (Sighting::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
         (twin, Loss::Vanished { found: "another copy of this instance beats for its session".into() }),
     ] {
-        let mut script = Script::opened();
+        let mut script = BeatScript::opened();
         let beat = script.step(5_000, Event::Wake);
         let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
         assert_eq!(script.step(5_100, Event::Answered(nonce, Box::new(sighting))), [Action::End(loss)]);
@@ -254,7 +254,7 @@ fn what_ends_a_session() {
 #[test]
 fn an_id_that_belongs_to_another_is_not_used() {
     for sighting in [Sighting::Alive(record(0, 7_777)), Sighting::Alive(record(3, 8_888))] {
-        let mut script = Script::new();
+        let mut script = BeatScript::new();
         script.step(0, Event::Wake);
         assert_eq!(script.step(10, Event::Answered(Nonce::new(1), Box::new(sighting))), [Action::Rename]);
         assert!(script.machine.is_over());
@@ -263,7 +263,7 @@ fn an_id_that_belongs_to_another_is_not_used() {
 
 #[test]
 fn a_beat_that_somebody_wants_now_does_not_shift_the_phase() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let beat = script.step(1_000, Event::Hurry);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
     script.answer(1_100, nonce.get(), 1, nonce.get());
@@ -279,10 +279,10 @@ fn beat_sent(actions: &[Action]) -> Nonce {
 
 #[test]
 fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_does_not() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, Event::Wake));
     // The number is as high as ours, and the mark is not ours: somebody else wrote it.
-    let mut twin = Script { machine: script.machine.clone(), nonce: script.nonce };
+    let mut twin = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     assert!(matches!(twin.answer(5_100, nonce.get(), 1, 7_777)[..], [Action::End(Loss::Vanished { .. })]));
     // It is lower: an attempt of ours that is forgotten. The beat was not applied, and is sent again.
     let again = script.answer(5_100, nonce.get(), 0, 7_777);
@@ -291,7 +291,7 @@ fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_doe
 
 #[test]
 fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, Event::Wake));
     for millis in [5_100, 5_200] {
         let actions = script.answer(millis, nonce.get(), 1, nonce.get());
@@ -301,7 +301,7 @@ fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
 
 #[test]
 fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, Event::Wake));
     assert!(matches!(script.step(24_200, Event::Wake)[..], [Action::Doubt(_)]));
     // What is on record is the opening still: the end is as near as it was, and nobody is told again.
@@ -316,7 +316,7 @@ fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
 
 #[test]
 fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, Event::Wake));
     script.answer(6_000, nonce.get(), 1, nonce.get());
     beat_sent(&script.step(10_000, Event::Wake));
@@ -331,7 +331,7 @@ fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
 
 #[test]
 fn an_opening_is_tried_again_until_it_is_answered_in_time() {
-    let mut script = Script::new();
+    let mut script = BeatScript::new();
     let Some(Action::Open { nonce, limit }) = script.step(0, Event::Wake).pop() else { panic!("it opens") };
     assert_eq!(limit, LONGEST_ATTEMPT);
     // Of a short lease it takes less than half.
@@ -344,17 +344,17 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     assert_eq!(script.step(11, Event::Hurry), []);
     assert!(matches!(script.step(200, Event::Wake)[..], [Action::Open { .. }]));
     // An answer that comes when nothing is left of its lease opens nothing (R10).
-    let mut late = Script { machine: script.machine.clone(), nonce: script.nonce };
+    let mut late = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     assert_eq!(late.answer(29_200, 1, 0, 1), [Action::TooLate { took: MS * 29_200 }]);
     assert!(late.machine.is_over());
 }
 
 #[test]
 fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
-    let mut script = Script::new();
+    let mut script = BeatScript::new();
     script.step(0, Event::Wake);
     script.step(2_500, Event::Failed(Nonce::new(1)));
-    let mut in_time = Script { machine: script.machine.clone(), nonce: script.nonce };
+    let mut in_time = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     let actions = in_time.answer(24_199, 2, 0, 1);
     assert!(matches!(actions[0], Action::Extend { sound: true, .. }), "{actions:?}");
     // Nobody has to be told of the doubt, for nothing began; and a beat goes out at once.
@@ -371,7 +371,7 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
 }
 
 /// Steps that are due, until that moment.
-fn looks(script: &mut Script, until: u64) {
+fn looks(script: &mut BeatScript, until: u64) {
     while script.machine.look_by() < at(until) {
         let now = script.machine.look_by();
         let actions = script.machine.step(now, Event::Wake, Nonce::new(999), 0);
@@ -382,7 +382,7 @@ fn looks(script: &mut Script, until: u64) {
 #[test]
 fn a_loss_says_for_how_long_nothing_ran_here() {
     let lost = |stopped: u64, thawed: u64| {
-        let mut script = Script::opened();
+        let mut script = BeatScript::opened();
         looks(&mut script, stopped);
         let mut actions = Vec::new();
         while !script.machine.is_over() {
@@ -407,7 +407,7 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
 
 #[test]
 fn a_standstill_before_the_last_answered_beat_is_forgotten() {
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     // Nothing ran for 20 s; the beat that was sent then is answered.
     let nonce = beat_sent(&script.step(20_000, Event::Wake));
     script.answer(20_100, nonce.get(), 1, nonce.get());
@@ -421,7 +421,7 @@ fn a_standstill_before_the_last_answered_beat_is_forgotten() {
 
 #[test]
 fn attempts_are_forgotten_when_there_are_too_many() {
-    let mut script = Script::new();
+    let mut script = BeatScript::new();
     let mut actions = script.step(0, Event::Wake);
     for turn in 1..200 {
         let [Action::Open { nonce, .. }] = actions[..] else { panic!("{actions:?}") };
@@ -442,7 +442,7 @@ fn what_operators_ask_for_is_passed_on() {
         by: "operator".parse().unwrap(),
         why: Why::shortened("please"),
     };
-    let mut script = Script::opened();
+    let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, Event::Wake));
     let asked = SessionRecord { requests: vec![request.clone()], ..record(1, nonce.get()) };
     let actions = script.step(5_100, Event::Answered(nonce, Box::new(Sighting::Alive(asked))));

@@ -5,9 +5,9 @@ use crate::model::StoreTime;
 /// Stretches of time in which a run was on, earliest first: what fell due in one is not run. What was due before
 /// it, or between two, is late.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy(Vec<(StoreTime, StoreTime)>);
+pub(super) struct RunSpans(Vec<(StoreTime, StoreTime)>);
 
-impl Busy {
+impl RunSpans {
     pub(super) fn add(&mut self, begun: StoreTime, ended: StoreTime) {
         self.0.push((begun, ended));
     }

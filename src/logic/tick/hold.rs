@@ -6,14 +6,14 @@ use crate::model::{Entry, Pause, PauseBefore, RunRecord, ScheduleRecord, StoreTi
 /// A pause as the record says it, and as it is understood: what a clock that was ahead has dated is taken to
 /// have been said when it was heard of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hold {
+pub(super) struct PauseView {
     said: Option<Pause>,
     understood: Option<Pause>,
     /// The times before that, earliest first.
     before: Vec<PauseBefore>,
 }
 
-impl Hold {
+impl PauseView {
     /// What is understood of what a record says, whose last ticks were run then, and up to `cursor` all dealt with.
     pub(super) fn load(
         record: &ScheduleRecord,

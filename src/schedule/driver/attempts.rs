@@ -14,9 +14,9 @@ use crate::{
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
         Failure, Tick,
-        host::Seat,
+        host::Subscription,
         metrics,
-        run::{self, End},
+        run::{self, AttemptEnd},
     },
     store::{Claim, ClaimAnswer, FinishRun, Instruction},
 };
@@ -42,7 +42,7 @@ enum Rested {
 
 /// What came of asking for a claim.
 #[derive(Debug)]
-enum Asked {
+enum ClaimReply {
     Answered(ClaimAnswer),
     /// The lease ends: nothing is begun.
     Over,
@@ -52,7 +52,7 @@ enum Asked {
 
 impl Driver {
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
-    pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Seat, mut attempt: Attempt) {
+    pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Subscription, mut attempt: Attempt) {
         let mut rests = {
             let retries = self.plan.policies.retries;
             Backoff::new(retries.first, retries.longest.max(retries.first))
@@ -73,9 +73,9 @@ impl Driver {
             };
             let latest = ticks.latest_begin(&attempt, self.now_or(attempt.instant));
             let claimed = match self.ask_for(&unbegun, latest).await {
-                Asked::Answered(claimed) => claimed,
-                Asked::Over => return unbegun.give_back().await,
-                Asked::Late => {
+                ClaimReply::Answered(claimed) => claimed,
+                ClaimReply::Over => return unbegun.give_back().await,
+                ClaimReply::Late => {
                     unbegun.give_back().await;
                     self.skip(ticks, attempt.instant, attempt.instant, 1, NotRun::Late).await;
                     return;
@@ -142,21 +142,21 @@ impl Driver {
 
     /// Sends a claim until it is answered, as long as its attempt may be begun. What was sent is waited for, so
     /// that it is known.
-    async fn ask_for(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> Asked {
+    async fn ask_for(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> ClaimReply {
         let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
         loop {
             if self.lease.is_cancelled() {
-                return Asked::Over;
+                return ClaimReply::Over;
             }
             let answer = unbegun.send().await;
             let is_late = latest.is_some_and(|latest| self.now_or(latest) > latest);
             match answer {
                 Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && self.lease.is_cancelled() => {
-                    return Asked::Over;
+                    return ClaimReply::Over;
                 }
-                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && is_late => return Asked::Late,
-                Ok(answer) => return Asked::Answered(answer),
-                Err(_) if is_late => return Asked::Late,
+                Ok(ClaimAnswer::Yours(run)) if run.finish.is_none() && is_late => return ClaimReply::Late,
+                Ok(answer) => return ClaimReply::Answered(answer),
+                Err(_) if is_late => return ClaimReply::Late,
                 Err(error) => {
                     tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "a claim was not answered, it is sent again");
                 }
@@ -201,24 +201,24 @@ impl Driver {
     }
 
     /// Whether there is another try after this attempt, which has failed.
-    fn may_try_again(&self, attempt: Attempt, end: &End) -> bool {
+    fn may_try_again(&self, attempt: Attempt, end: &AttemptEnd) -> bool {
         // What was told to stop is begun again, and not tried again.
         end.outcome != Outcome::Cancelled && self.plan.policies.goes_on_after(end.outcome, attempt.number)
     }
 
     /// One that was told to stop in its last attempt is given up.
-    fn on_record(&self, end: End, attempt: Attempt) -> End {
+    fn on_record(&self, end: AttemptEnd, attempt: Attempt) -> AttemptEnd {
         let outcome = self.plan.policies.on_record(end.outcome, attempt.number);
         if outcome == end.outcome {
             return end;
         }
         let said = end.error.unwrap_or_default();
         let error = format!("told to stop in attempt {}, and not begun again: {said}", attempt.number);
-        End { outcome, error: Some(error) }
+        AttemptEnd { outcome, error: Some(error) }
     }
 
     /// Runs the job of a claimed attempt.
-    async fn run(&self, ticks: &mut Ticks, seat: &mut Seat, attempt: Attempt, unbegun: &Unbegun) -> End {
+    async fn run(&self, ticks: &mut Ticks, seat: &mut Subscription, attempt: Attempt, unbegun: &Unbegun) -> AttemptEnd {
         let engine = &self.engine;
         let begun = engine.clock.now();
         let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
@@ -259,30 +259,30 @@ impl Driver {
     }
 
     /// Tells of the end of an attempt.
-    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &End, last: bool) {
-        let End { outcome, error } = end.clone();
+    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &AttemptEnd, last: bool) {
+        let AttemptEnd { outcome, error } = end.clone();
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });
     }
 
     /// Tells that a tick has failed for good, if it has: the attempt that ended like this is on record.
-    fn tell_if_failed(&mut self, run: &RunRecord, end: &End, goes_on: bool, rested: Rested) {
+    fn tell_if_failed(&mut self, run: &RunRecord, end: &AttemptEnd, goes_on: bool, rested: Rested) {
         if goes_on && rested != Rested::Displaced || end.outcome == Outcome::Succeeded {
             return;
         }
         if goes_on {
             // The events have said that another attempt follows: this one is made by nobody.
-            let none = End { outcome: Outcome::Displaced, error: end.error.clone() };
+            let none = AttemptEnd { outcome: Outcome::Displaced, error: end.error.clone() };
             let attempt = run.attempt.saturating_add(1);
             self.tell(run.id.clone(), attempt, run.lateness(), Duration::ZERO, &none, true);
         }
-        let End { outcome, error } = end.clone();
+        let AttemptEnd { outcome, error } = end.clone();
         self.failed(Tick::of(run), Failure { outcome, error, attempts: run.attempt });
     }
 
     /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
     /// instance has let go of it.
-    async fn finish(&self, claim: &Claim, end: &End) -> Option<RunRecord> {
+    async fn finish(&self, claim: &Claim, end: &AttemptEnd) -> Option<RunRecord> {
         let finish = FinishRun {
             run: claim.run.clone(),
             session: claim.session,
@@ -303,7 +303,7 @@ impl Driver {
 
     /// Until a run is to make way for the first tick after that; never, if it need not. What falls due while
     /// the schedule is held back displaces nothing.
-    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Seat, mut since: StoreTime) {
+    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Subscription, mut since: StoreTime) {
         loop {
             let at = ticks.displaced_at(since);
             tokio::select! {
@@ -325,7 +325,7 @@ impl Driver {
     async fn rest(
         &self,
         ticks: &mut Ticks,
-        seat: &mut Seat,
+        seat: &mut Subscription,
         entry: Entry,
         begun: StoreTime,
         rest: Duration,
@@ -364,7 +364,7 @@ impl Driver {
         tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
         ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
-        let end = End { outcome: Outcome::Abandoned, error: None };
+        let end = AttemptEnd { outcome: Outcome::Abandoned, error: None };
         metrics::ended(&self.engine, &self.plan.id, end.outcome, Duration::ZERO);
         self.tell(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
         let failure = Failure {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Ended, Exit, Phase, Worker};
+use super::{TaskEnd, Exit, Phase, Worker};
 use crate::{
     Event,
     elect::Note,
@@ -66,6 +66,6 @@ impl Worker {
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "a task is quarantined");
         self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
-        (Ended::Quarantined, parting)
+        (TaskEnd::Quarantined, parting)
     }
 }

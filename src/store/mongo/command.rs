@@ -16,7 +16,7 @@ pub(super) const STORE: &str = "mongodb";
 
 /// Why a command has no answer.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CommandFailure {
     applied: Applied,
     retryable: bool,
     /// Whether the server refuses the client's password or certificate.
@@ -25,9 +25,9 @@ pub(super) struct Failure {
     cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
-pub(super) type Outcome<T> = Result<T, Failure>;
+pub(super) type CommandResult<T> = Result<T, CommandFailure>;
 
-impl Failure {
+impl CommandFailure {
     pub(super) fn unknown(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = cause.into();
         Self { applied: Applied::Unknown, retryable: true, refused: false, words: told(&*cause), cause }
@@ -75,7 +75,7 @@ impl Failure {
     }
 }
 
-impl From<DriverError> for Failure {
+impl From<DriverError> for CommandFailure {
     fn from(error: DriverError) -> Self {
         let (applied, retryable) = codes::classify(&error);
         let refused = codes::refuses_the_client(&error);
@@ -134,47 +134,47 @@ tokio::task_local! {
 pub(super) async fn within<T: Send + 'static>(
     limit: Duration,
     doing: &'static str,
-    work: impl Future<Output = Outcome<T>> + Send + 'static,
+    work: impl Future<Output = CommandResult<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
     let task = tokio::spawn(CHANGED.scope(Cell::new(false), async move {
-        let lost = |_| Err(Failure::unknown(NoAnswer(limit)));
+        let lost = |_| Err(CommandFailure::unknown(NoAnswer(limit)));
         let outcome = tokio::time::timeout(limit.saturating_mul(2), work).await.unwrap_or_else(lost);
         outcome.map_err(|failure| if CHANGED.with(Cell::get) { failure.half_way() } else { failure })
     }));
     let outcome = match tokio::time::timeout(limit, task).await {
         Ok(Ok(outcome)) => outcome,
         // The task panicked, or the runtime is shutting down.
-        Ok(Err(lost)) => Err(Failure::unknown(lost)),
-        Err(_) => Err(Failure::unknown(NoAnswer(limit))),
+        Ok(Err(lost)) => Err(CommandFailure::unknown(lost)),
+        Err(_) => Err(CommandFailure::unknown(NoAnswer(limit))),
     };
     outcome.map_err(|failure| failure.named(doing))
 }
 
 /// Runs one command. A write concern that was not met makes the outcome unknown: the write is
 /// there, and may stay or be rolled back.
-pub(super) async fn run(database: &Database, command: Document) -> Outcome<Document> {
+pub(super) async fn run(database: &Database, command: Document) -> CommandResult<Document> {
     let reply = database.run_command(command).await?;
     match reply.get("writeConcernError") {
         None => Ok(reply),
         Some(error) => {
             let says = error.as_document().map_or_else(|| error.to_string(), words::of_reply);
-            Err(Failure::unknown(ServerSays(format!("write concern not met: {says}"))))
+            Err(CommandFailure::unknown(ServerSays(format!("write concern not met: {says}"))))
         }
     }
 }
 
 /// Runs a `findAndModify` and returns the document as it stands afterwards, if there is one.
-pub(super) async fn modify(database: &Database, command: Document) -> Outcome<Option<Document>> {
+pub(super) async fn modify(database: &Database, command: Document) -> CommandResult<Option<Document>> {
     let mut reply = run(database, command).await?;
     match reply.remove("value") {
         Some(Bson::Document(document)) => Ok(Some(document)),
         Some(Bson::Null) | None => Ok(None),
-        Some(_) => Err(Failure::unknown(Unexpected("value"))),
+        Some(_) => Err(CommandFailure::unknown(Unexpected("value"))),
     }
 }
 
 /// What became of the statements of a batch.
-pub(super) struct Written {
+pub(super) struct WriteReply {
     /// How many matched a document or inserted one.
     pub(super) matched: u64,
     /// How many changed a document that was there.
@@ -186,7 +186,7 @@ pub(super) struct Written {
 }
 
 /// Runs an `update` or `delete` command of many statements.
-pub(super) async fn write(database: &Database, command: Document) -> Outcome<Written> {
+pub(super) async fn write(database: &Database, command: Document) -> CommandResult<WriteReply> {
     let reply = run(database, command).await?;
     if count(reply.get("n")).is_some_and(|matched| matched > 0) {
         // Outside of an operation there is nobody to tell.
@@ -196,17 +196,17 @@ pub(super) async fn write(database: &Database, command: Document) -> Outcome<Wri
 }
 
 /// What the server's reply says of the statements.
-fn written(reply: &Document) -> Outcome<Written> {
-    let matched = count(reply.get("n")).ok_or_else(|| Failure::unknown(Unexpected("n")))?;
+fn written(reply: &Document) -> CommandResult<WriteReply> {
+    let matched = count(reply.get("n")).ok_or_else(|| CommandFailure::unknown(Unexpected("n")))?;
     let modified = count(reply.get("nModified")).unwrap_or_default();
     let inserted = reply.get_array("upserted").into_iter().flatten();
     let inserted =
         inserted.filter_map(|one| usize::try_from(count(one.as_document()?.get("index"))?).ok()).collect();
     let mut refused = Vec::new();
     for error in reply.get_array("writeErrors").into_iter().flatten() {
-        let error = error.as_document().ok_or_else(|| Failure::unknown(Unexpected("writeErrors")))?;
+        let error = error.as_document().ok_or_else(|| CommandFailure::unknown(Unexpected("writeErrors")))?;
         let place = count(error.get("index")).and_then(|index| usize::try_from(index).ok());
-        let place = place.ok_or_else(|| Failure::unknown(Unexpected("writeErrors.index")))?;
+        let place = place.ok_or_else(|| CommandFailure::unknown(Unexpected("writeErrors.index")))?;
         let code = error.get_i32("code").unwrap_or_default();
         if code == codes::DUPLICATE_KEY {
             // Two inserted the same document at once. This one did nothing, and would find it now.
@@ -214,12 +214,12 @@ fn written(reply: &Document) -> Outcome<Written> {
         }
         if !codes::is_of_the_document(code) {
             let says = format!("a statement failed: {}", words::of_reply(error));
-            return Err(Failure::unknown(ServerSays(says)));
+            return Err(CommandFailure::unknown(ServerSays(says)));
         }
         let problem = format!("was refused by the server: {}", words::of_reply(error));
         refused.push((place, Refusal::Damaged { field: "_id".to_owned(), problem }));
     }
-    Ok(Written { matched, modified, inserted, refused })
+    Ok(WriteReply { matched, modified, inserted, refused })
 }
 
 fn count(number: Option<&Bson>) -> Option<u64> {
@@ -231,16 +231,16 @@ fn count(number: Option<&Bson>) -> Option<u64> {
 }
 
 /// Runs a `distinct`.
-pub(super) async fn distinct(database: &Database, command: Document) -> Outcome<Vec<Bson>> {
+pub(super) async fn distinct(database: &Database, command: Document) -> CommandResult<Vec<Bson>> {
     match run(database, command).await?.remove("values") {
         Some(Bson::Array(values)) => Ok(values),
-        _ => Err(Failure::unknown(Unexpected("values"))),
+        _ => Err(CommandFailure::unknown(Unexpected("values"))),
     }
 }
 
 /// Runs a `find` or an `aggregate` to its end. A reply larger than 16 MiB comes in several batches, each of
 /// which has to be asked for under the session that asked for the first: the driver's cursor sees to that.
-pub(super) async fn find(database: &Database, command: Document) -> Outcome<Vec<Document>> {
+pub(super) async fn find(database: &Database, command: Document) -> CommandResult<Vec<Document>> {
     Ok(database.run_cursor_command(command).await?.try_collect().await?)
 }
 

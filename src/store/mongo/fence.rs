@@ -7,9 +7,9 @@ use mongodb::{ClientSession, error::Error as DriverError};
 
 use super::{
     MongoStore,
-    command::{Failure, write},
+    command::{CommandFailure, write},
     documents::{LAYOUT, lock_id, long, read_slot},
-    queries::{self, Kept, Statement, changed_if, is_known_layout, is_new, is_number, overlaid},
+    queries::{self, KeptRecords, Statement, changed_if, is_known_layout, is_new, is_number, overlaid},
 };
 use crate::{
     error::StoreError,
@@ -118,9 +118,9 @@ impl MongoStore {
             let (database, names) = store.place();
             let statements = (0..FENCE_SLOTS).map(|slot| arm(&lock, slot, term)).collect();
             let armed =
-                write(&database, queries::update(&names.fences, statements, Kept::Majority, limit)).await?;
+                write(&database, queries::update(&names.fences, statements, KeptRecords::Majority, limit)).await?;
             if let Some((_, refusal)) = armed.refused.first() {
-                return Err(Failure::unknown(refusal.to_string()));
+                return Err(CommandFailure::unknown(refusal.to_string()));
             }
             // Two who arm for the first time may meet: what counts is what stands there afterwards.
             let ids = (0..FENCE_SLOTS).map(|slot| slot_id(&lock, slot).into());
@@ -133,14 +133,14 @@ impl MongoStore {
                 return Ok(Armed::Yes(Fence { lock, term, database, collection }));
             }
             if let Some(refusal) = slots.iter().find_map(|slot| read_slot(slot).err()) {
-                return Err(Failure::lasting(refusal.to_string()));
+                return Err(CommandFailure::lasting(refusal.to_string()));
             }
             let later =
                 slots.iter().any(|slot| slot.get_i64("term").is_ok_and(|found| found > term.get() as i64));
             if later {
                 Ok(Armed::Late(Stale { lock, term }))
             } else {
-                Err(Failure::unknown("not every slot is armed yet"))
+                Err(CommandFailure::unknown("not every slot is armed yet"))
             }
         })
         .await

@@ -52,14 +52,14 @@ const LIVED: Duration = Duration::from_secs(10);
 
 /// The stream of one store handle, and those who listen to it.
 pub(super) struct Hints {
-    shared: Shared,
+    shared: SharedStream,
     pump: Mutex<Option<JoinHandle<()>>>,
     // The last handle of the store takes the stream with it.
     _stop: DropGuard,
 }
 
 #[derive(Clone)]
-struct Shared {
+struct SharedStream {
     connection: Arc<Connection>,
     names: Collections,
     wait: Duration,
@@ -79,7 +79,7 @@ impl Hints {
         options: &MongoOptions,
         stop: CancellationToken,
     ) -> Self {
-        let shared = Shared {
+        let shared = SharedStream {
             connection,
             names,
             wait: options.hint_wait,
@@ -122,7 +122,7 @@ impl Hints {
 }
 
 /// Why a stream ended.
-pub(super) enum End {
+pub(super) enum StreamEnd {
     NobodyListens,
     /// The store has another client.
     Renewed,
@@ -137,7 +137,7 @@ pub(super) enum End {
     },
 }
 
-impl End {
+impl StreamEnd {
     fn failed(error: &DriverError) -> Self {
         Self::Failed { error: super::words::words(error), lasting: is_lasting(error) }
     }
@@ -147,7 +147,7 @@ impl End {
     }
 }
 
-impl Shared {
+impl SharedStream {
     async fn pump(self) {
         let stop = self.stop.clone();
         tokio::select! {
@@ -170,7 +170,7 @@ impl Shared {
                     let opened = clock.now();
                     let end = tokio::select! {
                         // Its stream may still be open, on connections that end with their client.
-                        _ = renewed.changed() => End::Renewed,
+                        _ = renewed.changed() => StreamEnd::Renewed,
                         end = self.follow(stream) => end,
                     };
                     // One that fails as soon as it is open is not opened again and again: whoever waits looks
@@ -183,12 +183,12 @@ impl Shared {
                 Err(end) => end,
             };
             match end {
-                End::NobodyListens => return,
-                End::Renewed => {
+                StreamEnd::NobodyListens => return,
+                StreamEnd::Renewed => {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                End::Unsupported => {
+                StreamEnd::Unsupported => {
                     self.without.store(true, Ordering::Relaxed);
                     tracing::warn!(
                         "the server has no change streams (it is no member of a replica set): \
@@ -196,10 +196,10 @@ impl Shared {
                     );
                     return;
                 }
-                End::Dropped if !self.create => {
+                StreamEnd::Dropped if !self.create => {
                     tracing::warn!("a collection of tenure was dropped or renamed: create it again");
                 }
-                End::Dropped => {
+                StreamEnd::Dropped => {
                     tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
                     match timeout(PATIENCE, prepare::create(&self.connection.database(), &self.names)).await {
                         Ok(Ok(lacking)) if lacking.is_empty() => {}
@@ -214,7 +214,7 @@ impl Shared {
                         Err(_) => tracing::warn!("no answer to creating the collections again"),
                     }
                 }
-                End::Failed { error, lasting } => {
+                StreamEnd::Failed { error, lasting } => {
                     tracing::debug!(error, "the stream of hints ended, opening it again");
                     self.tell(Hint::Failing { error, lasting });
                 }
@@ -232,26 +232,26 @@ impl Shared {
         let _ = self.listeners.send(hint);
     }
 
-    async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, End> {
+    async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, StreamEnd> {
         let used = self.connection.current();
         let watch = used.database.watch().pipeline(wanted(&self.names)).max_await_time(self.wait);
         match timeout(PATIENCE, watch.into_future()).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) if is_unsupported(&error) => Err(End::Unsupported),
+            Ok(Err(error)) if is_unsupported(&error) => Err(StreamEnd::Unsupported),
             Ok(Err(error)) if refuses_the_client(&error) => {
                 let told = self.connection.refused(&used, error.into()).into_words();
-                Err(End::Failed { error: told, lasting: true })
+                Err(StreamEnd::Failed { error: told, lasting: true })
             }
-            Ok(Err(error)) => Err(End::failed(&error)),
-            Err(_) => Err(End::silent("no answer to its opening")),
+            Ok(Err(error)) => Err(StreamEnd::failed(&error)),
+            Err(_) => Err(StreamEnd::silent("no answer to its opening")),
         }
     }
 
-    async fn follow(&self, mut stream: ChangeStream<ChangeStreamEvent<Document>>) -> End {
+    async fn follow(&self, mut stream: ChangeStream<ChangeStreamEvent<Document>>) -> StreamEnd {
         let patience = self.wait + PATIENCE;
         loop {
             if self.listeners.receiver_count() == 0 {
-                return End::NobodyListens;
+                return StreamEnd::NobodyListens;
             }
             match timeout(patience, stream.next_if_any()).await {
                 Ok(Ok(Some(event))) => match read(&event, &self.names) {
@@ -260,9 +260,9 @@ impl Shared {
                     Err(end) => return end,
                 },
                 Ok(Ok(None)) if stream.is_alive() => {}
-                Ok(Ok(None)) => return End::silent("the server closed it"),
-                Ok(Err(error)) => return End::failed(&error),
-                Err(_) => return End::silent(format!("no answer within {patience:?}")),
+                Ok(Ok(None)) => return StreamEnd::silent("the server closed it"),
+                Ok(Err(error)) => return StreamEnd::failed(&error),
+                Err(_) => return StreamEnd::silent(format!("no answer within {patience:?}")),
             }
         }
     }
@@ -309,12 +309,12 @@ fn wanted(names: &Collections) -> [Document; 2] {
 }
 
 /// The hint in an event. An event that cannot be read is none: hints may be lost.
-pub(super) fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, End> {
+pub(super) fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, StreamEnd> {
     if !matches!(
         event.operation_type,
         OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete
     ) {
-        return Err(End::Dropped);
+        return Err(StreamEnd::Dropped);
     }
     let collection = event.ns.as_ref().and_then(|ns| ns.coll.as_ref());
     let Some(id) = event.document_key.as_ref().and_then(|key| key.get("_id")) else { return Ok(None) };

@@ -42,10 +42,10 @@ pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
 pub use stamp::Stamp;
 
 use self::{
-    command::{Failure, Outcome, run, within},
+    command::{CommandFailure, CommandResult, run, within},
     connect::Uri,
     hints::Hints,
-    renewal::{Connection, Current, Source},
+    renewal::{Connection, Current, UriSource},
 };
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
@@ -69,7 +69,7 @@ pub struct MongoOptions {
     hint_wait: Duration,
     create: bool,
     command_events: Option<EventHandler<CommandEvent>>,
-    uri_from: Option<Source>,
+    uri_from: Option<UriSource>,
 }
 
 impl Default for MongoOptions {
@@ -158,7 +158,7 @@ impl MongoOptions {
         F: Fn() -> A + Send + Sync + 'static,
         A: Future<Output = Result<String, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
-        self.uri_from = Some(Source::new(source));
+        self.uri_from = Some(UriSource::new(source));
         self
     }
 
@@ -315,9 +315,9 @@ impl MongoStore {
 
     /// The same with another client, which lives on the runtime that runs this. The database was
     /// looked at and prepared before.
-    async fn connected_again(self, uri: Uri, name: String) -> Outcome<Self> {
+    async fn connected_again(self, uri: Uri, name: String) -> CommandResult<Self> {
         let Inner { options, has_hints, .. } = &*self.inner;
-        let (client, _, permits) = uri.client(options).await.map_err(Failure::not_connected)?;
+        let (client, _, permits) = uri.client(options).await.map_err(CommandFailure::not_connected)?;
         let database = client.database(&name);
         // Finds the server and opens a connection now, so that no beat has to.
         run(&database, doc! { "ping": 1 }).await?;

@@ -6,7 +6,7 @@ use mongodb::Database;
 
 use super::{
     Collections,
-    command::{Outcome, run},
+    command::{CommandResult, run},
     indexes, rights,
 };
 
@@ -23,7 +23,7 @@ pub(super) enum Unfit {
 
 /// Refuses what would break a promise, and warns of what may. Answers whether there are change
 /// streams.
-pub(super) async fn look(database: &Database, names: &Collections) -> Outcome<Result<bool, Unfit>> {
+pub(super) async fn look(database: &Database, names: &Collections) -> CommandResult<Result<bool, Unfit>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
         let info = run(database, doc! { "buildInfo": 1 }).await?;

@@ -11,10 +11,10 @@ use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
-    command::{Failure, Outcome, distinct, write},
+    command::{CommandFailure, CommandResult, distinct, write},
     documents::{LAYOUT, ended, millis},
     queries::{
-        self, Find, Kept, Statement, ago, closed_for, is_closed, is_dead_session, is_sane_lock, merged,
+        self, Find, KeptRecords, Statement, ago, closed_for, is_closed, is_dead_session, is_sane_lock, merged,
         not_closed, overlaid,
     },
     steps::place,
@@ -35,66 +35,66 @@ pub(super) async fn purge(
     retention: Retention,
     after: Option<Cursor>,
     limit: Duration,
-) -> Outcome<Purged> {
-    let part = Part { store: &store, namespace: &namespace, retention, limit };
+) -> CommandResult<Purged> {
+    let part = PurgePart { store: &store, namespace: &namespace, retention, limit };
     let mut purged = Purged::default();
-    let next = match Place::of(place(after)?)? {
-        Place::Locks(after) => part.idle_locks(after, &mut purged).await?,
-        Place::Dead(after) => Some(Place::Dead(after)),
+    let next = match PurgeCursor::of(place(after)?)? {
+        PurgeCursor::Locks(after) => part.idle_locks(after, &mut purged).await?,
+        PurgeCursor::Dead(after) => Some(PurgeCursor::Dead(after)),
     };
     let next = match next {
-        Some(Place::Dead(after)) => part.the_dead(after, &mut purged).await?,
+        Some(PurgeCursor::Dead(after)) => part.the_dead(after, &mut purged).await?,
         locks => locks,
     };
-    purged.next = next.map(Place::cursor).transpose()?;
+    purged.next = next.map(PurgeCursor::cursor).transpose()?;
     Ok(purged)
 }
 
 /// How far a purge has come: after which id.
-enum Place {
+enum PurgeCursor {
     Locks(Option<Bson>),
     Dead(Bson),
 }
 
-impl Place {
+impl PurgeCursor {
     /// Before every session: their ids are texts.
     fn first_dead() -> Self {
         Self::Dead(Bson::String(String::new()))
     }
 
-    fn of(written: Option<Document>) -> Outcome<Self> {
+    fn of(written: Option<Document>) -> CommandResult<Self> {
         let Some(mut written) = written else { return Ok(Self::Locks(None)) };
         if let Some(id) = written.remove("locks") {
             return Ok(Self::Locks(Some(id)));
         }
         let dead = written.remove("dead").map(Self::Dead);
-        dead.ok_or_else(|| Failure::unknown("the cursor was not made by a purge of this store"))
+        dead.ok_or_else(|| CommandFailure::unknown("the cursor was not made by a purge of this store"))
     }
 
-    fn cursor(self) -> Outcome<Cursor> {
+    fn cursor(self) -> CommandResult<Cursor> {
         let written = match self {
             Self::Locks(id) => doc! { "locks": id },
             Self::Dead(id) => doc! { "dead": id },
         };
-        written.to_vec().map(Cursor::new).map_err(Failure::unknown)
+        written.to_vec().map(Cursor::new).map_err(CommandFailure::unknown)
     }
 }
 
-struct Part<'a> {
+struct PurgePart<'a> {
     store: &'a MongoStore,
     namespace: &'a Namespace,
     retention: Retention,
     limit: Duration,
 }
 
-impl Part<'_> {
-    async fn remove(&self, collection: &str, filter: Document) -> Outcome<u64> {
-        let command = queries::delete(collection, vec![filter], Kept::Majority, self.limit);
+impl PurgePart<'_> {
+    async fn remove(&self, collection: &str, filter: Document) -> CommandResult<u64> {
+        let command = queries::delete(collection, vec![filter], KeptRecords::Majority, self.limit);
         write(&self.store.database(), command).await.map(|gone| gone.matched)
     }
 
     /// Removes the idle ones of the next locks. Answers from where to go on.
-    async fn idle_locks(&self, after: Option<Bson>, purged: &mut Purged) -> Outcome<Option<Place>> {
+    async fn idle_locks(&self, after: Option<Bson>, purged: &mut Purged) -> CommandResult<Option<PurgeCursor>> {
         let names = self.store.names();
         let last = self.store.find(&names.locks, last_looked_at(self.namespace, after.clone()), self.limit);
         let last = ids(last.await?).pop();
@@ -110,12 +110,12 @@ impl Part<'_> {
             let idle = merged([queries::by_ids(found), idle(self.retention)]);
             purged.locks = self.remove(&names.locks, idle).await?;
         }
-        Ok(Some(last.map_or_else(Place::first_dead, |last| Place::Locks(Some(last)))))
+        Ok(Some(last.map_or_else(PurgeCursor::first_dead, |last| PurgeCursor::Locks(Some(last)))))
     }
 
     /// Frees what the next of the dead hold, removes their places in line, and those whom nothing names any
     /// more. Answers from where to go on.
-    async fn the_dead(&self, after: Bson, purged: &mut Purged) -> Outcome<Option<Place>> {
+    async fn the_dead(&self, after: Bson, purged: &mut Purged) -> CommandResult<Option<PurgeCursor>> {
         let names = self.store.names();
         let found =
             self.store.find(&names.sessions, dead(self.namespace, &after, self.retention), self.limit);
@@ -135,7 +135,7 @@ impl Part<'_> {
         let held_are_many = held.len() == AT_ONCE;
         if !held.is_empty() {
             let free = held.iter().map(free_of_the_dead).collect();
-            let command = queries::update(&names.locks, free, Kept::Majority, self.limit);
+            let command = queries::update(&names.locks, free, KeptRecords::Majority, self.limit);
             purged.freed = write(&self.store.database(), command).await?.modified;
         }
         let places = doc! { "session": { "$in": &all }, "v": LAYOUT };
@@ -151,10 +151,10 @@ impl Part<'_> {
         }
         // As long as some were freed there may be more that did not fit.
         if held_are_many && purged.freed > 0 {
-            return Ok(Some(Place::Dead(after)));
+            return Ok(Some(PurgeCursor::Dead(after)));
         }
         let full = all.len() == AT_ONCE;
-        Ok(all.into_iter().next_back().filter(|_| full).map(Place::Dead))
+        Ok(all.into_iter().next_back().filter(|_| full).map(PurgeCursor::Dead))
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// What the server keeps a write for before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptRecords {
     /// On a majority of the members, in their journals: no failure can undo it (R11).
     Majority,
     /// On the primary alone. Only for what decides nothing.
@@ -68,10 +68,10 @@ fn text(value: &impl ToString) -> Document {
     literal(value.to_string())
 }
 
-fn concern(kept: Kept, limit: Duration) -> Document {
+fn concern(kept: KeptRecords, limit: Duration) -> Document {
     match kept {
-        Kept::Majority => doc! { "w": "majority", "j": true, "wtimeout": server_limit(limit) },
-        Kept::Primary => doc! { "w": 1 },
+        KeptRecords::Majority => doc! { "w": "majority", "j": true, "wtimeout": server_limit(limit) },
+        KeptRecords::Primary => doc! { "w": 1 },
     }
 }
 
@@ -90,13 +90,13 @@ pub(super) fn modify(collection: &str, statement: Statement, limit: Duration) ->
         "update": statement.update,
         "upsert": statement.upsert,
         "new": true,
-        "writeConcern": concern(Kept::Majority, limit),
+        "writeConcern": concern(KeptRecords::Majority, limit),
         "maxTimeMS": server_limit(limit),
     }
 }
 
 /// Many statements in one command, each of them on its own.
-pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: Kept, limit: Duration) -> Document {
+pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: KeptRecords, limit: Duration) -> Document {
     let updates: Vec<_> = statements
         .into_iter()
         .map(|Statement { filter, update, upsert, multi }| {
@@ -113,7 +113,7 @@ pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: Kept, l
 }
 
 /// Deletes whatever each filter matches.
-pub(super) fn delete(collection: &str, filters: Vec<Document>, kept: Kept, limit: Duration) -> Document {
+pub(super) fn delete(collection: &str, filters: Vec<Document>, kept: KeptRecords, limit: Duration) -> Document {
     let deletes: Vec<_> =
         filters.into_iter().map(|filter| Bson::Document(doc! { "q": filter, "limit": 0 })).collect();
     doc! {

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CLOSING, FIRST_ANSWER, MongoOptions,
-    command::{Failure, Outcome, run},
+    command::{CommandFailure, CommandResult, run},
     connect::Uri,
 };
 use crate::{
@@ -47,9 +47,9 @@ type Answered = Result<String, Box<dyn Error + Send + Sync>>;
 
 /// Where the program has its connection string from.
 #[derive(Clone)]
-pub(super) struct Source(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
+pub(super) struct UriSource(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
 
-impl Source {
+impl UriSource {
     pub(super) fn new<F, A>(source: F) -> Self
     where
         F: Fn() -> A + Send + Sync + 'static,
@@ -66,7 +66,7 @@ impl Source {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for UriSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Source(..)")
     }
@@ -152,7 +152,7 @@ async fn shut_down(client: Client) {
 }
 
 #[derive(Default)]
-struct Course {
+struct RenewalState {
     pace: Pace,
     /// Why the last attempt came to nothing.
     problem: Option<String>,
@@ -163,7 +163,7 @@ struct Course {
 /// The client of one store, which may be another one later.
 pub(super) struct Connection {
     current: watch::Sender<Current>,
-    course: Mutex<Course>,
+    course: Mutex<RenewalState>,
     options: MongoOptions,
     /// That of the store: clients live on the runtime they are made on.
     runtime: Handle,
@@ -194,8 +194,8 @@ impl Connection {
     pub(super) async fn watched<T>(
         self: &Arc<Self>,
         used: &Current,
-        operation: impl Future<Output = Outcome<T>>,
-    ) -> Outcome<T> {
+        operation: impl Future<Output = CommandResult<T>>,
+    ) -> CommandResult<T> {
         operation
             .await
             .map_err(|failure| if failure.is_refused() { self.refused(used, failure) } else { failure })
@@ -203,7 +203,7 @@ impl Connection {
 
     /// The server refused a login, or the certificate, of this client: another one is made, unless that was tried a moment ago.
     /// Answers with what is to be told.
-    pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: Failure) -> Failure {
+    pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: CommandFailure) -> CommandFailure {
         let current = self.current();
         if current.uri.is_none() || current.generation != used.generation || self.stop.is_cancelled() {
             return failure;
@@ -277,7 +277,7 @@ impl Connection {
                      the same one"
                 ));
             }
-            run(&client.database(&name), doc! { "ping": 1 }).await.map(drop).map_err(Failure::into_words)
+            run(&client.database(&name), doc! { "ping": 1 }).await.map(drop).map_err(CommandFailure::into_words)
         };
         if let Err(problem) = self.bounded(logged_in).await {
             // Not only dropped: see `MongoStore::close`.
@@ -321,7 +321,7 @@ impl Connection {
         tokio::join!(last, former);
     }
 
-    fn course(&self) -> MutexGuard<'_, Course> {
+    fn course(&self) -> MutexGuard<'_, RenewalState> {
         locked(&self.course)
     }
 }

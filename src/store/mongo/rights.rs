@@ -15,7 +15,7 @@ use mongodb::{
 
 use super::{
     Collections,
-    command::{Failure, Outcome},
+    command::{CommandFailure, CommandResult},
     prepare::Unfit,
     words,
 };
@@ -100,18 +100,18 @@ pub(super) async fn check(
     database: &Database,
     names: &Collections,
     has_streams: bool,
-) -> Outcome<Result<(), Unfit>> {
+) -> CommandResult<Result<(), Unfit>> {
     let user = match user(database).await {
         User::Nobody => return Ok(Ok(())),
         User::Named(user) => Some(user),
         User::Unknown => None,
     };
-    let answers: Vec<Outcome<Option<Right>>> = stream::iter(needed(database.name(), names))
+    let answers: Vec<CommandResult<Option<Right>>> = stream::iter(needed(database.name(), names))
         .map(|right| async move { Ok(is_refused(&right.question, database).await?.then_some(right)) })
         .buffered(AT_ONCE)
         .collect()
         .await;
-    let lacking: Vec<_> = answers.into_iter().collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
+    let lacking: Vec<_> = answers.into_iter().collect::<CommandResult<Vec<_>>>()?.into_iter().flatten().collect();
     if !lacking.is_empty() {
         let lacking = in_words(lacking.iter().map(|right| (right.action, right.on.as_str())));
         return Ok(Err(Unfit::Rights { user, lacking, to_create: false }));
@@ -128,7 +128,7 @@ pub(super) async fn check(
 }
 
 /// Whether the server says that this user may not do it. Whatever else it says is no matter of rights.
-async fn is_refused(question: &Document, database: &Database) -> Outcome<bool> {
+async fn is_refused(question: &Document, database: &Database) -> CommandResult<bool> {
     match database.run_command(question.clone()).await {
         Ok(_) => Ok(false),
         Err(error) => match &*error.kind {
@@ -138,7 +138,7 @@ async fn is_refused(question: &Document, database: &Database) -> Outcome<bool> {
     }
 }
 
-async fn may_listen(database: &Database) -> Outcome<bool> {
+async fn may_listen(database: &Database) -> CommandResult<bool> {
     let stream = doc! { "aggregate": 1, "pipeline": [{ "$changeStream": {} }], "cursor": { "batchSize": 0 } };
     let reply = match database.run_command(stream).await {
         Ok(reply) => reply,
@@ -175,7 +175,7 @@ pub(super) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>
 
 /// Whether the server is one that tenure's commands mean the same on. Those that speak MongoDB's protocol and
 /// are none may lack any of these, and one that is too old does.
-pub(super) async fn try_out(database: &Database, names: &Collections) -> Outcome<Result<(), Unfit>> {
+pub(super) async fn try_out(database: &Database, names: &Collections) -> CommandResult<Result<(), Unfit>> {
     let pipeline = |set: Bson| {
         doc! {
             "findAndModify": &names.sessions,
@@ -194,7 +194,7 @@ pub(super) async fn try_out(database: &Database, names: &Collections) -> Outcome
     ] {
         if let Err(error) = database.run_command(command).await {
             if !is_of_the_command(&error) {
-                return Err(Failure::from(error));
+                return Err(CommandFailure::from(error));
             }
             return Ok(Err(Unfit::Unsupported { what, why: words::words(&error) }));
         }

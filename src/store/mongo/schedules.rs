@@ -6,9 +6,9 @@ use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
-    command::{Outcome, write},
+    command::{CommandResult, write},
     documents::{read_schedule, schedule_id},
-    queries::{self, Find, Kept, merged},
+    queries::{self, Find, KeptRecords, merged},
     steps::{PURGE, by_id, id_of, page, place},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) async fn list(
     last: Option<Cursor>,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Page<ScheduleRecord>> {
+) -> CommandResult<Page<ScheduleRecord>> {
     let (mut last, at_most) = (id_of(place(last)?), at_most.clamp(1, AT_MOST));
     let mut found: Vec<Document> = Vec::new();
     // One more than the page tells whether it is the last.
@@ -62,10 +62,10 @@ pub(super) async fn list(
 
 /// The record first: whoever reads it afterwards begins anew, and makes up for nothing that the ledger does not
 /// tell any more.
-pub(super) async fn delete(store: MongoStore, schedule: ScheduleId, limit: Duration) -> Outcome<bool> {
+pub(super) async fn delete(store: MongoStore, schedule: ScheduleId, limit: Duration) -> CommandResult<bool> {
     let (database, names) = store.place();
     let delete =
-        |ids: Vec<Bson>| queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit);
+        |ids: Vec<Bson>| queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit);
     write(&database, delete(vec![schedule_id(&schedule).into()])).await?;
     let some = Find {
         filter: queries::runs_of(&schedule, None),

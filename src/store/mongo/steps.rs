@@ -12,12 +12,12 @@ use futures::{StreamExt, stream};
 
 use super::{
     MongoStore,
-    command::{Failure, Outcome, find, modify, within, write},
+    command::{CommandFailure, CommandResult, find, modify, within, write},
     documents::{
         lock_id, read_held, read_lock, read_mark, read_run, read_schedule, read_session, read_waiter, run_id,
         schedule_id, waiter_id,
     },
-    queries::{self, Find, Kept, Statement},
+    queries::{self, Find, KeptRecords, Statement},
 };
 use crate::{
     model::{
@@ -28,7 +28,7 @@ use crate::{
         Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Instruction,
         Line, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Refusal, Release, ReleaseAnswer, Revocation,
         RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take, TakeAnswer, Wait,
-        rules::{Verdict, verdict},
+        rules::{TakeVerdict, verdict},
     },
 };
 
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) const PURGE: usize = 1000;
 
 impl MongoStore {
-    pub(super) fn step<T: Send + 'static, F: Future<Output = Outcome<T>> + Send + 'static>(
+    pub(super) fn step<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
         &self,
         limit: Duration,
         doing: &'static str,
@@ -57,7 +57,7 @@ impl MongoStore {
             let used = connection.current();
             // What has not begun when the caller gives up never begins.
             let permit = tokio::time::timeout(limit, Arc::clone(&used.permits).acquire_owned());
-            let _permit = permit.await.map_err(Failure::not_begun)?.map_err(Failure::not_begun)?;
+            let _permit = permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
             connection.watched(&used, work).await
         }))
     }
@@ -67,7 +67,7 @@ impl MongoStore {
         collection: &str,
         statement: Statement,
         limit: Duration,
-    ) -> Outcome<Option<Document>> {
+    ) -> CommandResult<Option<Document>> {
         modify(&self.database(), queries::modify(collection, statement, limit)).await
     }
 
@@ -76,7 +76,7 @@ impl MongoStore {
         collection: &str,
         wanted: Find,
         limit: Duration,
-    ) -> Outcome<Vec<Document>> {
+    ) -> CommandResult<Vec<Document>> {
         find(&self.database(), queries::find(collection, wanted, limit)).await
     }
 
@@ -89,7 +89,7 @@ impl MongoStore {
         at_most: usize,
         read: impl Fn(&Document) -> Result<T, Refusal>,
         limit: Duration,
-    ) -> Outcome<Page<T>> {
+    ) -> CommandResult<Page<T>> {
         let at_most = at_most.max(1);
         let sort = Some(doc! { "_id": order });
         let wanted = Find { filter, sort, at_most: Some(at_most.saturating_add(1)), ..Find::default() };
@@ -101,7 +101,7 @@ impl MongoStore {
         collection: &str,
         ids: impl IntoIterator<Item = Bson>,
         limit: Duration,
-    ) -> Outcome<Vec<Document>> {
+    ) -> CommandResult<Vec<Document>> {
         let ids: Vec<_> = ids.into_iter().collect();
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -111,8 +111,8 @@ impl MongoStore {
 }
 
 /// An upsert always leaves a document behind.
-fn left(document: Option<Document>) -> Outcome<Document> {
-    document.ok_or_else(|| Failure::unknown("an upsert answered without a document"))
+fn left(document: Option<Document>) -> CommandResult<Document> {
+    document.ok_or_else(|| CommandFailure::unknown("an upsert answered without a document"))
 }
 
 /// Reads the documents of a page. One more than wanted was asked for, to know whether there is more.
@@ -121,11 +121,11 @@ pub(super) fn page<T>(
     at_most: usize,
     read: impl Fn(&Document) -> Result<T, Refusal>,
     place: impl Fn(&Document) -> Document,
-) -> Outcome<Page<T>> {
+) -> CommandResult<Page<T>> {
     let more = documents.len() > at_most;
     documents.truncate(at_most);
     let next = match documents.last().filter(|_| more) {
-        Some(last) => Some(Cursor::new(place(last).to_vec().map_err(Failure::unknown)?)),
+        Some(last) => Some(Cursor::new(place(last).to_vec().map_err(CommandFailure::unknown)?)),
         None => None,
     };
     let mut page = Page { items: Vec::new(), refused: Vec::new(), next };
@@ -145,11 +145,11 @@ pub(super) fn by_id(document: &Document) -> Document {
 }
 
 /// Where to go on, as [`by_id`] or [`by_term`] wrote it.
-pub(super) fn place(after: Option<Cursor>) -> Outcome<Option<Document>> {
+pub(super) fn place(after: Option<Cursor>) -> CommandResult<Option<Document>> {
     after
         .map(|cursor| Document::from_reader(cursor.place()))
         .transpose()
-        .map_err(|_| Failure::unknown("the cursor was not made by this store"))
+        .map_err(|_| CommandFailure::unknown("the cursor was not made by this store"))
 }
 
 pub(super) fn id_of(place: Option<Document>) -> Option<Bson> {
@@ -166,12 +166,12 @@ fn sighting(document: Option<&Document>) -> Sighting {
     }
 }
 
-pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> Outcome<Sighting> {
+pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<Sighting> {
     let sessions = &store.names().sessions;
     left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(&document)))
 }
 
-pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> Outcome<Sighting> {
+pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> CommandResult<Sighting> {
     let sessions = &store.names().sessions;
     store.modify(sessions, queries::beat(&beat), limit).await.map(|found| sighting(found.as_ref()))
 }
@@ -180,7 +180,7 @@ pub(super) async fn observe(
     store: MongoStore,
     sessions: Vec<SessionId>,
     limit: Duration,
-) -> Outcome<Vec<Sighting>> {
+) -> CommandResult<Vec<Sighting>> {
     let ids = sessions.iter().map(|session| session.to_string().into());
     let found = store.find_by_id(&store.names().sessions, ids, limit).await?;
     let found: HashMap<String, Document> = found
@@ -194,7 +194,7 @@ pub(super) async fn declare(
     store: MongoStore,
     declaration: Declaration,
     limit: Duration,
-) -> Outcome<Sighting> {
+) -> CommandResult<Sighting> {
     let sessions = &store.names().sessions;
     store.modify(sessions, queries::declare(&declaration), limit).await.map(|found| sighting(found.as_ref()))
 }
@@ -205,7 +205,7 @@ pub(super) async fn sessions(
     after: Option<Cursor>,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Page<SessionRecord>> {
+) -> CommandResult<Page<SessionRecord>> {
     let mut filter = doc! { "ns": namespace.as_str() };
     if let Some(after) = id_of(place(after)?) {
         filter.insert("_id", doc! { "$gt": after });
@@ -229,7 +229,7 @@ async fn read_batch(
     store: &MongoStore,
     locks: &[LockId],
     limit: Duration,
-) -> Outcome<HashMap<Vec<u8>, Document>> {
+) -> CommandResult<HashMap<Vec<u8>, Document>> {
     let ids = locks.iter().map(|lock| lock_id(lock).into());
     store.find_by_id(&store.names().locks, ids, limit).await.map(by_key)
 }
@@ -246,7 +246,7 @@ pub(super) async fn take(
     takes: Vec<Take>,
     dead: Vec<SessionId>,
     limit: Duration,
-) -> Outcome<Vec<TakeAnswer>> {
+) -> CommandResult<Vec<TakeAnswer>> {
     if let [one] = &*takes {
         let afterwards = store.modify(&store.names().locks, queries::take(one, &dead), limit).await?;
         return Ok(vec![take_answer(&left(afterwards)?, one)]);
@@ -269,7 +269,7 @@ async fn take_batch(
     takes: &[Take],
     dead: &[SessionId],
     limit: Duration,
-) -> Outcome<Vec<TakeAnswer>> {
+) -> CommandResult<Vec<TakeAnswer>> {
     let (database, names) = store.place();
     let mut answers: Vec<Option<TakeAnswer>> = vec![None; takes.len()];
     let mut pause = Duration::ZERO;
@@ -278,8 +278,8 @@ async fn take_batch(
         let (mut unwritten, mut changes, mut statements) = (Vec::new(), Vec::new(), Vec::new());
         for (place, change) in look(store, takes, open, dead, true, limit).await? {
             match change {
-                Change::None(answer) => unwritten.push((place, answer)),
-                Change::Write { statement, afterwards, inserts } => {
+                LockUpdate::None(answer) => unwritten.push((place, answer)),
+                LockUpdate::Write { statement, afterwards, inserts } => {
                     statements.push(statement);
                     changes.push((place, afterwards, inserts));
                 }
@@ -287,7 +287,7 @@ async fn take_batch(
         }
         let wrote = !statements.is_empty();
         if wrote {
-            let update = queries::update(&names.locks, statements, Kept::Majority, limit);
+            let update = queries::update(&names.locks, statements, KeptRecords::Majority, limit);
             let written = write(&database, update).await?;
             let updates = changes.iter().filter(|(_, _, inserts)| !inserts).count();
             let all_updated = written.modified == updates as u64;
@@ -312,7 +312,7 @@ async fn take_batch(
         }
         if !doubtful.is_empty() {
             for (place, change) in look(store, takes, doubtful, dead, false, limit).await? {
-                if let Change::None(answer) = change {
+                if let LockUpdate::None(answer) = change {
                     answers[place] = Some(answer);
                 }
             }
@@ -323,7 +323,7 @@ async fn take_batch(
         tokio::time::sleep(pause).await;
         pause += PAUSE;
     }
-    Err(Failure::unknown("the locks changed hands faster than they could be taken"))
+    Err(CommandFailure::unknown("the locks changed hands faster than they could be taken"))
 }
 
 /// What each of these takes would do to its lock as it stands.
@@ -334,12 +334,12 @@ async fn look(
     dead: &[SessionId],
     local: bool,
     limit: Duration,
-) -> Outcome<Vec<(usize, Change)>> {
+) -> CommandResult<Vec<(usize, LockUpdate)>> {
     let (database, names) = store.place();
     let ids = places.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
     let read = find(&database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
     let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
-    let now = now.ok_or_else(|| Failure::unknown("the server did not tell its time"))?;
+    let now = now.ok_or_else(|| CommandFailure::unknown("the server did not tell its time"))?;
     let now = StoreTime::from_millis(now.timestamp_millis());
     let found = by_key(read);
     let change =
@@ -349,10 +349,10 @@ async fn look(
 
 /// Runs the parts of a large batch, a few at once, each to its end. If one of several fails, nobody
 /// knows what the others did.
-async fn side_by_side<T>(parts: Vec<impl Future<Output = Outcome<Vec<T>>>>) -> Outcome<Vec<T>> {
+async fn side_by_side<T>(parts: Vec<impl Future<Output = CommandResult<Vec<T>>>>) -> CommandResult<Vec<T>> {
     let several = parts.len() > 1;
     let done: Vec<_> = stream::iter(parts).buffered(AT_ONCE).collect().await;
-    let done: Outcome<Vec<_>> = done.into_iter().collect();
+    let done: CommandResult<Vec<_>> = done.into_iter().collect();
     match done {
         Ok(parts) => Ok(parts.into_iter().flatten().collect()),
         Err(failure) if several => Err(failure.half_way()),
@@ -361,7 +361,7 @@ async fn side_by_side<T>(parts: Vec<impl Future<Output = Outcome<Vec<T>>>>) -> O
 }
 
 /// What a take of a batch does to a lock.
-enum Change {
+enum LockUpdate {
     None(TakeAnswer),
     Write {
         statement: Statement,
@@ -371,7 +371,7 @@ enum Change {
     },
 }
 
-fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: StoreTime) -> Change {
+fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: StoreTime) -> LockUpdate {
     let held = || Some(Holding { by: take.by.clone(), value_set: 0, acquired_at: now });
     let Some(document) = document else {
         let afterwards = LockRecord {
@@ -381,15 +381,15 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
             closed: None,
             past: Vec::new(),
         };
-        return Change::Write { statement: queries::grant_new(take, now), afterwards, inserts: true };
+        return LockUpdate::Write { statement: queries::grant_new(take, now), afterwards, inserts: true };
     };
     let record = match read_lock(document) {
         Ok(record) => record,
-        Err(refusal) => return Change::None(TakeAnswer::Refused(refusal)),
+        Err(refusal) => return LockUpdate::None(TakeAnswer::Refused(refusal)),
     };
     match verdict(&record, &take.by, dead, now) {
-        Verdict::Keep => Change::None(TakeAnswer::of(record, take.by.session, take.by.wish)),
-        Verdict::Grant { term, ended } => {
+        TakeVerdict::Keep => LockUpdate::None(TakeAnswer::of(record, take.by.session, take.by.wish)),
+        TakeVerdict::Grant { term, ended } => {
             let statement = queries::grant_read(take, &record, document, ended, term, now);
             let mut afterwards = record;
             if let Some(how) = ended {
@@ -398,14 +398,14 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
             afterwards.term = term;
             afterwards.holding = held();
             afterwards.closed = None;
-            Change::Write { statement, afterwards, inserts: false }
+            LockUpdate::Write { statement, afterwards, inserts: false }
         }
-        Verdict::Delay(delay) => {
+        TakeVerdict::Delay(delay) => {
             let statement = queries::close_read(&record, delay, now);
             let mut afterwards = record;
             afterwards.end(now, Ended::Died, None);
             afterwards.closed = Some(Closed::from(now, delay));
-            Change::Write { statement, afterwards, inserts: false }
+            LockUpdate::Write { statement, afterwards, inserts: false }
         }
     }
 }
@@ -414,7 +414,7 @@ pub(super) async fn release(
     store: MongoStore,
     releases: Vec<Release>,
     limit: Duration,
-) -> Outcome<Vec<ReleaseAnswer>> {
+) -> CommandResult<Vec<ReleaseAnswer>> {
     side_by_side(releases.chunks(BATCH).map(|batch| release_batch(&store, batch, limit)).collect()).await
 }
 
@@ -422,12 +422,12 @@ async fn release_batch(
     store: &MongoStore,
     releases: &[Release],
     limit: Duration,
-) -> Outcome<Vec<ReleaseAnswer>> {
+) -> CommandResult<Vec<ReleaseAnswer>> {
     let (database, names) = store.place();
     let statements = queries::releases(releases);
     // Takes are majority writes and the log is in order, so nobody builds on a release that is
     // rolled back: then the lock is merely still held, and the audit gives it back.
-    let written = write(&database, queries::update(&names.locks, statements, Kept::Primary, limit)).await?;
+    let written = write(&database, queries::update(&names.locks, statements, KeptRecords::Primary, limit)).await?;
     if written.matched == releases.len() as u64 {
         return Ok(vec![ReleaseAnswer::Released; releases.len()]);
     }
@@ -442,16 +442,16 @@ async fn release_batch(
         Some(Err(refusal)) => Ok(ReleaseAnswer::Refused(refusal)),
         Some(Ok(record)) if record.term == release.term && record.is_held_by(release.session) => {
             let reason = reason.clone().map(ReleaseAnswer::Refused);
-            reason.ok_or_else(|| Failure::unknown("a lock is still held after its release"))
+            reason.ok_or_else(|| CommandFailure::unknown("a lock is still held after its release"))
         }
         _ => Ok(ReleaseAnswer::Released),
     };
     releases.iter().map(answer).collect()
 }
 
-pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> Outcome<SetAnswer> {
+pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> CommandResult<SetAnswer> {
     let (database, names) = store.place();
-    let update = queries::update(&names.locks, vec![queries::set_value(&set)], Kept::Majority, limit);
+    let update = queries::update(&names.locks, vec![queries::set_value(&set)], KeptRecords::Majority, limit);
     let written = write(&database, update).await?;
     if written.matched == 1 {
         return Ok(SetAnswer::Set);
@@ -468,7 +468,7 @@ pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration)
     })
 }
 
-pub(super) async fn locks(store: MongoStore, locks: Vec<LockId>, limit: Duration) -> Outcome<Vec<LockSeen>> {
+pub(super) async fn locks(store: MongoStore, locks: Vec<LockId>, limit: Duration) -> CommandResult<Vec<LockSeen>> {
     let mut seen = Vec::with_capacity(locks.len());
     for batch in locks.chunks(BATCH) {
         let found = read_batch(&store, batch, limit).await?;
@@ -488,7 +488,7 @@ pub(super) async fn list_locks(
     after: Option<Cursor>,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Page<LockRecord>> {
+) -> CommandResult<Page<LockRecord>> {
     let filter = queries::locks_of(&namespace, kind.as_ref(), id_of(place(after)?));
     store.page_by_id(&store.names().locks, filter, 1, at_most, read_lock, limit).await
 }
@@ -499,7 +499,7 @@ pub(super) async fn held_by(
     after: Option<Cursor>,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Page<Held>> {
+) -> CommandResult<Page<Held>> {
     let at_most = at_most.max(1);
     let after = place(after)?.and_then(|mut after| {
         let term = u64::try_from(after.get_i64("term").ok()?).ok().and_then(Term::try_new)?;
@@ -525,7 +525,7 @@ pub(super) async fn revoke(
     store: MongoStore,
     revocation: Revocation,
     limit: Duration,
-) -> Outcome<RevokeAnswer> {
+) -> CommandResult<RevokeAnswer> {
     let names = store.names();
     Ok(match revocation {
         Revocation::Ask { session, request } => {
@@ -561,20 +561,20 @@ pub(super) async fn revoke(
 // ----- the line
 
 /// Writes that only the primary has to keep. Two that insert the same place meet as one.
-async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Duration) -> Outcome<()> {
+async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Duration) -> CommandResult<()> {
     let (database, names) = store.place();
     let mut statements = statements.into_iter().peekable();
     while statements.peek().is_some() {
         let batch = statements.by_ref().take(BATCH).collect();
-        let written = write(&database, queries::update(&names.waiters, batch, Kept::Primary, limit)).await?;
+        let written = write(&database, queries::update(&names.waiters, batch, KeptRecords::Primary, limit)).await?;
         if let Some((_, refusal)) = written.refused.first() {
-            return Err(Failure::unknown(refusal.to_string()));
+            return Err(CommandFailure::unknown(refusal.to_string()));
         }
     }
     Ok(())
 }
 
-pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -> Outcome<()> {
+pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -> CommandResult<()> {
     write_places(&store, waits.iter().map(queries::wait).collect(), limit).await
 }
 
@@ -582,13 +582,13 @@ pub(super) async fn stop_waiting(
     store: MongoStore,
     waits: Vec<(LockId, SessionId, Wish)>,
     limit: Duration,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let (database, names) = store.place();
     if waits.is_empty() {
         return Ok(());
     }
     let places = waits.chunks(BATCH).map(queries::stop_waiting).collect();
-    write(&database, queries::delete(&names.waiters, places, Kept::Primary, limit)).await.map(drop)
+    write(&database, queries::delete(&names.waiters, places, KeptRecords::Primary, limit)).await.map(drop)
 }
 
 pub(super) async fn waiters(
@@ -596,7 +596,7 @@ pub(super) async fn waiters(
     lock: LockId,
     at_most: usize,
     limit: Duration,
-) -> Outcome<Line> {
+) -> CommandResult<Line> {
     let found = store.find(&store.names().waiters, queries::waiters(&lock, at_most), limit).await?;
     let waiters = found.iter().filter_map(|waiter| read_waiter(waiter).ok()).collect();
     Ok(Line { waiters, whole: found.len() < at_most })
@@ -606,7 +606,7 @@ pub(super) async fn places(
     store: MongoStore,
     places: Vec<(LockId, SessionId, Wish)>,
     limit: Duration,
-) -> Outcome<Vec<bool>> {
+) -> CommandResult<Vec<bool>> {
     let mut stand = Vec::with_capacity(places.len());
     for batch in places.chunks(BATCH) {
         let ids: Vec<_> =
@@ -614,7 +614,7 @@ pub(super) async fn places(
         let found = store.find(&store.names().waiters, queries::places(&ids), limit).await?;
         let found = by_key(found);
         for id in ids {
-            stand.push(found.contains_key(&id.to_vec().map_err(Failure::unknown)?));
+            stand.push(found.contains_key(&id.to_vec().map_err(CommandFailure::unknown)?));
         }
     }
     Ok(stand)
@@ -630,7 +630,7 @@ fn schedule_seen(document: Option<&Document>) -> ScheduleSeen {
     }
 }
 
-pub(super) async fn define(store: MongoStore, define: Define, limit: Duration) -> Outcome<ScheduleSeen> {
+pub(super) async fn define(store: MongoStore, define: Define, limit: Duration) -> CommandResult<ScheduleSeen> {
     let found = left(store.modify(&store.names().runs, queries::define(&define), limit).await?)?;
     Ok(schedule_seen(Some(&found)))
 }
@@ -640,7 +640,7 @@ pub(super) async fn instruct(
     schedule: ScheduleId,
     instruction: Instruction,
     limit: Duration,
-) -> Outcome<ScheduleSeen> {
+) -> CommandResult<ScheduleSeen> {
     let runs = &store.names().runs;
     let found = left(store.modify(runs, queries::instruct(&schedule, &instruction), limit).await?)?;
     Ok(match (schedule_seen(Some(&found)), instruction) {
@@ -657,14 +657,14 @@ pub(super) async fn schedules(
     store: MongoStore,
     schedules: Vec<ScheduleId>,
     limit: Duration,
-) -> Outcome<Vec<ScheduleSeen>> {
+) -> CommandResult<Vec<ScheduleSeen>> {
     let mut seen = Vec::with_capacity(schedules.len());
     for batch in schedules.chunks(BATCH) {
         let ids: Vec<_> = batch.iter().map(schedule_id).collect();
         let wanted = ids.iter().cloned().map(Bson::Document);
         let found = by_key(store.find_by_id(&store.names().runs, wanted, limit).await?);
         for id in ids {
-            seen.push(schedule_seen(found.get(&id.to_vec().map_err(Failure::unknown)?)));
+            seen.push(schedule_seen(found.get(&id.to_vec().map_err(CommandFailure::unknown)?)));
         }
     }
     Ok(seen)
@@ -680,22 +680,22 @@ fn claim_answer(document: Option<&Document>, session: SessionId, term: Term, att
     }
 }
 
-pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> Outcome<ClaimAnswer> {
+pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> CommandResult<ClaimAnswer> {
     let found = left(store.modify(&store.names().runs, queries::claim(&claim), limit).await?)?;
     Ok(claim_answer(Some(&found), claim.session, claim.term, claim.attempt))
 }
 
-pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration) -> Outcome<ClaimAnswer> {
+pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration) -> CommandResult<ClaimAnswer> {
     let found = store.modify(&store.names().runs, queries::finish(&finish), limit).await?;
     Ok(claim_answer(found.as_ref(), finish.session, finish.term, finish.attempt))
 }
 
 /// Without its mark nobody knows which ticks have run: one that cannot be read must not look like none.
-fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> Failure {
-    Failure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}"))
+fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> CommandFailure {
+    CommandFailure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}"))
 }
 
-async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> Outcome<Option<StoreTime>> {
+async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> CommandResult<Option<StoreTime>> {
     let found = store.find_by_id(&store.names().runs, [schedule_id(schedule).into()], limit).await?;
     let mark = found.first().map_or(Ok(None), read_mark);
     mark.map_err(|refusal| unreadable(schedule, &refusal))
@@ -707,12 +707,12 @@ async fn raise_mark(
     schedule: &ScheduleId,
     to: &RunRecord,
     limit: Duration,
-) -> Outcome<Option<StoreTime>> {
+) -> CommandResult<Option<StoreTime>> {
     let raised = queries::raise_mark(schedule, &to.id);
     let found = left(store.modify(&store.names().runs, raised, limit).await?)?;
     let mark = read_schedule(&found).map_err(|refusal| unreadable(schedule, &refusal))?.mark;
     if mark < Some(to.id.instant) {
-        return Err(Failure::unknown(format!("the mark of the {schedule} was not raised")));
+        return Err(CommandFailure::unknown(format!("the mark of the {schedule} was not raised")));
     }
     Ok(mark)
 }
@@ -723,7 +723,7 @@ pub(super) async fn history(
     after: Option<Cursor>,
     at_most: usize,
     limit: Duration,
-) -> Outcome<RunPage> {
+) -> CommandResult<RunPage> {
     let filter = queries::runs_of(&schedule, id_of(place(after)?));
     let page = store.page_by_id(&store.names().runs, filter, -1, at_most, read_run, limit).await?;
     // After the runs: a purge between the two raises the mark over what it removes.
@@ -736,7 +736,7 @@ pub(super) async fn purge_runs(
     older_than: Duration,
     keep: usize,
     limit: Duration,
-) -> Outcome<RunPage> {
+) -> CommandResult<RunPage> {
     let (database, names) = store.place();
     // The first of those that go, latest instant first.
     let latest = Find {
@@ -762,6 +762,6 @@ pub(super) async fn purge_runs(
     };
     let mark = raise_mark(&store, &schedule, last, limit).await?;
     let ids = gone.items.iter().map(|run| run_id(&run.id).into());
-    write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], Kept::Majority, limit)).await?;
+    write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit)).await?;
     Ok(RunPage { page: gone, mark })
 }

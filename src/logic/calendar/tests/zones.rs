@@ -1,7 +1,7 @@
 //! Every change of every zone there is, against the definition: each instant has one civil time, a fixed
 //! pattern's time runs where it is first shown, and what is never shown goes by the rule.
 
-use super::{zone::Change, *};
+use super::{zone::Transition, *};
 
 /// Minutes round a change that are looked at: more than any gap or fold.
 const AROUND: i64 = 27 * 60;
@@ -37,7 +37,7 @@ fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, dst: Option<Dst>, change: i
     found.into_iter().filter(|at| (change - AROUND * 60..end).contains(at)).collect()
 }
 
-fn changes(zone: &Zone) -> Vec<Change> {
+fn changes(zone: &Zone) -> Vec<Transition> {
     let until = zone::days_since_1970(2045, 1, 1) * DAY;
     let next = |at: i64| zone.change_after(at, zone.offset(at)).filter(|change| change.at < until);
     std::iter::successors(next(0), |change| next(change.at)).collect()

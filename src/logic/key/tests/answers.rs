@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn failed(applied: Applied) -> Answer {
-    Answer::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "a test says so")))
+fn failed(applied: Applied) -> OpReply {
+    OpReply::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "a test says so")))
 }
 
 /// A machine alone with its store: what it wants is looked at, and answered by hand.
@@ -20,7 +20,7 @@ impl One {
         Self { world, session }
     }
 
-    fn machine<T>(&mut self, step: impl FnOnce(&mut KeyMachine, Around<'_>) -> T) -> T {
+    fn machine<T>(&mut self, step: impl FnOnce(&mut KeyMachine, Context<'_>) -> T) -> T {
         self.world.with(0, |instance, around| step(&mut instance.machine, around))
     }
 
@@ -39,7 +39,7 @@ impl One {
         })
     }
 
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextOp {
         // Whatever rests has rested.
         self.world.pass(10_000);
         self.machine(KeyMachine::next)
@@ -47,18 +47,18 @@ impl One {
 
     fn begins(&mut self) -> Op {
         match self.next() {
-            Next::Do(op) => op,
+            NextOp::Do(op) => op,
             other => panic!("it does something, and not {other:?}"),
         }
     }
 
-    fn answer(&mut self, op: Op, answer: Answer) {
+    fn answer(&mut self, op: Op, answer: OpReply) {
         let now = self.now();
         self.machine(|machine, around| machine.answered(around, now, op, answer));
     }
 
     /// Begins what is expected, and answers as the store does.
-    fn does(&mut self, what: fn(&Op) -> bool) -> Answer {
+    fn does(&mut self, what: fn(&Op) -> bool) -> OpReply {
         let op = self.begins();
         assert!(what(&op), "{op:?} is not expected");
         let answer = self.world.apply(self.session, &op);
@@ -186,7 +186,7 @@ fn the_audit_judges_no_key_while_something_is_undecided() {
     let wish = one.stand(Manner::WAITS);
     let op = one.begins();
     let taken = one.world.apply(one.session, &op);
-    let Answer::Took(taken) = taken else { panic!("{taken:?}") };
+    let OpReply::Took(taken) = taken else { panic!("{taken:?}") };
     let TakeAnswer::Taken(record) = taken else { panic!("it was free") };
     one.answer(op, failed(Applied::Unknown));
     one.gives_up(wish);
@@ -204,14 +204,14 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
     one.world.pass(1);
     let (wish, term) = one.holds();
     one.machine(|machine, _| machine.missed(asked, term));
-    assert_eq!(one.next(), Next::Idle, "it was granted after the page was read");
+    assert_eq!(one.next(), NextOp::Idle, "it was granted after the page was read");
     let asked = one.now();
     one.world.pass(1);
     one.ended(wish);
     one.does(is_release);
     let session = one.session;
     one.machine(|machine, around| machine.found(asked, around.now, session, wish, term));
-    assert_eq!(one.next(), Next::Idle, "it was released after the page was read");
+    assert_eq!(one.next(), NextOp::Idle, "it was released after the page was read");
     assert!(one.machine(|machine, _| machine.is_done()));
 }
 
@@ -259,7 +259,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
     one.does(is_confirm);
     assert!(one.is_lost());
     let next = one.stand(Manner::WAITS);
-    assert_eq!(one.next(), Next::Idle, "it does not stand in line for what it could not take up");
+    assert_eq!(one.next(), NextOp::Idle, "it does not stand in line for what it could not take up");
     // It is granted all the same: it is passed on, since what lost the lock still runs.
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
     let then = Then::HandTo(Box::new(World::candidate(one.session, next)));
@@ -306,7 +306,7 @@ fn nothing_is_released_under_a_session_that_is_over() {
     one.session = one.world.open();
     one.world.instances[0].session = one.session;
     one.ended(wish);
-    assert_eq!(one.next(), Next::Idle);
+    assert_eq!(one.next(), NextOp::Idle);
     assert!(one.machine(|machine, _| machine.is_done()));
 }
 
@@ -324,7 +324,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     one.machine(|machine, around| machine.hint(around, Some(LockChange::Freed)));
     one.answer(look, held);
     let next = one.machine(KeyMachine::next);
-    assert!(matches!(next, Next::Do(_)), "the answer was from before the hint: {next:?}");
+    assert!(matches!(next, NextOp::Do(_)), "the answer was from before the hint: {next:?}");
 }
 
 /// What a store refuses for a moment it does a moment later; what it refuses for good is left to the audit, and told.
@@ -338,8 +338,8 @@ fn a_release_that_is_refused_is_sent_again_a_few_times() {
             let op = one.begins();
             assert!(is_release(&op), "{op:?}");
             let damaged = Refusal::Damaged { field: "session".into(), problem: "is locked".into() };
-            one.answer(op, Answer::Released(ReleaseAnswer::Refused(damaged)));
-            assert!(!matches!(one.machine(KeyMachine::next), Next::Do(_)), "it is given a moment");
+            one.answer(op, OpReply::Released(ReleaseAnswer::Refused(damaged)));
+            assert!(!matches!(one.machine(KeyMachine::next), NextOp::Do(_)), "it is given a moment");
         }
         if refused < RELEASE_TRIES {
             one.does(is_release);

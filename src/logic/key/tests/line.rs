@@ -15,12 +15,12 @@ impl World {
     /// What it is about to do.
     fn begins(&mut self, place: usize) -> Op {
         match self.with(place, |instance, around| instance.machine.next(around)) {
-            Next::Do(op) => op,
+            NextOp::Do(op) => op,
             other => panic!("it does something, and not {other:?}"),
         }
     }
 
-    fn answer(&mut self, place: usize, op: Op, answer: Answer) {
+    fn answer(&mut self, place: usize, op: Op, answer: OpReply) {
         let now = self.clock.now();
         self.with(place, |instance, around| instance.machine.answered(around, now, op, answer));
     }
@@ -253,7 +253,7 @@ fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
     let read = world.begins(0);
     assert!(matches!(read, Op::ReadLine { .. }), "{read:?}");
     let error = StoreError::new("memory", "read the line", Applied::No, false, "it is refused");
-    world.answer(0, read, Answer::Failed(Arc::new(error)));
+    world.answer(0, read, OpReply::Failed(Arc::new(error)));
     assert_eq!(heir(&world.does(0)), None, "at the same moment");
 }
 
@@ -290,7 +290,7 @@ fn the_own_places_are_removed_when_the_session_is_over() {
     for _ in 0..600 {
         world.pass(100);
         let now = world.clock.now();
-        let around = Around {
+        let around = Context {
             now,
             current: None,
             known: &|_| None,
@@ -298,9 +298,9 @@ fn the_own_places_are_removed_when_the_session_is_over() {
             store_now: None,
             roll: world.dice.roll(),
         };
-        if let Next::Do(op) = world.instances[1].machine.next(around) {
+        if let NextOp::Do(op) = world.instances[1].machine.next(around) {
             let error = StoreError::new("memory", "leave", Applied::Unknown, true, "it is out of reach");
-            world.instances[1].machine.answered(around, now, op, Answer::Failed(Arc::new(error)));
+            world.instances[1].machine.answered(around, now, op, OpReply::Failed(Arc::new(error)));
         }
     }
     world.instances[1].session = session;

@@ -23,7 +23,7 @@ enum News {
 
 struct One {
     me: Me,
-    picture: Picture,
+    picture: SpreadView,
     mine: BTreeMap<Key, Mine>,
     news: Vec<News>,
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::{Candidate, Holding, Kind, LockId};
 
 /// By what was learned, with nothing of its own.
-fn resolved(picture: &Picture, me: &Me, now: u64) -> Resolved {
+fn resolved(picture: &SpreadView, me: &Me, now: u64) -> Resolved {
     picture.resolve(me, &BTreeMap::new(), BOUNDS, at(now))
 }
 
@@ -175,7 +175,7 @@ fn many_small_spreads_are_shared_out_evenly() {
         let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
         for number in 0..50 {
             let spread: SpreadName = format!("tenant-{number}").parse().unwrap();
-            let mut one = Picture::new(spread.clone());
+            let mut one = SpreadView::new(spread.clone());
             one.set(&(0..tasks).map(key).collect());
             for task in 0..tasks {
                 one.hinted(&key(task), Some(LockChange::Freed), at(0));
