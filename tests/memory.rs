@@ -141,8 +141,8 @@ mod turned_by_hand {
         Clock,
         model::{Candidate, LockRecord, MAX_NUMBER, SessionId, Term},
         store::{
-            Hint, LockSeen, MemoryStore, Purged, Retention, SessionNews, Sighting, Store,
-            TERM_KEPT, TakeAnswer, Then, Wait,
+            Hint, LockSeen, MemoryStore, Purged, Retention, SessionNews, Sighting, Store, TERM_KEPT,
+            TakeAnswer, Then, Wait,
         },
         testing::{
             TestClock,

@@ -20,7 +20,7 @@ use super::{
 use tenure::{
     Elect, ElectConfig,
     clock::{Clock, Moment},
-    elect::{Ask, EventStream},
+    elect::{EventStream, KeyRequest},
     model::Term,
     store::Store,
     testing::{Intercept, Intercepted},
@@ -158,7 +158,7 @@ impl Instance {
     }
 
     /// A wish for a key, with a name that nobody else has.
-    pub fn ask(&self, key: usize) -> (Ask, String) {
+    pub fn ask(&self, key: usize) -> (KeyRequest, String) {
         let tag = self.fleet.tag(self.life());
         (self.elect.key(format!("k{key}")).who(&tag), tag)
     }

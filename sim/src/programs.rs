@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen, schedules, sharing::join};
 use tenure::{
     Guard, Lease,
-    elect::{Acquired, Ask, Campaign, Locked, Unlocked},
+    elect::{Acquired, Campaign, KeyRequest, Locked, Unlocked},
     model::{Kind, Term, Value},
     spread::Task,
 };
@@ -319,7 +319,7 @@ impl Program {
     }
 
     /// A wish. Some keep their key for a while at least, some leave it closed if they die.
-    fn ask(&mut self, key: usize) -> (Ask, String) {
+    fn ask(&mut self, key: usize) -> (KeyRequest, String) {
         let (ask, tag) = self.instance.ask(key);
         let ask = match self.dice.below(16) {
             0 => ask.at_least(self.dice.up_to(2 * SECOND)),

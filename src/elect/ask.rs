@@ -31,7 +31,7 @@ pub enum Busy {
     },
 }
 
-/// What came of [`lock`](Ask::lock).
+/// What came of [`lock`](KeyRequest::lock).
 #[derive(Debug)]
 #[must_use = "the job may not run: somebody else may hold the key"]
 pub enum Locked<T, E> {
@@ -55,7 +55,7 @@ impl<T, E> Locked<T, E> {
     }
 }
 
-/// What came of [`try_acquire`](Ask::try_acquire).
+/// What came of [`try_acquire`](KeyRequest::try_acquire).
 #[derive(Debug)]
 #[must_use = "the lock may not be held"]
 pub enum Acquired {
@@ -82,12 +82,12 @@ impl Acquired {
 /// A key, and how it is wanted. Made by [`Elect::key`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked yet"]
-pub struct Ask {
+pub struct KeyRequest {
     elect: Elect,
     asked: Result<(LockId, Wants), LimitError>,
 }
 
-impl Ask {
+impl KeyRequest {
     pub(crate) fn new(elect: Elect, key: impl AsRef<str>) -> Self {
         let namespace = elect.engine().config.namespace().clone();
         let lock = Key::new(key).map(|key| LockId { namespace, kind: Kind::Lock, key });
@@ -267,7 +267,7 @@ fn busy(lock: LockId, verdict: TicketOutcome) -> Result<Busy, Error> {
     match verdict {
         TicketOutcome::Granted { .. } => unreachable!("a grant is told with its lock"),
         TicketOutcome::Held(record, standing) => {
-            let stale = Some(standing).filter(|standing| *standing != watch::Standing::Alive);
+            let stale = Some(standing).filter(|standing| *standing != watch::Liveness::Alive);
             Ok(HeldBy::of(*record, stale).map_or(Busy::Here, Busy::Held))
         }
         TicketOutcome::Here => Ok(Busy::Here),

@@ -130,7 +130,12 @@ fn missed(
 }
 
 /// Where to go on behind a page.
-fn next(session: SessionId, place: Option<&AuditCursor>, asked: Moment, page: Page<Held>) -> Option<AuditCursor> {
+fn next(
+    session: SessionId,
+    place: Option<&AuditCursor>,
+    asked: Moment,
+    page: Page<Held>,
+) -> Option<AuditCursor> {
     let cursor = page.next?;
     // A page may be empty though it is not the last: of what cannot be read.
     let term = page.items.last().map(|held| held.term).or(place.map(|place| place.term))?;

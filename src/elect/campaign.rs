@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{
-    Ask, Elect, Error, EventStream, HeldBy, JobEnd, Lease, Work,
+    Elect, Error, EventStream, HeldBy, JobEnd, KeyRequest, Lease, Work,
     events::EventFilter,
     job,
     keys::{AcquireOutcome, Wants},
@@ -30,10 +30,10 @@ use crate::{
 type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;
 type Job = Arc<dyn Fn(Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// A campaign to be started. Made by [`Ask::campaign`].
+/// A campaign to be started. Made by [`KeyRequest::campaign`].
 #[must_use = "it stands for nothing until it is started"]
 pub struct Campaigning {
-    ask: Ask,
+    ask: KeyRequest,
     on_acquired: Option<Callback<Lease>>,
     on_lost: Option<Callback<Loss>>,
     on_new_leader: Option<Callback<Option<HeldBy>>>,
@@ -48,7 +48,7 @@ impl fmt::Debug for Campaigning {
 }
 
 impl Campaigning {
-    pub(crate) const fn new(ask: Ask) -> Self {
+    pub(crate) const fn new(ask: KeyRequest) -> Self {
         Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, job: None, rest: None }
     }
 

@@ -19,7 +19,7 @@ use super::{
     entropy::Entropy,
     events::Events,
     keeper::Command,
-    keys::{Keys, Standing, Wants},
+    keys::{Keys, PendingTicket, Wants},
     leader::Leaders,
     lease::LeaseCell,
     metrics,
@@ -346,7 +346,7 @@ impl Engine {
         lock: &LockId,
         wants: &Wants,
         manner: Manner,
-    ) -> Standing {
+    ) -> PendingTicket {
         self.keys.stand(self, session, life, lock, wants, manner)
     }
 

@@ -19,7 +19,7 @@ use crate::{
     logic::{
         flaw::Flaw,
         plan::PLAN_VERSION,
-        session::{Action, Event, LONGEST_ATTEMPT, SessionMachine},
+        session::{Action, LONGEST_ATTEMPT, SessionEvent, SessionMachine},
     },
     model::{About, Death, LockId, Loss, Nonce, Request, SessionId, Term},
     store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
@@ -123,7 +123,7 @@ impl Keeper {
             engine,
         };
         let mut closed = None;
-        life.step(Event::Wake);
+        life.step(SessionEvent::Wake);
         while !life.machine.is_over() {
             let look_by = life.machine.look_by();
             life.session.looks_by(look_by);
@@ -132,20 +132,20 @@ impl Keeper {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(Command::Hurry) => life.step(Event::Hurry),
+                    Some(Command::Hurry) => life.step(SessionEvent::Hurry),
                     Some(Command::Close(tell)) => {
                         closed = Some(tell);
-                        life.step(Event::Abandon(Loss::Closed));
+                        life.step(SessionEvent::Abandon(Loss::Closed));
                     }
                     None => {
                         closed = Some(None);
-                        life.step(Event::Abandon(Loss::Closed));
+                        life.step(SessionEvent::Abandon(Loss::Closed));
                     }
                 },
                 Some((nonce, sent, answer)) = life.attempts.next() => life.answered(nonce, sent, answer),
                 () = tokio::time::sleep(wait) => {
                     life.probe();
-                    life.step(Event::Wake);
+                    life.step(SessionEvent::Wake);
                 }
             }
         }
@@ -178,7 +178,7 @@ struct OneSession {
 }
 
 impl OneSession {
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SessionEvent) {
         let engine = self.engine.clone();
         let (now, nonce, roll) = (engine.clock.now(), engine.entropy.nonce(), engine.entropy.roll());
         for action in self.machine.step(now, event, nonce, roll) {
@@ -192,13 +192,8 @@ impl OneSession {
             Action::Open { nonce, limit } => {
                 let (version, shares) = self.engine.spreads.shares();
                 self.brought.insert(nonce, version);
-                let open = Open {
-                    session: id,
-                    nonce,
-                    about: self.about(),
-                    ttl: self.engine.times.ttl,
-                    shares,
-                };
+                let open =
+                    Open { session: id, nonce, about: self.about(), ttl: self.engine.times.ttl, shares };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.open(open, limit).await });
             }
@@ -289,13 +284,13 @@ impl OneSession {
                     });
                 }
                 self.engine.trouble(None);
-                self.step(Event::Answered(nonce, Box::new(sighting)));
+                self.step(SessionEvent::Answered(nonce, Box::new(sighting)));
             }
             Err(error) => {
                 let took = self.engine.clock.now().since(sent);
                 tracing::debug!(session = %self.session.id, ?took, error = chain(&error), "a beat was not answered");
                 self.engine.trouble(Some(LastFailure { since: sent, error: Arc::new(error) }));
-                self.step(Event::Failed(nonce));
+                self.step(SessionEvent::Failed(nonce));
             }
         }
     }
@@ -323,7 +318,7 @@ impl OneSession {
         if self.opened && self.engine.probe_failed() {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
             tracing::error!(session = %self.session.id, %holder, %namespace, "the program did not answer its liveness probe, its session ends");
-            self.step(Event::Abandon(Loss::Probe));
+            self.step(SessionEvent::Abandon(Loss::Probe));
         }
     }
 

@@ -20,9 +20,10 @@ use crate::{
     clock::Moment,
     logic::{
         key::{
-            OpReply, Context, FIRST_IN_LINE, KeyMachine, Manner, NextOp, Op, Out, Parting, TicketOutcome, WATCHED_AHEAD,
+            Context, FIRST_IN_LINE, KeyMachine, Manner, NextOp, Op, OpReply, Out, Parting, TicketOutcome,
+            WATCHED_AHEAD,
         },
-        watch::Standing as Known,
+        watch::Liveness as Known,
     },
     model::{Candidate, Holder, LockId, Loss, SessionId, Term, Value, Waiter, Who, Why, Wish},
     store::{Line, LockChange, Release, Take, Wait},
@@ -49,7 +50,7 @@ pub(crate) struct Wants {
 /// A wish that stands. Dropping it before its answer gives it up; a lock that arrives all the same is
 /// passed on.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct PendingTicket {
     engine: Arc<Engine>,
     lock: LockId,
     wish: Wish,
@@ -57,7 +58,7 @@ pub(crate) struct Standing {
     answered: bool,
 }
 
-impl Standing {
+impl PendingTicket {
     pub(crate) async fn told(&mut self) -> AcquireOutcome {
         let told = (&mut self.told).await;
         self.answered = true;
@@ -65,7 +66,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for PendingTicket {
     fn drop(&mut self) {
         if !self.answered {
             let wish = self.wish;
@@ -193,7 +194,7 @@ impl Keys {
         lock: &LockId,
         wants: &Wants,
         manner: Manner,
-    ) -> Standing {
+    ) -> PendingTicket {
         let (tell, told) = oneshot::channel();
         let wish = self.step(engine, lock, true, |state, around| {
             // Drawn here, so that wishes stand in the order of their numbers.
@@ -209,7 +210,7 @@ impl Keys {
             wish
         });
         let wish = wish.expect("the key was made");
-        Standing { engine: engine.clone(), lock: lock.clone(), wish, told, answered: false }
+        PendingTicket { engine: engine.clone(), lock: lock.clone(), wish, told, answered: false }
     }
 
     /// The lease of a key that is held here.

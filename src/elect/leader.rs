@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{Engine, Error, Event, Work, troubles::chain};
 use crate::{
-    logic::{backoff::jittered, watch::Standing},
+    logic::{backoff::jittered, watch::Liveness},
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
     sync::locked,
@@ -53,7 +53,7 @@ impl fmt::Display for HeldBy {
 
 impl HeldBy {
     /// Nothing if nobody holds it.
-    pub(crate) fn of(record: LockRecord, standing: Option<Standing>) -> Option<Self> {
+    pub(crate) fn of(record: LockRecord, standing: Option<Liveness>) -> Option<Self> {
         let held = record.holding?;
         Some(Self {
             lock: record.id,
@@ -64,7 +64,7 @@ impl HeldBy {
             term: record.term,
             since: held.acquired_at,
             session: held.by.session,
-            stale: matches!(standing, Some(Standing::Overdue | Standing::Dead)),
+            stale: matches!(standing, Some(Liveness::Overdue | Liveness::Dead)),
         })
     }
 }

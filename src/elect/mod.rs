@@ -39,7 +39,7 @@ mod watcher;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
-pub use ask::{Acquired, Ask, Busy, Locked};
+pub use ask::{Acquired, Busy, KeyRequest, Locked};
 pub use campaign::{Campaign, Campaigning, Resigned};
 pub use error::Error;
 pub use events::{Event, EventStream};
@@ -113,7 +113,7 @@ pub enum Unlocked {
 /// What came of [`close`](Elect::close).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Closed {
+pub struct CloseReport {
     /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
     /// declared dead by others, so that nobody takes these over too early.
     pub overran: Vec<LockId>,
@@ -163,13 +163,13 @@ impl Elect {
         &self.engine().config
     }
 
-    /// Asks for a key: [`Ask`] says how it is wanted, and what for.
-    pub fn key(&self, key: impl AsRef<str>) -> Ask {
-        Ask::new(self.clone(), key)
+    /// Asks for a key: [`KeyRequest`] says how it is wanted, and what for.
+    pub fn key(&self, key: impl AsRef<str>) -> KeyRequest {
+        KeyRequest::new(self.clone(), key)
     }
 
     /// Runs a job under the lock of a key, if the key is to be had now: it does not wait for it, as
-    /// [`with_lock`](Self::with_lock) does. See [`Ask::lock`].
+    /// [`with_lock`](Self::with_lock) does. See [`KeyRequest::lock`].
     ///
     /// # Errors
     /// A limit is broken, the record cannot be used, the store does not answer, or the engine is closed.
@@ -187,7 +187,7 @@ impl Elect {
     }
 
     /// Waits for the lock of a key, runs the job within this call, and releases the lock. See
-    /// [`Ask::with_lock`].
+    /// [`KeyRequest::with_lock`].
     ///
     /// # Errors
     /// A limit is broken, or the engine is closed.
@@ -202,7 +202,7 @@ impl Elect {
         self.key(key).with_lock(job).await
     }
 
-    /// Waits for the lock of a key. See [`Ask::acquire`].
+    /// Waits for the lock of a key. See [`KeyRequest::acquire`].
     ///
     /// # Errors
     /// A limit is broken, or the engine is closed.
@@ -287,7 +287,7 @@ impl Elect {
         late.overran.into_iter().chain(late.unconfirmed).collect()
     }
 
-    async fn give_up_all(&self, loss: &Loss) -> Closed {
+    async fn give_up_all(&self, loss: &Loss) -> CloseReport {
         let engine = self.engine();
         let leases = engine.keys.leases();
         let parted: Vec<_> = leases
@@ -300,7 +300,7 @@ impl Elect {
         let begun = engine.clock.now();
         // Futures are dropped when the grace is over; a little later what still runs will not stop soon.
         let stopped = engine.times.stop_grace + engine.times.stop_grace / 10 + Duration::from_millis(50);
-        let mut late = Closed::default();
+        let mut late = CloseReport::default();
         for (lease, mut parted) in parted {
             let left = |patience: Duration| (begun + patience).since(engine.clock.now());
             if tokio::time::timeout(left(stopped), &mut parted).await.is_ok() {
@@ -400,11 +400,11 @@ impl Elect {
     ///
     /// # Cancel safety
     /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
-    pub async fn close(&self) -> Closed {
+    pub async fn close(&self) -> CloseReport {
         let engine = self.engine();
         engine.retire();
         let closed = self.give_up_all(&Loss::Closed).await;
-        if closed == Closed::default() {
+        if closed == CloseReport::default() {
             // Places in line are left, too; if the store does not answer, they are passed over.
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
@@ -429,7 +429,7 @@ impl Elect {
     ///
     /// # Cancel safety
     /// Dropped half-way it either goes on as [`close`](Self::close) does, or nothing has happened.
-    pub async fn close_for_restart(&self, grace: Duration) -> Closed {
+    pub async fn close_for_restart(&self, grace: Duration) -> CloseReport {
         let engine = self.engine();
         if let Some(reserving) = engine.spreads.reserve(grace) {
             engine.hurry();

@@ -18,7 +18,7 @@ use crate::{
     logic::{
         backoff::fraction,
         flaw::Flaw,
-        watch::{Due, Named, Observation, Standing},
+        watch::{Due, Liveness, Named, Observation},
     },
     model::{Holder, SessionId, Why},
     store::{Declaration, Ground, Sighting},
@@ -60,7 +60,7 @@ impl Watcher {
     }
 
     /// What is known of a session.
-    pub(crate) fn known(&self, session: SessionId) -> Option<Standing> {
+    pub(crate) fn known(&self, session: SessionId) -> Option<Liveness> {
         self.book().get(&session).and_then(|watched| watched.observation.standing())
     }
 
@@ -88,7 +88,7 @@ impl Watcher {
         engine: &Arc<Engine>,
         session: SessionId,
         named: Option<Named>,
-    ) -> Option<Standing> {
+    ) -> Option<Liveness> {
         let now = engine.clock.now();
         let standing = {
             let mut book = self.book();
@@ -132,7 +132,7 @@ impl Watcher {
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
         let (own, now) = (engine.current().map(|session| session.id), engine.clock.now());
         sessions.retain(|session| {
-            let is_told = matches!(self.known(*session), Some(Standing::Overdue | Standing::Dead));
+            let is_told = matches!(self.known(*session), Some(Liveness::Overdue | Liveness::Dead));
             Some(*session) != own && !is_told && !self.beats(*session, now)
         });
         sessions.sort_unstable();
@@ -156,13 +156,13 @@ impl Watcher {
     ) -> Vec<bool> {
         let fresh = |session: &SessionId| {
             let silent = self.silent_for(*session, engine.clock.now());
-            self.known(*session) == Some(Standing::Alive) && silent.is_some_and(|silent| silent <= within)
+            self.known(*session) == Some(Liveness::Alive) && silent.is_some_and(|silent| silent <= within)
         };
         self.want(engine, sessions);
         let stale: Vec<_> = sessions
             .iter()
             .copied()
-            .filter(|session| !fresh(session) && self.known(*session) != Some(Standing::Dead))
+            .filter(|session| !fresh(session) && self.known(*session) != Some(Liveness::Dead))
             .collect();
         if !stale.is_empty() {
             // What is not answered stays as it was.
@@ -178,7 +178,7 @@ impl Watcher {
         engine: &Arc<Engine>,
         session: SessionId,
         named: Named,
-    ) -> Result<Standing, Arc<StoreError>> {
+    ) -> Result<Liveness, Arc<StoreError>> {
         let now = engine.clock.now();
         {
             let mut book = self.book();
@@ -191,7 +191,7 @@ impl Watcher {
             self.look(engine, vec![session]).await.map_err(Arc::new)?;
         }
         self.run(engine);
-        Ok(self.known(session).unwrap_or(Standing::Alive))
+        Ok(self.known(session).unwrap_or(Liveness::Alive))
     }
 
     /// A session was seen: by a read sent then, or because it is this instance's own.
@@ -207,7 +207,7 @@ impl Watcher {
             let before = watched.observation.standing();
             let store_now = engine.store_now();
             let standing = watched.observation.answered(sent, now, sighting, store_now);
-            if standing != Standing::Dead || before == Some(Standing::Dead) {
+            if standing != Liveness::Dead || before == Some(Liveness::Dead) {
                 return;
             }
         }
@@ -324,7 +324,7 @@ impl Watcher {
         book.retain(|_, watched| now.since(watched.wanted) < keep);
         let own = engine.current().map(|session| session.id);
         for (session, watched) in book.iter() {
-            if watched.observation.standing() == Some(Standing::Dead) {
+            if watched.observation.standing() == Some(Liveness::Dead) {
                 continue;
             }
             if engine.flaws.has(Flaw::ChosenWatchers) && !is_chosen(own, *session) {

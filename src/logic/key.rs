@@ -21,7 +21,7 @@ use rest::Rest;
 use super::{
     backoff::{Backoff, jittered},
     flaw::{Flaw, Flaws},
-    watch::{Named, Standing},
+    watch::{Liveness, Named},
 };
 use crate::{
     StoreError,
@@ -97,7 +97,7 @@ pub(crate) enum OpReply {
     Released(ReleaseAnswer),
     Line(Line),
     Done,
-    Known(Standing),
+    Known(Liveness),
     Failed(Arc<StoreError>),
 }
 
@@ -135,7 +135,7 @@ pub(crate) enum TicketOutcome {
     /// It holds the lock.
     Granted { term: Term, since: StoreTime },
     /// Somebody else does.
-    Held(Box<LockRecord>, Standing),
+    Held(Box<LockRecord>, Liveness),
     /// This instance does, for another wish, or waits for it.
     Here,
     /// Nobody does, and nobody may yet.
@@ -215,7 +215,7 @@ pub(crate) struct Context<'a> {
     /// The session that is valid now, if there is one.
     pub(crate) current: Option<SessionId>,
     /// What is known of other sessions.
-    pub(crate) known: &'a dyn Fn(SessionId) -> Option<Standing>,
+    pub(crate) known: &'a dyn Fn(SessionId) -> Option<Liveness>,
     /// Whether another session was seen to beat, and its next beat is not due yet.
     pub(crate) beats: &'a dyn Fn(SessionId) -> bool,
     /// The store's time, as far as it can be guessed.
@@ -449,7 +449,9 @@ impl KeyMachine {
             if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
                 let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.other {
-                    Some(record) => TicketOutcome::Held(record.clone(), known(record).unwrap_or(Standing::Alive)),
+                    Some(record) => {
+                        TicketOutcome::Held(record.clone(), known(record).unwrap_or(Liveness::Alive))
+                    }
                     None => TicketOutcome::Here,
                 };
                 self.out.push(Out::Verdict(wish, verdict));
@@ -706,7 +708,7 @@ impl KeyMachine {
                 // Where a holder is expected, a read costs less than a write that loses.
                 None if head.step == NextStep::Try && !self.handed => take(head.dead().into_iter().collect()),
                 Some(held) => match (around.known)(held.by.session) {
-                    Some(Standing::Dead) => take(vec![held.by.session]),
+                    Some(Liveness::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {
                         let record = self.other.as_ref().expect("it names a holder");
                         NextOp::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
@@ -724,7 +726,7 @@ impl KeyMachine {
     fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.other.as_ref().filter(|_| head.expect != Expect::Held) else { return false };
         let held = holder.holding.as_ref().map(|held| held.by.session);
-        let may_be_taken = self.free || held.and_then(around.known) == Some(Standing::Dead);
+        let may_be_taken = self.free || held.and_then(around.known) == Some(Liveness::Dead);
         let read = |(term, at)| term == holder.term && around.now.since(at) < head.by.ttl;
         !may_be_taken && !head.line_read.is_some_and(read)
     }
@@ -1010,7 +1012,7 @@ impl KeyMachine {
         self.other = Some(Box::new(record));
         let Some(head) = self.line.front_mut() else { return };
         head.contested = true;
-        if dead == Some(Standing::Dead) {
+        if dead == Some(Liveness::Dead) {
             head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             return;
         }
@@ -1064,8 +1066,8 @@ impl KeyMachine {
         if once { self.line.pop_front().map(|stander| stander.by.wish) } else { None }
     }
 
-    fn inquired(&mut self, standing: Standing) {
-        if standing == Standing::Dead {
+    fn inquired(&mut self, standing: Liveness) {
+        if standing == Liveness::Dead {
             return;
         }
         if let Some(record) = self.other.clone()
@@ -1113,7 +1115,8 @@ impl KeyMachine {
         held.hold = HeldState::Lost;
         self.out.push(Out::Lost(wish, found));
         // Until the job has ended nobody here can take the lock up: they stand aside.
-        let places: Vec<_> = self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
+        let places: Vec<_> =
+            self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
         let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.wish)).collect();
         for (session, wish) in places {
             self.leave_line(session, wish);

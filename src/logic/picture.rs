@@ -24,7 +24,7 @@ use crate::{
 };
 
 use failures::Failures;
-pub(crate) use resolve::{Bounds, Me, Mine, Order, Resolved};
+pub(crate) use resolve::{Bounds, Me, Mine, Resolved, SpreadAction};
 
 /// A task that came less than this ago is not moved on.
 const FRESH: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ impl PeerSeen {
 
 /// Who has a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TaskPlace {
     /// Not known (any more): its record is to be read.
     Unknown,
     /// Nobody, since then.
@@ -91,7 +91,7 @@ pub(crate) enum Place {
 
 #[derive(Clone, Debug)]
 struct Known {
-    place: Place,
+    place: TaskPlace,
     /// The part of the task set to which it belongs.
     part: u8,
     /// When that was learned: what was read before does not count.
@@ -130,7 +130,7 @@ impl SpreadView {
         for (key, known) in std::mem::take(&mut self.tasks) {
             if keys.contains(&key) {
                 self.tasks.insert(key, known);
-            } else if let Place::Held { session, term, .. } = known.place {
+            } else if let TaskPlace::Held { session, term, .. } = known.place {
                 self.foreign.insert(key, (session, term, known.at));
             }
         }
@@ -140,7 +140,7 @@ impl SpreadView {
             let at = Moment::after_start(Duration::ZERO);
             let part = || digest::part(key);
             self.tasks.entry(key.clone()).or_insert_with(|| Known {
-                place: Place::Unknown,
+                place: TaskPlace::Unknown,
                 part: part(),
                 at,
                 failures: None,
@@ -153,17 +153,17 @@ impl SpreadView {
     }
 
     /// Who has a task, as was learned now. Says whether that is news.
-    fn place(&mut self, key: &Key, now: Moment, place: Place) -> bool {
+    fn place(&mut self, key: &Key, now: Moment, place: TaskPlace) -> bool {
         let Some(known) = self.tasks.get_mut(key) else { return false };
         let changed = match (&known.place, &place) {
             // Free for as long as before; but what was read before this is older.
-            (Place::Free { .. }, Place::Free { .. }) => {
+            (TaskPlace::Free { .. }, TaskPlace::Free { .. }) => {
                 known.at = now;
                 return false;
             }
             (
-                Place::Held { session, term, kept, .. },
-                Place::Held { session: other, term: later, kept: stays, .. },
+                TaskPlace::Held { session, term, kept, .. },
+                TaskPlace::Held { session: other, term: later, kept: stays, .. },
             ) => {
                 if later < term {
                     return false;
@@ -203,15 +203,15 @@ impl SpreadView {
         }
         let place = match change {
             Some(LockChange::Granted { session, term, .. }) => return self.granted(key, session, term, now),
-            Some(LockChange::Freed) => Place::Free { since: now },
-            Some(LockChange::Closed) | None => Place::Unknown,
+            Some(LockChange::Freed) => TaskPlace::Free { since: now },
+            Some(LockChange::Closed) | None => TaskPlace::Unknown,
         };
         self.place(key, now, place)
     }
 
     /// It was granted to that session just now.
     pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
-        self.place(key, now, Place::Held { session, term, settles: now + FRESH, kept: false })
+        self.place(key, now, TaskPlace::Held { session, term, settles: now + FRESH, kept: false })
     }
 
     /// Its record was read, sent for at `asked`.
@@ -237,8 +237,8 @@ impl SpreadView {
         let news = self.tasks.get_mut(key).is_some_and(|known| known.reads(seen, now, store_now));
         let place = match seen {
             LockSeen::Found(record) => found(record, now, store_now),
-            LockSeen::Absent => Place::Free { since: now },
-            LockSeen::Refused(_) => Place::Refused { until: now + REFUSED_FOR },
+            LockSeen::Absent => TaskPlace::Free { since: now },
+            LockSeen::Refused(_) => TaskPlace::Refused { until: now + REFUSED_FOR },
         };
         self.place(key, now, place) || news
     }
@@ -246,7 +246,7 @@ impl SpreadView {
     /// Nobody had room for these until now: so nobody has forgotten them.
     pub(crate) fn had_no_room<'a>(&mut self, keys: impl Iterator<Item = &'a Key>, now: Moment) {
         for key in keys {
-            if let Some(Known { place: Place::Free { since }, .. }) = self.tasks.get_mut(key) {
+            if let Some(Known { place: TaskPlace::Free { since }, .. }) = self.tasks.get_mut(key) {
                 *since = now;
             }
         }
@@ -254,7 +254,7 @@ impl SpreadView {
 
     /// What a hint or a read said of it may not be so.
     pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
-        self.place(key, now, Place::Unknown);
+        self.place(key, now, TaskPlace::Unknown);
     }
 
     /// A session was seen.
@@ -293,7 +293,8 @@ impl SpreadView {
             }
             Sighting::Dead(record) => self.died(record, now, store_now),
         };
-        let dead = |seen: Option<&PeerSeen>| matches!(seen, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
+        let dead =
+            |seen: Option<&PeerSeen>| matches!(seen, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
         // The dead stay dead; and who takes no part is of interest only to what it holds.
         if was == Some(&seen) || dead(was) && !dead(Some(&seen)) {
             return false;
@@ -351,7 +352,7 @@ impl SpreadView {
 
     fn owners(&self) -> impl Iterator<Item = SessionId> {
         self.tasks.values().filter_map(|known| match known.place {
-            Place::Held { session, .. } => Some(session),
+            TaskPlace::Held { session, .. } => Some(session),
             _ => None,
         })
     }
@@ -366,9 +367,9 @@ impl SpreadView {
     /// Tasks whose records are to be read.
     pub(crate) fn unknown(&self, now: Moment) -> Vec<Key> {
         let is_unknown = |known: &Known| match known.place {
-            Place::Unknown => true,
-            Place::Refused { until } | Place::Closed { until } => now >= until,
-            Place::Free { .. } | Place::Held { .. } => false,
+            TaskPlace::Unknown => true,
+            TaskPlace::Refused { until } | TaskPlace::Closed { until } => now >= until,
+            TaskPlace::Free { .. } | TaskPlace::Held { .. } => false,
         };
         self.tasks.iter().filter(|(_, known)| is_unknown(known)).map(|(key, _)| key.clone()).collect()
     }
@@ -399,7 +400,7 @@ impl SpreadView {
     /// Tasks that this session holds.
     pub(crate) fn held_by(&self, session: SessionId) -> impl Iterator<Item = &Key> {
         self.tasks.iter().filter_map(move |(key, known)| match known.place {
-            Place::Held { session: holder, .. } if holder == session => Some(key),
+            TaskPlace::Held { session: holder, .. } if holder == session => Some(key),
             _ => None,
         })
     }
@@ -409,7 +410,7 @@ impl SpreadView {
         let missing = |session: &SessionId| self.sessions.get(session) == Some(&PeerSeen::Missing);
         let mut found: BTreeMap<SessionId, Key> = BTreeMap::new();
         for (key, known) in &self.tasks {
-            if let Place::Held { session, .. } = known.place
+            if let TaskPlace::Held { session, .. } = known.place
                 && missing(&session)
             {
                 found.entry(session).or_insert_with(|| key.clone());
@@ -430,11 +431,11 @@ impl SpreadView {
         self.sessions.get(&session)
     }
 
-    pub(crate) fn task(&self, key: &Key) -> Option<&Place> {
+    pub(crate) fn task(&self, key: &Key) -> Option<&TaskPlace> {
         self.tasks.get(key).map(|known| &known.place)
     }
 
-    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&Key, &Place)> {
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&Key, &TaskPlace)> {
         self.tasks.iter().map(|(key, known)| (key, &known.place))
     }
 
@@ -449,17 +450,21 @@ impl SpreadView {
     }
 }
 
-fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Place {
+fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> TaskPlace {
     match (&record.holding, &record.closed) {
         (Some(held), _) => {
             let age = store_now.map_or(Duration::ZERO, |store_now| store_now.since(held.acquired_at));
             let settles = now + FRESH.saturating_sub(age);
-            Place::Held { session: held.by.session, term: record.term, settles, kept: record.is_kept() }
+            TaskPlace::Held { session: held.by.session, term: record.term, settles, kept: record.is_kept() }
         }
         (None, Some(closed)) => {
             let left = store_now.map_or(closed.length, |store_now| closed.left(store_now));
-            if left.is_zero() { Place::Free { since: now } } else { Place::Closed { until: now + left } }
+            if left.is_zero() {
+                TaskPlace::Free { since: now }
+            } else {
+                TaskPlace::Closed { until: now + left }
+            }
         }
-        (None, None) => Place::Free { since: now },
+        (None, None) => TaskPlace::Free { since: now },
     }
 }

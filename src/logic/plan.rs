@@ -32,7 +32,7 @@ pub(crate) struct PlannedTask<T, M> {
 
 /// One who may own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member<M> {
+pub(crate) struct PlanMember<M> {
     /// Who.
     pub(crate) id: M,
     /// The most tasks it may own.
@@ -73,7 +73,10 @@ pub(crate) struct Move<T, M> {
 }
 
 /// Plans. The order of tasks and members does not matter; of each there is one.
-pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(tasks: &[PlannedTask<T, M>], members: &[Member<M>]) -> Plan<T, M> {
+pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(
+    tasks: &[PlannedTask<T, M>],
+    members: &[PlanMember<M>],
+) -> Plan<T, M> {
     let mut members = members.to_vec();
     members.sort_unstable_by_key(|member| (member.rank, member.id));
     let mut tasks = tasks.to_vec();
@@ -133,7 +136,7 @@ fn assign<T: Ord + Copy, M: Ord + Copy>(
     owners: &[Option<usize>],
     free: &[bool],
     room: &[usize],
-    members: &[Member<M>],
+    members: &[PlanMember<M>],
     targets: Vec<(M, usize)>,
 ) -> Plan<T, M> {
     let (mut moves, mut waiting) = (Vec::new(), Vec::new());

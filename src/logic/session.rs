@@ -43,7 +43,7 @@ impl Times {
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum SessionEvent {
     /// A deadline passed, or something woke the keeper.
     Wake,
     /// Somebody wants the next beat now.
@@ -175,7 +175,7 @@ impl SessionMachine {
     }
 
     /// Takes a step. `fresh` was never used for another attempt, `roll` is any random number.
-    pub(crate) fn step(&mut self, now: Moment, event: Event, fresh: Nonce, roll: u64) -> Vec<Action> {
+    pub(crate) fn step(&mut self, now: Moment, event: SessionEvent, fresh: Nonce, roll: u64) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.is_over() {
             return actions;
@@ -190,11 +190,13 @@ impl SessionMachine {
             return actions;
         }
         match event {
-            Event::Wake => {}
-            Event::Hurry => self.hurry = true,
-            Event::Failed(nonce) => self.failed(now, nonce, roll),
-            Event::Answered(nonce, sighting) => self.answered(now, nonce, *sighting, roll, &mut actions),
-            Event::Abandon(loss) => self.finish(loss, &mut actions),
+            SessionEvent::Wake => {}
+            SessionEvent::Hurry => self.hurry = true,
+            SessionEvent::Failed(nonce) => self.failed(now, nonce, roll),
+            SessionEvent::Answered(nonce, sighting) => {
+                self.answered(now, nonce, *sighting, roll, &mut actions)
+            }
+            SessionEvent::Abandon(loss) => self.finish(loss, &mut actions),
         }
         self.doubt(now, &mut actions);
         self.send(now, fresh, &mut actions);
@@ -351,7 +353,9 @@ impl SessionMachine {
         self.hurry = false;
         let limit = match self.state {
             // Less than half of what is left, so that another one fits (R8).
-            SessionState::Valid { end, .. } => (end.since(now) * 9 / 20).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT),
+            SessionState::Valid { end, .. } => {
+                (end.since(now) * 9 / 20).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+            }
             _ => (self.times.validity() * 9 / 20).min(LONGEST_ATTEMPT),
         };
         let nonce = if self.flaws.has(Flaw::SameNonce) { Nonce::new(1) } else { nonce };

@@ -16,7 +16,7 @@ pub(crate) use self::{
     policies::Policies,
 };
 use super::calendar::Calendar;
-use crate::model::{Definition, Entry, Order, Outcome, RunRecord, ScheduleRecord, StoreTime, Term};
+use crate::model::{Definition, Entry, Outcome, RunNow, RunRecord, ScheduleRecord, StoreTime, Term};
 
 mod busy;
 mod hold;
@@ -98,7 +98,7 @@ impl Attempt {
 
 /// What the owner of a schedule does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TickStep {
     /// Begin this attempt, and say when it has ended.
     Run(Attempt),
     /// Write that these ticks are not run.
@@ -198,7 +198,7 @@ impl Ticks {
         let was_held_back = self.is_held_back();
         self.is_overwritten = record.definition != self.definition;
         self.hold.hear(record, now);
-        self.orders = record.orders.iter().map(|order: &Order| order.at).collect();
+        self.orders = record.orders.iter().map(|order: &RunNow| order.at).collect();
         if was_held_back && !self.is_held_back() {
             // Those that waited meanwhile may be too late now.
             self.look_again_at_the_backlog();
@@ -322,7 +322,7 @@ impl Ticks {
     }
 
     /// What was due and not run when the timing that the record tells of was stored.
-    pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<Step> {
+    pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<TickStep> {
         let since = record.definition.as_ref()?.since;
         if since == self.since {
             return None;
@@ -331,7 +331,7 @@ impl Ticks {
     }
 
     /// What is due until then and not run, as the schedule gets another timing.
-    pub(crate) fn left_until(&mut self, to: StoreTime) -> Option<Step> {
+    pub(crate) fn left_until(&mut self, to: StoreTime) -> Option<TickStep> {
         self.look_again_at_the_backlog();
         let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= to)?;
         Some(self.skip(first, to, NotRun::Retimed))
@@ -344,13 +344,13 @@ impl Ticks {
     }
 
     /// What to do at this time of the store.
-    pub(crate) fn next(&mut self, now: StoreTime) -> Step {
+    pub(crate) fn next(&mut self, now: StoreTime) -> TickStep {
         if self.is_overwritten {
-            return Step::Overwritten;
+            return TickStep::Overwritten;
         }
         let is_lost = |run: &RunRecord| run.finish.is_none() && !self.may_begin_again(run);
         if let Some(place) = self.unsettled.iter().position(is_lost) {
-            return Step::Abandon(Box::new(self.unsettled.swap_remove(place)));
+            return TickStep::Abandon(Box::new(self.unsettled.swap_remove(place)));
         }
         // Before orders: one of these may be the same.
         let is_order = |run: &RunRecord| run.id.entry == Entry::Order;
@@ -359,33 +359,33 @@ impl Ticks {
             let (again, instant) = (Attempt::after(&run), run.id.instant);
             let (window, _) = self.policies.misfire.bounds();
             if again.is_first_of_a_tick() && now > instant.plus(window) {
-                return Step::Skip { from: instant, to: instant, count: 1, why: NotRun::Late };
+                return TickStep::Skip { from: instant, to: instant, count: 1, why: NotRun::Late };
             }
-            return Step::Run(again);
+            return TickStep::Run(again);
         }
         if let Some(at) = self.orders.pop_front() {
-            return Step::Run(Attempt::first(Entry::Order, at));
+            return TickStep::Run(Attempt::first(Entry::Order, at));
         }
         if !is_believable(self.cursor, now) && self.mark.is_none_or(|mark| self.cursor > mark) {
-            return Step::Reload;
+            return TickStep::Reload;
         }
         if self.is_held_back() {
             self.awaited = None;
-            return self.overlapped_before_the_pause().unwrap_or(Step::Wait(None));
+            return self.overlapped_before_the_pause().unwrap_or(TickStep::Wait(None));
         }
         if let Some(instant) = self.backlog.pop_front() {
-            return Step::Run(Attempt::first(Entry::Tick, instant));
+            return TickStep::Run(Attempt::first(Entry::Tick, instant));
         }
         self.due(now)
     }
 
     /// What becomes of the ticks that are due.
-    fn due(&mut self, now: StoreTime) -> Step {
+    fn due(&mut self, now: StoreTime) -> TickStep {
         let first = self.calendar.next(self.cursor, self.since);
         let Some(first) = first.filter(|first| *first <= now) else {
             self.busy.clear();
             self.awaited = None;
-            return Step::Wait(first);
+            return TickStep::Wait(first);
         };
         let mut to = now;
         if let Some(pause) = self.hold.before(first) {
@@ -418,24 +418,24 @@ impl Ticks {
                 self.cursor = *run.last().expect("it has a first");
                 self.backlog = run.into();
                 let instant = self.backlog.pop_front().expect("it has a first");
-                Step::Run(Attempt::first(Entry::Tick, instant))
+                TickStep::Run(Attempt::first(Entry::Tick, instant))
             }
         }
     }
 
     /// Tells it now: who has the schedule when the pause ends does not know of it.
-    fn overlapped_before_the_pause(&mut self) -> Option<Step> {
+    fn overlapped_before_the_pause(&mut self) -> Option<TickStep> {
         let since = self.hold.pause()?.since;
         let first = self.calendar.next(self.cursor, self.since)?;
         let ended = self.busy.end_of(first).filter(|_| first < since && self.backlog.is_empty())?;
         Some(self.skip(first, ended.min(just_before(since)), NotRun::Overlapped))
     }
 
-    fn skip(&mut self, from: StoreTime, to: StoreTime, why: NotRun) -> Step {
+    fn skip(&mut self, from: StoreTime, to: StoreTime, why: NotRun) -> TickStep {
         let count = self.calendar.count(self.cursor, to, self.since, COUNTED) as u64;
         let last = self.calendar.latest(self.cursor, to, self.since, 1).pop().unwrap_or(from);
         self.cursor = to;
-        Step::Skip { from, to: last, count, why }
+        TickStep::Skip { from, to: last, count, why }
     }
 
     /// When the first tick after that is due that a run must make way for.

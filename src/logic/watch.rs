@@ -33,7 +33,7 @@ pub(crate) enum Due {
 
 /// How a session was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Liveness {
     /// It beats, or may do so yet.
     Alive,
     /// Its next beat is overdue.
@@ -102,12 +102,12 @@ impl Observation {
         }
     }
 
-    pub(crate) fn standing(&self) -> Option<Standing> {
+    pub(crate) fn standing(&self) -> Option<Liveness> {
         if self.dead {
-            return Some(Standing::Dead);
+            return Some(Liveness::Dead);
         }
         let seen = self.seen.as_ref()?;
-        Some(if seen.overdue { Standing::Overdue } else { Standing::Alive })
+        Some(if seen.overdue { Liveness::Overdue } else { Liveness::Alive })
     }
 
     /// Whether it was seen to beat, and its next beat is not due yet. A guess, by the store's clock, for choices that
@@ -174,14 +174,14 @@ impl Observation {
         now: Moment,
         sighting: &Sighting,
         store_now: Option<StoreTime>,
-    ) -> Standing {
+    ) -> Liveness {
         match sighting {
             Sighting::Dead(_) => self.dead = true,
             // It counts as alive, and is never declared.
             Sighting::Refused(_) => {
                 self.seen = None;
                 self.next_look = now + self.pace;
-                return Standing::Alive;
+                return Liveness::Alive;
             }
             Sighting::Missing => {
                 if !matches!(self.seen, Some(BeatSeen { mark: Mark::Missing, .. })) {
@@ -191,7 +191,7 @@ impl Observation {
             }
             Sighting::Alive(record) => self.alive(sent, now, record, store_now),
         }
-        self.standing().unwrap_or(Standing::Alive)
+        self.standing().unwrap_or(Liveness::Alive)
     }
 
     /// A read or a declaration failed.
@@ -321,7 +321,7 @@ mod tests {
         for second in (5..500).step_by(5) {
             assert_eq!(seen.due(at(second)), Due::Look);
             let refused = Sighting::Refused(crate::store::Refusal::Foreign);
-            assert_eq!(seen.answered(at(second), at(second), &refused, None), Standing::Alive);
+            assert_eq!(seen.answered(at(second), at(second), &refused, None), Liveness::Alive);
             // It is looked for at the observer's pace, not without a pause.
             assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
         }
@@ -334,7 +334,7 @@ mod tests {
         seen.name(named(TTL));
         for second in [0, 5, 10, 15, 20, 25] {
             assert_eq!(seen.due(at(second)), Due::Look);
-            assert_eq!(seen.answered(at(second), at(second), &Sighting::Missing, None), Standing::Alive);
+            assert_eq!(seen.answered(at(second), at(second), &Sighting::Missing, None), Liveness::Alive);
             assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
         }
         assert!(!matches!(seen.due(at(31)), Due::Declare(_)));
@@ -378,9 +378,9 @@ mod tests {
         let mut seen = observation();
         assert_eq!(seen.standing(), None);
         let Sighting::Alive(record) = beat(3, 33, 0) else { unreachable!("it is alive") };
-        assert_eq!(seen.answered(at(0), at(0), &Sighting::Dead(record), None), Standing::Dead);
-        assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Standing::Dead);
-        assert_eq!(seen.standing(), Some(Standing::Dead));
+        assert_eq!(seen.answered(at(0), at(0), &Sighting::Dead(record), None), Liveness::Dead);
+        assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Liveness::Dead);
+        assert_eq!(seen.standing(), Some(Liveness::Dead));
     }
 
     #[test]
@@ -393,7 +393,7 @@ mod tests {
         let look = Moment::after_start(Duration::from_millis(14_000 + 1_600));
         assert_eq!(seen.due(at(14)), Due::At(look));
         // The beat does not come: it is overdue, and looked for more often.
-        assert_eq!(seen.answered(look, look, &beat(3, 3, 5_000), store(7_300)), Standing::Overdue);
+        assert_eq!(seen.answered(look, look, &beat(3, 3, 5_000), store(7_300)), Liveness::Overdue);
         assert_eq!(seen.due(look), Due::At(look + Duration::from_millis(500)));
     }
 

@@ -17,7 +17,7 @@ pub(crate) use lock::{SCHEDULES, schedules};
 pub use loss::Loss;
 pub use names::{Holder, Key, LimitError, Namespace, Rules, ScheduleName, SpreadName, Value, Who, Why};
 pub use run::{
-    Definition, Entry, Finish, Order, Outcome, Pause, PauseBefore, RunId, RunRecord, ScheduleId,
+    Definition, Entry, Finish, Outcome, Pause, PauseBefore, RunId, RunNow, RunRecord, ScheduleId,
     ScheduleRecord, Skipped,
 };
 pub use session::{About, Buckets, Death, Request, SessionRecord, Share};

@@ -24,7 +24,7 @@ impl fmt::Display for ScheduleId {
 pub enum Entry {
     /// A tick: an instant of the schedule.
     Tick,
-    /// An [`Order`]: somebody wanted it run now.
+    /// An [`RunNow`]: somebody wanted it run now.
     Order,
     /// Ticks that were not run, told in one entry. It excludes nothing.
     Skipped,
@@ -199,7 +199,7 @@ pub struct ScheduleRecord {
     /// that fell into them.
     pub pauses_before: Vec<PauseBefore>,
     /// Runs that are wanted now, earliest first.
-    pub orders: Vec<Order>,
+    pub orders: Vec<RunNow>,
     /// Runs up to this instant may have been purged.
     pub mark: Option<StoreTime>,
 }
@@ -271,7 +271,7 @@ impl PauseBefore {
 
 /// Somebody wants a schedule run now, besides its ticks. Known by its instant: two of the same one are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct RunNow {
     /// When it was given, by the store's clock as whoever gave it knew it.
     pub at: StoreTime,
     /// Who wants it.

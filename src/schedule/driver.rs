@@ -23,12 +23,12 @@ use crate::{
         backoff::Backoff,
         calendar::Calendar,
         flaw::Flaw,
-        tick::{Attempt, NotRun, Policies, Promise, Step, Ticks},
+        tick::{Attempt, NotRun, Policies, Promise, TickStep, Ticks},
     },
     model::{
         Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
     },
-    spread::{Busy, BusyGuard},
+    spread::{BusyGuard, MovePermit},
     store::Claim,
 };
 
@@ -103,7 +103,7 @@ pub(super) struct Driver {
     lease: Lease,
     session: SessionId,
     holder: Holder,
-    busy: Busy,
+    busy: MovePermit,
     plans: watch::Receiver<Arc<ScheduleSpec>>,
     plan: Arc<ScheduleSpec>,
     teller: Teller,
@@ -115,7 +115,7 @@ impl Driver {
         host: Weak<Host>,
         key: Key,
         lease: Lease,
-        busy: Busy,
+        busy: MovePermit,
         mut plans: watch::Receiver<Arc<ScheduleSpec>>,
     ) -> Self {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
@@ -192,24 +192,24 @@ impl Driver {
                 ticks.hear(&record, now);
             }
             match ticks.next(now) {
-                Step::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
-                Step::Abandon(run) => self.abandon(&mut ticks, &run).await,
-                Step::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
-                Step::Reload => {
+                TickStep::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
+                TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
+                TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
+                TickStep::Reload => {
                     tracing::error!(
                         schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace,
                         "the store's clock has gone back behind the ledger: ticks go on from its time, those that have run are not run again"
                     );
                     return Halt::Reload;
                 }
-                Step::Overwritten => match self.defined().await {
+                TickStep::Overwritten => match self.defined().await {
                     Ok(record) => ticks.is_defined(&record, now),
                     Err(why) => {
                         self.wait_for_the_end(why).await;
                         return Halt::Over;
                     }
                 },
-                Step::Wait(at) => {
+                TickStep::Wait(at) => {
                     drop(busy);
                     let (lease, engine) = (self.lease.clone(), self.engine.clone());
                     tokio::select! {

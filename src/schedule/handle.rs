@@ -9,18 +9,18 @@ use super::{
     overdue,
 };
 use crate::{
-    elect::{Elect, Error, EventStream, EventFilter, SchedulesShare, Work},
+    elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},
     logic::tick::failures,
     model::{
-        Entry, Key, Kind, LockId, Order, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
+        Entry, Key, Kind, LockId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
     },
-    spread::{Picture, Spread},
+    spread::{Spread, SpreadStatus},
     store::{Cursor, Instruction, Page, Refusal, RunPage, ScheduleSeen},
 };
 
 /// A lost answer or two; then the caller is told.
 const TRIES: u32 = 3;
-/// How many entries of the ledger [`Status`] looks at.
+/// How many entries of the ledger [`ScheduleStatus`] looks at.
 const LOOKED_AT: usize = 20;
 
 /// A schedule that this instance may run, until this is dropped.
@@ -116,7 +116,7 @@ impl Schedule {
     ///
     /// # Errors
     /// The store did not answer, or the record cannot be used.
-    pub async fn status(&self) -> Result<Option<Status>, Error> {
+    pub async fn status(&self) -> Result<Option<ScheduleStatus>, Error> {
         self.elect.schedules().status(&self.name).await
     }
 
@@ -138,7 +138,7 @@ fn lock_of(elect: &Elect, key: Key) -> LockId {
 /// How a schedule stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Status {
+pub struct ScheduleStatus {
     /// What it goes by, whether it is held back, what is wanted of it.
     pub record: ScheduleRecord,
     /// The last tick or order in the ledger.
@@ -148,7 +148,7 @@ pub struct Status {
     pub failures: u32,
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for ScheduleStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.record.id.name)?;
         match &self.record.definition {
@@ -286,7 +286,7 @@ impl Schedules {
         let now = engine.store_times.now(engine.clock.now());
         let now = now.ok_or(Error::NoSession { last: None })?;
         loop {
-            let order = Order { at: engine.notices.order_at(now), by: by.clone(), why: why.clone() };
+            let order = RunNow { at: engine.notices.order_at(now), by: by.clone(), why: why.clone() };
             let record = self.instruct(&name, Instruction::Run(order.clone())).await?;
             let stands = record.orders.iter().find(|known| known.at == order.at);
             // Else somebody else had that millisecond.
@@ -300,13 +300,13 @@ impl Schedules {
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
-    pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<Status>, Error> {
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<ScheduleStatus>, Error> {
         let id = self.id(name)?;
         let Some(record) = self.record(&id).await? else { return Ok(None) };
         let runs = self.history(&id.name, None, LOOKED_AT).await?.page.items;
         let failures = failures(&runs);
         let last = runs.into_iter().find(|run| run.id.entry != Entry::Skipped);
-        Ok(Some(Status { record, last, failures }))
+        Ok(Some(ScheduleStatus { record, last, failures }))
     }
 
     /// What the ledger says, last entry first, page by page: give the `next` of a page's answer as `after`.
@@ -395,7 +395,7 @@ impl Schedules {
     /// Which instance has which schedule, as this one knows it; nothing if it has no schedules, or has not
     /// joined the others yet.
     #[must_use]
-    pub fn picture(&self) -> Option<Picture> {
+    pub fn picture(&self) -> Option<SpreadStatus> {
         Some(self.spread()?.picture())
     }
 
@@ -403,7 +403,7 @@ impl Schedules {
     ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub async fn until(&self, is_so: impl FnMut(&Picture) -> bool) -> Picture {
+    pub async fn until(&self, is_so: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
         match Host::known(&self.elect) {
             Some(host) => host.joined().await.until(is_so).await,
             None => std::future::pending().await,

@@ -56,7 +56,7 @@ pub use crate::logic::{
     tick::{Misfire, NotRun, Overlap, Promise, Retries},
 };
 pub use failure::Failure;
-pub use handle::{Schedule, Schedules, Status};
+pub use handle::{Schedule, ScheduleStatus, Schedules};
 pub use overdue::Overdue;
 pub use tick::Tick;
 pub use timing::Timing;

@@ -88,7 +88,10 @@ pub(super) async fn run(
         (Err(panic), _) | (_, Some(Err(panic))) => {
             let message = panic_message(&*panic);
             lease.panicked(&message);
-            AttemptEnd { outcome: told.unwrap_or(Outcome::Failed), error: Some(format!("panicked: {message}")) }
+            AttemptEnd {
+                outcome: told.unwrap_or(Outcome::Failed),
+                error: Some(format!("panicked: {message}")),
+            }
         }
         (Ok(()), None) => {
             let error = Some("dropped: it did not stop when it was told to".to_owned());

@@ -13,8 +13,8 @@ use crate::{
     elect::splitmix,
     logic::{
         digest,
-        picture::{Bounds, Me, Mine, Order, SpreadView, Place, Resolved},
-        plan::{Member, PLAN_VERSION, PlannedTask, plan},
+        picture::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
+        plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
     },
     model::{
         About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
@@ -47,7 +47,7 @@ pub struct Settled {
 #[derive(Debug)]
 pub struct Input<'a> {
     tasks: Vec<PlannedTask<&'a Key, SessionId>>,
-    members: Vec<Member<SessionId>>,
+    members: Vec<PlanMember<SessionId>>,
 }
 
 impl Input<'_> {
@@ -233,14 +233,14 @@ impl Fleet {
     /// What the plan alone is made of, as things stand.
     #[must_use]
     pub fn input(&self) -> Input<'_> {
-        let task = |(id, place): (_, &Place)| {
+        let task = |(id, place): (_, &TaskPlace)| {
             let (owner, since) = match place {
-                Place::Held { session, term, .. } => (Some(*session), term.get()),
+                TaskPlace::Held { session, term, .. } => (Some(*session), term.get()),
                 _ => (None, 0),
             };
             PlannedTask { id, owner, since, settled: true }
         };
-        let member = |id: &SessionId| Member {
+        let member = |id: &SessionId| PlanMember {
             id: *id,
             cap: u32::MAX,
             weight: 1,
@@ -303,35 +303,35 @@ impl Fleet {
         let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
         let heirs = self.resolve_for(*any).heirs;
         let owner = |key: &Key| match self.picture.task(key) {
-            Some(Place::Held { session, .. }) => Some(*session),
+            Some(TaskPlace::Held { session, .. }) => Some(*session),
             _ => None,
         };
         let both = heirs.iter().flat_map(|(key, to)| [owner(key), *to]).flatten();
         both.filter(|id| self.members.contains_key(id)).collect()
     }
 
-    fn perform(&mut self, orders: &[(SessionId, Vec<Order>)], settled: &mut Settled) {
+    fn perform(&mut self, orders: &[(SessionId, Vec<SpreadAction>)], settled: &mut Settled) {
         let all = || orders.iter().flat_map(|(id, orders)| orders.iter().map(|order| (*id, order)));
         // Those who wait are in line before anything is given.
         for (id, order) in all() {
             let mine = self.members.entry(id).or_default();
             match order {
-                Order::Wait { key } => {
+                SpreadAction::Wait { key } => {
                     mine.insert(key.clone(), Mine::Waits);
                 }
-                Order::Withdraw { key } => {
+                SpreadAction::Withdraw { key } => {
                     mine.remove(key);
                 }
-                Order::Take { .. } | Order::Give { .. } => {}
+                SpreadAction::Take { .. } | SpreadAction::Give { .. } => {}
             }
         }
         for (id, order) in all() {
             match order {
-                Order::Take { key, .. } => {
+                SpreadAction::Take { key, .. } => {
                     settled.taken += 1;
                     self.grant(key, id);
                 }
-                Order::Give { key, to, .. } => {
+                SpreadAction::Give { key, to, .. } => {
                     self.members.entry(id).or_default().remove(key);
                     let waits = |to: &SessionId| {
                         self.members.get(to).is_some_and(|mine| mine.get(key) == Some(&Mine::Waits))
@@ -346,7 +346,7 @@ impl Fleet {
                         }
                     }
                 }
-                Order::Wait { .. } | Order::Withdraw { .. } => {}
+                SpreadAction::Wait { .. } | SpreadAction::Withdraw { .. } => {}
             }
         }
     }

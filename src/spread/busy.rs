@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Whether a task may be moved now: its job says when it may not, for it does something that would have to be
 /// begun again elsewhere. A task that must go is moved all the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Busy(Arc<SharedPermit>);
+pub(crate) struct MovePermit(Arc<SharedPermit>);
 
 #[derive(Debug, Default)]
 struct SharedPermit {
@@ -51,7 +51,7 @@ struct PermitState {
 
 /// The job is in the middle of something, for as long as there is one of these.
 #[derive(Debug)]
-pub(crate) struct BusyGuard(Busy);
+pub(crate) struct BusyGuard(MovePermit);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
@@ -62,7 +62,7 @@ impl Drop for BusyGuard {
     }
 }
 
-impl Busy {
+impl MovePermit {
     fn state(&self) -> MutexGuard<'_, PermitState> {
         locked(&self.0.state)
     }
@@ -160,7 +160,7 @@ impl Postponed {
     }
 
     /// The move is made, or not made now.
-    pub(super) fn end(&mut self, busy: &Busy) {
+    pub(super) fn end(&mut self, busy: &MovePermit) {
         self.waits = None;
         busy.goes_on();
     }
@@ -171,7 +171,7 @@ impl Postponed {
     }
 
     /// Says in the record that the task is kept, until the run has ended.
-    pub(super) fn keep(&mut self, lease: Lease, busy: &Busy) {
+    pub(super) fn keep(&mut self, lease: Lease, busy: &MovePermit) {
         self.patience = self.patience.saturating_mul(2);
         let (end, said) = (busy.end(), self.said.clone());
         self.keeps = async move {
@@ -191,7 +191,7 @@ impl Postponed {
     }
 
     /// What is next to be done. It may be dropped and called again.
-    pub(super) async fn turn(&mut self, engine: &Engine, busy: &Busy) -> PermitTurn {
+    pub(super) async fn turn(&mut self, engine: &Engine, busy: &MovePermit) -> PermitTurn {
         let waits = self.waits;
         let patience = async {
             match waits {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn who_is_busy_is_not_moved_and_who_is_moved_begins_nothing() {
-        let busy = Busy::default();
+        let busy = MovePermit::default();
         assert!(busy.was_wanted().now_or_never().is_none(), "nobody wanted it");
         let guard = busy.begin().now_or_never().flatten();
         assert!(guard.is_some() && !busy.lets_go());
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_run_is_not_missed_if_the_next_one_is_on_by_then() {
-        let busy = Busy::default();
+        let busy = MovePermit::default();
         assert!(busy.end().now_or_never().is_some(), "nothing is on");
         let first = busy.begin().now_or_never().flatten();
         let end = busy.end();

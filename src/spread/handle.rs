@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::{Change, Explanation, Picture, Task, put_back, shell::Shared, source::Book};
+use super::{Change, Explanation, SpreadStatus, Task, put_back, shell::Shared, source::TaskRegistry};
 use crate::{
-    elect::{Closed, Elect, Error, EventStream, Lease, EventFilter},
+    elect::{CloseReport, Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Kind, Share, SpreadName},
     store::LockSeen,
@@ -19,14 +19,19 @@ use crate::{
 pub struct Spread<M = ()> {
     elect: Elect,
     shared: Arc<Shared>,
-    book: Arc<Book<M>>,
+    book: Arc<TaskRegistry<M>>,
     task: JoinHandle<()>,
     #[expect(dead_code, reason = "its drop ends the part it takes")]
     stopper: DropGuard,
 }
 
 impl<M: Clone + Send + Sync + 'static> Spread<M> {
-    pub(super) fn new(elect: Elect, shared: Arc<Shared>, book: Arc<Book<M>>, task: JoinHandle<()>) -> Self {
+    pub(super) fn new(
+        elect: Elect,
+        shared: Arc<Shared>,
+        book: Arc<TaskRegistry<M>>,
+        task: JoinHandle<()>,
+    ) -> Self {
         let stopper = shared.stop.clone().drop_guard();
         Self { elect, shared, book, task, stopper }
     }
@@ -47,15 +52,15 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     /// The whole spread, as this instance knows it. It asks nobody.
     #[must_use]
-    pub fn picture(&self) -> Picture {
-        Picture::of(self.elect.engine(), &self.shared)
+    pub fn picture(&self) -> SpreadStatus {
+        SpreadStatus::of(self.elect.engine(), &self.shared)
     }
 
     /// Until the picture is so, or the spread has stopped; looks at it whenever it changes.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub async fn until(&self, mut is_so: impl FnMut(&Picture) -> bool) -> Picture {
+    pub async fn until(&self, mut is_so: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
         let mut changes = self.shared.changed.subscribe();
         loop {
             changes.borrow_and_update();
@@ -183,7 +188,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     /// Closes the whole instance, and keeps its tasks for the next one of the same holder's name. See
     /// [`Elect::close_for_restart`].
-    pub async fn close_for_restart(self, grace: Duration) -> Closed {
+    pub async fn close_for_restart(self, grace: Duration) -> CloseReport {
         self.elect.close_for_restart(grace).await
     }
 }

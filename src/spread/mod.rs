@@ -52,10 +52,10 @@ use std::{
 
 use futures::{FutureExt, Stream};
 
-pub(crate) use busy::{Busy, BusyGuard};
+pub(crate) use busy::{BusyGuard, MovePermit};
 pub use handle::Spread;
 pub use source::{Change, Task};
-pub use view::{Explanation, Member, Picture, TaskState};
+pub use view::{Explanation, Member, SpreadStatus, TaskState};
 pub use worker::Phase;
 pub(crate) use worker::Start;
 pub use young::HeldBack;
@@ -65,7 +65,7 @@ use crate::{
     model::{Key, LimitError, SCHEDULES, Share, SpreadName},
 };
 use shell::{Shared, Shell};
-use source::{Book, Source};
+use source::{Source, TaskRegistry};
 use worker::{Done, Rules};
 
 /// How often a job may fail in a row before its task rests, and another instance tries.
@@ -229,7 +229,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
             return Err(Error::Reserved(spread));
         }
         let job = Arc::new(job);
-        self.begin(move |book: Arc<Book<M>>| {
+        self.begin(move |book: Arc<TaskRegistry<M>>| {
             Arc::new(move |key, lease, _| {
                 let job = job.clone();
                 // All of the program's code is called within the guarded poll, or panics there.
@@ -273,7 +273,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
     }
 
     /// Takes part, with what begins the work on a task.
-    pub(crate) fn begin(self, start: impl FnOnce(Arc<Book<M>>) -> Start) -> Result<Spread<M>, Error> {
+    pub(crate) fn begin(self, start: impl FnOnce(Arc<TaskRegistry<M>>) -> Start) -> Result<Spread<M>, Error> {
         let Self { elect, spread, source, cap, weight, rules, lock_delay } = self;
         let spread = spread?;
         let source = source.map_err(|slip| match slip {
@@ -292,7 +292,7 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
         metrics::joined(elect.engine(), &spread);
         let share = Share { cap, weight, ..Share::new(spread.clone()) };
         let shared = Arc::new(Shared::new(spread, share));
-        let book = Arc::new(Book::new(shared.clone()));
+        let book = Arc::new(TaskRegistry::new(shared.clone()));
         let start = start(book.clone());
         let wants = Wants { lock_delay, ..Wants::default() };
         let shell = Shell::new(elect.clone(), shared.clone(), inbox, start, rules, wants);

@@ -6,7 +6,7 @@ use crate::{
     StoreError,
     clock::Moment,
     elect::{Engine, Work},
-    logic::watch::{Named, Standing},
+    logic::watch::{Liveness, Named},
     model::{Holding, Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
     store::{Cursor, LockSeen, Page, Sighting},
 };
@@ -209,5 +209,5 @@ async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
 pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord, held: &Holding) -> bool {
     let (namespace, holder) = (record.id.namespace.clone(), held.by.holder.clone());
     let named = Named { namespace, holder, ttl: held.by.ttl };
-    engine.watcher.watch(engine, held.by.session, Some(named)) == Some(Standing::Dead)
+    engine.watcher.watch(engine, held.by.session, Some(named)) == Some(Liveness::Dead)
 }

@@ -14,18 +14,18 @@ use tokio_util::sync::CancellationToken;
 use super::{
     reading::{self, PendingRead, ReadCursor as ReadFrom, Reading},
     trial::Bench,
-    worker::{TaskEnd, Handle, Phase, Report, Rules, Start, Worker},
+    worker::{Handle, Phase, Report, Rules, Start, TaskEnd, Worker},
     young::{self, Youth},
 };
 use crate::{
     Event,
     clock::Moment,
-    elect::{Elect, Engine, Hold, Inbox, Session, AcquireOutcome, Wants},
+    elect::{AcquireOutcome, Elect, Engine, Hold, Inbox, Session, Wants},
     logic::{
         backoff::{Backoff, jittered},
         digest,
         key::{Manner, TicketOutcome},
-        picture::{Bounds, Me, Mine, Order, SpreadView, Place, Resolved, PeerSeen},
+        picture::{Bounds, Me, Mine, PeerSeen, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{Key, Loss, SessionId, Share, SpreadName},
     store::{LockChange, LockSeen, Sighting},
@@ -630,24 +630,24 @@ impl Shell {
         true
     }
 
-    fn perform(&mut self, state: &mut ActorState, session: &Arc<Session>, order: Order, now: Moment) {
+    fn perform(&mut self, state: &mut ActorState, session: &Arc<Session>, order: SpreadAction, now: Moment) {
         match order {
-            Order::Take { key, dead } => {
+            SpreadAction::Take { key, dead } => {
                 state.bench.note(dead.iter().map(|_| &key));
                 self.stand(session, &key, Manner::once(dead), CancellationToken::new());
                 state.mine.insert(key, TaskWork::Asks { since: now });
             }
-            Order::Wait { key } => {
+            SpreadAction::Wait { key } => {
                 let withdraw = CancellationToken::new();
                 self.stand(session, &key, Manner::HEIR, withdraw.clone());
                 state.mine.insert(key, TaskWork::Waits(withdraw));
             }
-            Order::Withdraw { key } => {
+            SpreadAction::Withdraw { key } => {
                 if let Some(TaskWork::Waits(withdraw)) = state.mine.get(&key) {
                     withdraw.cancel();
                 }
             }
-            Order::Give { key, to, must } => {
+            SpreadAction::Give { key, to, must } => {
                 if let Some(TaskWork::Has(worker)) = state.mine.get(&key) {
                     worker.give(to, must);
                 }
@@ -759,7 +759,7 @@ impl Shell {
         let Some(TaskWork::Has(worker)) = state.mine.remove(key) else { return };
         state.stays.remove(key);
         let held = match state.picture.task(key) {
-            Some(Place::Held { session, term, .. }) => Some((*session, *term)),
+            Some(TaskPlace::Held { session, term, .. }) => Some((*session, *term)),
             _ => None,
         };
         // What a hint has told since then is newer.

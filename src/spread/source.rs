@@ -86,18 +86,18 @@ impl<M> Source<M> {
 }
 
 /// The tasks there are, and what is known of each.
-pub(crate) struct Book<M> {
+pub(crate) struct TaskRegistry<M> {
     tasks: Mutex<BTreeMap<Key, M>>,
     shared: Arc<Shared>,
 }
 
-impl<M> fmt::Debug for Book<M> {
+impl<M> fmt::Debug for TaskRegistry<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Book").finish_non_exhaustive()
+        f.debug_struct("TaskRegistry").finish_non_exhaustive()
     }
 }
 
-impl<M: Clone> Book<M> {
+impl<M: Clone> TaskRegistry<M> {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { tasks: Mutex::default(), shared }
     }
@@ -147,7 +147,7 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
     /// Brings the tasks; what is left to do goes on until the spread stops.
     pub(super) fn begin(
         self,
-        book: &Arc<Book<M>>,
+        book: &Arc<TaskRegistry<M>>,
         elect: &Elect,
     ) -> Option<impl Future<Output = ()> + use<M>> {
         let stop = book.shared.stop.clone();
@@ -176,7 +176,12 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
 }
 
 /// Asks for the tasks again and again. What fails, and what panics, is asked again.
-async fn inquire<M: Clone>(every: Duration, ask: TaskQuery<M>, book: Weak<Book<M>>, engine: Weak<Engine>) {
+async fn inquire<M: Clone>(
+    every: Duration,
+    ask: TaskQuery<M>,
+    book: Weak<TaskRegistry<M>>,
+    engine: Weak<Engine>,
+) {
     let mut rests = Backoff::new(every.min(SOONEST), every.min(LATEST));
     loop {
         let Some(asked) = engine.upgrade().map(|engine| engine.clock.now()) else { return };
@@ -214,7 +219,7 @@ async fn inquire<M: Clone>(every: Duration, ask: TaskQuery<M>, book: Weak<Book<M
 /// more seldom, until it says that it has ended.
 async fn listen<M: Clone>(
     mut changes: Pin<Box<dyn Stream<Item = Change<M>> + Send>>,
-    book: Weak<Book<M>>,
+    book: Weak<TaskRegistry<M>>,
     engine: Weak<Engine>,
 ) {
     let mut rests = Backoff::new(SOONEST, LATEST);
@@ -246,7 +251,7 @@ async fn listen<M: Clone>(
     }
 }
 
-fn panicked<M>(engine: &Engine, book: &Book<M>, asked: Moment, panic: &str) {
+fn panicked<M>(engine: &Engine, book: &TaskRegistry<M>, asked: Moment, panic: &str) {
     let (spread, namespace) = (&book.shared.spread, engine.config.namespace());
     tracing::error!(%spread, %namespace, panic, "what tells the tasks of a spread panicked, they stay as they were");
     engine.tasks_not_told(spread, asked, &format!("panicked: {panic}"));

@@ -250,8 +250,10 @@ impl ActorState {
     /// What the dead say of what they had. Their tasks may be granted to a wish that stands in line already.
     pub(super) fn learn_of_death(&self, session: SessionId, sighting: &Sighting) {
         self.bench.saw(sighting);
-        let was_alive =
-            matches!(self.picture.session(session), Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing));
+        let was_alive = matches!(
+            self.picture.session(session),
+            Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing)
+        );
         if sighting.is_dead() && was_alive {
             self.bench.note(self.picture.held_by(session));
         }

@@ -12,7 +12,7 @@ use crate::{
     elect::Engine,
     logic::{
         digest,
-        picture::{Peer, Place, PeerSeen},
+        picture::{Peer, PeerSeen, TaskPlace},
         plan::PLAN_VERSION,
         quarantine::Quarantine,
     },
@@ -92,7 +92,7 @@ pub enum TaskState {
 /// A spread as one instance knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Picture {
+pub struct SpreadStatus {
     /// Which spread.
     pub spread: SpreadName,
     /// Those who take part, by their names.
@@ -110,7 +110,7 @@ pub struct Picture {
     pub held_back: Option<HeldBack>,
 }
 
-impl Picture {
+impl SpreadStatus {
     /// The tasks that run here.
     #[must_use]
     pub fn share(&self) -> BTreeSet<&Key> {
@@ -211,17 +211,17 @@ impl Picture {
                 None => TaskState::Free { next: next() },
             };
             let task = match place {
-                Place::Unknown => TaskState::Unknown,
-                Place::Refused { .. } => TaskState::Refused,
-                Place::Closed { .. } => match state.picture.quarantine(key) {
+                TaskPlace::Unknown => TaskState::Unknown,
+                TaskPlace::Refused { .. } => TaskState::Refused,
+                TaskPlace::Closed { .. } => match state.picture.quarantine(key) {
                     Some((Quarantine { since, tries, error }, until)) => {
                         let (since, tries, error) = (*since, *tries, error.clone());
                         TaskState::Quarantined { since, tries, error, until: until.since(now) }
                     }
                     None => TaskState::Closed,
                 },
-                Place::Free { .. } => unowned(),
-                Place::Held { session, term, .. } => match state.picture.session(*session) {
+                TaskPlace::Free { .. } => unowned(),
+                TaskPlace::Held { session, term, .. } => match state.picture.session(*session) {
                     Some(PeerSeen::Reserved { holder, until }) if now < *until => {
                         TaskState::Reserved { holder: holder.clone() }
                     }
@@ -254,7 +254,7 @@ impl Picture {
     }
 }
 
-impl fmt::Display for Picture {
+impl fmt::Display for SpreadStatus {
     /// A line a member, and one for what nobody has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for member in &self.members {
@@ -311,7 +311,7 @@ impl Explanation {
     }
 
     pub(super) fn of(engine: &Engine, shared: &Shared, key: Key, seen: &LockSeen) -> Self {
-        let picture = Picture::of(engine, shared);
+        let picture = SpreadStatus::of(engine, shared);
         let now = engine.clock.now();
         let state = shared.state();
         let mut says: Vec<_> = picture.held_back.iter().map(ToString::to_string).collect();
@@ -416,7 +416,7 @@ fn why_there(
             format!("{holder} has another set of tasks, of which this may be one, and keeps it")
         }
         Some(target) if member.tasks > target => match picture.task(key) {
-            Some(Place::Held { settles, .. }) if now < *settles => {
+            Some(TaskPlace::Held { settles, .. }) if now < *settles => {
                 format!("{has} and is to have {target}; this one came just now, and stays for a moment")
             }
             _ => format!("{has} and is to have {target}"),

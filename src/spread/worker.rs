@@ -20,14 +20,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
 use super::{
-    Busy,
-    busy::{Postponed, PermitTurn},
+    MovePermit,
+    busy::{PermitTurn, Postponed},
     trial::Bench,
 };
 use crate::{
     Event,
     clock::Moment,
-    elect::{Engine, Hold, JobEnd, Lease, Note, Work, RunPermit as Inside, job},
+    elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit as Inside, Work, job},
     logic::{
         backoff::Backoff,
         key::{LINE_READ, Parting},
@@ -49,7 +49,7 @@ const DONE: &str = "done";
 const REVOKED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) type Start =
-    Arc<dyn Fn(&Key, Lease, &Busy) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
+    Arc<dyn Fn(&Key, Lease, &MovePermit) -> Option<BoxFuture<'static, Result<(), String>>> + Send + Sync>;
 
 /// What becomes of a task whose job has returned `Ok`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +197,7 @@ pub(super) struct Worker {
     /// It was said that it is to go.
     leaving: Arc<AtomicBool>,
     /// Whether it can.
-    busy: Busy,
+    busy: MovePermit,
     /// What waits until it can.
     postponed: Postponed,
     /// It goes in any case.
@@ -276,7 +276,7 @@ impl Worker {
             changed,
             seeking: Fuse::terminated(),
             leaving,
-            busy: Busy::default(),
+            busy: MovePermit::default(),
             postponed: Postponed::default(),
             must: false,
             report,
@@ -294,7 +294,8 @@ impl Worker {
     ///
     /// It is inside for the whole time: between two runs nobody else leaves last.
     pub(super) async fn work(mut self, mut hold: Hold, inside: Inside) {
-        let mut telling = Telling { report: self.report.clone(), key: self.key.clone(), ended: TaskEnd::Over };
+        let mut telling =
+            Telling { report: self.report.clone(), key: self.key.clone(), ended: TaskEnd::Over };
         let (ended, mut parting) = self.run(&hold).await;
         if self.lease.is_cancelled() {
             // A call that blocks goes on: until it has returned the task is here.

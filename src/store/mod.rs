@@ -30,8 +30,8 @@ pub use memory::MemoryStore;
 use crate::{
     error::StoreError,
     model::{
-        About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Order, Outcome, Request, Rules,
-        RunId, ScheduleId, ScheduleRecord, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
+        About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Outcome, Request, Rules, RunId,
+        RunNow, ScheduleId, ScheduleRecord, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
     },
 };
 
@@ -503,7 +503,7 @@ pub enum Instruction {
     /// Its ticks are run again.
     Resume,
     /// It is to be run now. At most [`MAX_ORDERS`] may wait.
-    Run(Order),
+    Run(RunNow),
     /// The order of that instant is in the ledger.
     Ran {
         /// Which.

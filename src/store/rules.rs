@@ -22,7 +22,12 @@ pub(super) enum TakeVerdict {
 }
 
 /// Decides a take of a lock that has a record (R4, R7). One without is granted.
-pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], now: StoreTime) -> TakeVerdict {
+pub(super) fn verdict(
+    record: &LockRecord,
+    by: &Candidate,
+    dead: &[SessionId],
+    now: StoreTime,
+) -> TakeVerdict {
     let Some(term) = record.term.next(now) else { return TakeVerdict::Keep };
     let grant = |ended| TakeVerdict::Grant { term, ended };
     let Some(held) = &record.holding else {
@@ -36,7 +41,11 @@ pub(super) fn verdict(record: &LockRecord, by: &Candidate, dead: &[SessionId], n
     if !dead.contains(&held.by.session) {
         return TakeVerdict::Keep;
     }
-    if held.by.lock_delay.is_zero() { grant(Some(Ended::Died)) } else { TakeVerdict::Delay(held.by.lock_delay) }
+    if held.by.lock_delay.is_zero() {
+        grant(Some(Ended::Died))
+    } else {
+        TakeVerdict::Delay(held.by.lock_delay)
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +99,11 @@ mod tests {
         ] {
             assert_eq!(verdict(&record, &by, &dead, now), expected, "{record:?} {by:?} {dead:?}");
             let spent = LockRecord { term: Term::new(MAX_NUMBER), ..record };
-            assert_eq!(verdict(&spent, &by, &dead, now), TakeVerdict::Keep, "no larger term: {by:?} {dead:?}");
+            assert_eq!(
+                verdict(&spent, &by, &dead, now),
+                TakeVerdict::Keep,
+                "no larger term: {by:?} {dead:?}"
+            );
         }
     }
 }

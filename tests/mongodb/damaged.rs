@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use tenure::{
-    model::{LockId, Nonce, Order, Outcome, RunId, ScheduleId, StoreTime, Term, Why},
+    model::{LockId, Nonce, Outcome, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
     store::{
         Claim, ClaimAnswer, Define, FinishRun, Ground, Instruction, LockSeen, Refusal, Release,
         ReleaseAnswer, Retention, Revocation, RevokeAnswer, ScheduleSeen, SetAnswer, SetValue, Sighting,
@@ -367,9 +367,9 @@ fn define(schedule: &ScheduleId, term: u64, timing: &str) -> Define {
     Define { schedule: schedule.clone(), term: Term::new(term), timing, policies, instead_of: None }
 }
 
-fn order(at: i64) -> Order {
+fn order(at: i64) -> RunNow {
     let (by, why) = ("admin".parse().unwrap(), Why::new("now").unwrap());
-    Order { at: StoreTime::from_millis(at), by, why }
+    RunNow { at: StoreTime::from_millis(at), by, why }
 }
 
 /// Everything that can be said of a schedule, none of which is the case yet.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, future::Future, pin::pin, time::Duration};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::bson::{Document, doc};
 use tenure::{
-    model::{LockId, Order, RunId, ScheduleId, StoreTime, Term, Why},
+    model::{LockId, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
     store::{Claim, Hint, Instruction, LockChange, Store, Then, mongo::MongoOptions},
     testing::conformance::LIMIT,
 };
@@ -117,7 +117,7 @@ async fn a_schedule_is_told_of_but_not_its_mark_nor_its_runs() {
         place.store.instruct(of.clone(), instruction, LIMIT).await.unwrap();
     };
     let at = StoreTime::from_millis(5);
-    let order = Order { at, by: "admin".parse().unwrap(), why: Why::new("now").unwrap() };
+    let order = RunNow { at, by: "admin".parse().unwrap(), why: Why::new("now").unwrap() };
     say(&schedule, Instruction::Run(order)).await;
     say(&schedule, Instruction::Ran { at }).await;
     let claim = Claim {

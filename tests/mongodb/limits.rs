@@ -12,7 +12,7 @@ use futures::{
 use mongodb::bson::{Document, doc};
 use tenure::{
     Applied, StoreError,
-    model::{Holder, LockId, LockRecord, Order, Outcome, Request, RunId, StoreTime, Term, Why, Wish},
+    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, RunNow, StoreTime, Term, Why, Wish},
     store::{
         Claim, Declaration, Define, FinishRun, Ground, Instruction, LockSeen, Release, Retention, Revocation,
         SetValue, Store, Take, TakeAnswer, Then, Wait,
@@ -198,7 +198,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
             instead_of: None,
         }),
         op!(instruct by "findAndModify", schedule = fixture.schedule("hourly"), instruction =
-            Instruction::Run(Order { at: StoreTime::from_millis(5), by: holder(), why: why() })),
+            Instruction::Run(RunNow { at: StoreTime::from_millis(5), by: holder(), why: why() })),
         op!(claim by "findAndModify", claim = claim(2000)),
         op!(finish by "findAndModify", finish = FinishRun {
             run: runs.run.clone(),

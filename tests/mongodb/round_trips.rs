@@ -11,7 +11,7 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{Entry, Kind, LockId, Order, RunId, ScheduleId, Skipped, StoreTime, Term, Why, Wish},
+    model::{Entry, Kind, LockId, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Why, Wish},
     store::{
         Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, Retention, Revocation, ScheduleSeen,
         Store, Take, Then, Wait, mongo::MongoOptions,
@@ -223,7 +223,7 @@ fn pause() -> Instruction {
 
 fn order(at: i64) -> Instruction {
     let (by, why) = ("admin".parse().unwrap(), Why::new("now").unwrap());
-    Instruction::Run(Order { at: StoreTime::from_millis(at), by, why })
+    Instruction::Run(RunNow { at: StoreTime::from_millis(at), by, why })
 }
 
 /// Every method once, as a program might call it.

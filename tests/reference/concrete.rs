@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     model::{
-        Beat, Candidate, Entry, Holder, Key, LockId, Order, Outcome, Request, Rules, RunId, SessionId, Share,
-        Skipped, SpreadName, StoreTime, Term, Trial, Value, Who as WhoName, Why, Wish,
+        Beat, Candidate, Entry, Holder, Key, LockId, Outcome, Request, Rules, RunId, RunNow, SessionId,
+        Share, Skipped, SpreadName, StoreTime, Term, Trial, Value, Who as WhoName, Why, Wish,
     },
     store::{
         BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Release, Retention,
@@ -182,12 +182,7 @@ impl Runner {
     }
 
     fn opening(&mut self, session: SessionId, same: bool, says: u8) -> Open {
-        let fresh = Open {
-            session,
-            ttl: LONG,
-            shares: shares(says),
-            ..self.fixture.opening()
-        };
+        let fresh = Open { session, ttl: LONG, shares: shares(says), ..self.fixture.opening() };
         let known = self.openings.entry(session).or_insert_with(|| fresh.clone());
         if same { known.clone() } else { fresh }
     }
@@ -291,7 +286,7 @@ fn instruction(saying: Saying) -> Instruction {
         Saying::Pause(says) => Instruction::Pause { by: by(says), why: why(says) },
         Saying::Resume => Instruction::Resume,
         Saying::Run { at, says } => {
-            Instruction::Run(Order { at: StoreTime::from_millis(at), by: by(says), why: why(says) })
+            Instruction::Run(RunNow { at: StoreTime::from_millis(at), by: by(says), why: why(says) })
         }
         Saying::Ran { at } => Instruction::Ran { at: StoreTime::from_millis(at) },
     }

@@ -8,7 +8,7 @@
 use super::{
     Dst, LAST,
     pattern::Pattern,
-    zone::{Transition, NEAR, Place, Zone},
+    zone::{NEAR, Place, Transition, Zone},
 };
 
 pub(super) struct Search<'a> {

@@ -2,9 +2,9 @@
 //! fails rests by itself, and takes, releases and looks go on without it.
 
 use super::{
-    Context, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line, Moment, Op,
-    Out, Parting, QueuePlace, Return, STEP_BACK, SessionId, Contender, Standing, NextStep, Then, WATCHED_AHEAD,
-    WHOLE_LINE, Waiter, Wish,
+    Contender, Context, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line,
+    Liveness, Moment, NextStep, Op, Out, Parting, QueuePlace, Return, STEP_BACK, SessionId, Then,
+    WATCHED_AHEAD, WHOLE_LINE, Waiter, Wish,
 };
 use crate::model::Candidate;
 
@@ -80,7 +80,12 @@ impl KeyMachine {
 
     /// Who of the line is given the lock: of that name, if one of it may be; else the first. Of others only who was
     /// seen to beat lately: what is given to the dead is nobody's until they are declared.
-    fn heir<'a>(&self, around: Context<'_>, to: Option<&Holder>, line: &'a [Waiter]) -> Option<&'a Candidate> {
+    fn heir<'a>(
+        &self,
+        around: Context<'_>,
+        to: Option<&Holder>,
+        line: &'a [Waiter],
+    ) -> Option<&'a Candidate> {
         let takes_it = |by: &Candidate| match by.session {
             own if Some(own) == around.current => self.stands(own, by.wish),
             other => (around.beats)(other),
@@ -90,7 +95,11 @@ impl KeyMachine {
     }
 
     /// The line that was read while the lock was held, if it is of use still.
-    pub(super) fn take_next_in_line(&mut self, around: Context<'_>, parting: &Parting) -> Option<Vec<Waiter>> {
+    pub(super) fn take_next_in_line(
+        &mut self,
+        around: Context<'_>,
+        parting: &Parting,
+    ) -> Option<Vec<Waiter>> {
         let (read, line) = self.next_in_line.take()?;
         let is_new = around.now.since(read) < LINE_KEPT;
         // Where nobody of it may be given the lock, it is read again: somebody may have come.
@@ -164,7 +173,7 @@ impl KeyMachine {
             if ours(by) {
                 !self.stands(by.session, by.wish) && self.held.is_none_or(|held| held.wish != by.wish)
             } else {
-                (around.known)(by.session) == Some(Standing::Dead)
+                (around.known)(by.session) == Some(Liveness::Dead)
             }
         };
         let (gone, line): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| gone(&waiter.by));

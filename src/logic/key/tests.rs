@@ -165,10 +165,10 @@ impl World {
             plan_version: 1,
         };
         let nonce = crate::model::Nonce::new(1);
-        ready(self.store.open(
-            Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![] },
-            LIMIT,
-        ));
+        ready(
+            self.store
+                .open(Open { session, nonce, about, ttl: Duration::from_secs(30), shares: vec![] }, LIMIT),
+        );
         session
     }
 
@@ -198,9 +198,9 @@ impl World {
             current: Some(instance.session),
             known: &|session| {
                 Some(match session {
-                    dead_one if dead.contains(&dead_one) => Standing::Dead,
-                    silent if overdue.contains(&silent) => Standing::Overdue,
-                    _ => Standing::Alive,
+                    dead_one if dead.contains(&dead_one) => Liveness::Dead,
+                    silent if overdue.contains(&silent) => Liveness::Overdue,
+                    _ => Liveness::Alive,
                 })
             },
             beats: &|session| !dead.contains(&session) && !overdue.contains(&session),
@@ -321,7 +321,7 @@ impl World {
             }
             Op::Inquire { session: of, .. } => {
                 let _ = session;
-                OpReply::Known(if self.dead.contains(&of) { Standing::Dead } else { Standing::Alive })
+                OpReply::Known(if self.dead.contains(&of) { Liveness::Dead } else { Liveness::Alive })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Known, Me, SpreadView, Place};
+use super::{Known, Me, SpreadView, TaskPlace};
 use crate::{
     clock::Moment,
     logic::quarantine::{self, Quarantine},
@@ -64,7 +64,7 @@ impl Known {
     }
 
     fn is_after(&self, read: Term) -> bool {
-        matches!(self.place, Place::Held { term, .. } if read < term)
+        matches!(self.place, TaskPlace::Held { term, .. } if read < term)
     }
 }
 
@@ -72,7 +72,7 @@ impl SpreadView {
     /// Why a task is closed, if that is because it failed too often.
     pub(crate) fn quarantine(&self, key: &Key) -> Option<(&Quarantine, Moment)> {
         let known = self.tasks.get(key)?;
-        let Place::Closed { until } = known.place else { return None };
+        let TaskPlace::Closed { until } = known.place else { return None };
         Some((known.failures.as_ref()?.quarantine.as_ref()?, until))
     }
 

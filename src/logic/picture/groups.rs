@@ -13,7 +13,7 @@ use super::{Me, Peer, SpreadView, resolve::Avoid};
 use crate::{
     logic::{
         digest::{Digest, agree},
-        plan::{self, Member, PLAN_VERSION, Plan, PlannedTask},
+        plan::{self, PLAN_VERSION, Plan, PlanMember, PlannedTask},
     },
     model::{Key, SessionId, Share, SpreadName},
 };
@@ -79,7 +79,7 @@ pub(super) fn plan<'a>(
 /// One plan, in which tasks go last to where they failed lately.
 fn around<'a>(
     tasks: &[PlannedTask<&'a Key, SessionId>],
-    members: &[Member<SessionId>],
+    members: &[PlanMember<SessionId>],
     avoid: &Avoid<'a>,
 ) -> Plan<&'a Key, SessionId> {
     let mut plan = plan::plan(tasks, members);
@@ -87,8 +87,8 @@ fn around<'a>(
     plan
 }
 
-fn member(picture: &SpreadView, id: SessionId, share: &Share, version: u32) -> Member<SessionId> {
-    Member {
+fn member(picture: &SpreadView, id: SessionId, share: &Share, version: u32) -> PlanMember<SessionId> {
+    PlanMember {
         id,
         cap: share.cap,
         weight: share.weight,
@@ -145,7 +145,7 @@ fn grouped<'a>(
 /// those that follow what it has, and its part of what nobody has there.
 fn one_by_one<'a>(
     groups: &[Group<'a>],
-    members: &mut BTreeMap<SessionId, Member<SessionId>>,
+    members: &mut BTreeMap<SessionId, PlanMember<SessionId>>,
     avoid: &Avoid<'a>,
 ) -> Plan<&'a Key, SessionId> {
     for group in groups {
@@ -187,7 +187,7 @@ fn one_by_one<'a>(
 }
 
 impl Group<'_> {
-    fn of(&self, members: &BTreeMap<SessionId, Member<SessionId>>) -> Vec<Member<SessionId>> {
+    fn of(&self, members: &BTreeMap<SessionId, PlanMember<SessionId>>) -> Vec<PlanMember<SessionId>> {
         self.members.iter().filter_map(|id| members.get(id)).copied().collect()
     }
 }

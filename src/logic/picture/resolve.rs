@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Known, Peer, SpreadView, Place, PeerSeen,
+    Known, Peer, PeerSeen, SpreadView, TaskPlace,
     groups::{self, plans_with},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(crate) enum Mine {
 
 /// What to do about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum SpreadAction {
     /// Take it: nobody holds it, or the dead.
     Take { key: Key, dead: Option<SessionId> },
     /// Stand in line for it: its holder is to hand it over.
@@ -67,7 +67,7 @@ pub(crate) enum Order {
 /// What comes of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    pub(crate) orders: Vec<Order>,
+    pub(crate) orders: Vec<SpreadAction>,
     /// Tasks for which nobody has room.
     pub(crate) waiting: BTreeSet<Key>,
     /// How many each member is to have.
@@ -103,16 +103,16 @@ impl SpreadView {
         let (place, part) = (&known.place, known.part);
         // What this instance has it has, whatever was read of it.
         if matches!(mine, Some(Mine::Has | Mine::Keeps | Mine::Gives))
-            && !matches!(place, Place::Held { session, .. } if *session == me.session)
+            && !matches!(place, TaskPlace::Held { session, .. } if *session == me.session)
         {
             let owner = Owner { session: Some(me.session), settled: false, ..Owner::nobody(now, part) };
             return Some(owner);
         }
         match *place {
-            Place::Unknown | Place::Refused { .. } => None,
-            Place::Closed { until } => (now >= until).then_some(Owner::nobody(until, part)),
-            Place::Free { since } => Some(Owner::nobody(since, part)),
-            Place::Held { session, term, settles, kept } => {
+            TaskPlace::Unknown | TaskPlace::Refused { .. } => None,
+            TaskPlace::Closed { until } => (now >= until).then_some(Owner::nobody(until, part)),
+            TaskPlace::Free { since } => Some(Owner::nobody(since, part)),
+            TaskPlace::Held { session, term, settles, kept } => {
                 let owned = |session| Owner {
                     session: Some(session),
                     dead: None,
@@ -197,7 +197,7 @@ impl SpreadView {
         for (key, known) in &self.tasks {
             match (self.owner(me, &heirs, mine.get(key), now, known), &known.place) {
                 (Some(owner), _) => owners.push((key, owner)),
-                (None, Place::Held { session, .. }) => *left.entry(*session).or_default() += 1,
+                (None, TaskPlace::Held { session, .. }) => *left.entry(*session).or_default() += 1,
                 (None, _) => {}
             }
         }
@@ -221,7 +221,7 @@ impl SpreadView {
         // What is no task any more goes.
         for (key, what) in mine {
             if matches!(what, Mine::Has | Mine::Keeps) && !self.tasks.contains_key(key) {
-                resolved.orders.push(Order::Give { key: key.clone(), to: None, must: true });
+                resolved.orders.push(SpreadAction::Give { key: key.clone(), to: None, must: true });
             }
         }
         resolved
@@ -235,8 +235,12 @@ impl SpreadView {
         avoid: &Avoid<'a>,
     ) -> Plan<&'a Key, SessionId> {
         let task = |(key, owner): &(&'a Key, Owner)| {
-            let task =
-                PlannedTask { id: *key, owner: owner.session, since: owner.term.get(), settled: owner.settled };
+            let task = PlannedTask {
+                id: *key,
+                owner: owner.session,
+                since: owner.term.get(),
+                settled: owner.settled,
+            };
             (owner.part, task)
         };
         groups::plan(self, me, owners.iter().map(task), left, avoid)
@@ -258,9 +262,9 @@ impl SpreadView {
         // Only of what somebody has too much something may move once it has settled.
         let has_too_much = |session: &SessionId| counts.get(session) > targets.get(session);
         let settles = self.tasks.values().filter_map(|known| match known.place {
-            Place::Held { session, settles, .. } => Some(settles).filter(|_| has_too_much(&session)),
-            Place::Closed { until } | Place::Refused { until } => Some(until),
-            Place::Unknown | Place::Free { .. } => None,
+            TaskPlace::Held { session, settles, .. } => Some(settles).filter(|_| has_too_much(&session)),
+            TaskPlace::Closed { until } | TaskPlace::Refused { until } => Some(until),
+            TaskPlace::Unknown | TaskPlace::Free { .. } => None,
         });
         let reserved = self.sessions.values().filter_map(|seen| match seen {
             PeerSeen::Reserved { until, .. } => Some(*until),
@@ -320,7 +324,7 @@ impl Resolved {
     /// Leaves every line but those.
     fn withdraw(&mut self, mine: &BTreeMap<Key, Mine>, but: &BTreeSet<&Key>) {
         let stale = mine.iter().filter(|(key, what)| **what == Mine::Waits && !but.contains(key));
-        self.orders.extend(stale.map(|(key, _)| Order::Withdraw { key: key.clone() }));
+        self.orders.extend(stale.map(|(key, _)| SpreadAction::Withdraw { key: key.clone() }));
     }
 
     /// What of the plan is for this instance to do.
@@ -350,10 +354,10 @@ impl Resolved {
                         continue;
                     }
                     gives -= 1;
-                    self.orders.push(Order::Give { key, to, must });
+                    self.orders.push(SpreadAction::Give { key, to, must });
                 }
                 (None, Some(to), what) if to == me.session => match what {
-                    None => self.orders.push(Order::Take { key, dead: owner.dead }),
+                    None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
                     // It became free while we stood in line: the wish that stands takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
@@ -364,7 +368,7 @@ impl Resolved {
                     match what {
                         None if waits > 0 => {
                             waits -= 1;
-                            self.orders.push(Order::Wait { key });
+                            self.orders.push(SpreadAction::Wait { key });
                         }
                         _ => {}
                     }
@@ -378,7 +382,7 @@ impl Resolved {
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();
             if is_own && !mine.contains_key(*key) && !self.heirs.contains_key(*key) {
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
+                self.orders.push(SpreadAction::Take { key: (*key).clone(), dead: owner.dead });
             }
         }
     }
@@ -388,7 +392,7 @@ impl Resolved {
         if me.share.draining || me.share.weight == 0 {
             return 0;
         }
-        let takes = self.orders.iter().filter(|order| matches!(order, Order::Take { .. })).count();
+        let takes = self.orders.iter().filter(|order| matches!(order, SpreadAction::Take { .. })).count();
         let has = mine.values().filter(|what| **what != Mine::Waits).count();
         (me.share.cap as usize).saturating_sub(has + takes)
     }
@@ -412,7 +416,7 @@ impl Resolved {
             let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
-                self.orders.push(Order::Take { key: (*key).clone(), dead: owner.dead });
+                self.orders.push(SpreadAction::Take { key: (*key).clone(), dead: owner.dead });
             }
         }
     }

@@ -125,7 +125,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
     let given = |one: &SpreadView, me: &Me| {
         let orders = one.resolve(me, &mine, bounds, at(9)).orders;
         let given = orders.into_iter().filter_map(|order| match order {
-            Order::Give { key, must, .. } => Some((key, must)),
+            SpreadAction::Give { key, must, .. } => Some((key, must)),
             _ => None,
         });
         given.collect::<Vec<_>>()
@@ -149,13 +149,13 @@ fn what_was_read_before_a_hint_does_not_count() {
     assert!(one.read(&key(0), &absent, at(1), at(2), None), "what is unknown is news");
     assert!(one.hinted(&key(0), granted(1, 5), at(10)));
     assert!(!one.read(&key(0), &absent, at(9), at(11), None), "it was sent for before");
-    assert!(matches!(one.task(&key(0)), Some(Place::Held { .. })));
+    assert!(matches!(one.task(&key(0)), Some(TaskPlace::Held { .. })));
     assert!(!one.hinted(&key(0), granted(2, 4), at(12)), "an older term");
     assert!(one.hinted(&key(0), Some(LockChange::Freed), at(13)));
     // Once more, and nothing new; but what was read in between is older than this.
     assert!(!one.hinted(&key(0), Some(LockChange::Freed), at(20)));
     assert!(!one.read(&key(0), &absent, at(15), at(21), None));
-    assert_eq!(one.task(&key(0)), Some(&Place::Free { since: at(13) }));
+    assert_eq!(one.task(&key(0)), Some(&TaskPlace::Free { since: at(13) }));
     // A doubt is not settled by what was read before it.
     assert!(one.hinted(&key(0), None, at(30)));
     assert!(!one.read(&key(0), &absent, at(29), at(31), None));
@@ -217,7 +217,7 @@ fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
         }
         one.hinted(&key(3), Some(LockChange::Freed), at(0));
         let resolved = one.resolve(&me(1), &BTreeMap::new(), BOUNDS, at(10_000));
-        assert_eq!(resolved.orders, [Order::Take { key: key(3), dead: None }]);
+        assert_eq!(resolved.orders, [SpreadAction::Take { key: key(3), dead: None }]);
         assert_eq!(resolved.targets, BTreeMap::from([(id(1), 1)]));
     }
 }

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Member, Move, Plan, PlannedTask};
+use super::{Move, Plan, PlanMember, PlannedTask};
 
 /// Changes a plan so that tasks go to those who are to avoid them only where nobody else has room. In this order:
 ///
@@ -20,7 +20,7 @@ use super::{Member, Move, Plan, PlannedTask};
 pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
     plan: &mut Plan<T, M>,
     tasks: &[PlannedTask<T, M>],
-    members: &[Member<M>],
+    members: &[PlanMember<M>],
     avoid: &BTreeMap<T, Vec<M>>,
 ) {
     let is_avoided = |one: &Move<T, M>| one.to.is_some_and(|to| avoids(avoid, one.task, to));
@@ -62,7 +62,7 @@ fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
 
 struct AvoidPass<'a, T, M> {
     plan: &'a mut Plan<T, M>,
-    members: BTreeMap<M, Member<M>>,
+    members: BTreeMap<M, PlanMember<M>>,
     /// What each has that may be moved, latest first.
     has: BTreeMap<M, Vec<T>>,
     counts: BTreeMap<M, usize>,
@@ -78,10 +78,10 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     fn new(
         plan: &'a mut Plan<T, M>,
         tasks: &[PlannedTask<T, M>],
-        members: &[Member<M>],
+        members: &[PlanMember<M>],
         avoid: &'a BTreeMap<T, Vec<M>>,
     ) -> Self {
-        let members: BTreeMap<M, Member<M>> = members.iter().map(|member| (member.id, *member)).collect();
+        let members: BTreeMap<M, PlanMember<M>> = members.iter().map(|member| (member.id, *member)).collect();
         let mut owned: Vec<_> = tasks.iter().filter(|task| task.owner.is_some()).collect();
         owned.sort_unstable_by_key(|task| Reverse((task.since, task.id)));
         let (mut has, mut counts) = (BTreeMap::<M, Vec<T>>::new(), BTreeMap::new());
@@ -151,7 +151,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
 
     fn must_give(&self, owner: M) -> bool {
         let count = self.count(owner);
-        let keeps = |owner: &Member<M>| {
+        let keeps = |owner: &PlanMember<M>| {
             !owner.draining && owner.weight > 0 && count + owner.load <= owner.cap as usize
         };
         !self.members.get(&owner).is_some_and(keeps)
@@ -164,11 +164,11 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     /// One of the same weight that is to own one less could own one more as well.
     fn goes_to_one_with_less(&mut self, at: usize, heir: M) -> bool {
         let task = self.plan.moves[at].task;
-        let Some(Member { weight, load, apart: false, .. }) = self.members.get(&heir).copied() else {
+        let Some(PlanMember { weight, load, apart: false, .. }) = self.members.get(&heir).copied() else {
             return false;
         };
         let whole = self.target(heir) + load;
-        let could = |other: &&Member<M>| {
+        let could = |other: &&PlanMember<M>| {
             other.weight == weight
                 && !other.draining
                 && !other.apart
@@ -193,7 +193,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         if self.is_apart(heir) {
             return false;
         }
-        let could = |other: &&Member<M>| {
+        let could = |other: &&PlanMember<M>| {
             other.id != heir
                 && !other.apart
                 && !self.failed.contains(&other.id)
@@ -221,8 +221,8 @@ mod tests {
 
     type OneTask = PlannedTask<u32, u32>;
 
-    fn member(id: u32) -> Member<u32> {
-        Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
+    fn member(id: u32) -> PlanMember<u32> {
+        PlanMember { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
     }
 
     fn task(id: u32, owner: Option<u32>) -> OneTask {
@@ -231,7 +231,7 @@ mod tests {
 
     fn planned(
         tasks: &[OneTask],
-        members: &[Member<u32>],
+        members: &[PlanMember<u32>],
         avoided: &BTreeMap<u32, Vec<u32>>,
     ) -> Plan<u32, u32> {
         let mut made = plan(tasks, members);
@@ -279,7 +279,7 @@ mod tests {
         let three = [task(0, Some(0)), task(1, Some(0)), task(2, Some(0)), task(3, Some(0))];
         let members = [member(0), member(1)];
         // Tasks 3 and 2 would go.
-        let moved = |avoided: &[u32], members: &[Member<u32>]| -> Vec<u32> {
+        let moved = |avoided: &[u32], members: &[PlanMember<u32>]| -> Vec<u32> {
             let avoided = avoided.iter().map(|task| (*task, vec![1])).collect();
             planned(&three, members, &avoided).moves.iter().map(|one| one.task).collect()
         };
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(moved(&[3], &members), [1, 2]);
         assert_eq!(moved(&[3, 2, 1], &members), [0]);
         assert_eq!(moved(&[0, 1, 2, 3], &members), [0_u32; 0]);
-        let drains = [Member { draining: true, ..member(0) }, member(1)];
+        let drains = [PlanMember { draining: true, ..member(0) }, member(1)];
         assert_eq!(moved(&[0, 1, 2, 3], &drains), [0, 1, 2, 3], "it must go");
     }
 
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(moves.len(), 2, "{moves:?}");
     }
 
-    type Fleet = (Vec<OneTask>, Vec<Member<u32>>, BTreeMap<u32, Vec<u32>>);
+    type Fleet = (Vec<OneTask>, Vec<PlanMember<u32>>, BTreeMap<u32, Vec<u32>>);
 
     fn fleets() -> impl Strategy<Value = Fleet> {
         let members = prop::collection::vec(
@@ -310,19 +310,23 @@ mod tests {
             prop::collection::vec((prop::option::of(0..6_u32), 0..50_u64, prop::bool::weighted(0.8)), 0..24);
         let avoided = prop::collection::btree_map(0..24_u32, prop::collection::vec(0..6_u32, 1..4), 0..6);
         (members, tasks, avoided).prop_map(|(members, tasks, avoided)| {
-            let members = (0..).zip(members).map(|(id, (cap, weight, draining))| Member {
+            let members = (0..).zip(members).map(|(id, (cap, weight, draining))| PlanMember {
                 cap,
                 weight,
                 draining,
                 ..member(id)
             });
-            let tasks =
-                (0..).zip(tasks).map(|(id, (owner, since, settled))| PlannedTask { id, owner, since, settled });
+            let tasks = (0..).zip(tasks).map(|(id, (owner, since, settled))| PlannedTask {
+                id,
+                owner,
+                since,
+                settled,
+            });
             (tasks.collect(), members.collect(), avoided)
         })
     }
 
-    fn counts(tasks: &[OneTask], members: &[Member<u32>]) -> Vec<usize> {
+    fn counts(tasks: &[OneTask], members: &[PlanMember<u32>]) -> Vec<usize> {
         members
             .iter()
             .map(|member| tasks.iter().filter(|task| task.owner == Some(member.id)).count())

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 
-use super::Member;
+use super::PlanMember;
 
 /// Quotas in proportion to the weights, what everybody has besides counted in, as far as the caps allow.
 /// Those who plan otherwise keep what they have, and get of the orphans only.
 pub(super) fn targets<M>(
     tasks: usize,
     orphans: usize,
-    members: &[Member<M>],
+    members: &[PlanMember<M>],
     counts: &[usize],
 ) -> Vec<usize> {
     let everybody: Vec<usize> = (0..members.len()).collect();
@@ -31,7 +31,7 @@ pub(super) fn targets<M>(
 }
 
 struct Quotas<'a, M> {
-    members: &'a [Member<M>],
+    members: &'a [PlanMember<M>],
     counts: &'a [usize],
     targets: &'a mut [usize],
 }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn member(id: u32) -> Member<u32> {
-    Member { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
+fn member(id: u32) -> PlanMember<u32> {
+    PlanMember { id, cap: u32::MAX, weight: 1, draining: false, load: 0, apart: false, rank: 0 }
 }
 
 fn task(id: u32, owner: Option<u32>) -> PlannedTask<u32, u32> {
@@ -26,7 +26,7 @@ fn count_of(tasks: &[PlannedTask<u32, u32>], id: u32) -> usize {
 }
 
 /// So many tasks, spread evenly over so many members.
-fn balanced(tasks: u32, members: u32) -> (Vec<PlannedTask<u32, u32>>, Vec<Member<u32>>) {
+fn balanced(tasks: u32, members: u32) -> (Vec<PlannedTask<u32, u32>>, Vec<PlanMember<u32>>) {
     let all: Vec<_> = (0..tasks).map(|id| task(id, None)).collect();
     let members: Vec<_> = (0..members).map(member).collect();
     let all = made(&all, &plan(&all, &members));
@@ -110,7 +110,7 @@ fn weights_are_shares_and_what_a_cap_cuts_off_goes_to_the_others() {
     let tasks: Vec<_> = (0..100).map(|id| task(id, None)).collect();
     let mut members: Vec<_> = (0..3).map(member).collect();
     (members[0].weight, members[1].weight) = (3, 1);
-    let counts = |members: &[Member<u32>]| {
+    let counts = |members: &[PlanMember<u32>]| {
         plan(&tasks, members).targets.iter().map(|(_, count)| *count).collect::<Vec<_>>()
     };
     assert_eq!(counts(&members), [60, 20, 20]);
@@ -163,7 +163,7 @@ fn what_came_last_is_given_first() {
 fn what_a_member_has_besides_counts_as_if_it_were_of_these() {
     let tasks: Vec<_> = (0..12).map(|id| task(id, None)).collect();
     let mut members: Vec<_> = (0..3).map(member).collect();
-    let counts = |members: &[Member<u32>]| {
+    let counts = |members: &[PlanMember<u32>]| {
         plan(&tasks, members).targets.iter().map(|(_, count)| *count).collect::<Vec<_>>()
     };
     members[0].load = 3;
@@ -182,7 +182,7 @@ fn what_a_member_has_besides_counts_as_if_it_were_of_these() {
 #[test]
 fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_what_nobody_has() {
     let (mut tasks, mut members) = balanced(30, 2);
-    members.push(Member { apart: true, ..member(2) });
+    members.push(PlanMember { apart: true, ..member(2) });
     let first = plan(&tasks, &members);
     assert_eq!((first.moves, first.targets), (vec![], vec![(0, 15), (1, 15), (2, 0)]), "nothing is free");
     tasks.extend((30..36).map(|id| task(id, None)));
@@ -202,7 +202,7 @@ fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_wh
 #[derive(Clone, Debug)]
 struct Fleet {
     tasks: Vec<PlannedTask<u32, u32>>,
-    members: Vec<Member<u32>>,
+    members: Vec<PlanMember<u32>>,
 }
 
 /// Small enough to try everything. Owners may be gone.
@@ -212,7 +212,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
     let members = prop::collection::vec(member, 1..4);
     (members, prop::collection::vec(prop::option::of(0_u32..4), 0..6)).prop_map(|(members, owners)| {
         let member = |(id, (cap, weight, draining, load, rank)): (usize, (u32, u32, bool, usize, u64))| {
-            Member { id: u32::try_from(id).unwrap(), cap, weight, draining, load, apart: false, rank }
+            PlanMember { id: u32::try_from(id).unwrap(), cap, weight, draining, load, apart: false, rank }
         };
         let members = members.into_iter().enumerate().map(member).collect();
         let task = |(id, owner): (usize, Option<u32>)| PlannedTask {
@@ -225,7 +225,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
 
 /// What each may own at most and is to own, found by giving away thousandths of tasks one by one.
 fn quotas(fleet: &Fleet) -> Vec<f64> {
-    let bounds = |member: &Member<u32>| {
+    let bounds = |member: &PlanMember<u32>| {
         let least = member.load as f64;
         let gets = !member.draining && member.weight > 0;
         if gets { (least, f64::from(member.cap).max(least)) } else { (0.0, 0.0) }
@@ -235,7 +235,7 @@ fn quotas(fleet: &Fleet) -> Vec<f64> {
     let total = most.min(least + fleet.tasks.len() as f64);
     // The level at which all the shares together are the tasks, by halving.
     let shares = |level: f64| -> Vec<f64> {
-        let share = |member: &Member<u32>| {
+        let share = |member: &PlanMember<u32>| {
             let (least, most) = bounds(member);
             (level * f64::from(member.weight)).clamp(least, most)
         };
@@ -268,7 +268,7 @@ fn best(fleet: &Fleet) -> (usize, usize) {
             moved += usize::from(from.is_some_and(|from| from as usize != to));
         }
         let within = counts.iter().zip(&quotas).all(|(count, quota)| (*count as f64 - quota).abs() < 0.9999);
-        let room = |member: &Member<u32>| (member.cap as usize).saturating_sub(member.load);
+        let room = |member: &PlanMember<u32>| (member.cap as usize).saturating_sub(member.load);
         let capped = counts.iter().zip(&fleet.members).all(|(count, member)| *count <= room(member));
         if within && capped {
             best = best.max(Some((owned, Reverse(moved))));

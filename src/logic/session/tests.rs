@@ -66,20 +66,20 @@ impl BeatScript {
         Self { machine: SessionMachine::new(TIMES, Flaws::default(), at(0)), nonce: 0 }
     }
 
-    fn step(&mut self, millis: u64, event: Event) -> Vec<Action> {
+    fn step(&mut self, millis: u64, event: SessionEvent) -> Vec<Action> {
         self.nonce += 1;
         self.machine.step(at(millis), event, Nonce::new(self.nonce), 0)
     }
 
     fn answer(&mut self, millis: u64, nonce: u64, beat: u64, found: u64) -> Vec<Action> {
         let sighting = Sighting::Alive(record(beat, found));
-        self.step(millis, Event::Answered(Nonce::new(nonce), Box::new(sighting)))
+        self.step(millis, SessionEvent::Answered(Nonce::new(nonce), Box::new(sighting)))
     }
 
     /// Opened by attempt 1, sent at 0 and answered at 100 ms.
     fn opened() -> Self {
         let mut script = Self::new();
-        assert!(matches!(script.step(0, Event::Wake)[..], [Action::Open { .. }]));
+        assert!(matches!(script.step(0, SessionEvent::Wake)[..], [Action::Open { .. }]));
         let actions = script.answer(100, 1, 0, 1);
         assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 100, sound: true }]);
         script
@@ -89,9 +89,9 @@ impl BeatScript {
 #[test]
 fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
     let mut script = BeatScript::new();
-    script.step(0, Event::Wake);
+    script.step(0, SessionEvent::Wake);
     // The first attempt fails, the second one finds that the first had been applied.
-    script.step(2_500, Event::Failed(Nonce::new(1)));
+    script.step(2_500, SessionEvent::Failed(Nonce::new(1)));
     let second = script.nonce;
     let actions = script.answer(3_000, second, 0, 1);
     assert_eq!(actions, [Action::Extend { end: at(29_200), took: MS * 3_000, sound: true }]);
@@ -102,8 +102,8 @@ fn the_end_counts_from_the_sending_of_the_attempt_that_is_on_record() {
 #[test]
 fn beats_are_counted_from_the_opening_that_is_on_record() {
     let mut script = BeatScript::new();
-    script.step(0, Event::Wake);
-    script.step(2_500, Event::Failed(Nonce::new(1)));
+    script.step(0, SessionEvent::Wake);
+    script.step(2_500, SessionEvent::Failed(Nonce::new(1)));
     script.answer(3_000, 2, 0, 2);
     assert_eq!(script.machine.deadline(), Some(at(7_500)));
 }
@@ -112,24 +112,24 @@ fn beats_are_counted_from_the_opening_that_is_on_record() {
 fn a_store_that_has_answered_is_asked_again_soon_after_its_next_failure() {
     let mut script = BeatScript::opened();
     let mut now = 5_000;
-    let mut nonce = beat_sent(&script.step(now, Event::Wake));
+    let mut nonce = beat_sent(&script.step(now, SessionEvent::Wake));
     for wait in [50, 100, 200, 400] {
-        assert_eq!(script.step(now + 1, Event::Failed(nonce)), []);
+        assert_eq!(script.step(now + 1, SessionEvent::Failed(nonce)), []);
         now += wait;
         assert_eq!(script.machine.deadline(), Some(at(now)));
-        nonce = beat_sent(&script.step(now, Event::Wake));
+        nonce = beat_sent(&script.step(now, SessionEvent::Wake));
     }
     script.answer(now + 1, nonce.get(), 9, nonce.get());
-    let nonce = beat_sent(&script.step(10_000, Event::Wake));
-    assert_eq!(script.step(10_001, Event::Failed(nonce)), []);
+    let nonce = beat_sent(&script.step(10_000, SessionEvent::Wake));
+    assert_eq!(script.step(10_001, SessionEvent::Failed(nonce)), []);
     assert_eq!(script.machine.deadline(), Some(at(10_050)));
 }
 
 #[test]
 fn a_late_answer_is_not_the_one_that_is_waited_for() {
     let mut script = BeatScript::opened();
-    let first = beat_sent(&script.step(5_000, Event::Wake));
-    let second = beat_sent(&script.step(7_500, Event::Failed(first)));
+    let first = beat_sent(&script.step(5_000, SessionEvent::Wake));
+    let second = beat_sent(&script.step(7_500, SessionEvent::Failed(first)));
     let actions = script.answer(8_000, first.get(), 1, first.get());
     assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
     // The second is under way: no other is sent, and only the doubt is due.
@@ -141,8 +141,8 @@ fn a_late_answer_is_not_the_one_that_is_waited_for() {
 #[test]
 fn a_beat_is_early_by_a_fiftieth_of_its_interval_at_most() {
     let mut machine = SessionMachine::new(TIMES, Flaws::default(), at(0));
-    machine.step(at(0), Event::Wake, Nonce::new(1), u64::MAX);
-    let answer = Event::Answered(Nonce::new(1), Box::new(Sighting::Alive(record(0, 1))));
+    machine.step(at(0), SessionEvent::Wake, Nonce::new(1), u64::MAX);
+    let answer = SessionEvent::Answered(Nonce::new(1), Box::new(Sighting::Alive(record(0, 1))));
     machine.step(at(100), answer, Nonce::new(2), u64::MAX);
     let due = machine.deadline().unwrap();
     assert!(due >= at(4_900) && due < at(4_901), "{due:?}");
@@ -152,7 +152,7 @@ fn a_beat_is_early_by_a_fiftieth_of_its_interval_at_most() {
 fn beats_are_due_at_a_fixed_phase_and_never_later() {
     let mut script = BeatScript::opened();
     assert_eq!(script.machine.deadline(), Some(at(5_000)));
-    let actions = script.step(5_000, Event::Wake);
+    let actions = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { number, nonce, limit }] = actions[..] else { panic!("{actions:?}") };
     assert_eq!((number, limit), (Beat::new(1), MS * 2_500));
     // It takes four seconds to be answered; the next one is due all the same.
@@ -164,52 +164,52 @@ fn beats_are_due_at_a_fixed_phase_and_never_later() {
 #[test]
 fn a_failed_beat_is_sent_again_under_another_number_and_nonce() {
     let mut script = BeatScript::opened();
-    let first = script.step(5_000, Event::Wake);
+    let first = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { nonce, .. }] = first[..] else { panic!("{first:?}") };
     // It hung for its whole limit: there is no further pause.
-    let second = script.step(7_500, Event::Failed(nonce));
+    let second = script.step(7_500, SessionEvent::Failed(nonce));
     let [Action::Beat { number, nonce: again, .. }] = second[..] else { panic!("{second:?}") };
     assert_eq!(number, Beat::new(2));
     assert_ne!(nonce, again);
     // One that is refused at once is given a moment.
-    assert_eq!(script.step(7_501, Event::Failed(again)), []);
+    assert_eq!(script.step(7_501, SessionEvent::Failed(again)), []);
     assert!(script.machine.deadline().unwrap() > at(7_501));
 }
 
 #[test]
 fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
     let mut script = BeatScript::opened();
-    let beat = script.step(5_000, Event::Wake);
+    let beat = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
-    assert_eq!(script.step(24_199, Event::Wake), []);
-    let doubt = script.step(24_200, Event::Wake);
+    assert_eq!(script.step(24_199, SessionEvent::Wake), []);
+    let doubt = script.step(24_200, SessionEvent::Wake);
     assert!(
         matches!(doubt[..], [Action::Doubt(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
     );
     // Told once.
-    assert_eq!(script.step(24_300, Event::Wake), []);
+    assert_eq!(script.step(24_300, SessionEvent::Wake), []);
     // An answer that comes at the end is none (R10).
     let end = script.answer(29_200, nonce.get(), 1, nonce.get());
     assert!(
         matches!(end[..], [Action::End(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 29_200)
     );
     assert!(script.machine.is_over());
-    assert_eq!(script.step(29_300, Event::Wake), []);
+    assert_eq!(script.step(29_300, SessionEvent::Wake), []);
 }
 
 #[test]
 fn a_beat_that_is_answered_in_doubt_saves_the_session() {
     let mut script = BeatScript::opened();
-    let beat = script.step(5_000, Event::Wake);
+    let beat = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
-    script.step(24_200, Event::Failed(nonce));
+    script.step(24_200, SessionEvent::Failed(nonce));
     let again = script.nonce;
     let actions = script.answer(24_500, again, 2, again);
     let saved =
         matches!(actions[..], [Action::Extend { end, sound: true, .. }] if end == at(24_200 + 29_200));
     assert!(saved, "{actions:?}");
     // In doubt again, it tells again.
-    let doubt = script.step(24_200 + 24_200, Event::Wake);
+    let doubt = script.step(24_200 + 24_200, SessionEvent::Wake);
     assert!(doubt.iter().any(|action| matches!(action, Action::Doubt(_))), "{doubt:?}");
 }
 
@@ -218,14 +218,14 @@ fn attempts_take_less_than_half_of_what_is_left() {
     let mut script = BeatScript::opened();
     for (now, most) in [(5_000, 2_500), (26_000, 1_599), (28_200, 499), (29_100, 49)] {
         let mut script = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
-        let actions = script.step(now, Event::Wake);
+        let actions = script.step(now, SessionEvent::Wake);
         let limit = actions.iter().find_map(|action| match action {
             Action::Beat { limit, .. } => Some(*limit),
             _ => None,
         });
         assert!(limit.unwrap() <= MS * most, "{now}: {actions:?}");
     }
-    script.step(5_000, Event::Wake);
+    script.step(5_000, SessionEvent::Wake);
 }
 
 #[test]
@@ -245,9 +245,12 @@ fn what_ends_a_session() {
         (twin, Loss::Vanished { found: "another copy of this instance beats for its session".into() }),
     ] {
         let mut script = BeatScript::opened();
-        let beat = script.step(5_000, Event::Wake);
+        let beat = script.step(5_000, SessionEvent::Wake);
         let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
-        assert_eq!(script.step(5_100, Event::Answered(nonce, Box::new(sighting))), [Action::End(loss)]);
+        assert_eq!(
+            script.step(5_100, SessionEvent::Answered(nonce, Box::new(sighting))),
+            [Action::End(loss)]
+        );
     }
 }
 
@@ -255,8 +258,11 @@ fn what_ends_a_session() {
 fn an_id_that_belongs_to_another_is_not_used() {
     for sighting in [Sighting::Alive(record(0, 7_777)), Sighting::Alive(record(3, 8_888))] {
         let mut script = BeatScript::new();
-        script.step(0, Event::Wake);
-        assert_eq!(script.step(10, Event::Answered(Nonce::new(1), Box::new(sighting))), [Action::Rename]);
+        script.step(0, SessionEvent::Wake);
+        assert_eq!(
+            script.step(10, SessionEvent::Answered(Nonce::new(1), Box::new(sighting))),
+            [Action::Rename]
+        );
         assert!(script.machine.is_over());
     }
 }
@@ -264,7 +270,7 @@ fn an_id_that_belongs_to_another_is_not_used() {
 #[test]
 fn a_beat_that_somebody_wants_now_does_not_shift_the_phase() {
     let mut script = BeatScript::opened();
-    let beat = script.step(1_000, Event::Hurry);
+    let beat = script.step(1_000, SessionEvent::Hurry);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
     script.answer(1_100, nonce.get(), 1, nonce.get());
     assert_eq!(script.machine.deadline(), Some(at(5_000)));
@@ -280,7 +286,7 @@ fn beat_sent(actions: &[Action]) -> Nonce {
 #[test]
 fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_does_not() {
     let mut script = BeatScript::opened();
-    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     // The number is as high as ours, and the mark is not ours: somebody else wrote it.
     let mut twin = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     assert!(matches!(twin.answer(5_100, nonce.get(), 1, 7_777)[..], [Action::End(Loss::Vanished { .. })]));
@@ -292,7 +298,7 @@ fn a_twin_that_beat_under_the_same_number_ends_the_session_and_an_older_beat_doe
 #[test]
 fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
     let mut script = BeatScript::opened();
-    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     for millis in [5_100, 5_200] {
         let actions = script.answer(millis, nonce.get(), 1, nonce.get());
         assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
@@ -302,8 +308,8 @@ fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
 #[test]
 fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
     let mut script = BeatScript::opened();
-    let nonce = beat_sent(&script.step(5_000, Event::Wake));
-    assert!(matches!(script.step(24_200, Event::Wake)[..], [Action::Doubt(_)]));
+    let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
+    assert!(matches!(script.step(24_200, SessionEvent::Wake)[..], [Action::Doubt(_)]));
     // What is on record is the opening still: the end is as near as it was, and nobody is told again.
     let actions = script.answer(24_300, nonce.get(), 0, 1);
     assert!(
@@ -317,12 +323,12 @@ fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
 #[test]
 fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
     let mut script = BeatScript::opened();
-    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     script.answer(6_000, nonce.get(), 1, nonce.get());
-    beat_sent(&script.step(10_000, Event::Wake));
+    beat_sent(&script.step(10_000, SessionEvent::Wake));
     // Nothing else is due than the doubt, and then the end.
     assert_eq!(script.machine.deadline(), Some(at(29_200)));
-    let doubt = script.step(29_200, Event::Wake);
+    let doubt = script.step(29_200, SessionEvent::Wake);
     assert!(
         matches!(doubt[..], [Action::Doubt(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
     );
@@ -332,17 +338,19 @@ fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
 #[test]
 fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     let mut script = BeatScript::new();
-    let Some(Action::Open { nonce, limit }) = script.step(0, Event::Wake).pop() else { panic!("it opens") };
+    let Some(Action::Open { nonce, limit }) = script.step(0, SessionEvent::Wake).pop() else {
+        panic!("it opens")
+    };
     assert_eq!(limit, LONGEST_ATTEMPT);
     // Of a short lease it takes less than half.
     let short = Times { ttl: SECOND * 3, margin: MS * 260, ..TIMES };
     let mut short = SessionMachine::new(short, Flaws::default(), at(0));
-    let actions = short.step(at(0), Event::Wake, Nonce::new(1), 0);
+    let actions = short.step(at(0), SessionEvent::Wake, Nonce::new(1), 0);
     assert_eq!(actions, [Action::Open { nonce: Nonce::new(1), limit: MS * 2_740 * 9 / 20 }]);
     // Deleted again by somebody; and nobody can hurry what is given a pause.
-    assert_eq!(script.step(10, Event::Answered(nonce, Box::new(Sighting::Missing))), []);
-    assert_eq!(script.step(11, Event::Hurry), []);
-    assert!(matches!(script.step(200, Event::Wake)[..], [Action::Open { .. }]));
+    assert_eq!(script.step(10, SessionEvent::Answered(nonce, Box::new(Sighting::Missing))), []);
+    assert_eq!(script.step(11, SessionEvent::Hurry), []);
+    assert!(matches!(script.step(200, SessionEvent::Wake)[..], [Action::Open { .. }]));
     // An answer that comes when nothing is left of its lease opens nothing (R10).
     let mut late = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     assert_eq!(late.answer(29_200, 1, 0, 1), [Action::TooLate { took: MS * 29_200 }]);
@@ -352,8 +360,8 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
 #[test]
 fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
     let mut script = BeatScript::new();
-    script.step(0, Event::Wake);
-    script.step(2_500, Event::Failed(Nonce::new(1)));
+    script.step(0, SessionEvent::Wake);
+    script.step(2_500, SessionEvent::Failed(Nonce::new(1)));
     let mut in_time = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     let actions = in_time.answer(24_199, 2, 0, 1);
     assert!(matches!(actions[0], Action::Extend { sound: true, .. }), "{actions:?}");
@@ -366,7 +374,7 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
     let actions = script.answer(24_300, nonce.get(), 1, nonce.get());
     assert!(matches!(actions[..], [Action::Extend { sound: true, .. }]), "{actions:?}");
     // Without an answer it ends like any other.
-    let doubt = script.step(24_200 + 24_200, Event::Wake);
+    let doubt = script.step(24_200 + 24_200, SessionEvent::Wake);
     assert!(doubt.iter().any(|action| matches!(action, Action::Doubt(_))), "{doubt:?}");
 }
 
@@ -374,7 +382,7 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
 fn looks(script: &mut BeatScript, until: u64) {
     while script.machine.look_by() < at(until) {
         let now = script.machine.look_by();
-        let actions = script.machine.step(now, Event::Wake, Nonce::new(999), 0);
+        let actions = script.machine.step(now, SessionEvent::Wake, Nonce::new(999), 0);
         assert!(!actions.iter().any(|action| matches!(action, Action::End(_))), "{actions:?}");
     }
 }
@@ -387,7 +395,7 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
         let mut actions = Vec::new();
         while !script.machine.is_over() {
             let now = script.machine.look_by().max(at(thawed));
-            actions = script.machine.step(now, Event::Wake, Nonce::new(999), 0);
+            actions = script.machine.step(now, SessionEvent::Wake, Nonce::new(999), 0);
         }
         match &actions[..] {
             [Action::End(loss @ Loss::Expired { not_running_for, .. })] => {
@@ -409,10 +417,10 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
 fn a_standstill_before_the_last_answered_beat_is_forgotten() {
     let mut script = BeatScript::opened();
     // Nothing ran for 20 s; the beat that was sent then is answered.
-    let nonce = beat_sent(&script.step(20_000, Event::Wake));
+    let nonce = beat_sent(&script.step(20_000, SessionEvent::Wake));
     script.answer(20_100, nonce.get(), 1, nonce.get());
     looks(&mut script, 20_000 + 29_200);
-    let end = script.step(20_000 + 29_200, Event::Wake);
+    let end = script.step(20_000 + 29_200, SessionEvent::Wake);
     assert!(
         matches!(end[..], [Action::End(Loss::Expired { not_running_for, .. })] if not_running_for < SECOND),
         "{end:?}"
@@ -422,10 +430,10 @@ fn a_standstill_before_the_last_answered_beat_is_forgotten() {
 #[test]
 fn attempts_are_forgotten_when_there_are_too_many() {
     let mut script = BeatScript::new();
-    let mut actions = script.step(0, Event::Wake);
+    let mut actions = script.step(0, SessionEvent::Wake);
     for turn in 1..200 {
         let [Action::Open { nonce, .. }] = actions[..] else { panic!("{actions:?}") };
-        actions = script.step(turn * 2_500, Event::Failed(nonce));
+        actions = script.step(turn * 2_500, SessionEvent::Failed(nonce));
     }
     assert_eq!(script.machine.nonces().len(), MOST_ATTEMPTS);
 }
@@ -443,9 +451,9 @@ fn what_operators_ask_for_is_passed_on() {
         why: Why::shortened("please"),
     };
     let mut script = BeatScript::opened();
-    let nonce = beat_sent(&script.step(5_000, Event::Wake));
+    let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     let asked = SessionRecord { requests: vec![request.clone()], ..record(1, nonce.get()) };
-    let actions = script.step(5_100, Event::Answered(nonce, Box::new(Sighting::Alive(asked))));
+    let actions = script.step(5_100, SessionEvent::Answered(nonce, Box::new(Sighting::Alive(asked))));
     assert_eq!(actions[1..], [Action::Requests(vec![request])]);
 }
 
@@ -562,9 +570,9 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                     }
                 }
                 Message::Answer(nonce, Some(sighting)) => {
-                    events.push(Event::Answered(nonce, Box::new(sighting)));
+                    events.push(SessionEvent::Answered(nonce, Box::new(sighting)));
                 }
-                Message::Answer(nonce, None) => events.push(Event::Failed(nonce)),
+                Message::Answer(nonce, None) => events.push(SessionEvent::Failed(nonce)),
                 Message::Look(sent) => {
                     let seen = now(store.observe(vec![id], limit)).pop();
                     messages.push((time + latency(&mut dice), Message::Seen(sent, seen)));
@@ -602,7 +610,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
         if time >= frozen_until && !machine.is_over() {
             let holder = here(time, rate);
             if machine.deadline().is_some_and(|deadline| holder >= deadline) {
-                events.push(Event::Wake);
+                events.push(SessionEvent::Wake);
             }
             for event in events {
                 nonce += 1;

@@ -61,8 +61,8 @@ fn by_the_minute(policies: Policies, runs: &[RunRecord], now: StoreTime) -> Tick
     Ticks::load(calendar("* * * * *"), policies, &record(), runs, now)
 }
 
-fn first(instant: StoreTime) -> Step {
-    Step::Run(Attempt::first(Entry::Tick, instant))
+fn first(instant: StoreTime) -> TickStep {
+    TickStep::Run(Attempt::first(Entry::Tick, instant))
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn what_is_dealt_with_is_not_dealt_with_again() {
         run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded)),
     ];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(200));
-    assert_eq!(ticks.next(at(200)), Step::Wait(Some(at(240))), "an order is no tick");
+    assert_eq!(ticks.next(at(200)), TickStep::Wait(Some(at(240))), "an order is no tick");
     assert_eq!(ticks.next(at(240)), first(at(240)));
-    assert_eq!(ticks.next(at(240)), Step::Wait(Some(at(300))));
+    assert_eq!(ticks.next(at(240)), TickStep::Wait(Some(at(300))));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn nothing_is_run_that_was_purged_or_before_it_was_defined() {
     let mut ticks = Ticks::load(calendar("* * * * *"), all, &marked, &[], at(90));
     assert_eq!(ticks.next(at(90)), first(at(60)));
     let before = by_the_minute(Policies::default(), &[], at(-600)).next(at(-600));
-    assert_eq!(before, Step::Wait(Some(at(-540))), "the clock was ahead when it was defined");
+    assert_eq!(before, TickStep::Wait(Some(at(-540))), "the clock was ahead when it was defined");
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn what_stands_below_the_mark_is_not_begun_again() {
         let record = ScheduleRecord { mark, ..record() };
         Ticks::load(calendar("* * * * *"), Policies::default(), &record, &runs, at(150))
     };
-    assert!(matches!(load(Some(at(60))).next(at(150)), Step::Run(attempt) if attempt.number == 2));
+    assert!(matches!(load(Some(at(60))).next(at(150)), TickStep::Run(attempt) if attempt.number == 2));
     let mut ticks = load(Some(at(120)));
-    assert!(matches!(ticks.next(at(150)), Step::Abandon(run) if run.id.instant == at(120)));
-    assert_eq!(ticks.next(at(150)), Step::Wait(Some(at(180))));
+    assert!(matches!(ticks.next(at(150)), TickStep::Abandon(run) if run.id.instant == at(120)));
+    assert_eq!(ticks.next(at(150)), TickStep::Wait(Some(at(180))));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_the_owner_purges_by_a_clock_that_is_ahead_is_not_run_again() {
     let mut ticks = by_the_minute(Policies::default(), &[], at(10));
     assert_eq!(ticks.next(at(60)), first(at(60)));
     ticks.purged(Some(at(200)));
-    assert_eq!(ticks.next(at(120)), Step::Wait(Some(at(240))));
+    assert_eq!(ticks.next(at(120)), TickStep::Wait(Some(at(240))));
 }
 
 #[test]
@@ -137,25 +137,29 @@ fn entries_of_a_clock_that_was_ahead_hold_nothing_up() {
         run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)),
     ];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(170));
-    assert_eq!(ticks.next(at(170)), Step::Wait(Some(at(180))));
+    assert_eq!(ticks.next(at(170)), TickStep::Wait(Some(at(180))));
     // The owner that saw the clock go back reads again.
     let mut ticks = by_the_minute(Policies::default(), &runs, at(month + 10));
-    assert_eq!(ticks.next(at(month + 10)), Step::Wait(Some(at(month + 60))));
-    assert_eq!(ticks.next(at(170)), Step::Reload);
-    assert_eq!(ticks.next(at(month - 30)), Step::Wait(Some(at(month + 60))), "a small step is waited out");
+    assert_eq!(ticks.next(at(month + 10)), TickStep::Wait(Some(at(month + 60))));
+    assert_eq!(ticks.next(at(170)), TickStep::Reload);
+    assert_eq!(
+        ticks.next(at(month - 30)),
+        TickStep::Wait(Some(at(month + 60))),
+        "a small step is waited out"
+    );
 }
 
 #[test]
 fn an_order_that_was_run_is_not_wanted_any_more() {
     let mut ticks = by_the_minute(Policies::default(), &[], at(10));
-    let order = Order { at: at(3), by: Holder::new("op").unwrap(), why: Why::shortened("") };
+    let order = RunNow { at: at(3), by: Holder::new("op").unwrap(), why: Why::shortened("") };
     let record = ScheduleRecord { orders: vec![order], ..record() };
     ticks.hear(&record, at(10));
-    assert_eq!(ticks.next(at(10)), Step::Run(Attempt::first(Entry::Order, at(3))));
+    assert_eq!(ticks.next(at(10)), TickStep::Run(Attempt::first(Entry::Order, at(3))));
     // Something else is heard while it is run.
     ticks.hear(&record, at(11));
     ticks.ordered(at(3));
-    assert_eq!(ticks.next(at(12)), Step::Wait(Some(at(60))));
+    assert_eq!(ticks.next(at(12)), TickStep::Wait(Some(at(60))));
 }
 
 #[test]
@@ -164,12 +168,12 @@ fn what_the_record_says_is_read_again_when_it_says_something_else() {
     let mut other = record();
     other.definition.as_mut().unwrap().term = Term::new(2);
     ticks.hear(&other, at(20));
-    assert_eq!(ticks.next(at(60)), Step::Overwritten);
+    assert_eq!(ticks.next(at(60)), TickStep::Overwritten);
     ticks.hear(&record(), at(60));
     assert_eq!(ticks.next(at(60)), first(at(60)), "that was old news");
     other.definition.as_mut().unwrap().since = at(119);
     ticks.hear(&other, at(130));
-    assert_eq!(ticks.next(at(130)), Step::Overwritten);
+    assert_eq!(ticks.next(at(130)), TickStep::Overwritten);
     ticks.is_defined(&other, at(130));
     assert_eq!(ticks.next(at(130)), first(at(120)), "and nothing is forgotten");
 }
@@ -179,26 +183,26 @@ fn one_that_cannot_be_settled_is_settled_first() {
     let lost = |attempt| [run(Entry::Tick, at(60), attempt, None)];
     let again = |attempt, number| {
         let instead_of = Some((Term::new(5), attempt));
-        Step::Run(Attempt { entry: Entry::Tick, instant: at(60), number, instead_of })
+        TickStep::Run(Attempt { entry: Entry::Tick, instant: at(60), number, instead_of })
     };
     let least = Policies { promise: Promise::AtLeastOnce { attempts: 3 }, ..Policies::default() };
     let most = Policies { promise: Promise::AtMostOnce, ..Policies::default() };
     assert_eq!(by_the_minute(least, &lost(1), at(70)).next(at(70)), again(1, 2));
-    assert!(matches!(by_the_minute(least, &lost(3), at(70)).next(at(70)), Step::Abandon(_)));
-    assert!(matches!(by_the_minute(most, &lost(1), at(70)).next(at(70)), Step::Abandon(_)));
+    assert!(matches!(by_the_minute(least, &lost(3), at(70)).next(at(70)), TickStep::Abandon(_)));
+    assert!(matches!(by_the_minute(most, &lost(1), at(70)).next(at(70)), TickStep::Abandon(_)));
 
     let cancelled = [run(Entry::Tick, at(60), 1, Some(Outcome::Cancelled))];
     assert_eq!(by_the_minute(least, &cancelled, at(70)).next(at(70)), again(1, 2));
-    assert_eq!(by_the_minute(most, &cancelled, at(70)).next(at(70)), Step::Wait(Some(at(120))));
+    assert_eq!(by_the_minute(most, &cancelled, at(70)).next(at(70)), TickStep::Wait(Some(at(120))));
 
     let failed = [run(Entry::Tick, at(60), 1, Some(Outcome::Failed))];
-    assert_eq!(by_the_minute(least, &failed, at(70)).next(at(70)), Step::Wait(Some(at(120))));
+    assert_eq!(by_the_minute(least, &failed, at(70)).next(at(70)), TickStep::Wait(Some(at(120))));
     let tried = Policies { retries: Retries { tries: 2, ..Retries::default() }, ..most };
     assert_eq!(by_the_minute(tried, &failed, at(70)).next(at(70)), again(1, 2), "its tries are not used up");
 
     // What came after it says that nobody waits for it any more.
     let old = [run(Entry::Tick, at(120), 1, Some(Outcome::Succeeded)), cancelled[0].clone()];
-    assert_eq!(by_the_minute(least, &old, at(130)).next(at(130)), Step::Wait(Some(at(180))));
+    assert_eq!(by_the_minute(least, &old, at(130)).next(at(130)), TickStep::Wait(Some(at(180))));
     // But one without an end is settled wherever it stands.
     let open = [old[0].clone(), lost(1)[0].clone()];
     assert_eq!(by_the_minute(least, &open, at(130)).next(at(130)), again(1, 2));
@@ -206,21 +210,21 @@ fn one_that_cannot_be_settled_is_settled_first() {
 
 #[test]
 fn orders_go_first_also_while_nothing_else_is_run() {
-    let order = |seconds| Order { at: at(seconds), by: Holder::new("op").unwrap(), why: Why::shortened("") };
+    let order = |seconds| RunNow { at: at(seconds), by: Holder::new("op").unwrap(), why: Why::shortened("") };
     let mut record = record();
     record.orders = vec![order(3), order(5)];
     record.pause = Some(paused(at(4), None));
     let mut ticks = Ticks::load(calendar("* * * * *"), Policies::default(), &record, &[], at(10));
-    let ordered = |seconds| Step::Run(Attempt::first(Entry::Order, at(seconds)));
+    let ordered = |seconds| TickStep::Run(Attempt::first(Entry::Order, at(seconds)));
     assert_eq!([ticks.next(at(10)), ticks.next(at(10))], [ordered(3), ordered(5)]);
-    assert_eq!(ticks.next(at(10)), Step::Wait(None));
-    assert_eq!(ticks.next(at(600)), Step::Wait(None), "until there is news");
+    assert_eq!(ticks.next(at(10)), TickStep::Wait(None));
+    assert_eq!(ticks.next(at(600)), TickStep::Wait(None), "until there is news");
     record.pause.as_mut().unwrap().until = Some(at(500));
     record.orders.clear();
     ticks.hear(&record, at(600));
-    let skipped = Step::Skip { from: at(60), to: at(480), count: 8, why: NotRun::Paused };
+    let skipped = TickStep::Skip { from: at(60), to: at(480), count: 8, why: NotRun::Paused };
     assert_eq!(ticks.next(at(600)), skipped);
-    let late = Step::Skip { from: at(540), to: at(540), count: 1, why: NotRun::Late };
+    let late = TickStep::Skip { from: at(540), to: at(540), count: 1, why: NotRun::Late };
     assert_eq!([ticks.next(at(600)), ticks.next(at(600))], [late, first(at(600))]);
 }
 
@@ -232,17 +236,17 @@ fn go_through(policies: Policies, looks: &[(i64, i64)]) -> Vec<(StoreTime, i64)>
         let mut ticks = Ticks::load(calendar("* * * * * *"), policies, &record(), &ledger, at(now));
         for _ in 0..200 {
             match ticks.next(at(now)) {
-                Step::Run(attempt) => {
+                TickStep::Run(attempt) => {
                     runs.push((attempt.instant, now));
                     let begun = at(now);
                     now += takes;
                     ticks.ended(begun, at(now));
                     ledger.insert(0, run(Entry::Tick, attempt.instant, 1, Some(Outcome::Succeeded)));
                 }
-                Step::Skip { to, .. } => {
+                TickStep::Skip { to, .. } => {
                     ledger.insert(0, run(Entry::Skipped, to, 1, Some(Outcome::Skipped)));
                 }
-                Step::Wait(_) => break,
+                TickStep::Wait(_) => break,
                 other => panic!("{other:?}"),
             }
         }
@@ -298,7 +302,7 @@ fn a_tick_that_is_late_by_less_than_its_tolerance_is_on_time() {
     let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
     let hourly = |now| Ticks::load(calendar("@hourly"), skip, &record(), &[], now).next(now);
     assert_eq!(hourly(at(3660)), first(at(3600)), "by as much as that is, too");
-    let late = Step::Skip { from: at(3600), to: at(3600), count: 1, why: NotRun::Late };
+    let late = TickStep::Skip { from: at(3600), to: at(3600), count: 1, why: NotRun::Late };
     assert_eq!(hourly(StoreTime::from_millis(BEGINNING + 3_660_002)), late);
 }
 
@@ -314,7 +318,7 @@ fn what_is_ahead_of_the_clock_does_not_hide_what_is_to_be_begun_again() {
     };
     let mut ticks = by_the_minute(Policies::default(), &runs(Outcome::Cancelled), at(170));
     assert!(
-        matches!(ticks.next(at(170)), Step::Run(attempt) if attempt.number == 2 && attempt.instant == at(120))
+        matches!(ticks.next(at(170)), TickStep::Run(attempt) if attempt.number == 2 && attempt.instant == at(120))
     );
     assert_eq!(by_the_minute(Policies::default(), &runs(Outcome::Succeeded), at(170)).failures(), 0);
 }
@@ -337,7 +341,7 @@ fn ticks_of_two_runs_one_after_the_other_overlap_as_those_of_one() {
     // What was ordered meanwhile comes first.
     ticks.ended(at(190), at(200));
     let (from, to) = (at(180), at(180));
-    assert_eq!(ticks.next(at(200)), Step::Skip { from, to, count: 1, why: NotRun::Overlapped });
+    assert_eq!(ticks.next(at(200)), TickStep::Skip { from, to, count: 1, why: NotRun::Overlapped });
 }
 
 #[test]
@@ -349,7 +353,7 @@ fn a_tick_that_is_to_be_tried_again_has_not_failed_yet() {
     ];
     let mut ticks = by_the_minute(policies, &runs, at(125));
     assert_eq!(ticks.failures(), 1);
-    assert!(matches!(ticks.next(at(125)), Step::Run(attempt) if attempt.number == 2));
+    assert!(matches!(ticks.next(at(125)), TickStep::Run(attempt) if attempt.number == 2));
 }
 
 #[test]
@@ -359,11 +363,11 @@ fn what_falls_due_in_a_run_overlaps_also_after_a_pause_within_it() {
     assert_eq!(ticks.next(at(120)), first(at(120)));
     ticks.hear(&ScheduleRecord { pause: Some(paused(at(210), Some(at(270)))), ..record() }, at(330));
     ticks.ended(at(120), at(330));
-    let skip = |instant, why| Step::Skip { from: at(instant), to: at(instant), count: 1, why };
+    let skip = |instant, why| TickStep::Skip { from: at(instant), to: at(instant), count: 1, why };
     assert_eq!(ticks.next(at(330)), skip(180, NotRun::Overlapped));
     assert_eq!(ticks.next(at(330)), skip(240, NotRun::Paused));
     assert_eq!(ticks.next(at(330)), skip(300, NotRun::Overlapped));
-    assert_eq!(ticks.next(at(330)), Step::Wait(Some(at(360))));
+    assert_eq!(ticks.next(at(330)), TickStep::Wait(Some(at(360))));
 }
 
 #[test]
@@ -373,7 +377,10 @@ fn what_fell_due_between_two_runs_is_late() {
     assert_eq!(ticks.next(at(120)), first(at(120)));
     ticks.ended(at(120), at(130));
     ticks.ended(at(250), at(260));
-    assert_eq!(ticks.next(at(260)), Step::Skip { from: at(180), to: at(180), count: 1, why: NotRun::Late });
+    assert_eq!(
+        ticks.next(at(260)),
+        TickStep::Skip { from: at(180), to: at(180), count: 1, why: NotRun::Late }
+    );
     assert_eq!(ticks.next(at(260)), first(at(240)));
 }
 
@@ -386,7 +393,7 @@ fn a_try_is_made_by_whoever_takes_over_however_long_the_rest_and_the_pause() {
     let is_tried = |pause, now| {
         let record = ScheduleRecord { pause, ..record() };
         let mut ticks = Ticks::load(calendar("* * * * *"), policies, &record, &runs, now);
-        matches!(ticks.next(now), Step::Run(attempt) if attempt.number == 2)
+        matches!(ticks.next(now), TickStep::Run(attempt) if attempt.number == 2)
     };
     assert!(is_tried(None, at(60 + 600)), "it rests for so long");
     assert!(!is_tried(None, at(60 + 7200)));
@@ -420,8 +427,8 @@ fn held_back_in_a_run() -> Ticks {
 fn what_overlapped_before_a_pause_is_told_before_it_ends() {
     let mut ticks = held_back_in_a_run();
     let (from, to) = (hour(2), hour(2));
-    assert_eq!(ticks.next(at(210 * 60)), Step::Skip { from, to, count: 1, why: NotRun::Overlapped });
-    assert_eq!(ticks.next(at(210 * 60)), Step::Wait(None));
+    assert_eq!(ticks.next(at(210 * 60)), TickStep::Skip { from, to, count: 1, why: NotRun::Overlapped });
+    assert_eq!(ticks.next(at(210 * 60)), TickStep::Wait(None));
 }
 
 #[test]
@@ -429,10 +436,10 @@ fn what_overlapped_before_a_pause_is_not_run_after_what_was_ordered_within_it() 
     let mut ticks = held_back_in_a_run();
     ticks.ended(hour(5), at(5 * 3600 + 600));
     ticks.hear(&held_back(150, Some(390)), at(390 * 60));
-    let skip = |from, to, count, why| Step::Skip { from, to, count, why };
+    let skip = |from, to, count, why| TickStep::Skip { from, to, count, why };
     assert_eq!(ticks.next(at(391 * 60)), skip(hour(2), hour(2), 1, NotRun::Overlapped));
     assert_eq!(ticks.next(at(391 * 60)), skip(hour(3), hour(6), 4, NotRun::Paused));
-    assert_eq!(ticks.next(at(391 * 60)), Step::Wait(Some(hour(7))));
+    assert_eq!(ticks.next(at(391 * 60)), TickStep::Wait(Some(hour(7))));
 }
 
 #[test]
@@ -443,7 +450,7 @@ fn a_try_that_a_pause_held_back_is_made_also_if_that_began_before_the_failure() 
         Policies { misfire: Misfire::Skip { tolerance: MINUTE / 60 }, retries, ..Policies::default() };
     let mut ticks =
         Ticks::load(calendar("* * * * *"), policies, &held_back(0, Some(120)), &runs, at(120 * 60));
-    assert!(matches!(ticks.next(at(120 * 60)), Step::Run(attempt) if attempt.number == 2));
+    assert!(matches!(ticks.next(at(120 * 60)), TickStep::Run(attempt) if attempt.number == 2));
 }
 
 #[test]
@@ -461,12 +468,12 @@ fn a_tick_that_a_run_made_way_for_is_run_however_long_that_took() {
     // But not one that was held back after it.
     ticks.ended(at(122), at(182));
     ticks.hear(&held_back(3, None), at(183));
-    assert_eq!(ticks.next(at(183)), Step::Wait(None));
+    assert_eq!(ticks.next(at(183)), TickStep::Wait(None));
     ticks.hear(&held_back(3, Some(4)), at(250));
-    let skip = |at, why| Step::Skip { from: at, to: at, count: 1, why };
+    let skip = |at, why| TickStep::Skip { from: at, to: at, count: 1, why };
     assert_eq!(ticks.next(at(250)), skip(at(180), NotRun::Paused));
     assert_eq!(ticks.next(at(250)), skip(at(240), NotRun::Late));
-    assert_eq!(ticks.next(at(250)), Step::Wait(Some(at(300))));
+    assert_eq!(ticks.next(at(250)), TickStep::Wait(Some(at(300))));
 }
 
 #[test]
@@ -477,7 +484,7 @@ fn a_pause_that_ended_by_a_clock_that_was_ahead_swallows_nothing_later() {
     assert_eq!(ticks.next(hour(1)), first(hour(1)));
     // Nobody was there for a while.
     ticks.hear(&record, hour(4));
-    let late = Step::Skip { from: hour(2), to: hour(3), count: 2, why: NotRun::Late };
+    let late = TickStep::Skip { from: hour(2), to: hour(3), count: 2, why: NotRun::Late };
     assert_eq!([ticks.next(hour(4)), ticks.next(hour(4))], [late.clone(), first(hour(4))], "the same owner");
     let runs = [run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded))];
     let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, hour(4));
@@ -490,10 +497,10 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_began_when_it_was_heard_of() {
     let runs = [run(Entry::Tick, at(60), 1, Some(Outcome::Succeeded))];
     let mut ticks = by_the_minute(Policies::default(), &runs, at(61));
     ticks.hear(&held_back(month, None), at(90));
-    assert_eq!(ticks.next(at(130)), Step::Wait(None));
+    assert_eq!(ticks.next(at(130)), TickStep::Wait(None));
     ticks.hear(&held_back(month, Some(month + 2)), at(210));
-    let paused = Step::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Paused };
-    assert_eq!([ticks.next(at(210)), ticks.next(at(210))], [paused, Step::Wait(Some(at(240)))]);
+    let paused = TickStep::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Paused };
+    assert_eq!([ticks.next(at(210)), ticks.next(at(210))], [paused, TickStep::Wait(Some(at(240)))]);
 }
 
 #[test]
@@ -516,8 +523,8 @@ fn an_order_within_a_pause_says_nothing_of_its_end() {
         run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded)),
     ];
     let mut ticks = Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, at(310 * 60));
-    let paused = Step::Skip { from: hour(2), to: hour(5), count: 4, why: NotRun::Paused };
-    assert_eq!([ticks.next(at(310 * 60)), ticks.next(at(310 * 60))], [paused, Step::Wait(Some(hour(6)))]);
+    let paused = TickStep::Skip { from: hour(2), to: hour(5), count: 4, why: NotRun::Paused };
+    assert_eq!([ticks.next(at(310 * 60)), ticks.next(at(310 * 60))], [paused, TickStep::Wait(Some(hour(6)))]);
 }
 
 #[test]
@@ -526,17 +533,17 @@ fn a_pause_that_began_by_a_clock_that_was_ahead_is_one_for_whoever_takes_over() 
     let runs = [run(Entry::Tick, hour(1), 1, Some(Outcome::Succeeded))];
     let load = |record| Ticks::load(calendar("@hourly"), Policies::default(), &record, &runs, at(190 * 60));
     let mut ticks = load(held_back(month, None));
-    assert_eq!(ticks.next(at(190 * 60)), Step::Wait(None));
+    assert_eq!(ticks.next(at(190 * 60)), TickStep::Wait(None));
     ticks.hear(&held_back(month, Some(250)), at(250 * 60));
-    let paused = Step::Skip { from: hour(2), to: hour(4), count: 3, why: NotRun::Paused };
+    let paused = TickStep::Skip { from: hour(2), to: hour(4), count: 3, why: NotRun::Paused };
     assert_eq!(ticks.next(at(250 * 60)), paused);
     let mut new =
         Ticks::load(calendar("@hourly"), Policies::default(), &held_back(month, None), &[], at(190 * 60));
     new.hear(&held_back(month, Some(250)), at(250 * 60));
-    let all = Step::Skip { from: hour(1), to: hour(4), count: 4, why: NotRun::Paused };
+    let all = TickStep::Skip { from: hour(1), to: hour(4), count: 4, why: NotRun::Paused };
     assert_eq!(new.next(at(250 * 60)), all, "also of a schedule that has run nothing yet");
     // Both by such a clock: nobody knows when.
-    let late = Step::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
+    let late = TickStep::Skip { from: hour(2), to: hour(2), count: 1, why: NotRun::Late };
     assert_eq!(load(held_back(month, Some(month + 1))).next(at(190 * 60)), late);
 }
 
@@ -545,7 +552,7 @@ fn what_waits_to_be_made_up_for_is_left_behind_with_the_rest() {
     let policies = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
     let mut ticks = by_the_minute(policies, &[], at(300));
     assert_eq!(ticks.next(at(300)), first(at(60)));
-    let left = Step::Skip { from: at(120), to: at(300), count: 4, why: NotRun::Retimed };
+    let left = TickStep::Skip { from: at(120), to: at(300), count: 4, why: NotRun::Retimed };
     assert_eq!(ticks.left_behind(&record(), at(310)), None, "it is the timing that it was");
     let mut other = record();
     other.definition.as_mut().unwrap().since = at(310);
@@ -563,6 +570,6 @@ fn a_tick_that_was_missed_is_made_up_for_within_a_week() {
     let yearly = |now| Ticks::load(calendar("0 0 1 1 *"), Policies::default(), &record(), &[], at(now));
     let next_year = 365 * 24 * 3600;
     assert_eq!(yearly(next_year + week).next(at(next_year + week)), first(at(next_year)));
-    let late = Step::Skip { from: at(next_year), to: at(next_year), count: 1, why: NotRun::Late };
+    let late = TickStep::Skip { from: at(next_year), to: at(next_year), count: 1, why: NotRun::Late };
     assert_eq!(yearly(next_year + week + 1).next(at(next_year + week + 1)), late);
 }

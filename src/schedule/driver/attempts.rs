@@ -218,7 +218,13 @@ impl Driver {
     }
 
     /// Runs the job of a claimed attempt.
-    async fn run(&self, ticks: &mut Ticks, seat: &mut Subscription, attempt: Attempt, unbegun: &Unbegun) -> AttemptEnd {
+    async fn run(
+        &self,
+        ticks: &mut Ticks,
+        seat: &mut Subscription,
+        attempt: Attempt,
+        unbegun: &Unbegun,
+    ) -> AttemptEnd {
         let engine = &self.engine;
         let begun = engine.clock.now();
         let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
@@ -259,7 +265,15 @@ impl Driver {
     }
 
     /// Tells of the end of an attempt.
-    fn tell(&self, run: RunId, attempt: u32, lateness: Duration, took: Duration, end: &AttemptEnd, last: bool) {
+    fn tell(
+        &self,
+        run: RunId,
+        attempt: u32,
+        lateness: Duration,
+        took: Duration,
+        end: &AttemptEnd,
+        last: bool,
+    ) {
         let AttemptEnd { outcome, error } = end.clone();
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });

@@ -6,7 +6,7 @@ use crate::{
     elect::Work,
     logic::{
         calendar::{Calendar, zone_rules_in},
-        tick::{Step, Ticks},
+        tick::{TickStep, Ticks},
     },
     model::{Rules, RunRecord, ScheduleRecord},
     store::{Cursor, Define, Refusal, ScheduleSeen},
@@ -138,8 +138,8 @@ impl Driver {
         Ok(record)
     }
 
-    async fn leave_behind(&self, step: Option<Step>) {
-        if let Some(Step::Skip { from, to, count, why }) = step {
+    async fn leave_behind(&self, step: Option<TickStep>) {
+        if let Some(TickStep::Skip { from, to, count, why }) = step {
             self.write_skip(from, to, count, why).await;
         }
     }

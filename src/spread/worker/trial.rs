@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{TaskEnd, Exit, Phase, Worker};
+use super::{Exit, Phase, TaskEnd, Worker};
 use crate::{
     Event,
     elect::Note,

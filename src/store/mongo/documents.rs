@@ -10,8 +10,8 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use crate::{
     model::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
-        Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome,
-        PAST_HOLDERS, Past, Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName,
+        Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past,
+        Pause, PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName,
         ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value,
         Waiter, Who, Why, Wish,
     },
@@ -138,7 +138,7 @@ pub(super) fn request(request: &Request) -> Document {
     document
 }
 
-pub(super) fn order(order: &Order) -> Document {
+pub(super) fn order(order: &RunNow) -> Document {
     doc! { "at": date(order.at), "by": order.by.as_str(), "why": order.why.as_str() }
 }
 
@@ -615,8 +615,8 @@ fn read_pause_before(fields: &Fields<'_>) -> Read<PauseBefore> {
     Ok(PauseBefore { since: fields.at("since")?, until: fields.at("until")? })
 }
 
-fn read_order(fields: &Fields<'_>) -> Read<Order> {
-    Ok(Order { at: fields.at("at")?, by: fields.name("by", Holder::new)?, why: fields.why("why")? })
+fn read_order(fields: &Fields<'_>) -> Read<RunNow> {
+    Ok(RunNow { at: fields.at("at")?, by: fields.name("by", Holder::new)?, why: fields.why("why")? })
 }
 
 /// The mark alone: a history needs nothing else of the record.

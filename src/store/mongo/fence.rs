@@ -118,7 +118,8 @@ impl MongoStore {
             let (database, names) = store.place();
             let statements = (0..FENCE_SLOTS).map(|slot| arm(&lock, slot, term)).collect();
             let armed =
-                write(&database, queries::update(&names.fences, statements, KeptRecords::Majority, limit)).await?;
+                write(&database, queries::update(&names.fences, statements, KeptRecords::Majority, limit))
+                    .await?;
             if let Some((_, refusal)) = armed.refused.first() {
                 return Err(CommandFailure::unknown(refusal.to_string()));
             }

@@ -309,7 +309,10 @@ fn wanted(names: &Collections) -> [Document; 2] {
 }
 
 /// The hint in an event. An event that cannot be read is none: hints may be lost.
-pub(super) fn read(event: &ChangeStreamEvent<Document>, names: &Collections) -> Result<Option<Hint>, StreamEnd> {
+pub(super) fn read(
+    event: &ChangeStreamEvent<Document>,
+    names: &Collections,
+) -> Result<Option<Hint>, StreamEnd> {
     if !matches!(
         event.operation_type,
         OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete

@@ -14,8 +14,8 @@ use super::{
     command::{CommandFailure, CommandResult, distinct, write},
     documents::{LAYOUT, ended, millis},
     queries::{
-        self, Find, KeptRecords, Statement, ago, closed_for, is_closed, is_dead_session, is_sane_lock, merged,
-        not_closed, overlaid,
+        self, Find, KeptRecords, Statement, ago, closed_for, is_closed, is_dead_session, is_sane_lock,
+        merged, not_closed, overlaid,
     },
     steps::place,
 };
@@ -94,7 +94,11 @@ impl PurgePart<'_> {
     }
 
     /// Removes the idle ones of the next locks. Answers from where to go on.
-    async fn idle_locks(&self, after: Option<Bson>, purged: &mut Purged) -> CommandResult<Option<PurgeCursor>> {
+    async fn idle_locks(
+        &self,
+        after: Option<Bson>,
+        purged: &mut Purged,
+    ) -> CommandResult<Option<PurgeCursor>> {
         let names = self.store.names();
         let last = self.store.find(&names.locks, last_looked_at(self.namespace, after.clone()), self.limit);
         let last = ids(last.await?).pop();

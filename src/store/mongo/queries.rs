@@ -13,8 +13,8 @@ use bson::{Bson, Document, doc};
 pub(super) use reopen::reopen;
 
 use super::documents::{
-    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, order,
-    past_entry, request, request_key, run_id, schedule_id, schedule_part, shares, skipped, waiter_id,
+    LAYOUT, bytes, candidate, date, ended, lock_id, long, millis, not_ended, order, past_entry, request,
+    request_key, run_id, schedule_id, schedule_part, shares, skipped, waiter_id,
 };
 use crate::{
     model::{
@@ -96,7 +96,12 @@ pub(super) fn modify(collection: &str, statement: Statement, limit: Duration) ->
 }
 
 /// Many statements in one command, each of them on its own.
-pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: KeptRecords, limit: Duration) -> Document {
+pub(super) fn update(
+    collection: &str,
+    statements: Vec<Statement>,
+    kept: KeptRecords,
+    limit: Duration,
+) -> Document {
     let updates: Vec<_> = statements
         .into_iter()
         .map(|Statement { filter, update, upsert, multi }| {
@@ -113,7 +118,12 @@ pub(super) fn update(collection: &str, statements: Vec<Statement>, kept: KeptRec
 }
 
 /// Deletes whatever each filter matches.
-pub(super) fn delete(collection: &str, filters: Vec<Document>, kept: KeptRecords, limit: Duration) -> Document {
+pub(super) fn delete(
+    collection: &str,
+    filters: Vec<Document>,
+    kept: KeptRecords,
+    limit: Duration,
+) -> Document {
     let deletes: Vec<_> =
         filters.into_iter().map(|filter| Bson::Document(doc! { "q": filter, "limit": 0 })).collect();
     doc! {
@@ -287,10 +297,7 @@ fn is_sane_session() -> Vec<Document> {
         are("date", &["$started", "$beat_at"]),
         are_numbers(&["$beat", "$nonce", "$ttl"]),
         is_one_of(&["$pid", "$plan_version"], is_small),
-        vec![
-            is_list("$shares", share.concat()),
-            is_list("$requests", request.concat()),
-        ],
+        vec![is_list("$shares", share.concat()), is_list("$requests", request.concat())],
     ]
     .concat()
 }
@@ -939,7 +946,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::model::{Entry, Holder, Nonce, Order, Skipped, Why};
+    use crate::model::{Entry, Holder, Nonce, RunNow, Skipped, Why};
 
     const LIMIT: Duration = Duration::from_millis(2500);
 
@@ -2009,7 +2016,7 @@ mod tests {
     #[test]
     fn an_order() {
         let (by, why) = ("$pod".parse().unwrap(), Why::new("$$NOW").unwrap());
-        let order = Order { at: StoreTime::from_millis(60_000), by, why };
+        let order = RunNow { at: StoreTime::from_millis(60_000), by, why };
         check_change(
             instruct(&schedule(), &Instruction::Run(order)),
             expect![[r#"

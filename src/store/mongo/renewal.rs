@@ -277,7 +277,10 @@ impl Connection {
                      the same one"
                 ));
             }
-            run(&client.database(&name), doc! { "ping": 1 }).await.map(drop).map_err(CommandFailure::into_words)
+            run(&client.database(&name), doc! { "ping": 1 })
+                .await
+                .map(drop)
+                .map_err(CommandFailure::into_words)
         };
         if let Err(problem) = self.bounded(logged_in).await {
             // Not only dropped: see `MongoStore::close`.

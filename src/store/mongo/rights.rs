@@ -111,7 +111,8 @@ pub(super) async fn check(
         .buffered(AT_ONCE)
         .collect()
         .await;
-    let lacking: Vec<_> = answers.into_iter().collect::<CommandResult<Vec<_>>>()?.into_iter().flatten().collect();
+    let lacking: Vec<_> =
+        answers.into_iter().collect::<CommandResult<Vec<_>>>()?.into_iter().flatten().collect();
     if !lacking.is_empty() {
         let lacking = in_words(lacking.iter().map(|right| (right.action, right.on.as_str())));
         return Ok(Err(Unfit::Rights { user, lacking, to_create: false }));

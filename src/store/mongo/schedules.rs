@@ -64,8 +64,9 @@ pub(super) async fn list(
 /// tell any more.
 pub(super) async fn delete(store: MongoStore, schedule: ScheduleId, limit: Duration) -> CommandResult<bool> {
     let (database, names) = store.place();
-    let delete =
-        |ids: Vec<Bson>| queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit);
+    let delete = |ids: Vec<Bson>| {
+        queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit)
+    };
     write(&database, delete(vec![schedule_id(&schedule).into()])).await?;
     let some = Find {
         filter: queries::runs_of(&schedule, None),

@@ -57,7 +57,8 @@ impl MongoStore {
             let used = connection.current();
             // What has not begun when the caller gives up never begins.
             let permit = tokio::time::timeout(limit, Arc::clone(&used.permits).acquire_owned());
-            let _permit = permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
+            let _permit =
+                permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
             connection.watched(&used, work).await
         }))
     }
@@ -427,7 +428,8 @@ async fn release_batch(
     let statements = queries::releases(releases);
     // Takes are majority writes and the log is in order, so nobody builds on a release that is
     // rolled back: then the lock is merely still held, and the audit gives it back.
-    let written = write(&database, queries::update(&names.locks, statements, KeptRecords::Primary, limit)).await?;
+    let written =
+        write(&database, queries::update(&names.locks, statements, KeptRecords::Primary, limit)).await?;
     if written.matched == releases.len() as u64 {
         return Ok(vec![ReleaseAnswer::Released; releases.len()]);
     }
@@ -468,7 +470,11 @@ pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration)
     })
 }
 
-pub(super) async fn locks(store: MongoStore, locks: Vec<LockId>, limit: Duration) -> CommandResult<Vec<LockSeen>> {
+pub(super) async fn locks(
+    store: MongoStore,
+    locks: Vec<LockId>,
+    limit: Duration,
+) -> CommandResult<Vec<LockSeen>> {
     let mut seen = Vec::with_capacity(locks.len());
     for batch in locks.chunks(BATCH) {
         let found = read_batch(&store, batch, limit).await?;
@@ -566,7 +572,8 @@ async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Dur
     let mut statements = statements.into_iter().peekable();
     while statements.peek().is_some() {
         let batch = statements.by_ref().take(BATCH).collect();
-        let written = write(&database, queries::update(&names.waiters, batch, KeptRecords::Primary, limit)).await?;
+        let written =
+            write(&database, queries::update(&names.waiters, batch, KeptRecords::Primary, limit)).await?;
         if let Some((_, refusal)) = written.refused.first() {
             return Err(CommandFailure::unknown(refusal.to_string()));
         }
@@ -630,7 +637,11 @@ fn schedule_seen(document: Option<&Document>) -> ScheduleSeen {
     }
 }
 
-pub(super) async fn define(store: MongoStore, define: Define, limit: Duration) -> CommandResult<ScheduleSeen> {
+pub(super) async fn define(
+    store: MongoStore,
+    define: Define,
+    limit: Duration,
+) -> CommandResult<ScheduleSeen> {
     let found = left(store.modify(&store.names().runs, queries::define(&define), limit).await?)?;
     Ok(schedule_seen(Some(&found)))
 }
@@ -685,7 +696,11 @@ pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> C
     Ok(claim_answer(Some(&found), claim.session, claim.term, claim.attempt))
 }
 
-pub(super) async fn finish(store: MongoStore, finish: FinishRun, limit: Duration) -> CommandResult<ClaimAnswer> {
+pub(super) async fn finish(
+    store: MongoStore,
+    finish: FinishRun,
+    limit: Duration,
+) -> CommandResult<ClaimAnswer> {
     let found = store.modify(&store.names().runs, queries::finish(&finish), limit).await?;
     Ok(claim_answer(found.as_ref(), finish.session, finish.term, finish.attempt))
 }
@@ -695,7 +710,11 @@ fn unreadable(schedule: &ScheduleId, refusal: &Refusal) -> CommandFailure {
     CommandFailure::unknown(format!("the mark of the {schedule} cannot be read: {refusal}"))
 }
 
-async fn mark(store: &MongoStore, schedule: &ScheduleId, limit: Duration) -> CommandResult<Option<StoreTime>> {
+async fn mark(
+    store: &MongoStore,
+    schedule: &ScheduleId,
+    limit: Duration,
+) -> CommandResult<Option<StoreTime>> {
     let found = store.find_by_id(&store.names().runs, [schedule_id(schedule).into()], limit).await?;
     let mark = found.first().map_or(Ok(None), read_mark);
     mark.map_err(|refusal| unreadable(schedule, &refusal))
@@ -762,6 +781,7 @@ pub(super) async fn purge_runs(
     };
     let mark = raise_mark(&store, &schedule, last, limit).await?;
     let ids = gone.items.iter().map(|run| run_id(&run.id).into());
-    write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit)).await?;
+    write(&database, queries::delete(&names.runs, vec![queries::by_ids(ids)], KeptRecords::Majority, limit))
+        .await?;
     Ok(RunPage { page: gone, mark })
 }

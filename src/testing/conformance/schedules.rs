@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{
-        Definition, Holder, Order, Pause, PauseBefore, Rules, ScheduleId, ScheduleName, ScheduleRecord,
+        Definition, Holder, Pause, PauseBefore, Rules, RunNow, ScheduleId, ScheduleName, ScheduleRecord,
         StoreTime, Term, Why,
     },
     store::{Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Refusal, ScheduleSeen},
@@ -29,8 +29,8 @@ pub(super) fn pause() -> Instruction {
     Instruction::Pause { by: holder("admin"), why: why("the {$disk} is full") }
 }
 
-pub(super) fn order(at: i64) -> Order {
-    Order { at: StoreTime::from_millis(at), by: holder("admin"), why: why("$now, please") }
+pub(super) fn order(at: i64) -> RunNow {
+    RunNow { at: StoreTime::from_millis(at), by: holder("admin"), why: why("$now, please") }
 }
 
 fn ran(at: i64) -> Instruction {
@@ -319,7 +319,7 @@ pub async fn an_order_given_twice_is_one(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     instructed(fixture, &schedule, Instruction::Run(order(9))).await;
     let first = instructed(fixture, &schedule, Instruction::Run(order(5))).await;
-    let louder = Order { by: holder("boss"), why: why("now!"), ..order(5) };
+    let louder = RunNow { by: holder("boss"), why: why("now!"), ..order(5) };
     for again in [order(5), louder] {
         assert_eq!(instructed(fixture, &schedule, Instruction::Run(again)).await, first);
     }
@@ -469,7 +469,7 @@ pub async fn any_text_may_be_said_of_a_schedule(fixture: &Fixture) {
         defined(fixture, define(&schedule, 7, text, text)).await;
         let said = Instruction::Pause { by: by.clone(), why: reason.clone() };
         instructed(fixture, &schedule, said).await;
-        let order = Order { at: StoreTime::from_millis(5), by: by.clone(), why: reason.clone() };
+        let order = RunNow { at: StoreTime::from_millis(5), by: by.clone(), why: reason.clone() };
         let record = instructed(fixture, &schedule, Instruction::Run(order.clone())).await;
         assert_eq!((&record.id, &record.orders), (&schedule, &vec![order]));
         let definition = definition(&record);

@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 
 use tenure::{
-    model::{Definition, Holder, Order, Pause, PauseBefore, ScheduleId, ScheduleRecord, StoreTime, Why},
+    model::{Definition, Holder, Pause, PauseBefore, RunNow, ScheduleId, ScheduleRecord, StoreTime, Why},
     store::{Define, Instruction, MAX_ORDERS, Refusal, ScheduleSeen},
 };
 
@@ -16,7 +16,7 @@ pub(crate) struct Said {
     since: Once<StoreTime>,
     pauses: Vec<Break>,
     /// In the order they came.
-    orders: Vec<Order>,
+    orders: Vec<RunNow>,
 }
 
 #[derive(Debug)]

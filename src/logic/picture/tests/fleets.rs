@@ -131,16 +131,16 @@ impl Fleet {
         let orders = resolved.orders.len();
         for order in resolved.orders {
             match order {
-                Order::Take { key, .. } => {
+                SpreadAction::Take { key, .. } => {
                     let holder = self.truth[&key].0;
                     if holder.is_none_or(|holder| self.dead.contains(&holder)) {
                         self.set(&key, Some(session));
                         self.hold(session, &key, Some(Mine::Has));
                     }
                 }
-                Order::Wait { key } => self.hold(session, &key, Some(Mine::Waits)),
-                Order::Withdraw { key } => self.hold(session, &key, None),
-                Order::Give { key, to, must } => {
+                SpreadAction::Wait { key } => self.hold(session, &key, Some(Mine::Waits)),
+                SpreadAction::Withdraw { key } => self.hold(session, &key, None),
+                SpreadAction::Give { key, to, must } => {
                     assert_eq!(self.truth[&key].0, Some(session), "only one's own is given away");
                     let heir = to.filter(|to| {
                         self.members.get(to).is_some_and(|heir| heir.mine.get(&key) == Some(&Mine::Waits))

@@ -10,7 +10,7 @@ fn resolved(picture: &SpreadView, me: &Me, now: u64) -> Resolved {
 
 fn taken(resolved: &Resolved) -> Vec<Key> {
     let taken = resolved.orders.iter().filter_map(|order| match order {
-        Order::Take { key, .. } => Some(key.clone()),
+        SpreadAction::Take { key, .. } => Some(key.clone()),
         _ => None,
     });
     taken.collect()
@@ -75,7 +75,7 @@ fn a_record_that_is_read_is_as_old_as_it_says() {
         let mut one = picture(1);
         one.read(&key(0), &LockSeen::Found(record), at(10_000), at(10_000), store_now);
         match one.task(&key(0)) {
-            Some(Place::Held { settles, .. }) => settles.since(at(10_000)).as_millis(),
+            Some(TaskPlace::Held { settles, .. }) => settles.since(at(10_000)).as_millis(),
             other => panic!("{other:?}"),
         }
     };

@@ -10,10 +10,10 @@ fn what_waits_to_be_made_up_for_is_looked_at_again_after_a_pause() {
     assert_eq!(ticks.next(at(180)), first(at(60)));
     let held = |until| ScheduleRecord { pause: Some(paused(at(190), until)), ..record() };
     ticks.hear(&held(None), at(190));
-    assert_eq!(ticks.next(at(200)), Step::Wait(None));
+    assert_eq!(ticks.next(at(200)), TickStep::Wait(None));
     let later = 3 * 3600;
     ticks.hear(&held(Some(at(later))), at(later));
-    let late = Step::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Late };
+    let late = TickStep::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Late };
     assert_eq!(ticks.next(at(later + 10)), late, "they are too late by now");
 }
 
@@ -27,7 +27,7 @@ fn ticks_of_a_pause_before_the_last_one_are_not_late() {
     };
     let all = Policies { misfire: Misfire::All { window: HOUR, at_most: 100 }, ..Policies::default() };
     let mut ticks = Ticks::load(calendar("* * * * *"), all, &record, &[], at(700));
-    let skipped = |from, to, count| Step::Skip { from: at(from), to: at(to), count, why: NotRun::Paused };
+    let skipped = |from, to, count| TickStep::Skip { from: at(from), to: at(to), count, why: NotRun::Paused };
     let steps: Vec<_> = (0..12).map(|_| ticks.next(at(700))).collect();
     assert_eq!(
         steps,
@@ -41,9 +41,9 @@ fn ticks_of_a_pause_before_the_last_one_are_not_late() {
             first(at(480)),
             skipped(540, 600, 2),
             first(at(660)),
-            Step::Wait(Some(at(720))),
-            Step::Wait(Some(at(720))),
-            Step::Wait(Some(at(720))),
+            TickStep::Wait(Some(at(720))),
+            TickStep::Wait(Some(at(720))),
+            TickStep::Wait(Some(at(720))),
         ]
     );
 }
@@ -54,7 +54,7 @@ fn a_schedule_that_never_waits_remembers_no_run_that_is_dealt_with() {
     let mut now = 60;
     for _ in 0..100 {
         // A run of 90 s; by its end another tick is due.
-        if matches!(ticks.next(at(now)), Step::Run(_)) {
+        if matches!(ticks.next(at(now)), TickStep::Run(_)) {
             ticks.ended(at(now), at(now + 90));
             now += 90;
         }
@@ -70,8 +70,8 @@ fn what_was_not_begun_is_claimed_again_in_its_place_and_counts_as_no_try() {
         let mut ticks = by_the_minute(policies, &not_begun(1), at(100));
         let instead_of = Some((Term::new(5), 1));
         let again = Attempt { entry: Entry::Tick, instant: at(60), number: 1, instead_of };
-        assert_eq!(ticks.next(at(100)), Step::Run(again), "{promise:?}");
-        assert_eq!(ticks.next(at(100)), Step::Wait(Some(at(120))));
+        assert_eq!(ticks.next(at(100)), TickStep::Run(again), "{promise:?}");
+        assert_eq!(ticks.next(at(100)), TickStep::Wait(Some(at(120))));
     }
 }
 
@@ -80,7 +80,7 @@ fn what_was_not_begun_and_is_too_late_is_told_once() {
     let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
     let not_begun = run(Entry::Tick, at(60), 1, Some(Outcome::NotBegun));
     let mut ticks = by_the_minute(skip, std::slice::from_ref(&not_begun), at(121));
-    let late = Step::Skip { from: at(60), to: at(60), count: 1, why: NotRun::Late };
+    let late = TickStep::Skip { from: at(60), to: at(60), count: 1, why: NotRun::Late };
     assert_eq!(ticks.next(at(121)), late);
     let told = [run(Entry::Skipped, at(60), 1, Some(Outcome::Skipped)), not_begun];
     let mut ticks = by_the_minute(skip, &told, at(121));

@@ -5,8 +5,8 @@ use std::{fmt::Debug, time::Duration};
 use tenure::{
     model::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
-        Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Order, Outcome, PAST_HOLDERS, Past,
-        Pause, PauseBefore, Request, Rules, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
+        Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Pause,
+        PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
         SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value, Waiter, Who,
         Why, Wish,
     },
@@ -184,8 +184,8 @@ fn schedule_id(source: &mut Source<'_>) -> ScheduleId {
     ScheduleId { namespace: name(source, Namespace::new), name: name(source, ScheduleName::new) }
 }
 
-fn order(source: &mut Source<'_>) -> Order {
-    Order { at: at(source), by: name(source, Holder::new), why: why(source) }
+fn order(source: &mut Source<'_>) -> RunNow {
+    RunNow { at: at(source), by: name(source, Holder::new), why: why(source) }
 }
 
 fn schedule(source: &mut Source<'_>) -> ScheduleRecord {
