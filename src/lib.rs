@@ -66,7 +66,7 @@
 //! | session | the instance's one lease on life in the store; a unique id per start; alive, then dead for ever |
 //! | beat | the write that keeps a session alive |
 //! | key, lock | what is held; a lock is held by a session, never by a name |
-//! | wish | one request for a key; a lock that is granted names the wish it was granted to |
+//! | ticket | one request for a key; a lock that is granted names the ticket it was granted to |
 //! | term | the fencing number of a lock: strictly larger with every change of holder |
 //! | lease | what a job gets: key, term, since when, how long it is valid by *this* machine's clock |
 //! | waiter | one who stands in line for a lock |

@@ -27,13 +27,13 @@ mod scripts {
 
     const STEPS: usize = 10_000;
 
-    async fn turned_by_hand() -> reference::Ground {
+    async fn turned_by_hand() -> reference::Evidence {
         let clock = Arc::new(TestClock::new());
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
         (store, Some(clock))
     }
 
-    async fn on_the_machines_clock() -> reference::Ground {
+    async fn on_the_machines_clock() -> reference::Evidence {
         (Arc::new(MemoryStore::default()), None)
     }
 
@@ -66,7 +66,7 @@ mod scripts {
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "shrunk from")]
     async fn a_script_that_fails_is_shrunk() {
-        let ground = async || -> reference::Ground {
+        let ground = async || -> reference::Evidence {
             let store = Mutant::new(MemoryStore::default(), Mutation::LaterDeclarationIsKept);
             let store: Arc<dyn Store> = Arc::new(store);
             (store, None)
@@ -141,8 +141,8 @@ mod turned_by_hand {
         Clock,
         model::{Candidate, LockRecord, MAX_NUMBER, SessionId, Term},
         store::{
-            Hint, LockSeen, MemoryStore, Purged, Retention, SessionNews, Sighting, Store, TERM_KEPT,
-            TakeAnswer, Then, Wait,
+            Hint, LockSeen, MemoryStore, Purged, ReleaseTo, Retention, SessionNews, SessionSeen, Store,
+            TERM_KEPT, TakeAnswer, Wait,
         },
         testing::{
             TestClock,
@@ -168,7 +168,7 @@ mod turned_by_hand {
         let lock = fixture.lock("report");
         let session = fixture.session();
         let held = fixture.held(&lock, session, 1).await;
-        fixture.release(&lock, session, held.term, Then::ClosedFor(MINUTE)).await;
+        fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(MINUTE)).await;
         fixture.record(&lock).await
     }
 
@@ -296,7 +296,7 @@ mod turned_by_hand {
         let lock = fixture.lock("report");
         let record = fixture.held(&lock, fixture.session(), 1).await;
         let holder = record.holding.as_ref().expect("it was just taken").by.session;
-        fixture.release(&lock, holder, record.term, Then::ClosedFor(9 * DAY)).await;
+        fixture.release(&lock, holder, record.term, ReleaseTo::ClosedFor(9 * DAY)).await;
         clock.step_wall(8 * DAY);
         assert_eq!(purge(&fixture, Retention::default()).await.locks, 0);
         clock.step_wall(DAY + MS);
@@ -312,8 +312,8 @@ mod turned_by_hand {
         assert_eq!(purge(&fixture, Retention::default()).await, Purged::default());
         clock.step_wall(MS);
         assert_eq!(purge(&fixture, Retention::default()).await.sessions, 1);
-        assert_eq!(fixture.seen(dead).await, Sighting::Missing);
-        assert_eq!(fixture.seen(alive.id).await, Sighting::Alive(alive));
+        assert_eq!(fixture.seen(dead).await, SessionSeen::Missing);
+        assert_eq!(fixture.seen(alive.id).await, SessionSeen::Alive(alive));
     }
 
     /// A key of one order, which nobody wants again, and the session that died with it.
@@ -331,7 +331,7 @@ mod turned_by_hand {
         let freed = Purged { freed: 1, sessions: 1, ..Purged::default() };
         assert_eq!(purge(&fixture, Retention::default()).await, freed);
         assert_eq!(fixture.record(&lock).await.term, held.term);
-        assert_eq!(fixture.seen(dead).await, Sighting::Missing);
+        assert_eq!(fixture.seen(dead).await, SessionSeen::Missing);
         clock.step_wall(7 * DAY + MS);
         assert_eq!(purge(&fixture, Retention::default()).await, Purged { locks: 1, ..Purged::default() });
         assert_eq!(fixture.look(&lock).await, LockSeen::Absent);
@@ -374,7 +374,7 @@ mod turned_by_hand {
         let held = fixture.taken(&lock, &first).await;
         assert_eq!(held.term, Term::new(MAX_NUMBER));
         assert_eq!(fixture.taken(&lock, &first).await, held);
-        let hand_over = Then::HandTo(Box::new(second.clone()));
+        let hand_over = ReleaseTo::HandTo(Box::new(second.clone()));
         for dead in [vec![], vec![first.session]] {
             let answer = fixture.take_over(&lock, &second, &dead).await;
             assert!(matches!(answer, TakeAnswer::Refused(_)), "{answer:?}");

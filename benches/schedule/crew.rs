@@ -15,7 +15,7 @@ use tenure::{
     Clock, Elect, ElectConfig, SystemClock,
     model::StoreTime,
     schedule::Schedule,
-    spread::Picture,
+    spread::SpreadStatus,
     store::mongo::{MongoOptions, MongoStore},
 };
 use tokio::time::timeout;
@@ -126,7 +126,7 @@ impl Crew {
 
     /// Whether all have their part in time.
     pub(crate) async fn settles(&self, schedules: usize) -> bool {
-        let is_so = |picture: &Picture| {
+        let is_so = |picture: &SpreadStatus| {
             picture.is_settled() && picture.members.len() == self.members.len() && picture.held() == schedules
         };
         let picture = self.members[0].elect.schedules();

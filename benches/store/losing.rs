@@ -17,7 +17,7 @@ pub(crate) async fn tries(world: &World) {
     let (holder, loser) = (world.open().await, world.open().await);
     let lock = World::lock("held");
     world.take(&lock, holder).await;
-    let take = world.wish(lock.clone(), loser);
+    let take = world.ticket(lock.clone(), loser);
     let found = World::collection(&world.plain, "floor");
     insert(&found, ["held".to_owned()]).await;
 

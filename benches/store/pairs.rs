@@ -145,7 +145,7 @@ fn batched(world: &Arc<World>, session: SessionId) -> Contestant {
         let (takes, releases) = (Arc::clone(&takes), Arc::clone(&releases));
         let (world, lock) = (Arc::clone(&world), World::lock(&format!("task {task}")));
         async move {
-            let term = granted(&takes.send(world.wish(lock.clone(), session)).await);
+            let term = granted(&takes.send(world.ticket(lock.clone(), session)).await);
             releases.send(given_up(&lock, session, term)).await;
         }
         .boxed()

@@ -11,9 +11,9 @@ use mongodb::{
     options::{ClientOptions, ReturnDocument, WriteConcern},
 };
 use tenure::{
-    model::{About, Candidate, Holder, Key, Kind, LockId, Namespace, Nonce, SessionId, Term, Wish},
+    model::{About, Candidate, Holder, Key, Kind, LockId, Namespace, Nonce, SessionId, Term, Ticket},
     store::{
-        Open, Release, Store, Take, TakeAnswer, Then,
+        Open, Release, ReleaseTo, Store, Take, TakeAnswer,
         mongo::{MongoOptions, MongoStore},
     },
 };
@@ -102,11 +102,11 @@ impl World {
         session
     }
 
-    /// A take of a fresh wish.
-    pub(crate) fn wish(&self, lock: LockId, session: SessionId) -> Take {
+    /// A take of a fresh ticket.
+    pub(crate) fn ticket(&self, lock: LockId, session: SessionId) -> Take {
         let by = Candidate {
             session,
-            wish: Wish::new(self.draw()),
+            ticket: Ticket::new(self.draw()),
             ttl: Duration::from_secs(30),
             holder: Holder::new("pod-1").expect("within the limits"),
             who: None,
@@ -118,13 +118,13 @@ impl World {
     }
 
     pub(crate) async fn take(&self, lock: &LockId, session: SessionId) -> Term {
-        let take = self.wish(lock.clone(), session);
+        let take = self.ticket(lock.clone(), session);
         let answer = self.store.take(vec![take], Vec::new(), LIMIT).await.expect("the server answers");
         granted(&answer[0])
     }
 
     pub(crate) async fn take_all(&self, locks: &[LockId], session: SessionId) -> Vec<Term> {
-        let takes = locks.iter().map(|lock| self.wish(lock.clone(), session)).collect();
+        let takes = locks.iter().map(|lock| self.ticket(lock.clone(), session)).collect();
         let answers = self.store.take(takes, Vec::new(), LIMIT).await.expect("the server answers");
         answers.iter().map(granted).collect()
     }
@@ -139,7 +139,7 @@ pub(crate) fn granted(answer: &TakeAnswer) -> Term {
 }
 
 pub(crate) fn given_up(lock: &LockId, session: SessionId, term: Term) -> Release {
-    Release { lock: lock.clone(), session, term, note: None, then: Then::Free }
+    Release { lock: lock.clone(), session, term, note: None, then: ReleaseTo::Free }
 }
 
 /// A bare majority `findAndModify` of one document by its id. The document must be there.

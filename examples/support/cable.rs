@@ -6,12 +6,12 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
     model::{
-        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
     },
 };
 use tokio_util::sync::CancellationToken;
@@ -61,17 +61,17 @@ macro_rules! calls {
 }
 
 calls! {
-    open(open: Open) -> Sighting;
-    beat(beat: BeatWrite) -> Sighting;
-    observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
-    declare(declaration: Declaration) -> Sighting;
+    open(open: Open) -> SessionSeen;
+    beat(beat: BeatWrite) -> SessionSeen;
+    observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
+    declare(declaration: Declaration) -> SessionSeen;
     sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
     take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
     release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
     wait(waits: Vec<Wait>) -> ();
-    stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
+    stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
     waiters(lock: LockId, at_most: usize) -> Line;
-    places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
+    places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>;
     set_value(set: SetValue) -> SetAnswer;
     locks(locks: Vec<LockId>) -> Vec<LockSeen>;
     list_locks(

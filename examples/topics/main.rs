@@ -28,7 +28,7 @@ use cable::Cabled;
 use futures::future::join_all;
 use tenure::{
     Elect, Event, Lease,
-    spread::{Member, Picture, Spread},
+    spread::{Member, Spread, SpreadStatus},
     store::Store,
 };
 use tokio::time::{Instant, MissedTickBehavior};
@@ -76,7 +76,7 @@ impl Instance {
 
     /// Until the fleet has so many members, and each what the plan wants it to have.
     async fn settled(&self, members: usize) {
-        let is_so = |picture: &Picture| {
+        let is_so = |picture: &SpreadStatus| {
             picture.members.len() == members
                 && picture.held() == TOPICS
                 && picture.members.iter().all(|member| member.target == Some(member.tasks))
@@ -123,7 +123,7 @@ impl Teller {
 }
 
 /// How many subscriptions each member has.
-fn in_short(picture: &Picture) -> String {
+fn in_short(picture: &SpreadStatus) -> String {
     let count = |member: &Member| {
         let drains = if member.share.draining { " (drains)" } else { "" };
         format!("{} {:2}{drains}", member.holder, member.tasks)

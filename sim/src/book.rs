@@ -10,7 +10,7 @@ use super::{Entry, Habits, Life, Sort, Told, What, invariants::SLACK};
 use tenure::{
     ElectConfig,
     clock::Moment,
-    model::{SessionId, Term, Wish},
+    model::{SessionId, Term, Ticket},
 };
 
 /// The durations one instance runs by.
@@ -73,9 +73,9 @@ pub struct Session {
 pub struct Grant {
     /// Whose.
     pub session: SessionId,
-    /// For which wish.
-    pub wish: Wish,
-    /// What the wish was for.
+    /// For which ticket.
+    pub ticket: Ticket,
+    /// What the ticket was for.
     pub tag: String,
     /// It does not count: somebody deleted its record by hand.
     pub void: bool,
@@ -260,11 +260,11 @@ impl Book {
             What::SessionDeleted { session } => {
                 self.sessions.entry(*session).or_insert_with(Session::new).over = true;
             }
-            What::Granted { key, term, session, wish, tag } => {
+            What::Granted { key, term, session, ticket, tag } => {
                 self.count_grant(*key);
                 self.end_grant(*key);
-                let (session, wish, tag) = (*session, *wish, tag.clone());
-                let grant = Grant { session, wish, tag, void: false, over: false, given_back: false };
+                let (session, ticket, tag) = (*session, *ticket, tag.clone());
+                let grant = Grant { session, ticket, tag, void: false, over: false, given_back: false };
                 self.grants.insert((*key, *term), grant);
                 self.current.insert(*key, *term);
             }

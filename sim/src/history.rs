@@ -19,7 +19,7 @@ use super::{
 use tenure::{
     Event,
     clock::Moment,
-    model::{Entry as Of, SessionId, StoreTime, Term, Wish},
+    model::{Entry as Of, SessionId, StoreTime, Term, Ticket},
 };
 
 /// How many entries are kept for the story of a violation.
@@ -80,15 +80,15 @@ pub enum What {
     /// It is dead.
     Died { session: SessionId, ground: &'static str, by: Option<Life> },
     /// A lock has a new holder.
-    Granted { key: usize, term: Term, session: SessionId, wish: Wish, tag: String },
+    Granted { key: usize, term: Term, session: SessionId, ticket: Ticket, tag: String },
     /// A primary has applied a release, which may be undone.
     GivenBack { key: usize, term: Term },
     /// A lock has no holder any more.
     Freed { key: usize, term: Term },
     /// Somebody stands in line, perhaps since before.
-    Stands { key: usize, session: SessionId, wish: Wish },
+    Stands { key: usize, session: SessionId, ticket: Ticket },
     /// A primary does not have him there, perhaps since before; that may be undone.
-    Leaves { key: usize, session: SessionId, wish: Wish },
+    Leaves { key: usize, session: SessionId, ticket: Ticket },
     /// Somebody deleted a session by hand.
     SessionDeleted { session: SessionId },
     /// Somebody deleted a lock by hand.
@@ -114,7 +114,7 @@ pub enum What {
     /// It was told that a beat of its own is on record, which it sent then.
     Confirmed { session: SessionId, sent: Moment },
     /// It was told who holds a lock: itself.
-    Noticed { key: usize, term: Term, session: SessionId, wish: Wish },
+    Noticed { key: usize, term: Term, session: SessionId, ticket: Ticket },
     // ----- the program
     /// Something runs under a lock: a job, a guard, or a call that blocks.
     Began { key: usize, term: Term, tag: String, sort: Sort },

@@ -157,7 +157,7 @@ impl Instance {
         self.pen.clock.now()
     }
 
-    /// A wish for a key, with a name that nobody else has.
+    /// A ticket for a key, with a name that nobody else has.
     pub fn ask(&self, key: usize) -> (KeyRequest, String) {
         let tag = self.fleet.tag(self.life());
         (self.elect.key(format!("k{key}")).who(&tag), tag)

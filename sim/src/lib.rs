@@ -272,7 +272,7 @@ impl Fleet {
         (0..self.0.plan.instances).filter_map(|member| self.instance(member)).collect()
     }
 
-    /// A name that nobody else has, for a wish.
+    /// A name that nobody else has, for a ticket.
     #[must_use]
     pub fn tag(&self, life: Life) -> String {
         format!("{life}-{}", self.0.tags.fetch_add(1, Ordering::Relaxed))
@@ -489,7 +489,7 @@ impl Fleet {
         for key in self.0.plan.all_locks() {
             let line =
                 common.replicas.majority().waiters(lock_id(key), 10_000, SECOND).await.unwrap_or_default();
-            waiters.extend(line.waiters.iter().map(|waiter| (key, waiter.by.session, waiter.by.wish)));
+            waiters.extend(line.waiters.iter().map(|waiter| (key, waiter.by.session, waiter.by.ticket)));
         }
         let mut lives = Vec::new();
         for member in 0..self.0.plan.instances {

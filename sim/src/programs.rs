@@ -241,7 +241,7 @@ impl fmt::Debug for WorkOfGuard {
 }
 
 impl Kept {
-    /// The guard was acquired for that wish.
+    /// The guard was acquired for that ticket.
     #[must_use]
     pub fn new(instance: &Instance, guard: Guard, tag: &str) -> Self {
         let (key, term) = (key(&guard.lease()), guard.term());
@@ -318,7 +318,7 @@ impl Program {
         self.dice.place(keys).min(self.dice.place(keys))
     }
 
-    /// A wish. Some keep their key for a while at least, some leave it closed if they die.
+    /// A ticket. Some keep their key for a while at least, some leave it closed if they die.
     fn ask(&mut self, key: usize) -> (KeyRequest, String) {
         let (ask, tag) = self.instance.ask(key);
         let ask = match self.dice.below(16) {
@@ -594,7 +594,7 @@ impl Program {
         let keys: Vec<_> = (0..2 + self.dice.below(2)).map(|_| self.some_key()).collect();
         let patience = self.patience();
         let names = keys.iter().map(|key| format!("k{key}"));
-        // These wishes have no name of their own.
+        // These tickets have no name of their own.
         if let Ok(Some(guards)) = self.instance.elect().acquire_all(names, patience).await {
             let pause = self.dice.up_to(SECOND);
             tokio::select! {

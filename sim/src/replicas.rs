@@ -24,12 +24,12 @@ use tenure::{
     clock::{Clock, Moment},
     model::{
         Kind, LockId, LockRecord, Namespace, Request, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        StoreTime, Wish,
+        StoreTime, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
-        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
+        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store,
         Take, TakeAnswer, Wait,
     },
     testing::TestClock,
@@ -447,7 +447,7 @@ impl Store for Way {
         self.replicas.0.ledger.hints()
     }
 
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
         let (again, by) = (declaration.clone(), self.life);
         self.write(
             Kept::Majority,
@@ -458,7 +458,7 @@ impl Store for Way {
         )
     }
 
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
         let (here, again) = (waits.clone(), waits.clone());
         self.write(
             Kept::Primary,
@@ -489,8 +489,8 @@ impl Store for Way {
     }
 
     writes! {
-        Majority open(open: Open) -> Sighting;
-        Majority beat(beat: BeatWrite) -> Sighting;
+        Majority open(open: Open) -> SessionSeen;
+        Majority beat(beat: BeatWrite) -> SessionSeen;
         Majority take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
         Primary wait(waits: Vec<Wait>) -> ();
         Majority set_value(set: SetValue) -> SetAnswer;
@@ -505,11 +505,11 @@ impl Store for Way {
     }
 
     reads! {
-        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
         sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;
         waiters(lock: LockId, at_most: usize) -> Line;
-        places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
+        places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
         list_locks(
             namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize

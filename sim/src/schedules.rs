@@ -18,7 +18,7 @@ use super::{
 use tenure::{
     Lease,
     model::{Entry, Term, Why},
-    schedule::{Misfire, Overlap, Promise, Retries, Schedule, Tick},
+    schedule::{Misfire, OnCrash, Overlap, Retries, Schedule, Tick},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -117,8 +117,8 @@ impl Habits {
 
     /// What becomes of a run whose runner died.
     #[must_use]
-    pub const fn promise(&self) -> Promise {
-        if self.at_most_once { Promise::AtMostOnce } else { Promise::AtLeastOnce { attempts: self.attempts } }
+    pub const fn on_crash(&self) -> OnCrash {
+        if self.at_most_once { OnCrash::AtMostOnce } else { OnCrash::AtLeastOnce { attempts: self.attempts } }
     }
 
     /// How a job that failed is tried again.
@@ -159,7 +159,7 @@ fn begin(instance: &Instance, schedule: usize) -> Option<Schedule> {
     };
     let schedule = instance.elect().schedule(schedule_name(schedule), habits.expression());
     let schedule = schedule.misfire(habits.misfire()).overlap(habits.overlap);
-    let schedule = schedule.promise(habits.promise()).retries(habits.retries());
+    let schedule = schedule.on_crash(habits.on_crash()).retries(habits.retries());
     let schedule = match habits.timeout {
         Some(timeout) => schedule.timeout(timeout),
         None => schedule,

@@ -23,13 +23,13 @@ use tenure::{
     clock::Clock,
     model::{
         Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Term, Why, Wish,
+        SessionRecord, StoreTime, Term, Ticket, Why,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-        Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer,
-        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
-        Take, TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
+        FinishRun, Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release,
+        ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer,
+        SetValue, Store, Take, TakeAnswer, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
@@ -53,7 +53,7 @@ macro_rules! pass_on_what_nobody_judges {
             $to:
             sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
             waiters(lock: LockId, at_most: usize) -> Line;
-            places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>;
+            places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>;
             list_locks(
                 namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
             ) -> Page<LockRecord>;
@@ -90,7 +90,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Known {
     sessions: BTreeMap<SessionId, (Nonce, u64, bool)>,
-    locks: BTreeMap<LockId, (Term, Option<(SessionId, Wish)>)>,
+    locks: BTreeMap<LockId, (Term, Option<(SessionId, Ticket)>)>,
     /// Since when it has its timing, and since when it is held back.
     schedules: BTreeMap<usize, (Option<StoreTime>, Option<StoreTime>)>,
     runs: BTreeMap<TickId, (Term, u32, Option<&'static str>)>,
@@ -107,7 +107,7 @@ impl Ledger {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn session(&self, sighting: &Sighting, ground: &'static str, by: Option<Life>) {
+    fn session(&self, sighting: &SessionSeen, ground: &'static str, by: Option<Life>) {
         let Some(record) = sighting.record() else { return };
         let now = (record.nonce, record.beat.get(), record.is_alive());
         let before = self.known().sessions.insert(record.id, now);
@@ -166,7 +166,7 @@ impl Ledger {
         let Ok(seen) = self.store.locks(locks.clone(), AT_ONCE).await else { return };
         for (lock, seen) in locks.into_iter().zip(seen) {
             let (Some(record), Some(key)) = (seen.found(), key_of(&lock.key)) else { continue };
-            let holder = record.holding.as_ref().map(|held| (held.by.session, held.by.wish));
+            let holder = record.holding.as_ref().map(|held| (held.by.session, held.by.ticket));
             let now = (record.term, holder);
             let before = self.known().locks.insert(lock, now);
             if before == Some(now) {
@@ -176,7 +176,7 @@ impl Ledger {
             self.history.record(match record.holding {
                 Some(held) => {
                     let tag = held.by.who.map_or_else(String::new, |who| who.as_str().to_owned());
-                    What::Granted { key, term, session: held.by.session, wish: held.by.wish, tag }
+                    What::Granted { key, term, session: held.by.session, ticket: held.by.ticket, tag }
                 }
                 None => What::Freed { key, term },
             });
@@ -189,12 +189,12 @@ impl Ledger {
         by: Option<Life>,
         declaration: Declaration,
         limit: Duration,
-    ) -> Answer<'_, Sighting> {
+    ) -> Answer<'_, SessionSeen> {
         async move {
             let ground = match &declaration.ground {
-                Ground::Unbeaten { .. } => "unbeaten",
-                Ground::Missing { .. } => "missing",
-                Ground::Operator => "operator",
+                Evidence::Unbeaten { .. } => "unbeaten",
+                Evidence::Missing { .. } => "missing",
+                Evidence::Operator => "operator",
                 _ => "new",
             };
             let sighting = self.store.declare(declaration, limit).await?;
@@ -214,10 +214,10 @@ impl Ledger {
     }
 
     /// A primary has taken these out of their lines.
-    pub(super) fn left(&self, waits: &[(LockId, SessionId, Wish)]) {
-        for (lock, session, wish) in waits {
+    pub(super) fn left(&self, waits: &[(LockId, SessionId, Ticket)]) {
+        for (lock, session, ticket) in waits {
             if let Some(key) = key_of(&lock.key) {
-                self.history.record(What::Leaves { key, session: *session, wish: *wish });
+                self.history.record(What::Leaves { key, session: *session, ticket: *ticket });
             }
         }
     }
@@ -241,7 +241,7 @@ impl Ledger {
 }
 
 impl Store for Ledger {
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let sighting = self.store.open(open, limit).await?;
             self.session(&sighting, "", None);
@@ -250,7 +250,7 @@ impl Store for Ledger {
         .boxed()
     }
 
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let sighting = self.store.beat(beat, limit).await?;
             self.session(&sighting, "", None);
@@ -259,7 +259,7 @@ impl Store for Ledger {
         .boxed()
     }
 
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
         self.declare_by(None, declaration, limit)
     }
 
@@ -286,11 +286,11 @@ impl Store for Ledger {
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
         async move {
             let places: Vec<_> =
-                waits.iter().map(|wait| (key_of(&wait.lock.key), wait.by.session, wait.by.wish)).collect();
+                waits.iter().map(|wait| (key_of(&wait.lock.key), wait.by.session, wait.by.ticket)).collect();
             self.store.wait(waits, limit).await?;
-            for (key, session, wish) in places {
+            for (key, session, ticket) in places {
                 if let Some(key) = key {
-                    self.history.record(What::Stands { key, session, wish });
+                    self.history.record(What::Stands { key, session, ticket });
                 }
             }
             Ok(())
@@ -365,8 +365,8 @@ impl Store for Ledger {
 
     pass_on_what_nobody_judges! {
         store:
-        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
+        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
+        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;
         set_value(set: SetValue) -> SetAnswer;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
@@ -560,11 +560,11 @@ impl Store for TermsKept {
         finish(finish: FinishRun) -> ClaimAnswer;
         purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-        open(open: Open) -> Sighting;
-        beat(beat: BeatWrite) -> Sighting;
-        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
-        declare(declaration: Declaration) -> Sighting;
+        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
+        open(open: Open) -> SessionSeen;
+        beat(beat: BeatWrite) -> SessionSeen;
+        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
+        declare(declaration: Declaration) -> SessionSeen;
         set_value(set: SetValue) -> SetAnswer;
         revoke(revocation: Revocation) -> RevokeAnswer;
     }
@@ -600,14 +600,14 @@ impl Deposed {
 }
 
 impl Store for Deposed {
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
         async move {
             let mut seen = self.store.observe(sessions, limit).await?;
             if let Some(view) = &mut *self.view() {
                 for seen in &mut seen {
                     if let Some(record) = seen.record() {
                         let record = view.entry(record.id).or_insert_with(|| record.clone());
-                        *seen = Sighting::of(record.clone());
+                        *seen = SessionSeen::of(record.clone());
                     }
                 }
             }
@@ -616,16 +616,16 @@ impl Store for Deposed {
         .boxed()
     }
 
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
-            if let (Some(view), Ground::Unbeaten { nonce }) = (&mut *self.view(), &declaration.ground)
+            if let (Some(view), Evidence::Unbeaten { nonce }) = (&mut *self.view(), &declaration.ground)
                 && let Some(record) = view.get_mut(&declaration.session)
             {
                 if record.is_alive() && record.nonce == *nonce {
                     let (by, why) = (declaration.by, Why::shortened("at a deposed primary"));
                     record.death = Some(Death { at: self.clock.wall(), by, why });
                 }
-                return Ok(Sighting::of(record.clone()));
+                return Ok(SessionSeen::of(record.clone()));
             }
             self.store.declare(declaration, limit).await
         }
@@ -646,9 +646,9 @@ impl Store for Deposed {
         finish(finish: FinishRun) -> ClaimAnswer;
         purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-        open(open: Open) -> Sighting;
-        beat(beat: BeatWrite) -> Sighting;
+        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
+        open(open: Open) -> SessionSeen;
+        beat(beat: BeatWrite) -> SessionSeen;
         take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
         release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
         locks(locks: Vec<LockId>) -> Vec<LockSeen>;

@@ -3,14 +3,14 @@
 use std::{future::Future, time::Duration};
 
 use super::{
-    Campaigning, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease, job,
+    CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease, job,
     keys::{AcquireOutcome, Wants},
     lease::Hold,
     troubles::chain,
 };
 use crate::{
     logic::{
-        key::{Manner, TicketOutcome},
+        key::{TicketOutcome, WaitMode},
         watch,
     },
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
@@ -145,7 +145,7 @@ impl KeyRequest {
     /// A limit is broken, the record cannot be used, the store does not answer, or the engine is closed.
     ///
     /// # Cancel safety
-    /// Dropped before its answer, the wish is given up; a lock that arrives all the same is released.
+    /// Dropped before its answer, the ticket is given up; a lock that arrives all the same is released.
     pub async fn lock<T, E, F>(
         self,
         job: impl FnOnce(Lease) -> F + Send + 'static,
@@ -188,7 +188,7 @@ impl KeyRequest {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// Dropped, it gives up its wish, or drops the job and releases the lock in the background.
+    /// Dropped, it gives up its ticket, or drops the job and releases the lock in the background.
     pub async fn with_lock<T, E, F>(self, job: impl FnOnce(Lease) -> F) -> Result<JobEnd<T, E>, Error>
     where
         F: Future<Output = Result<T, E>>,
@@ -239,8 +239,8 @@ impl KeyRequest {
     }
 
     /// Stands for the key until it is stopped: acquired, lost, acquired again.
-    pub fn campaign(self) -> Campaigning {
-        Campaigning::new(self)
+    pub fn campaign(self) -> CampaignBuilder {
+        CampaignBuilder::new(self)
     }
 
     pub(crate) fn parts(self) -> Result<(Elect, LockId, Wants), Error> {
@@ -254,7 +254,7 @@ impl KeyRequest {
     async fn once(self) -> Result<Result<Hold, Busy>, Error> {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
-        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, Manner::ONCE);
+        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, WaitMode::ONCE);
         Ok(match standing.told().await {
             AcquireOutcome::Granted(hold) => Ok(hold),
             AcquireOutcome::Other(verdict) => Err(busy(lock, verdict)?),

@@ -97,7 +97,7 @@ async fn read(
     let page =
         page.inspect_err(|error| tracing::debug!(error = chain(error), "the audit was not answered"))?;
     for held in &page.items {
-        let runs = |lease: &Arc<LeaseCell>| lease.term == held.term && lease.wish == held.wish;
+        let runs = |lease: &Arc<LeaseCell>| lease.term == held.term && lease.ticket == held.ticket;
         if !here.get(&held.lock).is_some_and(runs) {
             engine.keys.found(engine, asked, session, held);
         }

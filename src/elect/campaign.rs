@@ -21,7 +21,7 @@ use super::{
 use crate::{
     logic::{
         backoff::Backoff,
-        key::{Manner, Parting, WHOLE_LINE},
+        key::{Handback, WHOLE_LINE, WaitMode},
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId, Loss},
@@ -32,7 +32,7 @@ type Job = Arc<dyn Fn(Lease) -> BoxFuture<'static, Result<(), String>> + Send + 
 
 /// A campaign to be started. Made by [`KeyRequest::campaign`].
 #[must_use = "it stands for nothing until it is started"]
-pub struct Campaigning {
+pub struct CampaignBuilder {
     ask: KeyRequest,
     on_acquired: Option<Callback<Lease>>,
     on_lost: Option<Callback<Loss>>,
@@ -41,13 +41,13 @@ pub struct Campaigning {
     rest: Option<Duration>,
 }
 
-impl fmt::Debug for Campaigning {
+impl fmt::Debug for CampaignBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Campaigning").field("ask", &self.ask).finish_non_exhaustive()
+        f.debug_struct("CampaignBuilder").field("ask", &self.ask).finish_non_exhaustive()
     }
 }
 
-impl Campaigning {
+impl CampaignBuilder {
     pub(crate) const fn new(ask: KeyRequest) -> Self {
         Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, job: None, rest: None }
     }
@@ -146,7 +146,7 @@ pub struct Campaign {
     #[expect(dead_code, reason = "its drop stops the campaign")]
     stopper: tokio_util::sync::DropGuard,
     leading: watch::Receiver<Option<Lease>>,
-    resign: mpsc::UnboundedSender<Parting>,
+    resign: mpsc::UnboundedSender<Handback>,
     task: JoinHandle<()>,
 }
 
@@ -201,7 +201,7 @@ impl Campaign {
     /// Gives the lock up if it is held, to whoever is first in line, and stands again after a rest.
     #[must_use]
     pub fn resign(&self) -> Resigned {
-        self.part(Parting::default())
+        self.part(Handback::default())
     }
 
     /// Gives the lock up if it is held, to an instance of that name that waits for it, and stands again
@@ -221,10 +221,10 @@ impl Campaign {
         if !line.waiters.iter().any(|waiter| waiter.by.holder == *holder) {
             return Ok(Resigned::NobodyWaits);
         }
-        Ok(self.part(Parting { to: Some(holder.clone()), ..Parting::default() }))
+        Ok(self.part(Handback { to: Some(holder.clone()), ..Handback::default() }))
     }
 
-    fn part(&self, parting: Parting) -> Resigned {
+    fn part(&self, parting: Handback) -> Resigned {
         // An error says that the campaign has ended.
         if self.is_leading() && self.resign.send(parting).is_ok() {
             Resigned::Yes
@@ -258,7 +258,7 @@ struct CampaignTask {
     failures: Backoff,
     stop: CancellationToken,
     lead: watch::Sender<Option<Lease>>,
-    resigned: mpsc::UnboundedReceiver<Parting>,
+    resigned: mpsc::UnboundedReceiver<Handback>,
     /// The callback that was started last: the next one waits for it.
     last_callback: Option<JoinHandle<()>>,
 }
@@ -291,7 +291,7 @@ impl CampaignTask {
                 session = engine.valid_session() => session.ok()?,
             };
             let life = Some(self.elect.life());
-            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, Manner::WAITS);
+            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, WaitMode::WAITS);
             let told = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
@@ -322,7 +322,7 @@ impl CampaignTask {
             }
         };
         let mut runs = std::pin::pin!(runs);
-        let mut parting = Parting::default();
+        let mut parting = Handback::default();
         let mut over = None;
         tokio::select! {
             biased;
@@ -355,7 +355,7 @@ impl CampaignTask {
         hold.part_with(parting);
         drop(worker);
         let rest = self.rest_after(end, loss);
-        let parted = engine.keys.parted(&self.lock, cell.wish);
+        let parted = engine.keys.parted(&self.lock, cell.ticket);
         drop(hold);
         if let Some(parted) = parted {
             // Stopped means released; should it take too long, it goes on behind.

@@ -11,14 +11,14 @@ use std::{
 
 use crate::{
     clock::Moment,
-    model::{LockId, SessionId, Wish},
+    model::{LockId, SessionId, Ticket},
     sync::locked,
 };
 
 /// Takes whose hint has not come yet. A hint may be lost: the oldest is forgotten.
 const KEPT: usize = 1024;
 
-type TakeId = (LockId, SessionId, Wish);
+type TakeId = (LockId, SessionId, Ticket);
 
 /// Takes that were sent, and whose hint is to come.
 #[derive(Debug, Default)]
@@ -91,9 +91,9 @@ mod tests {
         Moment::after_start(Duration::from_millis(millis))
     }
 
-    fn take(wish: u64) -> TakeId {
+    fn take(ticket: u64) -> TakeId {
         let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
-        (lock, SessionId::from_u128(7), Wish::new(wish))
+        (lock, SessionId::from_u128(7), Ticket::new(ticket))
     }
 
     #[test]
@@ -112,8 +112,8 @@ mod tests {
         echoes.lost(&take(0));
         assert_eq!(echoes.heard(&take(0), at(1)), None);
         assert!(echoes.book().order.is_empty(), "nothing of it stays");
-        for wish in 1..5000 {
-            echoes.sent(take(wish), at(wish));
+        for ticket in 1..5000 {
+            echoes.sent(take(ticket), at(ticket));
         }
         let book = echoes.book();
         assert!(

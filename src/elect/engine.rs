@@ -37,10 +37,10 @@ use crate::{
     config::ElectConfig,
     logic::{
         flaw::Flaws,
-        key::{Context, Manner},
+        key::{Context, WaitMode},
         session::{LONGEST_ATTEMPT, Times},
     },
-    model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Wish},
+    model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Ticket},
     store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
     sync::locked,
 };
@@ -78,9 +78,9 @@ pub(crate) struct Engine {
     takes: Batch<(Take, Vec<SessionId>), TakeAnswer>,
     releases: Batch<Release, ReleaseAnswer>,
     waits: Batch<Wait, ()>,
-    leaves: Batch<(LockId, SessionId, Wish), ()>,
+    leaves: Batch<(LockId, SessionId, Ticket), ()>,
     looks: Batch<LockId, LockSeen>,
-    places: Batch<(LockId, SessionId, Wish), bool>,
+    places: Batch<(LockId, SessionId, Ticket), bool>,
     schedule_looks: Batch<ScheduleId, ScheduleSeen>,
     /// The session that was opened last, unless it is over.
     pub(crate) session: watch::Sender<Option<Arc<Session>>>,
@@ -91,7 +91,7 @@ pub(crate) struct Engine {
     pub(crate) echoes: Echoes,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
-    /// No new wishes: the engine is about to close.
+    /// No new tickets: the engine is about to close.
     closed: AtomicBool,
     /// Fires when campaigns are to stop.
     pub(crate) retiring: CancellationToken,
@@ -321,14 +321,14 @@ impl Engine {
 
     // ----- operations
 
-    pub(crate) fn candidate(&self, session: &Session, wish: Wish, wants: &Wants) -> Candidate {
-        self.candidate_of(session.id, wish, wants)
+    pub(crate) fn candidate(&self, session: &Session, ticket: Ticket, wants: &Wants) -> Candidate {
+        self.candidate_of(session.id, ticket, wants)
     }
 
-    pub(crate) fn candidate_of(&self, session: SessionId, wish: Wish, wants: &Wants) -> Candidate {
+    pub(crate) fn candidate_of(&self, session: SessionId, ticket: Ticket, wants: &Wants) -> Candidate {
         Candidate {
             session,
-            wish,
+            ticket,
             ttl: self.times.ttl,
             holder: self.config.holder().clone(),
             who: wants.who.clone(),
@@ -338,14 +338,14 @@ impl Engine {
         }
     }
 
-    /// A wish for a key, under the session that is valid now.
+    /// A ticket for a key, under the session that is valid now.
     pub(crate) fn stand(
         self: &Arc<Self>,
         session: &Arc<Session>,
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        manner: Manner,
+        manner: WaitMode,
     ) -> PendingTicket {
         self.keys.stand(self, session, life, lock, wants, manner)
     }
@@ -355,7 +355,7 @@ impl Engine {
         take: Take,
         dead: Vec<SessionId>,
     ) -> Result<TakeAnswer, Arc<StoreError>> {
-        let echo = (take.lock.clone(), take.by.session, take.by.wish);
+        let echo = (take.lock.clone(), take.by.session, take.by.ticket);
         if self.store.capabilities().hints {
             self.echoes.sent(echo.clone(), self.clock.now());
         }
@@ -373,14 +373,14 @@ impl Engine {
         self.releases.submit(self, |engine| &engine.releases, release).await
     }
 
-    /// Stands in line for a lock, with all these wishes.
+    /// Stands in line for a lock, with all these tickets.
     pub(crate) async fn wait(self: &Arc<Self>, waits: Vec<Wait>) -> Result<(), Arc<StoreError>> {
         self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop)
     }
 
     pub(crate) async fn stop_waiting(
         self: &Arc<Self>,
-        places: Vec<(LockId, SessionId, Wish)>,
+        places: Vec<(LockId, SessionId, Ticket)>,
     ) -> Result<(), Arc<StoreError>> {
         self.leaves.submit_all(self, |engine| &engine.leaves, places).await.map(drop)
     }
@@ -389,10 +389,10 @@ impl Engine {
         self.looks.submit(self, |engine| &engine.looks, lock).await
     }
 
-    /// Whether this wish stands in line.
+    /// Whether this ticket stands in line.
     pub(crate) async fn place(
         self: &Arc<Self>,
-        place: (LockId, SessionId, Wish),
+        place: (LockId, SessionId, Ticket),
     ) -> Result<bool, Arc<StoreError>> {
         self.places.submit(self, |engine| &engine.places, place).await
     }
@@ -506,7 +506,7 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// No new wishes from now on. Says whether this was the first to say so.
+    /// No new tickets from now on. Says whether this was the first to say so.
     pub(crate) fn retire(&self) -> bool {
         let first = !self.closed.swap(true, Ordering::AcqRel);
         self.retiring.cancel();

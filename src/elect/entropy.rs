@@ -39,8 +39,8 @@ impl Entropy {
         Nonce::new(self.roll() & MAX_NUMBER)
     }
 
-    /// Where a session starts to count its wishes: a random place with more than enough room above.
-    pub(crate) fn first_wish(&self) -> u64 {
+    /// Where a session starts to count its tickets: a random place with more than enough room above.
+    pub(crate) fn first_ticket(&self) -> u64 {
         self.roll() & (MAX_NUMBER >> 1)
     }
 }

@@ -114,7 +114,7 @@ impl Guard {
     /// Dropped, it goes on in the background.
     pub async fn release(self) -> Result<(), Error> {
         let (cell, engine) = (self.hold.cell().clone(), self.hold.cell().engine().clone());
-        let parted = engine.keys.parted(&cell.lock, cell.wish);
+        let parted = engine.keys.parted(&cell.lock, cell.ticket);
         let patience = cell.session.times.stop_grace + LONGEST_ATTEMPT * 2;
         drop(self);
         let Some(parted) = parted else { return Ok(()) };

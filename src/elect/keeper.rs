@@ -22,7 +22,7 @@ use crate::{
         session::{Action, LONGEST_ATTEMPT, SessionEvent, SessionMachine},
     },
     model::{About, Death, LockId, Loss, Nonce, Request, SessionId, Term},
-    store::{BeatWrite, Declaration, Ground, Open, Sighting, Store},
+    store::{BeatWrite, Declaration, Evidence, Open, SessionSeen, Store},
 };
 
 /// What others want of the keeper.
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Close(Option<oneshot::Sender<()>>),
 }
 
-type PendingBeat = BoxFuture<'static, (Nonce, Moment, Result<Sighting, StoreError>)>;
+type PendingBeat = BoxFuture<'static, (Nonce, Moment, Result<SessionSeen, StoreError>)>;
 
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
@@ -113,7 +113,7 @@ impl Keeper {
         let id = engine.entropy.session();
         let mut life = OneSession {
             machine: SessionMachine::new(engine.times, engine.flaws, engine.clock.now()),
-            session: Arc::new(Session::new(id, engine.times, engine.flaws, engine.entropy.first_wish())),
+            session: Arc::new(Session::new(id, engine.times, engine.flaws, engine.entropy.first_ticket())),
             attempts: FuturesUnordered::new(),
             opened: false,
             heard: BTreeSet::new(),
@@ -254,14 +254,14 @@ impl OneSession {
         sent: Moment,
         nonce: Nonce,
         limit: Duration,
-        call: impl Future<Output = Result<Sighting, StoreError>> + Send + 'static,
+        call: impl Future<Output = Result<SessionSeen, StoreError>> + Send + 'static,
     ) {
         let engine = self.engine.clone();
         self.attempts
             .push(Box::pin(async move { (nonce, sent, engine.call(Work::Beats, limit, call).await) }));
     }
 
-    fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<Sighting, StoreError>) {
+    fn answered(&mut self, nonce: Nonce, sent: Moment, answer: Result<SessionSeen, StoreError>) {
         let brought = self.brought.remove(&nonce);
         match answer {
             Ok(sighting) => {
@@ -368,21 +368,21 @@ async fn close(
     store: &dyn Store,
     session: SessionId,
     nonces: &[Nonce],
-) -> Result<Option<Sighting>, StoreError> {
+) -> Result<Option<SessionSeen>, StoreError> {
     let observe = store.observe(vec![session], LONGEST_ATTEMPT);
     let mut seen = engine.call(Work::Watching, LONGEST_ATTEMPT, observe).await?;
     match seen.pop() {
-        Some(Sighting::Alive(record)) if nonces.contains(&record.nonce) => {
+        Some(SessionSeen::Alive(record)) if nonces.contains(&record.nonce) => {
             let declaration = Declaration {
                 session,
-                ground: Ground::Unbeaten { nonce: record.nonce },
+                ground: Evidence::Unbeaten { nonce: record.nonce },
                 by: engine.config.holder().clone(),
                 why: Death::own(),
             };
             let declare = store.declare(declaration, LONGEST_ATTEMPT);
             engine.call(Work::Declaring, LONGEST_ATTEMPT, declare).await.map(Some)
         }
-        Some(dead @ Sighting::Dead(_)) => Ok(Some(dead)),
+        Some(dead @ SessionSeen::Dead(_)) => Ok(Some(dead)),
         _ => Ok(None),
     }
 }

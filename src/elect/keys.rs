@@ -20,24 +20,24 @@ use crate::{
     clock::Moment,
     logic::{
         key::{
-            Context, FIRST_IN_LINE, KeyMachine, Manner, NextOp, Op, OpReply, Out, Parting, TicketOutcome,
-            WATCHED_AHEAD,
+            Context, FIRST_IN_LINE, Handback, KeyMachine, NextOp, Op, OpReply, Out, TicketOutcome,
+            WATCHED_AHEAD, WaitMode,
         },
         watch::Liveness as Known,
     },
-    model::{Candidate, Holder, LockId, Loss, SessionId, Term, Value, Waiter, Who, Why, Wish},
+    model::{Candidate, Holder, LockId, Loss, SessionId, Term, Ticket, Value, Waiter, Who, Why},
     store::{Line, LockChange, Release, Take, Wait},
     sync::locked,
 };
 
-/// What came of a wish, with the lock itself if it was granted.
+/// What came of a ticket, with the lock itself if it was granted.
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
     Granted(Hold),
     Other(TicketOutcome),
 }
 
-/// What a wish wants besides the key.
+/// What a ticket wants besides the key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
     pub(crate) who: Option<Who>,
@@ -47,13 +47,13 @@ pub(crate) struct Wants {
     pub(crate) at_least: Duration,
 }
 
-/// A wish that stands. Dropping it before its answer gives it up; a lock that arrives all the same is
+/// A ticket that stands. Dropping it before its answer gives it up; a lock that arrives all the same is
 /// passed on.
 #[derive(Debug)]
 pub(crate) struct PendingTicket {
     engine: Arc<Engine>,
     lock: LockId,
-    wish: Wish,
+    ticket: Ticket,
     told: oneshot::Receiver<AcquireOutcome>,
     answered: bool,
 }
@@ -69,10 +69,10 @@ impl PendingTicket {
 impl Drop for PendingTicket {
     fn drop(&mut self) {
         if !self.answered {
-            let wish = self.wish;
+            let ticket = self.ticket;
             let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, around| {
-                state.machine.leave(around.now, wish);
-                let place = state.standers.iter().position(|stander| stander.wish == wish)?;
+                state.machine.leave(around.now, ticket);
+                let place = state.standers.iter().position(|stander| stander.ticket == ticket)?;
                 Some(state.standers.swap_remove(place))
             });
             // With it may go the last that keeps the engine alive.
@@ -82,7 +82,7 @@ impl Drop for PendingTicket {
 }
 
 struct PendingKey {
-    wish: Wish,
+    ticket: Ticket,
     tell: oneshot::Sender<AcquireOutcome>,
     session: Arc<Session>,
     life: Option<Arc<Life>>,
@@ -102,7 +102,7 @@ struct KeyState {
     standers: Vec<PendingKey>,
     lease: Option<Arc<LeaseCell>>,
     /// Those who wait for a lock to be given back.
-    awaiting: Vec<(Wish, oneshot::Sender<()>)>,
+    awaiting: Vec<(Ticket, oneshot::Sender<()>)>,
 }
 
 impl KeyCell {
@@ -185,7 +185,7 @@ impl Keys {
 
     // ----- what callers want
 
-    /// A new wish for a key.
+    /// A new ticket for a key.
     pub(crate) fn stand(
         &self,
         engine: &Arc<Engine>,
@@ -193,24 +193,24 @@ impl Keys {
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        manner: Manner,
+        manner: WaitMode,
     ) -> PendingTicket {
         let (tell, told) = oneshot::channel();
-        let wish = self.step(engine, lock, true, |state, around| {
-            // Drawn here, so that wishes stand in the order of their numbers.
-            let wish = session.next_wish();
-            let by = engine.candidate(session, wish, wants);
+        let ticket = self.step(engine, lock, true, |state, around| {
+            // Drawn here, so that tickets stand in the order of their numbers.
+            let ticket = session.next_ticket();
+            let by = engine.candidate(session, ticket, wants);
             let at_least = wants.at_least;
-            state.standers.push(PendingKey { wish, tell, session: session.clone(), life, at_least });
+            state.standers.push(PendingKey { ticket, tell, session: session.clone(), life, at_least });
             state.machine.stand(around, by, manner);
-            // Its wishes may have been ended just before.
+            // Its tickets may have been ended just before.
             if !session.is_valid(around.now) {
                 state.machine.session_over(around.now, session.id);
             }
-            wish
+            ticket
         });
-        let wish = wish.expect("the key was made");
-        PendingTicket { engine: engine.clone(), lock: lock.clone(), wish, told, answered: false }
+        let ticket = ticket.expect("the key was made");
+        PendingTicket { engine: engine.clone(), lock: lock.clone(), ticket, told, answered: false }
     }
 
     /// The lease of a key that is held here.
@@ -226,14 +226,14 @@ impl Keys {
     }
 
     /// Until a lock has been given back, or is gone.
-    pub(crate) fn parted(&self, lock: &LockId, wish: Wish) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn parted(&self, lock: &LockId, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
         let cell = self.book().get(lock).cloned()?;
         let mut state = cell.state();
         let (tell, told) = oneshot::channel();
-        let pending =
-            state.lease.as_ref().is_some_and(|lease| lease.wish == wish) || state.machine.is_returning(wish);
+        let pending = state.lease.as_ref().is_some_and(|lease| lease.ticket == ticket)
+            || state.machine.is_returning(ticket);
         pending.then(|| {
-            state.awaiting.push((wish, tell));
+            state.awaiting.push((ticket, tell));
             told
         })
     }
@@ -258,19 +258,19 @@ impl Keys {
 
     // ----- what happens
 
-    /// Nothing runs under this wish any more.
+    /// Nothing runs under this ticket any more.
     pub(crate) fn ended(
         &self,
         engine: &Arc<Engine>,
         lock: &LockId,
-        wish: Wish,
+        ticket: Ticket,
         term: Term,
-        parting: Parting,
+        parting: Handback,
     ) {
         self.has_parted(lock, term);
         self.step(engine, lock, false, |state, around| {
-            state.lease.take_if(|lease| lease.wish == wish);
-            state.machine.ended(around, wish, parting);
+            state.lease.take_if(|lease| lease.ticket == ticket);
+            state.machine.ended(around, ticket, parting);
         });
     }
 
@@ -287,7 +287,7 @@ impl Keys {
     }
 
     pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId, change: Option<LockChange>) {
-        // A grant to a wish nobody here remembers is to be passed on, unless it was given back already.
+        // A grant to a ticket nobody here remembers is to be passed on, unless it was given back already.
         let stray = match change {
             Some(LockChange::Granted { session, term, .. }) => {
                 if locked(&self.parted).has(lock, term) {
@@ -327,9 +327,9 @@ impl Keys {
         session: SessionId,
         held: &crate::store::Held,
     ) {
-        let (wish, term) = (held.wish, held.term);
+        let (ticket, term) = (held.ticket, held.term);
         self.step(engine, &held.lock, true, |state, around| {
-            state.machine.found(asked, around.now, session, wish, term);
+            state.machine.found(asked, around.now, session, ticket, term);
         });
     }
 
@@ -417,15 +417,16 @@ fn happen<T>(
     let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
-            Out::Verdict(wish, verdict) => {
-                let Some(place) = state.standers.iter().position(|stander| stander.wish == wish) else {
+            Out::Verdict(ticket, verdict) => {
+                let Some(place) = state.standers.iter().position(|stander| stander.ticket == ticket) else {
                     continue;
                 };
                 let stander = state.standers.swap_remove(place);
                 let told = match verdict {
                     TicketOutcome::Granted { term, since } => {
                         let lock = cell.lock.clone();
-                        let lease = LeaseCell::new(engine.clone(), stander.session, lock, wish, term, since);
+                        let lease =
+                            LeaseCell::new(engine.clone(), stander.session, lock, ticket, term, since);
                         if lease.begin() {
                             state.lease = Some(lease.clone());
                             let hold = Hold::new(lease, stander.life, stander.at_least);
@@ -439,7 +440,7 @@ fn happen<T>(
                         } else {
                             // In a doubt, say: it goes back, and whoever waits waits for a session.
                             engine.keys.has_parted(&cell.lock, term);
-                            engine.around(|around| state.machine.ended(around, wish, Parting::default()));
+                            engine.around(|around| state.machine.ended(around, ticket, Handback::default()));
                             after.lives.extend(stander.life);
                             AcquireOutcome::Other(TicketOutcome::SessionOver)
                         }
@@ -469,16 +470,18 @@ fn happen<T>(
                     state.machine.died(engine.clock.now(), session);
                 }
             }
-            Out::Lost(wish, loss) => {
-                if let Some(lease) = state.lease.as_ref().filter(|lease| lease.wish == wish) {
+            Out::Lost(ticket, loss) => {
+                if let Some(lease) = state.lease.as_ref().filter(|lease| lease.ticket == ticket) {
                     lease.cut(loss);
                 }
             }
-            Out::Parted(wish) => {
+            Out::Parted(ticket) => {
                 let (told, rest) =
-                    std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == wish);
+                    std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == ticket);
                 state.awaiting = rest;
-                after.parted.extend(Vec::from_iter::<Vec<(Wish, _)>>(told).into_iter().map(|(_, tell)| tell));
+                after
+                    .parted
+                    .extend(Vec::from_iter::<Vec<(Ticket, _)>>(told).into_iter().map(|(_, tell)| tell));
             }
         }
     }
@@ -521,16 +524,16 @@ async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
 async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpReply {
     let answer = match op.clone() {
         Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
-        Op::Poll { session, wish } => {
-            let place = (lock.clone(), session, wish);
+        Op::Poll { session, ticket } => {
+            let place = (lock.clone(), session, ticket);
             let (seen, stands) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
             seen.map(|seen| OpReply::Polled { seen, stands: stands.ok() })
         }
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(OpReply::Took)
         }
-        Op::Confirm { session, wish } => {
-            let by: Candidate = engine.candidate_of(session, wish, &Wants::default());
+        Op::Confirm { session, ticket } => {
+            let by: Candidate = engine.candidate_of(session, ticket, &Wants::default());
             engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(OpReply::Took)
         }
         Op::Release { session, term, note, then } => {
@@ -538,12 +541,12 @@ async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpReply {
             engine.release(release).await.map(OpReply::Released)
         }
         Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(OpReply::Line),
-        Op::Register(wishes) => {
-            let waits = wishes.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
+        Op::Register(tickets) => {
+            let waits = tickets.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
             engine.wait(waits).await.map(|()| OpReply::Done)
         }
         Op::Leave(left) => {
-            let places = left.into_iter().map(|(session, wish)| (lock.clone(), session, wish)).collect();
+            let places = left.into_iter().map(|(session, ticket)| (lock.clone(), session, ticket)).collect();
             engine.stop_waiting(places).await.map(|()| OpReply::Done)
         }
         Op::Inquire { session, named } => {

@@ -14,8 +14,8 @@ use tracing::Instrument;
 use super::{Engine, Error, JobEnd, Work, job, session::Session};
 use crate::{
     clock::Moment,
-    logic::{flaw::Flaw, key::Parting},
-    model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value, Wish},
+    logic::{flaw::Flaw, key::Handback},
+    model::{Key, LockId, Loss, SessionId, StoreTime, Term, Ticket, Value},
     store::{LockSeen, SetAnswer, SetValue},
     sync::locked,
 };
@@ -25,7 +25,7 @@ pub(crate) struct LeaseCell {
     engine: Arc<Engine>,
     pub(crate) session: Arc<Session>,
     pub(crate) lock: LockId,
-    pub(crate) wish: Wish,
+    pub(crate) ticket: Ticket,
     pub(crate) term: Term,
     pub(crate) since: StoreTime,
     granted: Moment,
@@ -46,7 +46,7 @@ struct LeaseState {
     /// When nothing more was to be polled under it, because the lock itself was lost.
     cut_at: Option<Moment>,
     /// Its owner is done with it; it goes back when the last worker has left, and lets the engine go.
-    closing: Option<(Parting, Option<Arc<super::Life>>)>,
+    closing: Option<(Handback, Option<Arc<super::Life>>)>,
     /// The key has been given back.
     parted: bool,
     /// The number of the last change of the value.
@@ -70,7 +70,7 @@ impl LeaseCell {
         engine: Arc<Engine>,
         session: Arc<Session>,
         lock: LockId,
-        wish: Wish,
+        ticket: Ticket,
         term: Term,
         since: StoreTime,
     ) -> Arc<Self> {
@@ -79,7 +79,7 @@ impl LeaseCell {
             engine,
             session,
             lock,
-            wish,
+            ticket,
             term,
             since,
             granted,
@@ -112,10 +112,11 @@ impl LeaseCell {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.tell(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
-            let (engine, lock, wish, term) = (self.engine.clone(), self.lock.clone(), self.wish, self.term);
+            let (engine, lock, ticket, term) =
+                (self.engine.clone(), self.lock.clone(), self.ticket, self.term);
             // Later: whoever cancels may have the key in hand.
             self.engine.runtime.spawn(async move {
-                engine.keys.ended(&engine, &lock, wish, term, Parting::default());
+                engine.keys.ended(&engine, &lock, ticket, term, Handback::default());
             });
         }
     }
@@ -259,7 +260,7 @@ impl LeaseCell {
     }
 
     /// Its owner is done with it. It goes back once nothing runs under it.
-    fn close(&self, parting: Parting, life: Option<Arc<super::Life>>) {
+    fn close(&self, parting: Handback, life: Option<Arc<super::Life>>) {
         // What ran out before it was given back is lost, whoever comes to know it.
         self.find_out(self.now());
         let go = {
@@ -281,11 +282,11 @@ impl LeaseCell {
         }
     }
 
-    fn part(&self, (parting, life): (Parting, Option<Arc<super::Life>>)) {
+    fn part(&self, (parting, life): (Handback, Option<Arc<super::Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.engine.lease_parted(self, lost);
-        self.session.left(self.wish);
-        self.engine.keys.ended(&self.engine, &self.lock, self.wish, self.term, parting);
+        self.session.left(self.ticket);
+        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, self.term, parting);
         // Last: the engine may end with it.
         drop(life);
     }
@@ -298,11 +299,11 @@ impl LeaseState {
     }
 
     /// The parting, once: when the owner is done and nobody runs.
-    fn may_go(&mut self) -> Option<(Parting, Option<Arc<super::Life>>)> {
+    fn may_go(&mut self) -> Option<(Handback, Option<Arc<super::Life>>)> {
         let go = self.workers == 0 && self.closing.is_some() && !self.parted;
         self.parted |= go;
         // What is left behind says that the owner is done.
-        if go { self.closing.replace((Parting::default(), None)) } else { None }
+        if go { self.closing.replace((Handback::default(), None)) } else { None }
     }
 }
 
@@ -335,12 +336,12 @@ pub(crate) struct Hold {
     /// The least time the key stays closed to others, counted from the grant.
     at_least: Duration,
     /// To whom, and what to say.
-    parting: Parting,
+    parting: Handback,
 }
 
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<super::Life>>, at_least: Duration) -> Self {
-        Self { cell, life, at_least, parting: Parting::default() }
+        Self { cell, life, at_least, parting: Handback::default() }
     }
 
     pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
@@ -356,7 +357,7 @@ impl Hold {
         self.cell.enter().expect("the owner has not let go")
     }
 
-    pub(crate) fn part_with(&mut self, parting: Parting) {
+    pub(crate) fn part_with(&mut self, parting: Handback) {
         self.parting = parting;
     }
 }
@@ -517,8 +518,8 @@ impl Lease {
         let sessions = engine.call(Work::Asked, limit, engine.store.observe(vec![cell.session.id], limit));
         let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
         let ours = matches!(&locks[..], [LockSeen::Found(record)]
-            if record.term == cell.term && record.is_granted_to(cell.session.id, cell.wish));
-        let alive = matches!(&sessions[..], [crate::store::Sighting::Alive(_)]);
+            if record.term == cell.term && record.is_granted_to(cell.session.id, cell.ticket));
+        let alive = matches!(&sessions[..], [crate::store::SessionSeen::Alive(_)]);
         Ok(ours && alive && self.is_valid())
     }
 

@@ -40,7 +40,7 @@ mod watcher;
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 pub use ask::{Acquired, Busy, KeyRequest, Locked};
-pub use campaign::{Campaign, Campaigning, Resigned};
+pub use campaign::{Campaign, CampaignBuilder, Resigned};
 pub use error::Error;
 pub use events::{Event, EventStream};
 pub use guard::{Guard, Guards};
@@ -68,7 +68,7 @@ pub(crate) use troubles::chain;
 
 use crate::{
     config::ElectConfig,
-    logic::{key::Manner, session::LONGEST_ATTEMPT},
+    logic::{key::WaitMode, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, LockRecord, Loss, Request, Why},
     store::{Page, Refusal, Revocation, RevokeAnswer, Store},
 };
@@ -244,8 +244,8 @@ impl Elect {
         }
     }
 
-    /// Stands for a key until stopped. See [`Campaigning`].
-    pub fn campaign(&self, key: impl AsRef<str>) -> Campaigning {
+    /// Stands for a key until stopped. See [`CampaignBuilder`].
+    pub fn campaign(&self, key: impl AsRef<str>) -> CampaignBuilder {
         self.key(key).campaign()
     }
 
@@ -270,7 +270,7 @@ impl Elect {
     pub async fn unlock(&self, key: impl AsRef<str>) -> Result<Unlocked, Error> {
         let lock = self.lock_id(key)?;
         let Some(lease) = self.engine().keys.lease(&lock) else { return Ok(Unlocked::NotHeld) };
-        let parted = self.engine().keys.parted(&lock, lease.wish);
+        let parted = self.engine().keys.parted(&lock, lease.ticket);
         lease.cancel(keys::GIVEN_UP);
         let Some(parted) = parted else { return Ok(Unlocked::Released) };
         let patience = self.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
@@ -292,7 +292,7 @@ impl Elect {
         let leases = engine.keys.leases();
         let parted: Vec<_> = leases
             .iter()
-            .filter_map(|lease| Some((lease.clone(), engine.keys.parted(&lease.lock, lease.wish)?)))
+            .filter_map(|lease| Some((lease.clone(), engine.keys.parted(&lease.lock, lease.ticket)?)))
             .collect();
         for lease in &leases {
             lease.cancel(loss.clone());
@@ -394,7 +394,7 @@ impl Elect {
         Health::of(self.engine())
     }
 
-    /// Ends the instance: no new wishes, campaigns stop, every job is told and waited for, locks are
+    /// Ends the instance: no new tickets, campaigns stop, every job is told and waited for, locks are
     /// released, and the session is closed in the store. Bounded by the grace and a few attempts at the
     /// store: what has not ended by then is listed, and what the store has not confirmed.
     ///
@@ -449,7 +449,7 @@ impl Elect {
         let engine = self.engine();
         loop {
             let session = engine.valid_session().await?;
-            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, Manner::WAITS);
+            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, WaitMode::WAITS);
             let told = tokio::select! {
                 biased;
                 told = standing.told() => told,

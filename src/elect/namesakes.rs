@@ -7,7 +7,7 @@ use super::{Engine, Work};
 use crate::{
     clock::Moment,
     model::{Beat, Holder, SessionId, SessionRecord},
-    store::Sighting,
+    store::SessionSeen,
 };
 
 /// How many sessions are looked through. A fleet of more is warned by whom it finds among these.
@@ -28,9 +28,9 @@ fn of_the_same_name(
 }
 
 /// Whether it has beaten since. The one before a restart does not: it stays in the list until its ttl is over.
-fn beats(sighting: &Sighting, before: Beat) -> Option<&SessionRecord> {
+fn beats(sighting: &SessionSeen, before: Beat) -> Option<&SessionRecord> {
     match sighting {
-        Sighting::Alive(record) if record.beat > before => Some(record),
+        SessionSeen::Alive(record) if record.beat > before => Some(record),
         _ => None,
     }
 }
@@ -63,7 +63,7 @@ async fn warn(engine: Weak<Engine>) {
                 tracing::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another instance has this holder's name, and beats: give each a name of its own, such as its pod's");
                 return;
             }
-            if !matches!(sighting, Sighting::Alive(_)) {
+            if !matches!(sighting, SessionSeen::Alive(_)) {
                 others.remove(id);
             }
         }
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn the_one_before_a_restart_does_not_beat() {
-        let seen = |beat| Sighting::Alive(session(2, "pod-1", beat));
+        let seen = |beat| SessionSeen::Alive(session(2, "pod-1", beat));
         assert_eq!(beats(&seen(7), Beat::new(7)), None);
         assert!(beats(&seen(8), Beat::new(7)).is_some());
-        assert_eq!(beats(&Sighting::Dead(session(2, "pod-1", 8)), Beat::new(7)), None);
-        assert_eq!(beats(&Sighting::Missing, Beat::new(7)), None);
+        assert_eq!(beats(&SessionSeen::Dead(session(2, "pod-1", 8)), Beat::new(7)), None);
+        assert_eq!(beats(&SessionSeen::Missing, Beat::new(7)), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         flaw::{Flaw, Flaws},
         session::Times,
     },
-    model::{LockId, Loss, Request, SessionId, StoreTime, Term, Wish},
+    model::{LockId, Loss, Request, SessionId, StoreTime, Term, Ticket},
     store::MAX_REQUESTS,
     sync::locked,
 };
@@ -39,9 +39,9 @@ pub(crate) struct Session {
     doubt: Mutex<Option<Loss>>,
     /// Locks that operators want back, and that are not known here (yet).
     asked: Mutex<Vec<Request>>,
-    next_wish: AtomicU64,
-    first_wish: u64,
-    leases: Mutex<BTreeMap<Wish, Arc<LeaseCell>>>,
+    next_ticket: AtomicU64,
+    first_ticket: u64,
+    leases: Mutex<BTreeMap<Ticket, Arc<LeaseCell>>>,
     /// How many leases have not ended.
     inside: watch::Sender<usize>,
     /// What the store's clock showed, and when that was here.
@@ -51,7 +51,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, times: Times, flaws: Flaws, first_wish: u64) -> Self {
+    pub(crate) fn new(id: SessionId, times: Times, flaws: Flaws, first_ticket: u64) -> Self {
         Self {
             id,
             times,
@@ -61,8 +61,8 @@ impl Session {
             over: OnceLock::new(),
             doubt: Mutex::default(),
             asked: Mutex::default(),
-            next_wish: AtomicU64::new(first_wish),
-            first_wish,
+            next_ticket: AtomicU64::new(first_ticket),
+            first_ticket,
             leases: Mutex::default(),
             inside: watch::Sender::new(0),
             store_time: Mutex::default(),
@@ -122,18 +122,18 @@ impl Session {
         if self.is_valid(now) { self.end().since(now) } else { Duration::ZERO }
     }
 
-    pub(crate) fn next_wish(&self) -> Wish {
-        Wish::new(self.next_wish.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket::new(self.next_ticket.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether it never wished for anything: then it holds nothing.
+    /// Whether it never wanted for anything: then it holds nothing.
     pub(crate) fn was_idle(&self) -> bool {
-        self.next_wish.load(Ordering::Relaxed) == self.first_wish
+        self.next_ticket.load(Ordering::Relaxed) == self.first_ticket
     }
 
     // ----- its leases
 
-    fn leases(&self) -> MutexGuard<'_, BTreeMap<Wish, Arc<LeaseCell>>> {
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<Ticket, Arc<LeaseCell>>> {
         locked(&self.leases)
     }
 
@@ -149,7 +149,7 @@ impl Session {
             }
             tell();
             let mut leases = self.leases();
-            leases.insert(lease.wish, lease.clone());
+            leases.insert(lease.ticket, lease.clone());
             self.inside.send_replace(leases.len());
         }
         // What was said to all just before, it has not heard.
@@ -178,9 +178,9 @@ impl Session {
         asked.push(request);
     }
 
-    pub(crate) fn left(&self, wish: Wish) {
+    pub(crate) fn left(&self, ticket: Ticket) {
         let mut leases = self.leases();
-        leases.remove(&wish);
+        leases.remove(&ticket);
         self.inside.send_replace(leases.len());
     }
 

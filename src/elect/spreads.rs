@@ -17,7 +17,7 @@ use crate::{
     Applied, StoreError,
     clock::Moment,
     model::{Key, SessionId, Share, SpreadName, Trial},
-    store::{LockChange, Sighting},
+    store::{LockChange, SessionSeen},
     sync::locked,
 };
 
@@ -33,7 +33,7 @@ pub(crate) struct SpreadNews {
     /// Sessions that changed.
     pub(crate) sessions: BTreeSet<SessionId>,
     /// Sessions as somebody else of this instance saw them.
-    pub(crate) sightings: BTreeMap<SessionId, Sighting>,
+    pub(crate) sightings: BTreeMap<SessionId, SessionSeen>,
 }
 
 /// Where the news of one spread arrive.
@@ -283,10 +283,10 @@ impl Spreads {
     }
 
     /// Somebody of this instance saw a session.
-    pub(crate) fn saw(&self, session: SessionId, sighting: &Sighting) {
+    pub(crate) fn saw(&self, session: SessionId, sighting: &SessionSeen) {
         self.tell_all(|news| {
             // The dead stay dead.
-            if !news.sightings.get(&session).is_some_and(Sighting::is_dead) {
+            if !news.sightings.get(&session).is_some_and(SessionSeen::is_dead) {
                 news.sightings.insert(session, sighting.clone());
             }
         });

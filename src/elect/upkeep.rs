@@ -48,8 +48,8 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             engine.notices.resync();
         }
         Hint::Lock { lock, change } => {
-            if let Some(LockChange::Granted { session, wish, .. }) = change
-                && let Some(lag) = engine.echoes.heard(&(lock.clone(), session, wish), engine.clock.now())
+            if let Some(LockChange::Granted { session, ticket, .. }) = change
+                && let Some(lag) = engine.echoes.heard(&(lock.clone(), session, ticket), engine.clock.now())
             {
                 metrics::hint_heard(engine, lag);
             }

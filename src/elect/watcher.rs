@@ -21,7 +21,7 @@ use crate::{
         watch::{Due, Liveness, Named, Observation},
     },
     model::{Holder, SessionId, Why},
-    store::{Declaration, Ground, Sighting},
+    store::{Declaration, Evidence, SessionSeen},
     sync::locked,
 };
 
@@ -50,7 +50,7 @@ struct WatchedSession {
 #[derive(Default)]
 struct WatchTurn {
     looks: Vec<SessionId>,
-    declarations: Vec<(SessionId, Ground)>,
+    declarations: Vec<(SessionId, Evidence)>,
     next: Option<Moment>,
 }
 
@@ -195,7 +195,7 @@ impl Watcher {
     }
 
     /// A session was seen: by a read sent then, or because it is this instance's own.
-    pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &Sighting) {
+    pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &SessionSeen) {
         let now = engine.clock.now();
         engine.spreads.saw(session, sighting);
         {
@@ -232,10 +232,10 @@ impl Watcher {
         }
     }
 
-    async fn declare(&self, engine: &Arc<Engine>, session: SessionId, ground: Ground) {
+    async fn declare(&self, engine: &Arc<Engine>, session: SessionId, ground: Evidence) {
         let sent = engine.clock.now();
         let why = match ground {
-            Ground::Missing { .. } => "its record is missing",
+            Evidence::Missing { .. } => "its record is missing",
             _ => "no beat for its whole ttl",
         };
         let declaration =

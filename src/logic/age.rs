@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     model::{Beat, Death, Holder, SessionId, SessionRecord, StoreTime},
-    store::Sighting,
+    store::SessionSeen,
 };
 
 /// Who lived so long has done its work for longer than its death costs anybody.
@@ -65,15 +65,15 @@ impl Row {
     }
 
     /// One of them was seen.
-    pub(crate) fn saw(&mut self, session: SessionId, sighting: &Sighting) {
+    pub(crate) fn saw(&mut self, session: SessionId, sighting: &SessionSeen) {
         let Some(at) = self.0.iter().position(|before| before.session == session) else { return };
         match (sighting, self.0[at].undecided) {
             // It beats: somebody else who has this name.
-            (Sighting::Alive(record), Some(beat)) if record.beat > beat => drop(self.0.remove(at)),
-            (Sighting::Dead(record), Some(_)) if record.death.as_ref().is_some_and(Death::is_own) => {
+            (SessionSeen::Alive(record), Some(beat)) if record.beat > beat => drop(self.0.remove(at)),
+            (SessionSeen::Dead(record), Some(_)) if record.death.as_ref().is_some_and(Death::is_own) => {
                 self.0.truncate(at);
             }
-            (Sighting::Dead(_), Some(_)) => self.0[at].undecided = None,
+            (SessionSeen::Dead(_), Some(_)) => self.0[at].undecided = None,
             _ => {}
         }
     }

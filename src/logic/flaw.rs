@@ -24,8 +24,8 @@ pub enum Flaw {
     SameNonce,
     /// R3: the instance closes its session while a job still runs.
     CloseUnderJob,
-    /// R7: a lock counts as taken if it names the session, whatever the wish.
-    AnyWish,
+    /// R7: a lock counts as taken if it names the session, whatever the ticket.
+    AnyTicket,
     /// R8: an unknown outcome is taken as "not applied".
     UnknownIsNo,
     /// R9: a lock is released when its job is cancelled, not when it has stopped.

@@ -1,8 +1,8 @@
 //! What one instance does about one key: who of it holds the key, who of it waits, and the one
 //! operation that is under way.
 //!
-//! A wish goes `Try`, then (if it waits at all) stands in line, `Again`, `Waiting`, until it is granted or
-//! left. Wishes stand in the order of their numbers, and only the first sends takes: so a take that
+//! A ticket goes `Try`, then (if it waits at all) stands in line, `Again`, `Waiting`, until it is granted or
+//! left. Tickets stand in the order of their numbers, and only the first sends takes: so a take that
 //! arrives late never carries a larger number than one that was granted since (R7). The others are
 //! reached by a hand-over.
 //!
@@ -27,8 +27,8 @@ use crate::{
     StoreError,
     clock::Moment,
     error::Applied,
-    model::{Candidate, Ended, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Waiter, Why, Wish},
-    store::{Line, LockChange, LockSeen, Refusal, ReleaseAnswer, TakeAnswer, Then},
+    model::{Candidate, Ended, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Ticket, Waiter, Why},
+    store::{Line, LockChange, LockSeen, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer},
 };
 
 /// How many of the line a releaser reads: who is first, and some more in case that one is dead.
@@ -52,7 +52,7 @@ const AFTER_RELEASE: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_millis(50);
 /// Who is to be given the lock by name is looked for among so many.
 pub(crate) const WHOLE_LINE: usize = 1000;
-/// How often a wish that does not wait is tried, if the store does not answer.
+/// How often a ticket that does not wait is tried, if the store does not answer.
 const TRIES: u32 = 3;
 /// How often a release is sent whose record the store refuses to write, and a leave that fails. What is left then
 /// the audit finds, or whoever reads the line.
@@ -66,20 +66,20 @@ const FIRST_REST: Duration = Duration::from_millis(100);
 pub(crate) enum Op {
     /// Read the lock.
     Look,
-    /// Take it for this wish, naming those known dead.
+    /// Take it for this ticket, naming those known dead.
     Take { by: Box<Candidate>, dead: Vec<SessionId> },
-    /// Ask by a write whether this wish, which runs here, still holds it.
-    Confirm { session: SessionId, wish: Wish },
+    /// Ask by a write whether this ticket, which runs here, still holds it.
+    Confirm { session: SessionId, ticket: Ticket },
     /// Release it.
-    Release { session: SessionId, term: Term, note: Option<Why>, then: Then },
-    /// Read the lock, and whether this wish stands in line still.
-    Poll { session: SessionId, wish: Wish },
+    Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
+    /// Read the lock, and whether this ticket stands in line still.
+    Poll { session: SessionId, ticket: Ticket },
     /// Read who stands first in line; whether those live that may be given the lock, and whoever bears that name.
     ReadLine { most: usize, to: Option<Holder> },
-    /// Stand in line with these wishes.
+    /// Stand in line with these tickets.
     Register(Vec<Candidate>),
     /// Leave the line with these.
-    Leave(Vec<(SessionId, Wish)>),
+    Leave(Vec<(SessionId, Ticket)>),
     /// Find out about the holder's session.
     Inquire { session: SessionId, named: Named },
 }
@@ -115,28 +115,28 @@ pub(crate) enum NextOp {
 /// What the machine tells its shell.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
-    /// This wish was answered and stands no more.
-    Verdict(Wish, TicketOutcome),
+    /// This ticket was answered and stands no more.
+    Verdict(Ticket, TicketOutcome),
     /// Watch this session: it holds the lock, or stands before us in line.
     Watch(SessionId, Option<Named>),
-    /// The lease of this wish is lost, although its session lives.
-    Lost(Wish, Loss),
-    /// The lock of this wish is released, or was gone.
-    Parted(Wish),
+    /// The lease of this ticket is lost, although its session lives.
+    Lost(Ticket, Loss),
+    /// The lock of this ticket is released, or was gone.
+    Parted(Ticket),
     /// It was taken from this session, which is dead.
     TookOver(SessionId),
     /// The lock cannot be released: its record cannot be written.
     Refused(Refusal),
 }
 
-/// What became of a wish.
+/// What became of a ticket.
 #[derive(Clone, Debug)]
 pub(crate) enum TicketOutcome {
     /// It holds the lock.
     Granted { term: Term, since: StoreTime },
     /// Somebody else does.
     Held(Box<LockRecord>, Liveness),
-    /// This instance does, for another wish, or waits for it.
+    /// This instance does, for another ticket, or waits for it.
     Here,
     /// Nobody does, and nobody may yet.
     Closed(Box<LockRecord>),
@@ -148,7 +148,7 @@ pub(crate) enum TicketOutcome {
     SessionOver,
 }
 
-/// Whether a wish waits.
+/// Whether a ticket waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// It is answered at once.
@@ -157,7 +157,7 @@ pub(crate) enum Patience {
     Waits,
 }
 
-/// What whoever wishes for a key knows of it already.
+/// What whoever tickets for a key knows of it already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// Nothing: it may be free.
@@ -168,14 +168,14 @@ pub(crate) enum Expect {
     Dead(SessionId),
 }
 
-/// In what manner a wish is made.
+/// In what manner a ticket is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct WaitMode {
     pub(crate) patience: Patience,
     pub(crate) expect: Expect,
 }
 
-impl Manner {
+impl WaitMode {
     /// Answered at once, with nothing known.
     pub(crate) const ONCE: Self = Self { patience: Patience::Once, expect: Expect::Nothing };
     /// Until it is granted, with nothing known.
@@ -195,12 +195,12 @@ impl Manner {
 
 /// How a job gives its lock back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parting {
+pub(crate) struct Handback {
     /// Leave the record as it is: it is freed by the death of the session, which is near.
     pub(crate) keep: bool,
     /// Keep the key closed for so long.
     pub(crate) closed_for: Duration,
-    /// To this wish, which was seen in line.
+    /// To this ticket, which was seen in line.
     pub(crate) heir: Option<Box<Candidate>>,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
@@ -234,7 +234,7 @@ enum NextStep {
     Waiting,
 }
 
-/// Whether a wish has a place in the store's line.
+/// Whether a ticket has a place in the store's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueuePlace {
     /// It has none.
@@ -288,7 +288,7 @@ enum HeldState {
 #[derive(Clone, Copy, Debug)]
 struct HeldLock {
     session: SessionId,
-    wish: Wish,
+    ticket: Ticket,
     term: Term,
     hold: HeldState,
 }
@@ -297,9 +297,9 @@ struct HeldLock {
 #[derive(Clone, Debug)]
 struct Return {
     session: SessionId,
-    wish: Wish,
+    ticket: Ticket,
     term: Term,
-    parting: Parting,
+    parting: Handback,
     /// Who waits, once it was looked up.
     line: Option<Vec<Waiter>>,
     /// How often the store refused to write its record.
@@ -316,8 +316,8 @@ pub(crate) struct KeyMachine {
     held: Option<HeldLock>,
     returns: VecDeque<Return>,
     line: VecDeque<Contender>,
-    /// Wishes that stand no more and may still have a place in the store's line.
-    left: Vec<(SessionId, Wish)>,
+    /// Tickets that stand no more and may still have a place in the store's line.
+    left: Vec<(SessionId, Ticket)>,
     /// One of those was given up: the lock may be handed to it all the same.
     given_up: bool,
     under_way: bool,
@@ -425,24 +425,24 @@ impl KeyMachine {
         self.is_done() || self.choose(around) != NextOp::Idle
     }
 
-    /// Whether the lock of this wish is on its way back.
-    pub(crate) fn is_returning(&self, wish: Wish) -> bool {
-        self.returns.iter().any(|back| back.wish == wish)
+    /// Whether the lock of this ticket is on its way back.
+    pub(crate) fn is_returning(&self, ticket: Ticket) -> bool {
+        self.returns.iter().any(|back| back.ticket == ticket)
     }
 
     // ----- what happens
 
-    /// A new wish, with a number larger than every one before.
-    pub(crate) fn stand(&mut self, around: Context<'_>, by: Candidate, manner: Manner) {
-        let Manner { patience, expect } = manner;
+    /// A new ticket, with a number larger than every one before.
+    pub(crate) fn stand(&mut self, around: Context<'_>, by: Candidate, manner: WaitMode) {
+        let WaitMode { patience, expect } = manner;
         self.changed = around.now;
-        let wish = by.wish;
+        let ticket = by.ticket;
         debug_assert!(
-            self.line.back().is_none_or(|last| last.by.session != by.session || last.by.wish < wish)
+            self.line.back().is_none_or(|last| last.by.session != by.session || last.by.ticket < ticket)
         );
         if patience == Patience::Once {
             if self.held.is_some() {
-                self.out.push(Out::Verdict(wish, TicketOutcome::Here));
+                self.out.push(Out::Verdict(ticket, TicketOutcome::Here));
                 return;
             }
             // Others of this instance wait: they are before it, and it does not wait.
@@ -454,7 +454,7 @@ impl KeyMachine {
                     }
                     None => TicketOutcome::Here,
                 };
-                self.out.push(Out::Verdict(wish, verdict));
+                self.out.push(Out::Verdict(ticket, verdict));
                 return;
             }
         }
@@ -477,32 +477,32 @@ impl KeyMachine {
         });
     }
 
-    /// A wish is given up.
-    pub(crate) fn leave(&mut self, now: Moment, wish: Wish) {
+    /// A ticket is given up.
+    pub(crate) fn leave(&mut self, now: Moment, ticket: Ticket) {
         self.changed = now;
-        if let Some(place) = self.line.iter().position(|stander| stander.by.wish == wish) {
+        if let Some(place) = self.line.iter().position(|stander| stander.by.ticket == ticket) {
             let head = place == 0;
             let Some(stander) = self.line.remove(place) else { return };
             self.undecided |= stander.doubtful || head && self.under_way;
             self.stirred |= self.under_way;
             if stander.place != QueuePlace::Nowhere {
-                self.leave_line(stander.by.session, wish);
+                self.leave_line(stander.by.session, ticket);
                 self.given_up = true;
             }
         }
     }
 
-    /// Nothing runs under this wish any more: its lock can go. Under a session that is over there is
+    /// Nothing runs under this ticket any more: its lock can go. Under a session that is over there is
     /// nothing to send: its death frees the lock.
-    pub(crate) fn ended(&mut self, around: Context<'_>, wish: Wish, parting: Parting) {
+    pub(crate) fn ended(&mut self, around: Context<'_>, ticket: Ticket, parting: Handback) {
         let now = around.now;
         self.changed = now;
-        if let Some(held) = self.held.take_if(|held| held.wish == wish) {
+        if let Some(held) = self.held.take_if(|held| held.ticket == ticket) {
             let line = self.take_next_in_line(around, &parting);
             if parting.keep || held.hold == HeldState::Lost || Some(held.session) != around.current {
-                self.out.push(Out::Parted(wish));
+                self.out.push(Out::Parted(ticket));
             } else {
-                self.give_back(held.session, held.wish, held.term, parting);
+                self.give_back(held.session, held.ticket, held.term, parting);
                 if let Some(back) = self.returns.back_mut() {
                     back.line = line;
                 }
@@ -518,7 +518,7 @@ impl KeyMachine {
         }
     }
 
-    /// A session of this instance is over: its wishes are void, its locks are freed by its death.
+    /// A session of this instance is over: its tickets are void, its locks are freed by its death.
     pub(crate) fn session_over(&mut self, now: Moment, session: SessionId) {
         self.changed = now;
         let (void, line) = mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
@@ -526,14 +526,14 @@ impl KeyMachine {
         for stander in Vec::from_iter::<VecDeque<Contender>>(void) {
             // Others are not to look past it for as long as the dead are remembered.
             if stander.place != QueuePlace::Nowhere {
-                self.leave_line(session, stander.by.wish);
+                self.leave_line(session, stander.by.ticket);
             }
-            self.out.push(Out::Verdict(stander.by.wish, TicketOutcome::SessionOver));
+            self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::SessionOver));
         }
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
         self.returns = kept;
-        self.out.extend(gone.into_iter().map(|gone| Out::Parted(gone.wish)));
+        self.out.extend(gone.into_iter().map(|gone| Out::Parted(gone.ticket)));
         self.undecided = false;
     }
 
@@ -542,8 +542,8 @@ impl KeyMachine {
         let now = around.now;
         match change {
             // As good as a majority read at that moment.
-            Some(LockChange::Granted { session, wish, term, at }) if Some(session) == around.current => {
-                self.ours(around, session, wish, term, at);
+            Some(LockChange::Granted { session, ticket, term, at }) if Some(session) == around.current => {
+                self.ours(around, session, ticket, term, at);
             }
             Some(LockChange::Granted { session, term, .. }) => {
                 self.free = false;
@@ -598,15 +598,22 @@ impl KeyMachine {
         }
     }
 
-    /// The audit found the lock in the hands of this session for a wish; it was sent for at `asked`.
-    pub(crate) fn found(&mut self, asked: Moment, now: Moment, session: SessionId, wish: Wish, term: Term) {
-        let wanted = self.stands(session, wish) && !self.is_blocked(Some(session))
-            || self.held.is_some_and(|held| held.wish == wish)
+    /// The audit found the lock in the hands of this session for a ticket; it was sent for at `asked`.
+    pub(crate) fn found(
+        &mut self,
+        asked: Moment,
+        now: Moment,
+        session: SessionId,
+        ticket: Ticket,
+        term: Term,
+    ) {
+        let wanted = self.stands(session, ticket) && !self.is_blocked(Some(session))
+            || self.held.is_some_and(|held| held.ticket == ticket)
             || self.returns.iter().any(|back| back.term == term);
         let undecided = self.under_way || self.undecided || self.changed >= asked;
         if self.flaws.has(Flaw::HastyAudit) || (!wanted && !undecided) {
             self.changed = now;
-            self.pass_on(session, wish, term);
+            self.pass_on(session, ticket, term);
         }
     }
 
@@ -650,10 +657,10 @@ impl KeyMachine {
         if let Some(back) = self.returns.front() {
             return NextOp::Do(self.release_step(around, back));
         }
-        if let Some(HeldLock { session, wish, hold: HeldState::Suspected, .. }) = self.held
+        if let Some(HeldLock { session, ticket, hold: HeldState::Suspected, .. }) = self.held
             && Some(session) == around.current
         {
-            return NextOp::Do(Op::Confirm { session, wish });
+            return NextOp::Do(Op::Confirm { session, ticket });
         }
         let line = self.line_op(around);
         if let Some(op) = line.as_ref().filter(|op| self.goes_first(op)) {
@@ -691,7 +698,7 @@ impl KeyMachine {
         let unsure = self.unsure_of_place && !line::is_first(around, head);
         let look = match head.step {
             NextStep::Waiting if self.unsure_of_entry && reads => {
-                Op::Poll { session: head.by.session, wish: head.by.wish }
+                Op::Poll { session: head.by.session, ticket: head.by.ticket }
             }
             _ => Op::Look,
         };
@@ -756,8 +763,8 @@ impl KeyMachine {
     fn succeeded(&mut self, around: Context<'_>, op: Op, answer: OpReply) {
         match (op, answer) {
             (Op::Look, OpReply::Seen(seen)) => self.seen(around, seen),
-            (Op::Poll { wish, .. }, OpReply::Polled { seen, stands }) => {
-                self.polled(around, wish, seen, stands);
+            (Op::Poll { ticket, .. }, OpReply::Polled { seen, stands }) => {
+                self.polled(around, ticket, seen, stands);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
@@ -765,13 +772,15 @@ impl KeyMachine {
                 }
                 self.took(around, &by, answer);
             }
-            (Op::Confirm { session, wish }, OpReply::Took(answer)) => self.confirmed(session, wish, answer),
+            (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
+                self.confirmed(session, ticket, answer)
+            }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
                 ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
                 ReleaseAnswer::Released => self.released(around, term, &then),
             },
             (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
-            (Op::Register(wishes), OpReply::Done) => self.registered(around, &wishes),
+            (Op::Register(tickets), OpReply::Done) => self.registered(around, &tickets),
             (Op::Leave(gone), OpReply::Done) => self.has_left(&gone),
             (Op::Inquire { .. }, OpReply::Known(standing)) => self.inquired(standing),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
@@ -799,23 +808,23 @@ impl KeyMachine {
             && matches!(op, Op::Release { .. })
             && let Some(back) = self.returns.pop_front()
         {
-            self.out.push(Out::Parted(back.wish));
+            self.out.push(Out::Parted(back.ticket));
         }
-        let taken = if let Op::Take { by, .. } = op { Some(by.wish) } else { None };
+        let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
         if let Some(head) = self.line.front_mut()
             && head.patience == Patience::Once
         {
             head.tries += 1;
             if head.tries >= TRIES || !error.is_retryable() {
-                let wish = head.by.wish;
+                let ticket = head.by.ticket;
                 // Also a take that was lost before others that were refused.
                 self.undecided |= head.doubtful || unknown && taken.is_some();
                 self.line.pop_front();
-                self.out.push(Out::Verdict(wish, TicketOutcome::Failed(error)));
+                self.out.push(Out::Verdict(ticket, TicketOutcome::Failed(error)));
             }
         }
-        if let Some(wish) = taken.filter(|_| unknown) {
-            match self.line.iter_mut().find(|stander| stander.by.wish == wish) {
+        if let Some(ticket) = taken.filter(|_| unknown) {
+            match self.line.iter_mut().find(|stander| stander.by.ticket == ticket) {
                 Some(stander) => stander.doubtful = true,
                 // It has left in the meantime.
                 None => self.undecided = true,
@@ -827,7 +836,7 @@ impl KeyMachine {
         if let Some(held) = &mut self.held {
             self.verify = false;
             let ours = matches!(&seen, LockSeen::Found(record)
-                if record.term == held.term && record.is_granted_to(held.session, held.wish));
+                if record.term == held.term && record.is_granted_to(held.session, held.ticket));
             if !ours && held.hold == HeldState::Runs {
                 held.hold = HeldState::Suspected;
             }
@@ -845,7 +854,7 @@ impl KeyMachine {
         }
     }
 
-    fn polled(&mut self, around: Context<'_>, wish: Wish, seen: LockSeen, stands: Option<bool>) {
+    fn polled(&mut self, around: Context<'_>, ticket: Ticket, seen: LockSeen, stands: Option<bool>) {
         match stands {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(around.now, around.roll),
@@ -855,7 +864,7 @@ impl KeyMachine {
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
         self.unsure_of_place |= self.free || head.step == NextStep::Again;
-        if head.by.wish == wish && stands == Some(false) {
+        if head.by.ticket == ticket && stands == Some(false) {
             // A failure of the store undid it: it stands behind others from now on.
             head.step = NextStep::Again;
             head.place = QueuePlace::Nowhere;
@@ -873,11 +882,11 @@ impl KeyMachine {
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
-                self.ours(around, by.session, by.wish, record.term, since);
+                self.ours(around, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
             TakeAnswer::Taken(_) => {}
-            // R11: an answer that says another wish of ours has it decides nothing. A read will.
+            // R11: an answer that says another ticket of ours has it decides nothing. A read will.
             TakeAnswer::Held(record) if around.current.is_some_and(|session| record.is_held_by(session)) => {
                 self.other = None;
                 self.handed = true;
@@ -889,21 +898,28 @@ impl KeyMachine {
         }
     }
 
-    /// The record says that a wish of ours holds the lock.
-    fn ours(&mut self, around: Context<'_>, session: SessionId, wish: Wish, term: Term, since: StoreTime) {
-        if self.held.is_some_and(|held| held.wish == wish)
+    /// The record says that a ticket of ours holds the lock.
+    fn ours(
+        &mut self,
+        around: Context<'_>,
+        session: SessionId,
+        ticket: Ticket,
+        term: Term,
+        since: StoreTime,
+    ) {
+        if self.held.is_some_and(|held| held.ticket == ticket)
             || self.returns.iter().any(|back| back.term == term)
         {
             return;
         }
         let place =
-            self.line.iter().position(|stander| stander.by.session == session && stander.by.wish == wish);
+            self.line.iter().position(|stander| stander.by.session == session && stander.by.ticket == ticket);
         let place = match place {
-            None if self.flaws.has(Flaw::AnyWish) && !self.line.is_empty() => Some(0),
+            None if self.flaws.has(Flaw::AnyTicket) && !self.line.is_empty() => Some(0),
             place => place,
         };
         if self.is_blocked(Some(session)) {
-            self.pass_on(session, wish, term);
+            self.pass_on(session, ticket, term);
             return;
         }
         if let Some(held) = &mut self.held {
@@ -916,17 +932,17 @@ impl KeyMachine {
         match place {
             Some(place) => {
                 let Some(stander) = self.line.remove(place) else { return };
-                let wish = stander.by.wish;
+                let ticket = stander.by.ticket;
                 self.other = None;
                 self.free = false;
                 self.verify = false;
-                self.held = Some(HeldLock { session, wish, term, hold: HeldState::Runs });
+                self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
                 self.queue |= stander.contested;
                 if stander.place != QueuePlace::Nowhere {
-                    self.leave_line(session, wish);
+                    self.leave_line(session, ticket);
                 }
                 self.changed = around.now;
-                self.out.push(Out::Verdict(wish, TicketOutcome::Granted { term, since }));
+                self.out.push(Out::Verdict(ticket, TicketOutcome::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
             // It was released just now, and a majority does not know it yet: a take will find it free,
@@ -936,7 +952,7 @@ impl KeyMachine {
                 self.pause = around.now + AFTER_RELEASE;
             }
             // Nobody here wants it (any more): it is passed on.
-            None if !self.under_way => self.pass_on(session, wish, term),
+            None if !self.under_way => self.pass_on(session, ticket, term),
             // The answer that is awaited may say more.
             None => self.strayed = true,
         }
@@ -963,7 +979,7 @@ impl KeyMachine {
             mem::take(&mut self.line).into_iter().partition(|s: &Contender| s.patience == Patience::Once);
         self.line = waits;
         for stander in Vec::from_iter::<VecDeque<Contender>>(once) {
-            self.out.push(Out::Verdict(stander.by.wish, TicketOutcome::Here));
+            self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::Here));
         }
         for stander in &mut self.line {
             if stander.step == NextStep::Try {
@@ -972,23 +988,23 @@ impl KeyMachine {
         }
     }
 
-    /// Gives back what nobody here wants, to nobody: places like that of its wish may stand in line still that nobody
+    /// Gives back what nobody here wants, to nobody: places like that of its ticket may stand in line still that nobody
     /// can remove, and a lock that is handed from one to the next never comes to those who wait.
-    fn pass_on(&mut self, session: SessionId, wish: Wish, term: Term) {
-        self.leave_line(session, wish);
-        self.give_back(session, wish, term, Parting::default());
+    fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
+        self.leave_line(session, ticket);
+        self.give_back(session, ticket, term, Handback::default());
         if let Some(back) = self.returns.iter_mut().find(|back| back.term == term) {
             back.line = Some(Vec::new());
         }
     }
 
-    fn give_back(&mut self, session: SessionId, wish: Wish, term: Term, parting: Parting) {
+    fn give_back(&mut self, session: SessionId, ticket: Ticket, term: Term, parting: Handback) {
         if !self.returns.iter().any(|back| back.term == term) {
-            self.returns.push_back(Return { session, wish, term, parting, line: None, refused: 0 });
+            self.returns.push_back(Return { session, ticket, term, parting, line: None, refused: 0 });
         }
     }
 
-    /// The lock as it stands, and not granted to the wish that asked.
+    /// The lock as it stands, and not granted to the ticket that asked.
     fn learned(&mut self, around: Context<'_>, record: LockRecord) {
         let now = around.now;
         let Some(held) = &record.holding else {
@@ -1001,10 +1017,10 @@ impl KeyMachine {
             return;
         };
         self.free = false;
-        let (session, wish, since) = (held.by.session, held.by.wish, held.acquired_at);
+        let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
         if Some(session) == around.current {
             let term = record.term;
-            self.ours(around, session, wish, term, since);
+            self.ours(around, session, ticket, term, since);
             return;
         }
         let named = named(&record, held);
@@ -1033,8 +1049,8 @@ impl KeyMachine {
         let now = around.now;
         let left = closed_for(around, &record);
         self.other = None;
-        if let Some(wish) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(wish, TicketOutcome::Closed(Box::new(record))));
+        if let Some(ticket) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
         } else {
             // A little late, so that it is open by then; the store knows better than our guess. Or the
             // next poll, if that is sooner.
@@ -1060,10 +1076,10 @@ impl KeyMachine {
         }
     }
 
-    fn drop_impatient_head(&mut self) -> Option<Wish> {
+    fn drop_impatient_head(&mut self) -> Option<Ticket> {
         let head = self.line.front()?;
         let once = head.patience == Patience::Once;
-        if once { self.line.pop_front().map(|stander| stander.by.wish) } else { None }
+        if once { self.line.pop_front().map(|stander| stander.by.ticket) } else { None }
     }
 
     fn inquired(&mut self, standing: Liveness) {
@@ -1071,27 +1087,27 @@ impl KeyMachine {
             return;
         }
         if let Some(record) = self.other.clone()
-            && let Some(wish) = self.drop_impatient_head()
+            && let Some(ticket) = self.drop_impatient_head()
         {
-            self.out.push(Out::Verdict(wish, TicketOutcome::Held(record, standing)));
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, standing)));
         }
     }
 
     fn refused(&mut self, around: Context<'_>, refusal: Refusal) {
         self.free = false;
         self.other = None;
-        if let Some(wish) = self.drop_impatient_head() {
-            self.out.push(Out::Verdict(wish, TicketOutcome::Refused(refusal)));
+        if let Some(ticket) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
             self.wait(around.now, self.poll);
         }
     }
 
-    fn confirmed(&mut self, session: SessionId, wish: Wish, answer: TakeAnswer) {
-        let Some(held) = self.held.as_mut().filter(|held| held.wish == wish) else {
+    fn confirmed(&mut self, session: SessionId, ticket: Ticket, answer: TakeAnswer) {
+        let Some(held) = self.held.as_mut().filter(|held| held.ticket == ticket) else {
             // Its job has ended in the meantime: what it was granted anew goes back with what it had.
             if let TakeAnswer::Taken(record) = answer {
-                self.give_back(session, wish, record.term, Parting::default());
+                self.give_back(session, ticket, record.term, Handback::default());
             }
             return;
         };
@@ -1106,20 +1122,20 @@ impl KeyMachine {
                 let loss = lost(&record, held.term);
                 held.hold = HeldState::Runs;
                 held.term = record.term;
-                self.out.push(Out::Lost(wish, loss));
+                self.out.push(Out::Lost(ticket, loss));
                 return;
             }
             TakeAnswer::Held(record) | TakeAnswer::Closed(record) => lost(&record, held.term),
             TakeAnswer::Refused(refusal) => Loss::Vanished { found: refusal.to_string() },
         };
         held.hold = HeldState::Lost;
-        self.out.push(Out::Lost(wish, found));
+        self.out.push(Out::Lost(ticket, found));
         // Until the job has ended nobody here can take the lock up: they stand aside.
         let places: Vec<_> =
             self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
-        let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.wish)).collect();
-        for (session, wish) in places {
-            self.leave_line(session, wish);
+        let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.ticket)).collect();
+        for (session, ticket) in places {
+            self.leave_line(session, ticket);
         }
         for stander in &mut self.line {
             stander.step = NextStep::Again;
@@ -1128,7 +1144,7 @@ impl KeyMachine {
     }
 
     /// The store does not write the record. For a moment, perhaps: so it is tried again.
-    fn not_released(&mut self, around: Context<'_>, term: Term, then: &Then, refusal: Refusal) {
+    fn not_released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo, refusal: Refusal) {
         let Some(back) = self.returns.iter_mut().find(|back| back.term == term) else { return };
         back.refused += 1;
         if back.refused >= RELEASE_TRIES {
@@ -1140,24 +1156,30 @@ impl KeyMachine {
         }
     }
 
-    fn released(&mut self, around: Context<'_>, term: Term, then: &Then) {
+    fn released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
-        self.out.push(Out::Parted(back.wish));
+        self.out.push(Out::Parted(back.ticket));
         self.released = Some((term, around.now));
-        self.handed_on = matches!(then, Then::HandTo(_));
-        self.free = matches!(then, Then::Free);
-        self.handed = matches!(then, Then::HandTo(_));
+        self.handed_on = matches!(then, ReleaseTo::HandTo(_));
+        self.free = matches!(then, ReleaseTo::Free);
+        self.handed = matches!(then, ReleaseTo::HandTo(_));
         self.look_at = around.now;
         if let Some(line) = &back.line {
             self.queue |= line.len() > 1;
         }
-        if let Then::HandTo(to) = then
+        if let ReleaseTo::HandTo(to) = then
             && Some(to.session) == around.current
         {
             // R11: this answer makes nobody a holder. A majority event or read will.
             if self.flaws.has(Flaw::ReleaseMakesHolder) {
-                self.ours(around, to.session, to.wish, Term::new(term.get() + 1), StoreTime::from_millis(0));
+                self.ours(
+                    around,
+                    to.session,
+                    to.ticket,
+                    Term::new(term.get() + 1),
+                    StoreTime::from_millis(0),
+                );
             }
             self.look_at = around.now + AFTER_RELEASE;
         }
@@ -1168,8 +1190,8 @@ impl KeyMachine {
         }
     }
 
-    fn stands(&self, session: SessionId, wish: Wish) -> bool {
-        self.line.iter().any(|stander| stander.by.session == session && stander.by.wish == wish)
+    fn stands(&self, session: SessionId, ticket: Ticket) -> bool {
+        self.line.iter().any(|stander| stander.by.session == session && stander.by.ticket == ticket)
     }
 }
 

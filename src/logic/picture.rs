@@ -20,7 +20,7 @@ use crate::{
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },
-    store::{LockChange, LockSeen, Sighting},
+    store::{LockChange, LockSeen, SessionSeen},
 };
 
 use failures::Failures;
@@ -261,11 +261,11 @@ impl SpreadView {
     pub(crate) fn saw(
         &mut self,
         session: SessionId,
-        sighting: &Sighting,
+        sighting: &SessionSeen,
         now: Moment,
         store_now: Option<StoreTime>,
     ) -> bool {
-        if let Sighting::Alive(record) = sighting {
+        if let SessionSeen::Alive(record) = sighting {
             let latest = self.beats.entry(session).or_insert(record.beat);
             if record.beat < *latest {
                 return false;
@@ -274,7 +274,7 @@ impl SpreadView {
         }
         let was = self.sessions.get(&session);
         let seen = match sighting {
-            Sighting::Alive(record) => match self.share(record) {
+            SessionSeen::Alive(record) => match self.share(record) {
                 Some(share) => PeerSeen::Member(Peer {
                     holder: record.about.holder.clone(),
                     host: record.about.host.clone(),
@@ -285,13 +285,15 @@ impl SpreadView {
                 }),
                 None => PeerSeen::Bystander,
             },
-            Sighting::Refused(_) => PeerSeen::Bystander,
-            Sighting::Missing => PeerSeen::Missing,
+            SessionSeen::Refused(_) => PeerSeen::Bystander,
+            SessionSeen::Missing => PeerSeen::Missing,
             // What is known of the dead does not change.
-            Sighting::Dead(_) if matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. })) => {
+            SessionSeen::Dead(_)
+                if matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. })) =>
+            {
                 return false;
             }
-            Sighting::Dead(record) => self.died(record, now, store_now),
+            SessionSeen::Dead(record) => self.died(record, now, store_now),
         };
         let dead =
             |seen: Option<&PeerSeen>| matches!(seen, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));

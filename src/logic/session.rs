@@ -15,7 +15,7 @@ use super::{
 use crate::{
     clock::Moment,
     model::{Beat, Loss, Nonce, Request},
-    store::Sighting,
+    store::SessionSeen,
 };
 
 /// No attempt at an operation lasts longer: two fit into every lease, however the store hangs (R8).
@@ -49,7 +49,7 @@ pub(crate) enum SessionEvent {
     /// Somebody wants the next beat now.
     Hurry,
     /// The attempt of this nonce was answered.
-    Answered(Nonce, Box<Sighting>),
+    Answered(Nonce, Box<SessionSeen>),
     /// The attempt of this nonce failed, or ran out of time. It may have been applied.
     Failed(Nonce),
     /// The program is to lose its session on purpose.
@@ -235,14 +235,14 @@ impl SessionMachine {
         &mut self,
         now: Moment,
         nonce: Nonce,
-        sighting: Sighting,
+        sighting: SessionSeen,
         roll: u64,
         actions: &mut Vec<Action>,
     ) {
         let asked = self.attempts.iter().find(|attempt| attempt.nonce == nonce).copied();
         let opening = self.state == SessionState::Opening;
         match sighting {
-            Sighting::Alive(record) => {
+            SessionSeen::Alive(record) => {
                 let ours = self.attempts.iter().find(|attempt| attempt.nonce == record.nonce).copied();
                 if let Some(attempt) = ours {
                     if self.under_way.is_some_and(|waited| waited == nonce || waited == attempt.nonce) {
@@ -267,20 +267,20 @@ impl SessionMachine {
                     self.failed(now, nonce, roll);
                 }
             }
-            Sighting::Dead(_) if opening => {
+            SessionSeen::Dead(_) if opening => {
                 self.state = SessionState::Over;
                 actions.push(Action::Rename);
             }
-            Sighting::Dead(record) => {
+            SessionSeen::Dead(record) => {
                 let death = record.death.expect("a dead session has a death");
-                self.finish(Loss::Buried { by: death.by, why: death.why }, actions);
+                self.finish(Loss::DeclaredDead { by: death.by, why: death.why }, actions);
             }
             // While opening: somebody deleted it again.
-            Sighting::Missing | Sighting::Refused(_) if opening => self.failed(now, nonce, roll),
-            Sighting::Missing => {
+            SessionSeen::Missing | SessionSeen::Refused(_) if opening => self.failed(now, nonce, roll),
+            SessionSeen::Missing => {
                 self.finish(Loss::Vanished { found: "the session's record is gone".into() }, actions);
             }
-            Sighting::Refused(refusal) => {
+            SessionSeen::Refused(refusal) => {
                 self.finish(Loss::Vanished { found: refusal.to_string() }, actions);
             }
         }

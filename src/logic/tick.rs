@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-pub use self::policies::{Misfire, Overlap, Promise, Retries};
+pub use self::policies::{Misfire, OnCrash, Overlap, Retries};
 use self::{busy::RunSpans, hold::PauseView};
 pub(crate) use self::{
     overdue::{Unowned, unowned},

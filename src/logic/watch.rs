@@ -6,7 +6,7 @@ use super::flaw::{Flaw, Flaws};
 use crate::{
     clock::Moment,
     model::{Beat, Holder, Namespace, Nonce, SessionRecord, StoreTime},
-    store::{Ground, Sighting},
+    store::{Evidence, SessionSeen},
 };
 
 /// Looks are never closer together than this, whatever the store's clock makes one guess.
@@ -28,7 +28,7 @@ pub(crate) enum Due {
     /// Read it.
     Look,
     /// Declare it dead.
-    Declare(Ground),
+    Declare(Evidence),
 }
 
 /// How a session was found.
@@ -156,12 +156,12 @@ impl Observation {
         if now >= self.next_look { Due::Look } else { Due::At(self.next_look) }
     }
 
-    fn ground(&self, seen: &BeatSeen) -> Option<Ground> {
+    fn ground(&self, seen: &BeatSeen) -> Option<Evidence> {
         match (&seen.mark, &self.named) {
-            (Mark::Beat { .. }, _) if self.flaws.has(Flaw::UnnamedBeat) => Some(Ground::Operator),
-            (Mark::Beat { nonce, .. }, _) => Some(Ground::Unbeaten { nonce: *nonce }),
+            (Mark::Beat { .. }, _) if self.flaws.has(Flaw::UnnamedBeat) => Some(Evidence::Operator),
+            (Mark::Beat { nonce, .. }, _) => Some(Evidence::Unbeaten { nonce: *nonce }),
             (Mark::Missing, Some(Named { namespace, holder, ttl })) => {
-                Some(Ground::Missing { namespace: namespace.clone(), holder: holder.clone(), ttl: *ttl })
+                Some(Evidence::Missing { namespace: namespace.clone(), holder: holder.clone(), ttl: *ttl })
             }
             (Mark::Missing, None) => None,
         }
@@ -172,24 +172,24 @@ impl Observation {
         &mut self,
         sent: Moment,
         now: Moment,
-        sighting: &Sighting,
+        sighting: &SessionSeen,
         store_now: Option<StoreTime>,
     ) -> Liveness {
         match sighting {
-            Sighting::Dead(_) => self.dead = true,
+            SessionSeen::Dead(_) => self.dead = true,
             // It counts as alive, and is never declared.
-            Sighting::Refused(_) => {
+            SessionSeen::Refused(_) => {
                 self.seen = None;
                 self.next_look = now + self.pace;
                 return Liveness::Alive;
             }
-            Sighting::Missing => {
+            SessionSeen::Missing => {
                 if !matches!(self.seen, Some(BeatSeen { mark: Mark::Missing, .. })) {
                     self.see(sent, now, Mark::Missing, Duration::ZERO);
                 }
                 self.next_look = now + self.pace;
             }
-            Sighting::Alive(record) => self.alive(sent, now, record, store_now),
+            SessionSeen::Alive(record) => self.alive(sent, now, record, store_now),
         }
         self.standing().unwrap_or(Liveness::Alive)
     }
@@ -252,8 +252,8 @@ mod tests {
         Named { namespace: "n".parse().unwrap(), holder: "pod".parse().unwrap(), ttl }
     }
 
-    fn beat(number: u64, nonce: u64, beat_at: i64) -> Sighting {
-        Sighting::Alive(SessionRecord {
+    fn beat(number: u64, nonce: u64, beat_at: i64) -> SessionSeen {
+        SessionSeen::Alive(SessionRecord {
             id: SessionId::from_u128(1),
             about: About {
                 namespace: "n".parse().unwrap(),
@@ -290,7 +290,7 @@ mod tests {
             seen.answered(at(second), at(second), &beat(3, 33, 0), None);
         }
         assert!(matches!(seen.due(at(32)), Due::At(_) | Due::Look));
-        assert_eq!(seen.due(at(33)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(33) }));
+        assert_eq!(seen.due(at(33)), Due::Declare(Evidence::Unbeaten { nonce: Nonce::new(33) }));
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         seen.answered(at(0), at(0), &beat(3, 33, 0), None);
         seen.answered(at(29), at(29), &beat(3, 34, 0), None);
         assert!(!matches!(seen.due(at(58)), Due::Declare(_)));
-        assert_eq!(seen.due(at(60)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(34) }));
+        assert_eq!(seen.due(at(60)), Due::Declare(Evidence::Unbeaten { nonce: Nonce::new(34) }));
     }
 
     #[test]
@@ -307,9 +307,9 @@ mod tests {
         let mut seen = observation();
         seen.name(named(TTL + SECOND));
         seen.answered(at(0), at(0), &beat(3, 33, 0), None);
-        seen.answered(at(20), at(20), &Sighting::Missing, None);
+        seen.answered(at(20), at(20), &SessionSeen::Missing, None);
         assert!(!matches!(seen.due(at(51)), Due::Declare(_)));
-        assert!(matches!(seen.due(at(52)), Due::Declare(Ground::Missing { .. })));
+        assert!(matches!(seen.due(at(52)), Due::Declare(Evidence::Missing { .. })));
         seen.answered(at(52), at(52), &beat(4, 35, 0), None);
         assert!(!matches!(seen.due(at(81)), Due::Declare(_)));
     }
@@ -320,7 +320,7 @@ mod tests {
         seen.answered(at(0), at(0), &beat(3, 33, 0), None);
         for second in (5..500).step_by(5) {
             assert_eq!(seen.due(at(second)), Due::Look);
-            let refused = Sighting::Refused(crate::store::Refusal::Foreign);
+            let refused = SessionSeen::Refused(crate::store::Refusal::Foreign);
             assert_eq!(seen.answered(at(second), at(second), &refused, None), Liveness::Alive);
             // It is looked for at the observer's pace, not without a pause.
             assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
@@ -334,11 +334,13 @@ mod tests {
         seen.name(named(TTL));
         for second in [0, 5, 10, 15, 20, 25] {
             assert_eq!(seen.due(at(second)), Due::Look);
-            assert_eq!(seen.answered(at(second), at(second), &Sighting::Missing, None), Liveness::Alive);
+            assert_eq!(seen.answered(at(second), at(second), &SessionSeen::Missing, None), Liveness::Alive);
             assert_eq!(seen.due(at(second)), Due::At(at(second + 5)));
         }
         assert!(!matches!(seen.due(at(31)), Due::Declare(_)));
-        let Due::Declare(Ground::Missing { ttl, .. }) = seen.due(at(32)) else { panic!("its time is over") };
+        let Due::Declare(Evidence::Missing { ttl, .. }) = seen.due(at(32)) else {
+            panic!("its time is over")
+        };
         assert_eq!(ttl, TTL + SECOND);
     }
 
@@ -347,7 +349,7 @@ mod tests {
         let mut seen = Observation::new(3 * SECOND, 5 * SECOND, Flaws::default(), at(0));
         for second in (0..500).step_by(5) {
             assert_eq!(seen.due(at(second)), Due::Look);
-            seen.answered(at(second), at(second), &Sighting::Missing, None);
+            seen.answered(at(second), at(second), &SessionSeen::Missing, None);
         }
     }
 
@@ -358,7 +360,7 @@ mod tests {
         assert!(matches!(seen.due(at(31)), Due::Declare(_)));
         seen.failed(at(31), 2 * SECOND);
         assert_eq!(seen.due(at(31)), Due::At(at(33)));
-        assert_eq!(seen.due(at(33)), Due::Declare(Ground::Unbeaten { nonce: Nonce::new(33) }));
+        assert_eq!(seen.due(at(33)), Due::Declare(Evidence::Unbeaten { nonce: Nonce::new(33) }));
         assert_eq!(seen.silent_for(at(33)), Some(33 * SECOND));
     }
 
@@ -377,8 +379,8 @@ mod tests {
     fn dead_is_for_ever() {
         let mut seen = observation();
         assert_eq!(seen.standing(), None);
-        let Sighting::Alive(record) = beat(3, 33, 0) else { unreachable!("it is alive") };
-        assert_eq!(seen.answered(at(0), at(0), &Sighting::Dead(record), None), Liveness::Dead);
+        let SessionSeen::Alive(record) = beat(3, 33, 0) else { unreachable!("it is alive") };
+        assert_eq!(seen.answered(at(0), at(0), &SessionSeen::Dead(record), None), Liveness::Dead);
         assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Liveness::Dead);
         assert_eq!(seen.standing(), Some(Liveness::Dead));
     }
@@ -412,7 +414,7 @@ mod tests {
         // It beats every three seconds.
         seen.answered(at(13), at(13), &beat(2, 2, 4_000), store(6_000));
         assert!(seen.beats(millis(13_939)) && !seen.beats(millis(13_940)));
-        seen.answered(at(15), at(15), &Sighting::Missing, store(8_000));
+        seen.answered(at(15), at(15), &SessionSeen::Missing, store(8_000));
         assert!(!seen.beats(at(15)), "nothing is known of it");
     }
 

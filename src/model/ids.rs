@@ -111,13 +111,13 @@ number! {
     Term
 }
 number! {
-    /// One wish for a key: a lock call, a place in the queue, a campaign's turn.
+    /// One ticket for a key: a lock call, a place in the queue, a campaign's turn.
     ///
     /// Fresh from one counter of the session, never used again. A lock that is granted names the
-    /// wish it was granted to, and only a wish that still stands may take it up (R7). A session
+    /// ticket it was granted to, and only a ticket that still stands may take it up (R7). A session
     /// starts its counter at a random place: two sessions then seldom use the same number, and a
     /// [`Hint`](crate::store::Hint) can say more.
-    Wish
+    Ticket
 }
 number! {
     /// A random number that marks one attempt to open or beat. Never used for two attempts: a beat

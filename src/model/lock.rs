@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::LazyLock, time::Duration};
 
-use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Value, Who, Why, Wish};
+use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Ticket, Value, Who, Why};
 
 /// What sort of thing a key names. Keys of different kinds never meet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,8 +83,8 @@ impl fmt::Display for LockId {
 pub struct Candidate {
     /// The session that is to hold it.
     pub session: SessionId,
-    /// The wish it is granted to. Goes unchanged with every repeat (R7).
-    pub wish: Wish,
+    /// The ticket it is granted to. Goes unchanged with every repeat (R7).
+    pub ticket: Ticket,
     /// The session's ttl, for whoever finds the lock held by a session that is missing.
     pub ttl: Duration,
     /// The instance's name.
@@ -146,7 +146,7 @@ pub enum Ended {
     HandedOver,
     /// Its session died.
     Died,
-    /// A later wish of its own session took over, after an earlier one was given up unheard.
+    /// A later ticket of its own session took over, after an earlier one was given up unheard.
     Superseded,
     /// An operator took it away.
     Forced,
@@ -239,14 +239,14 @@ impl LockRecord {
         self.holding.is_none() && self.term == term
     }
 
-    /// Whether this wish of this session holds it.
+    /// Whether this ticket of this session holds it.
     #[must_use]
-    pub fn is_granted_to(&self, session: SessionId, wish: Wish) -> bool {
-        self.holding.as_ref().is_some_and(|held| held.by.session == session && held.by.wish == wish)
+    pub fn is_granted_to(&self, session: SessionId, ticket: Ticket) -> bool {
+        self.holding.as_ref().is_some_and(|held| held.by.session == session && held.by.ticket == ticket)
     }
 }
 
-/// One who stands in line for a lock. An entry a wish: one session may wait twice.
+/// One who stands in line for a lock. An entry a ticket: one session may wait twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
     /// For which lock.

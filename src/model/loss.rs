@@ -24,7 +24,7 @@ pub enum Loss {
         why: Why,
     },
     /// The session was declared dead: nobody had seen it beat for its whole ttl, or an operator said so.
-    Buried {
+    DeclaredDead {
         /// By whom.
         by: Holder,
         /// Why.
@@ -56,7 +56,7 @@ impl Loss {
         match self {
             Self::Expired { .. } => "expired",
             Self::Revoked { .. } => "revoked",
-            Self::Buried { .. } => "buried",
+            Self::DeclaredDead { .. } => "buried",
             Self::Vanished { .. } => "vanished",
             Self::Resigned => "resigned",
             Self::Moved => "moved",
@@ -83,7 +83,7 @@ impl fmt::Display for Loss {
                 write!(f, "expired: no beat was answered for {unreachable_for:.1?}")
             }
             Self::Revoked { by, why } => write!(f, "revoked by {by}: {why}"),
-            Self::Buried { by, why } => write!(f, "session declared dead by {by}: {why}"),
+            Self::DeclaredDead { by, why } => write!(f, "session declared dead by {by}: {why}"),
             Self::Vanished { found } => write!(f, "vanished: {found}"),
             Self::Resigned => f.write_str("resigned"),
             Self::Moved => f.write_str("the task goes to another instance"),

@@ -11,7 +11,7 @@ mod run;
 mod session;
 mod trial;
 
-pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Wish};
+pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Ticket};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
 pub(crate) use lock::{SCHEDULES, schedules};
 pub use loss::Loss;

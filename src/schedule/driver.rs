@@ -23,7 +23,7 @@ use crate::{
         backoff::Backoff,
         calendar::Calendar,
         flaw::Flaw,
-        tick::{Attempt, NotRun, Policies, Promise, TickStep, Ticks},
+        tick::{Attempt, NotRun, OnCrash, Policies, TickStep, Ticks},
     },
     model::{
         Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
@@ -145,7 +145,7 @@ impl Driver {
             let ScheduleSpec { calendar, policies, .. } = &*self.plan;
             let mut policies = *policies;
             if self.engine.flaws.has(Flaw::SettleTwice) {
-                policies.promise = Promise::default();
+                policies.on_crash = OnCrash::default();
             }
             let ticks = if self.engine.flaws.has(Flaw::ForgetLedger) {
                 Ticks::load(calendar.clone(), policies, &ScheduleRecord::new(record.id.clone()), &[], now)

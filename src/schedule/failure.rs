@@ -14,7 +14,7 @@ use crate::{
 /// How many failures may wait for a callback that is slow. More are left out, and the log says so.
 const WAITING: usize = 100;
 
-/// Why a tick, or an order, has failed for good. See [`on_failure`](super::Scheduling::on_failure).
+/// Why a tick, or an order, has failed for good. See [`on_failure`](super::ScheduleBuilder::on_failure).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {

@@ -53,7 +53,7 @@ use futures::FutureExt;
 
 pub use crate::logic::{
     calendar::{CalendarError, Dst},
-    tick::{Misfire, NotRun, Overlap, Promise, Retries},
+    tick::{Misfire, NotRun, OnCrash, Overlap, Retries},
 };
 pub use failure::Failure;
 pub use handle::{Schedule, ScheduleStatus, Schedules};
@@ -72,7 +72,7 @@ use host::Host;
 
 /// A schedule to be. Made by [`Elect::schedule`].
 #[must_use = "it runs nothing until it is run"]
-pub struct Scheduling {
+pub struct ScheduleBuilder {
     elect: Elect,
     name: Result<ScheduleName, LimitError>,
     timing: Timing,
@@ -81,9 +81,9 @@ pub struct Scheduling {
     on_failure: Option<OnFailure>,
 }
 
-impl fmt::Debug for Scheduling {
+impl fmt::Debug for ScheduleBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduling")
+        f.debug_struct("ScheduleBuilder")
             .field("name", &self.name)
             .field("timing", &self.timing)
             .finish_non_exhaustive()
@@ -102,7 +102,7 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-impl Scheduling {
+impl ScheduleBuilder {
     /// The zone of the IANA database whose clocks the expression is read by. Default: UTC.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.timing = self.timing.zone(zone);
@@ -135,8 +135,8 @@ impl Scheduling {
     }
 
     /// What becomes of a run whose runner died. Default: it is begun again.
-    pub const fn promise(mut self, promise: Promise) -> Self {
-        self.policies.promise = promise;
+    pub const fn on_crash(mut self, on_crash: OnCrash) -> Self {
+        self.policies.on_crash = on_crash;
         self
     }
 
@@ -271,7 +271,7 @@ const SMALLEST_HISTORY: usize = 10;
 
 /// Whether there is something that these policies let run.
 fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
-    let (misfire, Policies { promise, retries, timeout, .. }) = (policies.misfire, policies);
+    let (misfire, Policies { on_crash, retries, timeout, .. }) = (policies.misfire, policies);
     let (window, name) = match misfire {
         Misfire::Skip { tolerance } => (tolerance, "tolerance"),
         Misfire::One { window } | Misfire::All { window, .. } => (window, "window"),
@@ -284,8 +284,8 @@ fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
         format!(
             "misfire: with a {name} of {window:?} nearly every tick is too late, it must be {SHORTEST_WINDOW:?} at least"
         )
-    } else if promise == (Promise::AtLeastOnce { attempts: 0 }) {
-        "promise: at least once cannot be kept in 0 attempts".to_owned()
+    } else if on_crash == (OnCrash::AtLeastOnce { attempts: 0 }) {
+        "on_crash: at least once cannot be kept in 0 attempts".to_owned()
     } else if retries.tries == 0 {
         "retries: with 0 tries nothing is run, 1 is no retry".to_owned()
     } else if retries.tries > 1 && retries.first < SHORTEST_REST {
@@ -334,9 +334,9 @@ impl ScheduleSpec {
 
 impl Elect {
     /// A job that is run at the instants of an expression, once per fleet: [`Timing`] says what expressions
-    /// there are, [`Scheduling`] what else can be said.
-    pub fn schedule(&self, name: impl AsRef<str>, timing: impl Into<Timing>) -> Scheduling {
-        Scheduling {
+    /// there are, [`ScheduleBuilder`] what else can be said.
+    pub fn schedule(&self, name: impl AsRef<str>, timing: impl Into<Timing>) -> ScheduleBuilder {
+        ScheduleBuilder {
             elect: self.clone(),
             name: ScheduleName::new(name),
             timing: timing.into(),

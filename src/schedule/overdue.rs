@@ -29,7 +29,7 @@ use crate::{
         Holder, Kind, LockId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
         StoreTime,
     },
-    store::{Cursor, LockSeen, Sighting},
+    store::{Cursor, LockSeen, SessionSeen},
 };
 
 /// How many records are looked at each `poll_interval`.
@@ -236,7 +236,7 @@ async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<
     }
     let limit = engine.limit();
     let seen = engine.call(Work::Watching, limit, engine.store.observe(sessions, limit)).await?;
-    let alive = seen.iter().filter_map(Sighting::record).filter(|session| beats(engine, session));
+    let alive = seen.iter().filter_map(SessionSeen::record).filter(|session| beats(engine, session));
     Ok(alive.map(|session| session.id).collect())
 }
 

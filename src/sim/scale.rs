@@ -18,9 +18,9 @@ use crate::{
     },
     model::{
         About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
-        StoreTime, Term, Why, Wish,
+        StoreTime, Term, Ticket, Why,
     },
-    store::{LockChange, Sighting},
+    store::{LockChange, SessionSeen},
 };
 
 /// As the engine bounds them.
@@ -120,7 +120,7 @@ impl Fleet {
         for _ in 0..how_many {
             // Anywhere among the others.
             let id = SessionId::from_u128(u128::from(splitmix(&mut self.dice)) << 64);
-            self.picture.saw(id, &Sighting::Alive(self.record(id)), self.now, None);
+            self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
         }
     }
@@ -148,7 +148,7 @@ impl Fleet {
             let at = StoreTime::from_millis(0);
             let death = Some(Death { at, by: holder(), why: Why::shortened("the end") });
             let record = SessionRecord { death, ..self.record(id) };
-            self.picture.saw(id, &Sighting::Dead(record), self.now, None);
+            self.picture.saw(id, &SessionSeen::Dead(record), self.now, None);
         }
     }
 
@@ -159,11 +159,11 @@ impl Fleet {
             let death = Some(Death { at, by: holder(), why: Death::own() });
             let shares = vec![Share { reserved: CALM * 100, ..self.share.clone() }];
             let record = SessionRecord { death, shares, ..self.record(id) };
-            self.picture.saw(id, &Sighting::Dead(record), self.now, None);
+            self.picture.saw(id, &SessionSeen::Dead(record), self.now, None);
             let name = self.holder_of(id);
             let id = SessionId::from_u128(u128::from(splitmix(&mut self.dice)) << 64);
             self.names.insert(id, name);
-            self.picture.saw(id, &Sighting::Alive(self.record(id)), self.now, None);
+            self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
         }
     }
@@ -201,7 +201,7 @@ impl Fleet {
         self.term += 1;
         let granted = LockChange::Granted {
             session: to,
-            wish: Wish::new(0),
+            ticket: Ticket::new(0),
             term: Term::new(self.term),
             at: StoreTime::from_millis(0),
         };

@@ -82,7 +82,7 @@ enum Slip {
 
 /// A spread to take part in. Made by [`Elect::spread`].
 #[must_use = "it takes no part until it is run"]
-pub struct Spreading<M = ()> {
+pub struct SpreadBuilder<M = ()> {
     elect: Elect,
     spread: Result<SpreadName, LimitError>,
     source: Result<Source<M>, Slip>,
@@ -92,13 +92,13 @@ pub struct Spreading<M = ()> {
     lock_delay: Duration,
 }
 
-impl<M> fmt::Debug for Spreading<M> {
+impl<M> fmt::Debug for SpreadBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spreading").field("spread", &self.spread).finish_non_exhaustive()
+        f.debug_struct("SpreadBuilder").field("spread", &self.spread).finish_non_exhaustive()
     }
 }
 
-impl Spreading {
+impl SpreadBuilder {
     pub(crate) fn new(elect: Elect, spread: impl AsRef<str>) -> Self {
         Self {
             elect,
@@ -118,7 +118,7 @@ impl Spreading {
     }
 
     /// These are the tasks, each once and with what its job is to know of it.
-    pub fn tasks_with<K: AsRef<str>, M>(self, tasks: impl IntoIterator<Item = (K, M)>) -> Spreading<M> {
+    pub fn tasks_with<K: AsRef<str>, M>(self, tasks: impl IntoIterator<Item = (K, M)>) -> SpreadBuilder<M> {
         let mut known = BTreeMap::new();
         for (key, meta) in tasks {
             match Key::new(key) {
@@ -135,7 +135,7 @@ impl Spreading {
     /// ends they stay as they are.
     ///
     /// The spread is joined with the first change.
-    pub fn tasks_from<M>(self, changes: impl Stream<Item = Change<M>> + Send + 'static) -> Spreading<M> {
+    pub fn tasks_from<M>(self, changes: impl Stream<Item = Change<M>> + Send + 'static) -> SpreadBuilder<M> {
         self.with_source(Ok(Source::Stream(Box::pin(changes))))
     }
 
@@ -147,7 +147,7 @@ impl Spreading {
         self,
         every: Duration,
         ask: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Spreading<M>
+    ) -> SpreadBuilder<M>
     where
         F: Future<Output = Result<Vec<Task<M>>, E>> + Send + 'static,
         E: fmt::Display,
@@ -157,13 +157,13 @@ impl Spreading {
         self.with_source(Ok(Source::Asked { every, ask: Arc::new(ask) }))
     }
 
-    fn with_source<M>(self, source: Result<Source<M>, Slip>) -> Spreading<M> {
+    fn with_source<M>(self, source: Result<Source<M>, Slip>) -> SpreadBuilder<M> {
         let Self { elect, spread, cap, weight, rules, lock_delay, .. } = self;
-        Spreading { elect, spread, source, cap, weight, rules, lock_delay }
+        SpreadBuilder { elect, spread, source, cap, weight, rules, lock_delay }
     }
 }
 
-impl<M: Clone + Send + Sync + 'static> Spreading<M> {
+impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
     /// The most tasks this instance may have; with 0 it gets none until [`Spread::set_cap`] allows some. Default:
     /// no limit.
     pub const fn cap(mut self, cap: u32) -> Self {
@@ -306,8 +306,8 @@ impl<M: Clone + Send + Sync + 'static> Spreading<M> {
 }
 
 impl Elect {
-    /// Takes part in a spread: N keyed tasks over the instances that join it. See [`Spreading`].
-    pub fn spread(&self, name: impl AsRef<str>) -> Spreading {
-        Spreading::new(self.clone(), name)
+    /// Takes part in a spread: N keyed tasks over the instances that join it. See [`SpreadBuilder`].
+    pub fn spread(&self, name: impl AsRef<str>) -> SpreadBuilder {
+        SpreadBuilder::new(self.clone(), name)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     elect::{Engine, Work},
     logic::watch::{Liveness, Named},
     model::{Holding, Key, Kind, LockId, LockRecord, SessionId, SessionRecord, SpreadName},
-    store::{Cursor, LockSeen, Page, Sighting},
+    store::{Cursor, LockSeen, Page, SessionSeen},
 };
 
 /// How many records a listing reads at once.
@@ -79,7 +79,7 @@ pub(super) struct Reading {
     /// These are all the sessions there are.
     pub(super) all_sessions: bool,
     pub(super) listed: Vec<Listed>,
-    pub(super) sightings: Vec<(SessionId, Sighting)>,
+    pub(super) sightings: Vec<(SessionId, SessionSeen)>,
     pub(super) tasks: Vec<(Key, LockSeen)>,
     pub(super) place: Option<ReadCursor>,
     pub(super) everything: bool,

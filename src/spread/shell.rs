@@ -24,11 +24,11 @@ use crate::{
     logic::{
         backoff::{Backoff, jittered},
         digest,
-        key::{Manner, TicketOutcome},
+        key::{TicketOutcome, WaitMode},
         picture::{Bounds, Me, Mine, PeerSeen, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{Key, Loss, SessionId, Share, SpreadName},
-    store::{LockChange, LockSeen, Sighting},
+    store::{LockChange, LockSeen, SessionSeen},
     sync::locked,
 };
 
@@ -493,7 +493,7 @@ impl Shell {
         for record in reading.sessions {
             listed.insert(record.id);
             if Some(record.id) != own {
-                let (id, sighting) = (record.id, Sighting::of(record));
+                let (id, sighting) = (record.id, SessionSeen::of(record));
                 state.learn_of_death(id, &sighting);
                 changed |= state.picture.saw(id, &sighting, now, store_now);
             }
@@ -634,12 +634,12 @@ impl Shell {
         match order {
             SpreadAction::Take { key, dead } => {
                 state.bench.note(dead.iter().map(|_| &key));
-                self.stand(session, &key, Manner::once(dead), CancellationToken::new());
+                self.stand(session, &key, WaitMode::once(dead), CancellationToken::new());
                 state.mine.insert(key, TaskWork::Asks { since: now });
             }
             SpreadAction::Wait { key } => {
                 let withdraw = CancellationToken::new();
-                self.stand(session, &key, Manner::HEIR, withdraw.clone());
+                self.stand(session, &key, WaitMode::HEIR, withdraw.clone());
                 state.mine.insert(key, TaskWork::Waits(withdraw));
             }
             SpreadAction::Withdraw { key } => {
@@ -655,7 +655,7 @@ impl Shell {
         }
     }
 
-    fn stand(&self, session: &Arc<Session>, key: &Key, manner: Manner, withdraw: CancellationToken) {
+    fn stand(&self, session: &Arc<Session>, key: &Key, manner: WaitMode, withdraw: CancellationToken) {
         let lock = reading::lock(self.engine(), &self.shared.spread, key);
         let life = Some(self.elect.life());
         let mut standing = self.engine().stand(session, life, &lock, &self.wants, manner);
@@ -672,7 +672,7 @@ impl Shell {
         );
     }
 
-    /// What came of a wish.
+    /// What came of a ticket.
     fn told(&mut self, key: Key, told: Option<AcquireOutcome>) {
         let engine = self.engine().clone();
         let (now, store_now) = (engine.clock.now(), engine.store_now());

@@ -17,7 +17,7 @@ use crate::{
         trial::{self, Deaths, Suspicion},
     },
     model::{Key, Past, SCHEDULES, SessionId, SpreadName, StoreTime, Trial},
-    store::{LockSeen, Sighting},
+    store::{LockSeen, SessionSeen},
     sync::locked,
 };
 
@@ -75,8 +75,8 @@ impl Bench {
     }
 
     /// A session was seen: its death may say something of its tasks.
-    pub(super) fn saw(&self, sighting: &Sighting) {
-        if let Sighting::Dead(record) = sighting {
+    pub(super) fn saw(&self, sighting: &SessionSeen) {
+        if let SessionSeen::Dead(record) = sighting {
             self.docket().deaths.learn(record, &self.spread);
         }
     }
@@ -247,8 +247,8 @@ impl Drop for TrialSeat {
 }
 
 impl ActorState {
-    /// What the dead say of what they had. Their tasks may be granted to a wish that stands in line already.
-    pub(super) fn learn_of_death(&self, session: SessionId, sighting: &Sighting) {
+    /// What the dead say of what they had. Their tasks may be granted to a ticket that stands in line already.
+    pub(super) fn learn_of_death(&self, session: SessionId, sighting: &SessionSeen) {
         self.bench.saw(sighting);
         let was_alive = matches!(
             self.picture.session(session),

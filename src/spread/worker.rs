@@ -30,7 +30,7 @@ use crate::{
     elect::{Engine, Hold, JobEnd, Lease, Note, RunPermit as Inside, Work, job},
     logic::{
         backoff::Backoff,
-        key::{LINE_READ, Parting},
+        key::{Handback, LINE_READ},
         quarantine::{self, Quarantine},
     },
     model::{Candidate, Key, LockId, Loss, SessionId, StoreTime, Why},
@@ -231,7 +231,7 @@ impl Fares {
 }
 
 /// How a worker lets go, and of what sort the parting is.
-type Exit = (TaskEnd, Parting);
+type Exit = (TaskEnd, Handback);
 
 /// What comes after a job.
 enum NextRun {
@@ -320,7 +320,7 @@ impl Worker {
             self.set_phase(Phase::Running);
             let Some(future) = (self.start)(&self.key, self.lease.clone(), &self.busy) else {
                 // It is no task any more.
-                return (TaskEnd::Given(None), Parting::default());
+                return (TaskEnd::Given(None), Handback::default());
             };
             let begun = self.engine.clock.now();
             let cell = hold.cell().clone();
@@ -365,7 +365,7 @@ impl Worker {
                     }
                     Done::ForGood => {
                         let note = Some(Why::shortened(DONE));
-                        let parting = Parting { note, closed_for: FOR_GOOD, ..Parting::default() };
+                        let parting = Handback { note, closed_for: FOR_GOOD, ..Handback::default() };
                         NextRun::End((TaskEnd::Done, parting))
                     }
                 };
@@ -399,7 +399,7 @@ impl Worker {
         };
         let quarantine = Quarantine { since, tries, error };
         let rest = quarantine.rest(store_now);
-        let parting = Parting { note: Some(quarantine.note()), closed_for: rest, ..Parting::default() };
+        let parting = Handback { note: Some(quarantine.note()), closed_for: rest, ..Handback::default() };
         let (lock, term, error) = (self.lease.lock().clone(), self.lease.term(), quarantine.error);
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "a task is quarantined");
@@ -425,13 +425,13 @@ impl Worker {
 
     /// The lease was cancelled: by whom it was given away, or lost.
     fn told_to_go(&mut self) -> Exit {
-        let mut parting = Parting { heir: self.heir.take(), ..Parting::default() };
+        let mut parting = Handback { heir: self.heir.take(), ..Handback::default() };
         let ended = match self.lease.loss() {
             Some(Loss::Moved) => TaskEnd::Given(parting.heir.as_ref().map(|heir| heir.session)),
             // An operator does not want it here: others go first, and find out in the record.
             Some(Loss::Revoked { by, why }) => {
                 let note = Some(quarantine::revoked(&by, &why));
-                parting = Parting { note, closed_for: REVOKED_FOR, ..Parting::default() };
+                parting = Handback { note, closed_for: REVOKED_FOR, ..Handback::default() };
                 TaskEnd::Revoked
             }
             _ => TaskEnd::Over,
@@ -510,15 +510,15 @@ impl Worker {
         self.lease.give_up(Loss::Moved);
     }
 
-    /// The wish of that session in the line of this task, as soon as it is there.
+    /// The ticket of that session in the line of this task, as soon as it is there.
     fn seek(&self, to: SessionId) -> impl Future<Output = Option<Box<Candidate>>> + use<> {
         let (engine, lock, line) = (self.engine.clone(), self.lease.lock().clone(), self.line.clone());
         let look = async move {
             loop {
                 let mut more = pin!(line.notified());
                 more.as_mut().enable();
-                if let Some(wish) = find(engine.clone(), lock.clone(), to).await {
-                    return wish;
+                if let Some(ticket) = find(engine.clone(), lock.clone(), to).await {
+                    return ticket;
                 }
                 more.await;
             }
@@ -527,11 +527,11 @@ impl Worker {
     }
 }
 
-/// The wish of that session in the line of a task, if it is there.
+/// The ticket of that session in the line of a task, if it is there.
 async fn find(engine: Arc<Engine>, lock: LockId, to: SessionId) -> Option<Box<Candidate>> {
     let limit = engine.limit();
     let line = engine.call(Work::Lines, limit, engine.store.waiters(lock, LINE_READ, limit)).await;
-    let wishes = line.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
+    let tickets = line.ok()?.waiters.into_iter().filter(|one| one.by.session == to);
     // The latest: it may have left the line with an earlier one.
-    wishes.max_by_key(|one| one.by.wish).map(|wish| Box::new(wish.by))
+    tickets.max_by_key(|one| one.by.ticket).map(|ticket| Box::new(ticket.by))
 }

@@ -8,7 +8,7 @@ use crate::{
     elect::Engine,
     logic::age::{Row, least_age, usual},
     model::{SessionId, SessionRecord, Share, SpreadName},
-    store::Sighting,
+    store::SessionSeen,
 };
 
 /// This instance takes no part in a spread yet: the sessions before it that had its holder's name died young, one
@@ -74,7 +74,7 @@ impl Youth {
         }
     }
 
-    pub(super) fn saw(&mut self, session: SessionId, sighting: &Sighting) {
+    pub(super) fn saw(&mut self, session: SessionId, sighting: &SessionSeen) {
         if !self.is_over {
             self.row.saw(session, sighting);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::model::{
     LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-    StoreTime, Term, Waiter, Wish,
+    StoreTime, Term, Ticket, Waiter,
 };
 
 /// What a store can do.
@@ -84,7 +84,7 @@ impl fmt::Display for Refusal {
 
 /// A session as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sighting {
+pub enum SessionSeen {
     /// Nobody has declared it dead.
     Alive(SessionRecord),
     /// It is dead, for ever.
@@ -95,7 +95,7 @@ pub enum Sighting {
     Refused(Refusal),
 }
 
-impl Sighting {
+impl SessionSeen {
     /// Whether it is alive and its last beat is this one.
     #[must_use]
     pub fn bears(&self, nonce: Nonce) -> bool {
@@ -127,9 +127,9 @@ impl Sighting {
 /// What a take comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakeAnswer {
-    /// The caller's wish holds it, now or since an earlier answer that was lost.
+    /// The caller's ticket holds it, now or since an earlier answer that was lost.
     Taken(LockRecord),
-    /// Somebody else does, or a later wish of the caller's session.
+    /// Somebody else does, or a later ticket of the caller's session.
     Held(LockRecord),
     /// Nobody does, and nobody may yet.
     Closed(LockRecord),
@@ -138,10 +138,10 @@ pub enum TakeAnswer {
 }
 
 impl TakeAnswer {
-    /// What the lock's record means to the wish that asked for it.
+    /// What the lock's record means to the ticket that asked for it.
     #[must_use]
-    pub fn of(record: LockRecord, session: SessionId, wish: Wish) -> Self {
-        if record.is_granted_to(session, wish) {
+    pub fn of(record: LockRecord, session: SessionId, ticket: Ticket) -> Self {
+        if record.is_granted_to(session, ticket) {
             Self::Taken(record)
         } else if record.term.get() == MAX_NUMBER {
             let problem = format!("is {MAX_NUMBER}, the largest there is: no larger one can be granted");
@@ -250,8 +250,8 @@ pub struct Held {
     pub lock: LockId,
     /// Under which term.
     pub term: Term,
-    /// Granted to which wish.
-    pub wish: Wish,
+    /// Granted to which ticket.
+    pub ticket: Ticket,
 }
 
 /// A place in a listing, made by the store that goes on from it.
@@ -369,8 +369,8 @@ pub enum LockChange {
     Granted {
         /// To which session.
         session: SessionId,
-        /// To which of its wishes.
-        wish: Wish,
+        /// To which of its tickets.
+        ticket: Ticket,
         /// Under which term.
         term: Term,
         /// Since when, by the store's clock: the record's `acquired_at`.

@@ -14,10 +14,10 @@ use futures::{FutureExt, stream::BoxStream};
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
+    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence, FinishRun,
     Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer,
-    Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, SetValue, Sighting,
-    Store, TERM_KEPT, Take, TakeAnswer, Then, Wait,
+    ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SessionSeen,
+    SetAnswer, SetValue, Store, TERM_KEPT, Take, TakeAnswer, Wait,
     rules::{TakeVerdict, verdict},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     model::{
         About, Beat, Candidate, Closed, Death, Ended, Entry, Holder, Holding, Kind, LockId, LockRecord,
         Namespace, Nonce, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord, StoreTime,
-        Term, Waiter, Wish,
+        Term, Ticket, Waiter,
     },
     sync::locked,
 };
@@ -55,7 +55,7 @@ pub struct MemoryStore {
 struct Records {
     sessions: BTreeMap<SessionId, SessionRecord>,
     locks: BTreeMap<LockId, LockRecord>,
-    waiters: BTreeMap<(LockId, SessionId, Wish), Waiter>,
+    waiters: BTreeMap<(LockId, SessionId, Ticket), Waiter>,
     runs: BTreeMap<RunId, RunRecord>,
     schedules: BTreeMap<ScheduleId, ScheduleRecord>,
 }
@@ -137,7 +137,7 @@ impl MemoryStore {
         let free = if record.closed.is_some() { LockChange::Closed } else { LockChange::Freed };
         let change = record.holding.as_ref().map_or(free, |held| LockChange::Granted {
             session: held.by.session,
-            wish: held.by.wish,
+            ticket: held.by.ticket,
             term: record.term,
             at: held.acquired_at,
         });
@@ -150,7 +150,7 @@ impl MemoryStore {
         async move { Ok(step(&store)) }.boxed()
     }
 
-    fn open_now(&self, open: Open) -> Sighting {
+    fn open_now(&self, open: Open) -> SessionSeen {
         let now = self.clock.wall();
         let mut records = self.records();
         let record = records.sessions.entry(open.session).or_insert_with(|| {
@@ -168,13 +168,13 @@ impl MemoryStore {
                 requests: Vec::new(),
             }
         });
-        Sighting::of(record.clone())
+        SessionSeen::of(record.clone())
     }
 
-    fn beat_now(&self, write: BeatWrite) -> Sighting {
+    fn beat_now(&self, write: BeatWrite) -> SessionSeen {
         let now = self.clock.wall();
         let mut records = self.records();
-        let Some(record) = records.sessions.get_mut(&write.session) else { return Sighting::Missing };
+        let Some(record) = records.sessions.get_mut(&write.session) else { return SessionSeen::Missing };
         if record.is_alive() && write.beat > record.beat {
             record.beat = write.beat;
             record.nonce = write.nonce;
@@ -189,38 +189,38 @@ impl MemoryStore {
                 self.hint_session(write.session, SessionNews::Changed);
             }
         }
-        Sighting::of(record.clone())
+        SessionSeen::of(record.clone())
     }
 
-    fn declare_now(&self, declaration: Declaration) -> Sighting {
+    fn declare_now(&self, declaration: Declaration) -> SessionSeen {
         let now = self.clock.wall();
         let mut records = self.records();
         let Declaration { session, ground, by, why } = declaration;
         let death = Death { at: now, by, why };
         let Some(record) = records.sessions.get_mut(&session) else {
-            let Ground::Missing { namespace, holder, ttl } = ground else { return Sighting::Missing };
+            let Evidence::Missing { namespace, holder, ttl } = ground else { return SessionSeen::Missing };
             let tombstone = tombstone(session, namespace, holder, ttl, death);
             records.sessions.insert(session, tombstone.clone());
             self.hint_session(session, SessionNews::Died);
-            return Sighting::Dead(tombstone);
+            return SessionSeen::Dead(tombstone);
         };
         let holds = match ground {
-            Ground::Unbeaten { nonce } => record.nonce == nonce,
-            Ground::Missing { .. } => false,
-            Ground::Operator => true,
+            Evidence::Unbeaten { nonce } => record.nonce == nonce,
+            Evidence::Missing { .. } => false,
+            Evidence::Operator => true,
         };
         if record.is_alive() && holds {
             record.death = Some(death);
             self.hint_session(session, SessionNews::Died);
         }
-        Sighting::of(record.clone())
+        SessionSeen::of(record.clone())
     }
 
     fn take_now(&self, take: Take, dead: &[SessionId]) -> TakeAnswer {
         let now = self.clock.wall();
         let mut records = self.records();
         let Take { lock, by } = take;
-        let (session, wish) = (by.session, by.wish);
+        let (session, ticket) = (by.session, by.ticket);
         let Some(record) = records.locks.get_mut(&lock) else {
             let mut record = LockRecord {
                 id: lock.clone(),
@@ -232,7 +232,7 @@ impl MemoryStore {
             record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
             self.hint_lock(&record);
             records.locks.insert(lock, record.clone());
-            return TakeAnswer::of(record, session, wish);
+            return TakeAnswer::of(record, session, ticket);
         };
         match verdict(record, &by, dead, now) {
             TakeVerdict::Keep => {}
@@ -248,7 +248,7 @@ impl MemoryStore {
                 self.hint_lock(record);
             }
         }
-        TakeAnswer::of(record.clone(), session, wish)
+        TakeAnswer::of(record.clone(), session, ticket)
     }
 
     fn grant(&self, record: &mut LockRecord, by: Candidate, term: Term, now: StoreTime) {
@@ -267,12 +267,12 @@ impl MemoryStore {
         });
         if let Some(record) = held {
             match release.then {
-                Then::Free => record.end(now, Ended::Released, release.note),
-                Then::ClosedFor(length) => {
+                ReleaseTo::Free => record.end(now, Ended::Released, release.note),
+                ReleaseTo::ClosedFor(length) => {
                     record.end(now, Ended::Released, release.note);
                     record.closed = Some(Closed::from(now, length));
                 }
-                Then::HandTo(next) => match record.term.next(now) {
+                ReleaseTo::HandTo(next) => match record.term.next(now) {
                     Some(term) => {
                         record.end(now, Ended::HandedOver, release.note);
                         record.term = term;
@@ -289,7 +289,7 @@ impl MemoryStore {
     fn wait_now(&self, wait: Wait) {
         let since = self.clock.wall();
         let Wait { lock, by } = wait;
-        let place = (lock.clone(), by.session, by.wish);
+        let place = (lock.clone(), by.session, by.ticket);
         self.records().waiters.entry(place).or_insert_with(|| {
             self.hint(Hint::Queue { lock: lock.clone() });
             Waiter { lock, by, since }
@@ -300,7 +300,7 @@ impl MemoryStore {
         let records = self.records();
         let mut line: Vec<_> =
             records.waiters.values().filter(|waiter| waiter.lock == *lock).cloned().collect();
-        line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.wish));
+        line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.ticket));
         let whole = line.len() < at_most;
         line.truncate(at_most);
         Line { waiters: line, whole }
@@ -488,23 +488,23 @@ impl Store for MemoryStore {
         Capabilities::new("memory", Reach::Process, true)
     }
 
-    fn open(&self, open: Open, _: Duration) -> Answer<'_, Sighting> {
+    fn open(&self, open: Open, _: Duration) -> Answer<'_, SessionSeen> {
         self.step(|store| store.open_now(open))
     }
 
-    fn beat(&self, beat: BeatWrite, _: Duration) -> Answer<'_, Sighting> {
+    fn beat(&self, beat: BeatWrite, _: Duration) -> Answer<'_, SessionSeen> {
         self.step(|store| store.beat_now(beat))
     }
 
-    fn observe(&self, sessions: Vec<SessionId>, _: Duration) -> Answer<'_, Vec<Sighting>> {
+    fn observe(&self, sessions: Vec<SessionId>, _: Duration) -> Answer<'_, Vec<SessionSeen>> {
         self.step(move |store| {
             let records = store.records();
-            let seen = |id| records.sessions.get(id).cloned().map_or(Sighting::Missing, Sighting::of);
+            let seen = |id| records.sessions.get(id).cloned().map_or(SessionSeen::Missing, SessionSeen::of);
             sessions.iter().map(seen).collect()
         })
     }
 
-    fn declare(&self, declaration: Declaration, _: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, declaration: Declaration, _: Duration) -> Answer<'_, SessionSeen> {
         self.step(|store| store.declare_now(declaration))
     }
 
@@ -534,7 +534,7 @@ impl Store for MemoryStore {
         self.step(|store| waits.into_iter().for_each(|wait| store.wait_now(wait)))
     }
 
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, _: Duration) -> Answer<'_, ()> {
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, _: Duration) -> Answer<'_, ()> {
         self.step(move |store| {
             let mut records = store.records();
             for place in &waits {
@@ -547,7 +547,7 @@ impl Store for MemoryStore {
         self.step(move |store| store.waiters_now(&lock, at_most))
     }
 
-    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, _: Duration) -> Answer<'_, Vec<bool>> {
+    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, _: Duration) -> Answer<'_, Vec<bool>> {
         self.step(move |store| {
             let records = store.records();
             places.iter().map(|place| records.waiters.contains_key(place)).collect()
@@ -594,8 +594,8 @@ impl Store for MemoryStore {
             let mut held: Vec<_> = records.locks.values().filter(|lock| lock.is_held_by(session)).collect();
             held.sort_by_key(|lock| audit_place(lock));
             let entries = held.into_iter().filter_map(|lock| {
-                let wish = lock.holding.as_ref()?.by.wish;
-                Some((audit_place(lock), Held { lock: lock.id.clone(), term: lock.term, wish }))
+                let ticket = lock.holding.as_ref()?.by.ticket;
+                Some((audit_place(lock), Held { lock: lock.id.clone(), term: lock.term, ticket }))
             });
             page(entries, after.as_ref(), at_most)
         })

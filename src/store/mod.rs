@@ -21,7 +21,7 @@ use tokio::sync::broadcast;
 
 pub use answer::{
     Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockChange, LockSeen, Page, Purged, Reach, Refusal,
-    ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SetAnswer, Sighting, TakeAnswer,
+    ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SessionSeen, SetAnswer, TakeAnswer,
 };
 #[cfg(feature = "testing")]
 pub use memory::Kept;
@@ -31,7 +31,7 @@ use crate::{
     error::StoreError,
     model::{
         About, Beat, Candidate, Holder, Kind, LockId, Namespace, Nonce, Outcome, Request, Rules, RunId,
-        RunNow, ScheduleId, ScheduleRecord, SessionId, Share, Skipped, StoreTime, Term, Value, Why, Wish,
+        RunNow, ScheduleId, ScheduleRecord, SessionId, Share, Skipped, StoreTime, Term, Ticket, Value, Why,
     },
 };
 
@@ -54,11 +54,11 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
 /// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
 ///
-/// **Again is the same.** Every write carries an identity of its own (a wish, a nonce, a term, a
+/// **Again is the same.** Every write carries an identity of its own (a ticket, a nonce, a term, a
 /// number). The same write may be sent any number of times, arrive late, or twice: as long as what it
 /// did stands, it recognises itself and does nothing more. What came to an end in between is not
 /// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
-/// wish that stands no more (R7); so may a waiter stand in line again that has left it, and a session
+/// ticket that stands no more (R7); so may a waiter stand in line again that has left it, and a session
 /// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
 /// its turn. What is said of a schedule bears no identity but an order's instant: what arrives late counts
 /// from then, and an order that has run is found in the ledger.
@@ -92,26 +92,26 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// It is the caller's if it bears the nonce of one of the caller's attempts; its time counts
     /// from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
-    /// machine): the caller takes another id. Found [`Sighting::Dead`], it was buried before it
+    /// machine): the caller takes another id. Found [`SessionSeen::Dead`], it was buried before it
     /// opened.
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting>;
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen>;
 
     /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
     /// record. Answers with the session as it stands afterwards; it has beaten if it is alive and
-    /// bears `nonce`. Never inserts: [`Sighting::Missing`] and [`Sighting::Dead`] end the session.
+    /// bears `nonce`. Never inserts: [`SessionSeen::Missing`] and [`SessionSeen::Dead`] end the session.
     ///
     /// The answer brings the requests of operators. They are brought again until a beat names them
     /// as [`heard`](BeatWrite::heard), so that a lost answer loses none.
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting>;
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen>;
 
     /// Reads sessions, in the order they were asked for. What is seen here, unchanged for the ttl
     /// it states by the caller's own clock from the *arrival* of this answer, may be declared dead
-    /// by its nonce (R3). Absence says nothing but [`Sighting::Missing`].
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>>;
+    /// by its nonce (R3). Absence says nothing but [`SessionSeen::Missing`].
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>>;
 
     /// Declares a session dead, if its ground still holds; answers with the session as it stands
     /// afterwards. Dead is for ever: only the first declaration is kept.
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting>;
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen>;
 
     /// Sessions of a namespace, dead ones too, page by page in the order of their ids. As with every
     /// listing, a page of none is a page of one.
@@ -131,8 +131,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
     ///   term is the largest there is was written by hand, and is refused.
-    /// - Held by the caller's own session, whatever `dead` says: by the same wish, the answer is the same
-    ///   term again; by a larger wish, nothing changes (this take came late); by a smaller wish, it is
+    /// - Held by the caller's own session, whatever `dead` says: by the same ticket, the answer is the same
+    ///   term again; by a larger ticket, nothing changes (this take came late); by a smaller ticket, it is
     ///   granted to this one under a new term (R7).
     /// - Held by a dead session that asked for a [`lock_delay`](Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
@@ -144,7 +144,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](Then). Does nothing
     /// to a lock that is not held by that session under that term.
     ///
-    /// A hand-over is a grant like any other: new term, the waiter's wish. The waiter learns of it
+    /// A hand-over is a grant like any other: new term, the waiter's ticket. The waiter learns of it
     /// by a hint or a read; this answer makes nobody a holder. Where there is no larger term to grant, it is
     /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
@@ -154,16 +154,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
     /// Leaves the line; those who do not stand there are passed over.
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()>;
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
     /// The first in line for a lock, longest wait first; those who came at the same instant by session
-    /// and wish. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
+    /// and ticket. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
     /// the waiter's place in line: whoever got what it waited for leaves it.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line>;
 
     /// Which of these places in line there are, in the order they were asked for: a failure of the store may
     /// have undone one.
-    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>>;
+    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>>;
 
     /// Sets the value of a lock held by that session under that term. One that comes after a change
     /// with a larger number changes nothing, and is answered as set.
@@ -346,7 +346,7 @@ pub struct Declaration {
     /// Which session.
     pub session: SessionId,
     /// On what ground.
-    pub ground: Ground,
+    pub ground: Evidence,
     /// By whom.
     pub by: Holder,
     /// Why, for the record.
@@ -356,7 +356,7 @@ pub struct Declaration {
 /// What entitles somebody to declare a session dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ground {
+pub enum Evidence {
     /// The caller has watched the beat of this nonce for the whole ttl. Does nothing if there has
     /// been another beat.
     Unbeaten {
@@ -398,12 +398,12 @@ pub struct Release {
     /// What the record is to say of the end.
     pub note: Option<Why>,
     /// To whom.
-    pub then: Then,
+    pub then: ReleaseTo,
 }
 
 /// What becomes of a lock that is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum ReleaseTo {
     /// Anybody may take it.
     Free,
     /// Nobody may take it for a while (lock-at-least-for).

@@ -7,7 +7,7 @@ use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime, Term};
 /// What a take does to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeVerdict {
-    /// Nothing: somebody holds it, it is closed, it is granted to this very wish already, or there is no
+    /// Nothing: somebody holds it, it is closed, it is granted to this very ticket already, or there is no
     /// larger term to grant it under.
     Keep,
     /// It is granted.
@@ -35,8 +35,8 @@ pub(super) fn verdict(
         return if closed { TakeVerdict::Keep } else { grant(None) };
     };
     if held.by.session == by.session {
-        // A smaller wish came late, an equal one came again.
-        return if by.wish > held.by.wish { grant(Some(Ended::Superseded)) } else { TakeVerdict::Keep };
+        // A smaller ticket came late, an equal one came again.
+        return if by.ticket > held.by.ticket { grant(Some(Ended::Superseded)) } else { TakeVerdict::Keep };
     }
     if !dead.contains(&held.by.session) {
         return TakeVerdict::Keep;
@@ -51,12 +51,12 @@ pub(super) fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Closed, Holding, Kind, LockId, MAX_NUMBER, Wish};
+    use crate::model::{Closed, Holding, Kind, LockId, MAX_NUMBER, Ticket};
 
-    fn candidate(session: u128, wish: u64) -> Candidate {
+    fn candidate(session: u128, ticket: u64) -> Candidate {
         Candidate {
             session: SessionId::from_u128(session),
-            wish: Wish::new(wish),
+            ticket: Ticket::new(ticket),
             ttl: Duration::from_secs(30),
             holder: "pod".parse().unwrap(),
             who: None,

@@ -139,8 +139,8 @@ macro_rules! conformance_tests {
             a_take_of_a_held_lock_changes_nothing
             a_take_sent_again_gets_the_same_term
             a_take_sent_again_does_not_undo_a_new_value
-            a_take_for_an_earlier_wish_changes_nothing
-            a_take_for_a_later_wish_starts_a_new_term
+            a_take_for_an_earlier_ticket_changes_nothing
+            a_take_for_a_later_ticket_starts_a_new_term
             a_take_that_names_the_dead_holder_takes_over
             a_take_that_does_not_name_the_dead_holder_changes_nothing
             naming_the_dead_does_not_disturb_the_living
@@ -211,7 +211,7 @@ macro_rules! conformance_tests {
             only_so_many_waiters_are_read
             places_are_found_in_the_order_asked_for
             an_entry_that_is_there_keeps_its_place
-            each_wish_of_a_session_has_its_place
+            each_ticket_of_a_session_has_its_place
             leaving_passes_over_those_who_do_not_stand_there
             whoever_comes_again_stands_at_the_end
             a_batch_stands_in_many_lines

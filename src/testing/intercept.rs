@@ -17,12 +17,12 @@ pub use slow::Slow;
 use crate::{
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
     },
 };
 
@@ -294,17 +294,17 @@ macro_rules! operations {
 }
 
 operations! {
-    Open open(open: Open) -> Sighting, 1;
-    Beat beat(beat: BeatWrite) -> Sighting, 1;
-    Observe observe(sessions: Vec<SessionId>) -> Vec<Sighting>, sessions.len();
-    Declare declare(declaration: Declaration) -> Sighting, 1;
+    Open open(open: Open) -> SessionSeen, 1;
+    Beat beat(beat: BeatWrite) -> SessionSeen, 1;
+    Observe observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>, sessions.len();
+    Declare declare(declaration: Declaration) -> SessionSeen, 1;
     Sessions sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>, 1;
     Take take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>, takes.len();
     Release release(releases: Vec<Release>) -> Vec<ReleaseAnswer>, releases.len();
     Wait wait(waits: Vec<Wait>) -> (), waits.len();
-    StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> (), waits.len();
+    StopWaiting stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> (), waits.len();
     Waiters waiters(lock: LockId, at_most: usize) -> Line, 1;
-    Places places(places: Vec<(LockId, SessionId, Wish)>) -> Vec<bool>, places.len();
+    Places places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>, places.len();
     SetValue set_value(set: SetValue) -> SetAnswer, 1;
     Locks locks(locks: Vec<LockId>) -> Vec<LockSeen>, locks.len();
     ListLocks list_locks(

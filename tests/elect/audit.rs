@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tenure::{
     Elect,
-    model::{Candidate, Kind, LockId, Wish},
+    model::{Candidate, Kind, LockId, Ticket},
     store::{LockSeen, Store, Take, TakeAnswer},
     testing::{Counting, Faulty, Intercept, Intercepted, Operation, Rates},
 };
@@ -38,7 +38,7 @@ fn lock(key: &str) -> LockId {
 async fn stray(world: &World, elect: &Elect, key: &str) {
     let by = Candidate {
         session: elect.health().session.unwrap(),
-        wish: Wish::new(1),
+        ticket: Ticket::new(1),
         ttl: elect.config().ttl(),
         holder: elect.config().holder().clone(),
         who: None,

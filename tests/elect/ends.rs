@@ -6,7 +6,7 @@ use tenure::{
     Elect, Event, Loss,
     elect::{EventStream, JobEnd, Lease},
     model::Why,
-    store::{Declaration, Ground, Store},
+    store::{Declaration, Evidence, Store},
     testing::{Counting, Fault, Faulty, Intercept, Operation, Rates},
 };
 
@@ -151,7 +151,7 @@ async fn several_keys_are_all_held_when_they_are_answered_whatever_was_lost_mean
     let session = elect.health().session.unwrap();
     let declaration = Declaration {
         session,
-        ground: Ground::Operator,
+        ground: Evidence::Operator,
         by: "operator".parse().unwrap(),
         why: Why::shortened("it hangs"),
     };

@@ -14,7 +14,7 @@ fn held(locks: impl IntoIterator<Item = LockId>) -> BTreeSet<(String, String)> {
 }
 
 async fn settled(elect: &Elect) {
-    elect.schedules().until(tenure::spread::Picture::is_settled).await;
+    elect.schedules().until(tenure::spread::SpreadStatus::is_settled).await;
     tokio::time::sleep(SECOND).await;
 }
 

@@ -12,7 +12,7 @@ use tenure::{
     Elect, Error, Event, Loss,
     elect::{Busy, JobEnd, JobHandle, Lease, Locked, Unlocked},
     model::SessionId,
-    store::{Declaration, Ground, Revocation, Store},
+    store::{Declaration, Evidence, Revocation, Store},
     testing::{Course, Fault, Faulty, Intercept, Intercepted, Operation, Rates},
 };
 use tokio::time::Instant;
@@ -149,14 +149,14 @@ async fn r4_a_lock_of_a_dead_session_is_free_and_its_holder_is_told() {
     let job = obedient(&first, "k").await;
     let declaration = Declaration {
         session: session(&first),
-        ground: Ground::Operator,
+        ground: Evidence::Operator,
         by: "operator".parse().unwrap(),
         why: tenure::model::Why::shortened("it hangs"),
     };
     world.memory.declare(declaration, LIMIT).await.unwrap();
     let end = job.join().await;
     assert!(
-        matches!(&end, JobEnd::Cancelled(Loss::Buried { by, .. }) if by.as_str() == "operator"),
+        matches!(&end, JobEnd::Cancelled(Loss::DeclaredDead { by, .. }) if by.as_str() == "operator"),
         "{end:?}"
     );
     assert!(matches!(second.lock("k", async |_| Ok::<_, ()>(())).await.unwrap(), Locked::Running(_)));
@@ -201,7 +201,7 @@ async fn r6_a_release_that_was_not_answered_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r7_a_lock_that_arrives_for_a_wish_that_was_given_up_is_given_back() {
+async fn r7_a_lock_that_arrives_for_a_ticket_that_was_given_up_is_given_back() {
     let world = World::new();
     let (first, faulty) = deaf(&world, "a").await;
     let (second, _) = world.instance("b").await;

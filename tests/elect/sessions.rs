@@ -12,7 +12,7 @@ use tenure::{
     Elect, Error, Event, Loss,
     elect::{JobEnd, Lease},
     model::{Nonce, Request, SessionId, Why},
-    store::{BeatWrite, MemoryStore, Revocation, Sighting, Store},
+    store::{BeatWrite, MemoryStore, Revocation, SessionSeen, Store},
     testing::{Course, Fault, Faulty, Intercept, Operation, Rates},
 };
 
@@ -24,7 +24,7 @@ fn session(elect: &Elect) -> SessionId {
     elect.health().session.expect("there is a valid session")
 }
 
-async fn seen(world: &World, session: SessionId) -> Sighting {
+async fn seen(world: &World, session: SessionId) -> SessionSeen {
     world.memory.observe(vec![session], LIMIT).await.unwrap().pop().unwrap()
 }
 
@@ -35,7 +35,7 @@ async fn who_closes_does_not_close_the_session_of_a_copy() {
     drop(elect.acquire("k").await.unwrap());
     let id = session(&elect);
     // The machine was cloned, with this process in it: the copy has beaten for the same session.
-    let Sighting::Alive(record) = seen(&world, id).await else { panic!("it lives") };
+    let SessionSeen::Alive(record) = seen(&world, id).await else { panic!("it lives") };
     let beat = BeatWrite {
         session: id,
         beat: tenure::model::Beat::new(record.beat.get() + 1),
@@ -71,7 +71,7 @@ async fn what_an_operator_asked_for_is_taken_off_the_record_once_it_was_heard() 
     };
     let id = session(&elect);
     world.memory.revoke(Revocation::Ask { session: id, request }, LIMIT).await.unwrap();
-    let record = |sighting: &Sighting| sighting.record().unwrap().requests.len();
+    let record = |sighting: &SessionSeen| sighting.record().unwrap().requests.len();
     assert_eq!(record(&seen(&world, id).await), 1);
     guard.lost().await;
     // With the beat that follows at once.

@@ -181,7 +181,7 @@ async fn start(place: &Place, numbers: std::ops::Range<usize>, book: &Book) -> V
 
 async fn settled(members: &[Member]) {
     let schedules = members[0].elect.schedules();
-    let is_so = |picture: &tenure::spread::Picture| {
+    let is_so = |picture: &tenure::spread::SpreadStatus| {
         picture.is_settled() && picture.members.len() == members.len() && picture.held() == 1
     };
     bounded("the schedule has an owner", schedules.until(is_so)).await;

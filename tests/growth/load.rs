@@ -71,7 +71,7 @@ async fn contend(holder: &Elect, one: &Elect, other: &Elect, key: &str) {
     guard.release().await.expect("the store answers");
 }
 
-/// Held by one, waited for by another, who gives up the wish of a third.
+/// Held by one, waited for by another, who gives up the ticket of a third.
 async fn hand_over(holder: &Elect, waiter: &Elect, gives_up: &Elect, key: &str) {
     let guard = holder.acquire(key).await.expect("nobody has the key");
     let waits = waiter.key(key).acquire_within(PATIENCE);

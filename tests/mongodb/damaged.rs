@@ -7,9 +7,9 @@ use mongodb::bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 use tenure::{
     model::{LockId, Nonce, Outcome, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
     store::{
-        Claim, ClaimAnswer, Define, FinishRun, Ground, Instruction, LockSeen, Refusal, Release,
-        ReleaseAnswer, Retention, Revocation, RevokeAnswer, ScheduleSeen, SetAnswer, SetValue, Sighting,
-        Store, Take, TakeAnswer, Then, Wait,
+        Claim, ClaimAnswer, Define, Evidence, FinishRun, Instruction, LockSeen, Refusal, Release,
+        ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer,
+        SetValue, Store, Take, TakeAnswer, Wait,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -87,8 +87,13 @@ async fn a_lock_that_is_not_ours_is_refused_and_never_written() {
         only_this_lock_is_refused(&fixture, &lock, &[holder], expected).await;
         refused(&fixture.take(&lock, &fixture.candidate(holder, 9)).await, expected);
         let store = fixture.store();
-        let release =
-            Release { lock: lock.clone(), session: holder, term: record.term, note: None, then: Then::Free };
+        let release = Release {
+            lock: lock.clone(),
+            session: holder,
+            term: record.term,
+            note: None,
+            then: ReleaseTo::Free,
+        };
         let healthy = fixture.held(&fixture.lock("another"), holder, 6).await;
         let other = Release { lock: healthy.id.clone(), term: healthy.term, ..release.clone() };
         let answers = store.release(vec![release, other], LIMIT).await.unwrap();
@@ -127,9 +132,9 @@ async fn a_damaged_lock_is_refused_and_the_message_names_the_field() {
         (set("term", absurd.clone()), "`term` is 1152921504606846976"),
         (without("session"), "`session` is missing"),
         (set("session", 42.into()), "`session` is of the type Int32, not a string"),
-        (without("wish"), "`wish` is missing"),
-        (set("wish", "one".into()), "`wish` is of the type String"),
-        (set("wish", Bson::Int64(-1)), "`wish` is -1"),
+        (without("ticket"), "`ticket` is missing"),
+        (set("ticket", "one".into()), "`ticket` is of the type String"),
+        (set("ticket", Bson::Int64(-1)), "`ticket` is -1"),
         (set("ttl", absurd.clone()), "`ttl` is 1152921504606846976"),
         (without("ttl"), "`ttl` is missing"),
         (without("holder"), "`holder` is missing"),
@@ -236,17 +241,17 @@ async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
         let id = doc! { "_id": session.id.to_string() };
         let before = change(&place, "sessions", id.clone(), damage).await;
         let grounds = [
-            Ground::Unbeaten { nonce: session.nonce },
-            Ground::Missing {
+            Evidence::Unbeaten { nonce: session.nonce },
+            Evidence::Missing {
                 namespace: fixture.namespace().clone(),
                 holder: session.about.holder.clone(),
                 ttl: session.ttl,
             },
-            Ground::Operator,
+            Evidence::Operator,
         ];
         for ground in grounds {
             match fixture.declare(session.id, ground.clone()).await {
-                Sighting::Refused(refusal) => says(&refusal, expected),
+                SessionSeen::Refused(refusal) => says(&refusal, expected),
                 other => panic!("{ground:?} of {expected}: {other:?}"),
             }
         }
@@ -256,7 +261,7 @@ async fn a_session_that_is_not_ours_counts_as_alive_and_is_never_written() {
         let asked = fixture.store().revoke(ask, LIMIT).await.unwrap();
         assert!(matches!(asked, RevokeAnswer::Refused(_)), "{asked:?}");
         for sighting in [fixture.send(&beat).await, fixture.seen(session.id).await] {
-            assert!(matches!(sighting, Sighting::Refused(_)), "{sighting:?}");
+            assert!(matches!(sighting, SessionSeen::Refused(_)), "{sighting:?}");
         }
         let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
         place.store.purge(fixture.namespace().clone(), now, None, LIMIT).await.unwrap();
@@ -294,7 +299,7 @@ async fn a_session_whose_digests_are_damaged_is_never_written_and_one_of_an_earl
         let before = change(&place, "sessions", id.clone(), shares).await;
         let answer = fixture.send(&fixture.beat(session.id, 5)).await;
         let after = place.collection("sessions").find_one(id).await.unwrap().unwrap();
-        assert_eq!(matches!(answer, Sighting::Alive(_)), is_read, "{buckets}: {answer:?}");
+        assert_eq!(matches!(answer, SessionSeen::Alive(_)), is_read, "{buckets}: {answer:?}");
         assert_eq!(after != before, is_read, "{buckets}");
     }
 }
@@ -322,7 +327,7 @@ async fn a_damaged_session_is_refused_and_its_neighbours_are_seen() {
         change(&place, "sessions", doc! { "_id": damaged.id.to_string() }, damage).await;
         let seen = place.store.observe(vec![damaged.id, healthy.id], LIMIT).await.unwrap();
         match &seen[0] {
-            Sighting::Refused(refusal) => says(refusal, expected),
+            SessionSeen::Refused(refusal) => says(refusal, expected),
             other => panic!("{expected}: {other:?}"),
         }
         assert!(seen[1].bears(healthy.nonce));
@@ -659,7 +664,7 @@ async fn a_document_of_any_shape_never_panics_a_read() {
                 assert!(answers.is_ok(), "{field} {value}: {answers:?}");
                 fixture.look(&record.id).await;
                 fixture.seen(session.id).await;
-                let nonce = Ground::Unbeaten { nonce: Nonce::new(1) };
+                let nonce = Evidence::Unbeaten { nonce: Nonce::new(1) };
                 fixture.declare(session.id, nonce).await;
                 let beat = fixture.beat(session.id, 0);
                 fixture.send(&beat).await;

@@ -15,7 +15,7 @@ use mongodb::bson::doc;
 use tenure::{
     model::SessionId,
     store::{
-        Hint, Sighting, Store, Take,
+        Hint, SessionSeen, Store, Take,
         mongo::{MongoOptions, MongoStore},
     },
     testing::{Counting, Fault, Faulty, Intercept, Operation, conformance::LIMIT},
@@ -82,7 +82,7 @@ fn runtime() -> Runtime {
 fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
     const BEATS: u64 = 10;
     const PATIENCE: Duration = Duration::from_secs(30);
-    let (told, beats) = mpsc::channel::<Sighting>();
+    let (told, beats) = mpsc::channel::<SessionSeen>();
     let (go_on, goes_on) = mpsc::channel::<()>();
     let program = runtime();
     let (place, session) = program.block_on(async {

@@ -10,8 +10,8 @@ use tenure::{
     StoreError,
     model::{Candidate, LockId, MAX_NUMBER, Outcome, Request, RunId, StoreTime, Term, Value, Why},
     store::{
-        Claim, ClaimAnswer, Declaration, FinishRun, Ground, LockSeen, Refusal, Release, Retention,
-        Revocation, SetValue, Sighting, Take, Then,
+        Claim, ClaimAnswer, Declaration, Evidence, FinishRun, LockSeen, Refusal, Release, ReleaseTo,
+        Retention, Revocation, SessionSeen, SetValue, Take,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -145,7 +145,9 @@ impl OneLock {
         let holder = fixture.talkative(fixture.session(), 5);
         let term = fixture.taken(&lock, &holder).await.term;
         if !held {
-            fixture.release(&lock, holder.session, term, Then::ClosedFor(Duration::from_secs(3600))).await;
+            fixture
+                .release(&lock, holder.session, term, ReleaseTo::ClosedFor(Duration::from_secs(3600)))
+                .await;
         }
         let heir = fixture.candidate(fixture.session(), 1);
         Self { fixture, lock, holder, term, heir }
@@ -155,7 +157,7 @@ impl OneLock {
         Take { lock: self.lock.clone(), by: by.clone() }
     }
 
-    fn release(&self, then: Then) -> Vec<Release> {
+    fn release(&self, then: ReleaseTo) -> Vec<Release> {
         let (lock, session) = (self.lock.clone(), self.holder.session);
         vec![Release { lock, session, term: self.term, note: None, then }]
     }
@@ -175,7 +177,7 @@ impl OneLock {
                 store.take(vec![self.take(&self.heir)], dead, LIMIT).await,
             )),
             2 => drop(wrong.note(
-                "a later wish",
+                "a later ticket",
                 damage,
                 store.take(vec![self.take(&later)], dead, LIMIT).await,
             )),
@@ -186,13 +188,17 @@ impl OneLock {
                 let got = answers.is_none_or(|answers| answers[1].taken().is_some());
                 wrong.unless(got, format!("the healthy one was not got beside {damage}"));
             }
-            4 => drop(wrong.note("a release", damage, store.release(self.release(Then::Free), LIMIT).await)),
+            4 => drop(wrong.note(
+                "a release",
+                damage,
+                store.release(self.release(ReleaseTo::Free), LIMIT).await,
+            )),
             5 => {
-                let hand_over = self.release(Then::HandTo(Box::new(self.heir.clone())));
+                let hand_over = self.release(ReleaseTo::HandTo(Box::new(self.heir.clone())));
                 wrong.note("a hand-over", damage, store.release(hand_over, LIMIT).await);
             }
             6 => {
-                let closing = self.release(Then::ClosedFor(Duration::MAX));
+                let closing = self.release(ReleaseTo::ClosedFor(Duration::MAX));
                 wrong.note("a closing", damage, store.release(closing, LIMIT).await);
             }
             7 => {
@@ -258,7 +264,7 @@ async fn a_lock_with_anything_in_any_field_fails_nothing_and_is_written_only_if_
     let mut lanes = one_by_one(&[
         "v",
         "session",
-        "wish",
+        "ticket",
         "ttl",
         "holder",
         "who",
@@ -303,7 +309,7 @@ async fn all_of_a_session(place: &Place, damages: Vec<Document>) -> Wrong {
         let damaged = record.damaged(&damage);
         record.put(&damaged).await;
         let refusal = match fixture.seen(opening.session).await {
-            Sighting::Refused(refusal) if decides(&refusal) => Some(refusal),
+            SessionSeen::Refused(refusal) if decides(&refusal) => Some(refusal),
             _ => None,
         };
         let mut beat = fixture.beat(opening.session, 5);
@@ -313,13 +319,13 @@ async fn all_of_a_session(place: &Place, damages: Vec<Document>) -> Wrong {
         wrong.note("a request", &damage, store.revoke(ask, LIMIT).await);
         wrong.note("an opening", &damage, store.open(opening.clone(), LIMIT).await);
         for ground in [
-            Ground::Unbeaten { nonce: opening.nonce },
-            Ground::Missing {
+            Evidence::Unbeaten { nonce: opening.nonce },
+            Evidence::Missing {
                 namespace: fixture.namespace().clone(),
                 holder: "pod".parse().unwrap(),
                 ttl: LIMIT,
             },
-            Ground::Operator,
+            Evidence::Operator,
         ] {
             if refusal.is_none() {
                 record.put(&damaged).await;

@@ -3,7 +3,7 @@
 //! Some hold what they have through the failover while the others go on. Every error is resolved as
 //! the contract says: the same operation is repeated until it is answered. What a failover may leave
 //! behind is given back by an audit, as the engine does it: releases that were rolled back, and grants
-//! to wishes that ended while an attempt of theirs was still on its way.
+//! to tickets that ended while an attempt of theirs was still on its way.
 
 #![expect(clippy::unwrap_used, reason = "in a test, also outside of the function that is marked as one")]
 
@@ -26,9 +26,9 @@ use mongodb::{
 };
 use tenure::{
     Applied, StoreError,
-    model::{LockId, LockRecord, SessionId, Term, Wish},
+    model::{LockId, LockRecord, SessionId, Term, Ticket},
     store::{
-        Answer, LockSeen, Release, ReleaseAnswer, Store, Take, TakeAnswer, Then,
+        Answer, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer,
         mongo::{MongoOptions, MongoStore},
     },
     testing::conformance::Fixture,
@@ -69,10 +69,10 @@ struct Errors {
 struct Worker {
     number: u64,
     session: SessionId,
-    wishes: u64,
+    tickets: u64,
     random: u64,
-    /// Wishes with an attempt that may be applied late.
-    in_doubt: HashSet<(LockId, Wish)>,
+    /// Tickets with an attempt that may be applied late.
+    in_doubt: HashSet<(LockId, Ticket)>,
     audited: u64,
 }
 
@@ -146,7 +146,7 @@ impl Round {
         let mut worker = Worker {
             number,
             session,
-            wishes: 0,
+            tickets: 0,
             random: number + 1,
             in_doubt: HashSet::new(),
             audited: *self.failovers.borrow(),
@@ -173,8 +173,8 @@ impl Round {
                 0 => self.fixture.lock(&format!("shared {shared}")),
                 _ => self.fixture.lock(&format!("own {} {own}", worker.number)),
             };
-            worker.wishes += 1;
-            let by = self.fixture.candidate(worker.session, worker.wishes);
+            worker.tickets += 1;
+            let by = self.fixture.candidate(worker.session, worker.tickets);
             takes.insert(lock.clone(), Take { lock, by });
         }
         let takes: Vec<Take> = takes.into_values().collect();
@@ -183,7 +183,7 @@ impl Round {
         let granted = now();
         assert_eq!(answers.len(), takes.len());
         if in_doubt {
-            worker.in_doubt.extend(takes.iter().map(|take| (take.lock.clone(), take.by.wish)));
+            worker.in_doubt.extend(takes.iter().map(|take| (take.lock.clone(), take.by.ticket)));
         }
         self.done.send_modify(|done| *done += answers.len() as u64);
 
@@ -195,7 +195,7 @@ impl Round {
                     held.push(record);
                 }
                 TakeAnswer::Held(record) => {
-                    assert!(!record.is_granted_to(take.by.session, take.by.wish));
+                    assert!(!record.is_granted_to(take.by.session, take.by.ticket));
                     self.lost_races.fetch_add(1, Ordering::Relaxed);
                 }
                 other => panic!("{} was {other:?}", take.lock),
@@ -212,8 +212,8 @@ impl Round {
         assert_eq!(answers, vec![ReleaseAnswer::Released; held.len()]);
         for record in held {
             let (term, session) = (record.term, worker.session);
-            let wish = record.holding.expect("it was taken").by.wish;
-            self.history.add(&record.id, Held { session, wish, term, granted, released: Some(released) });
+            let ticket = record.holding.expect("it was taken").by.ticket;
+            self.history.add(&record.id, Held { session, ticket, term, granted, released: Some(released) });
         }
         self.done.send_modify(|done| *done += answers.len() as u64);
     }
@@ -248,7 +248,7 @@ impl Round {
             if self.history.knows(&held.lock, held.term) {
                 self.rolled_back.fetch_add(1, Ordering::Relaxed);
             } else {
-                let doubt = (held.lock.clone(), held.wish);
+                let doubt = (held.lock.clone(), held.ticket);
                 assert!(
                     worker.in_doubt.contains(&doubt),
                     "granted, though nobody could have asked: {held:?}"
@@ -297,7 +297,7 @@ impl Round {
 }
 
 fn given_back(lock: &LockId, session: SessionId, term: Term) -> Release {
-    Release { lock: lock.clone(), session, term, note: None, then: Then::Free }
+    Release { lock: lock.clone(), session, term, note: None, then: ReleaseTo::Free }
 }
 
 /// An error with everything under it.
@@ -500,12 +500,12 @@ async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
     assert_ne!(next.port(), primary.port());
 
     let after = fixture.record(&lock).await;
-    assert!(after.is_granted_to(mine.session, mine.wish), "{after:?}");
+    assert!(after.is_granted_to(mine.session, mine.ticket), "{after:?}");
     assert_eq!(after.term, record.term);
     let answer = fixture.take(&lock, &other).await;
     assert!(matches!(answer, TakeAnswer::Held(_)), "{answer:?}");
     // The audit gives it back, and then it can be had.
-    fixture.release(&lock, mine.session, record.term, Then::Free).await;
+    fixture.release(&lock, mine.session, record.term, ReleaseTo::Free).await;
     let taken = fixture.taken(&lock, &other).await;
     assert!(taken.term > record.term);
 

@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::bson::{Document, doc};
 use tenure::{
     model::{LockId, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
-    store::{Claim, Hint, Instruction, LockChange, Store, Then, mongo::MongoOptions},
+    store::{Claim, Hint, Instruction, LockChange, ReleaseTo, Store, mongo::MongoOptions},
     testing::conformance::LIMIT,
 };
 
@@ -74,8 +74,8 @@ async fn a_grant_is_told_whole() {
     let lock = fixture.lock("report");
     let mut expect = async |record: &tenure::model::LockRecord| {
         let held = record.holding.as_ref().unwrap();
-        let (session, wish, at) = (held.by.session, held.by.wish, held.acquired_at);
-        let granted = LockChange::Granted { session, wish, term: record.term, at };
+        let (session, ticket, at) = (held.by.session, held.by.ticket, held.acquired_at);
+        let granted = LockChange::Granted { session, ticket, term: record.term, at };
         assert_eq!(change_of(&mut hints, &lock).await, Some(granted));
     };
     let first = fixture.held(&lock, fixture.session(), 1).await;
@@ -85,7 +85,7 @@ async fn a_grant_is_told_whole() {
     let taken = fixture.take_over(&lock, &heir, &[dead]).await.taken().unwrap().clone();
     expect(&taken).await;
     let next = fixture.candidate(fixture.session(), 3);
-    fixture.release(&lock, heir.session, taken.term, Then::HandTo(Box::new(next.clone()))).await;
+    fixture.release(&lock, heir.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone()))).await;
     let handed = fixture.taken(&lock, &next).await;
     expect(&handed).await;
     fixture.freed(&handed).await;
@@ -93,7 +93,7 @@ async fn a_grant_is_told_whole() {
 }
 
 #[tokio::test]
-async fn a_grant_to_an_equal_wish_number_is_told_and_left_to_be_read() {
+async fn a_grant_to_an_equal_ticket_number_is_told_and_left_to_be_read() {
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let mut hints = listening(&place).await;
@@ -102,7 +102,7 @@ async fn a_grant_to_an_equal_wish_number_is_told_and_left_to_be_read() {
     change_of(&mut hints, &lock).await;
     let next = fixture.candidate(fixture.session(), 1);
     let giver = first.holding.as_ref().unwrap().by.session;
-    fixture.release(&lock, giver, first.term, Then::HandTo(Box::new(next))).await;
+    fixture.release(&lock, giver, first.term, ReleaseTo::HandTo(Box::new(next))).await;
     assert_eq!(change_of(&mut hints, &lock).await, None, "the number did not change, so it is not told");
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tenure::model::{LockId, SessionId, Term, Wish};
+use tenure::model::{LockId, SessionId, Term, Ticket};
 
 /// The clock of the test.
 #[expect(clippy::disallowed_methods, reason = "the one clock that judges all sessions, and limits")]
@@ -25,7 +25,7 @@ pub(crate) fn now() -> Instant {
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) session: SessionId,
-    pub(crate) wish: Wish,
+    pub(crate) ticket: Ticket,
     pub(crate) term: Term,
     /// When the grant was answered.
     pub(crate) granted: Instant,
@@ -77,9 +77,9 @@ impl History {
 
 fn violations_of(lock: &LockId, held: &[Held]) -> Vec<String> {
     let mut violations = Vec::new();
-    let mut owners: HashMap<Term, (SessionId, Wish)> = HashMap::new();
+    let mut owners: HashMap<Term, (SessionId, Ticket)> = HashMap::new();
     for one in held {
-        let owner = (one.session, one.wish);
+        let owner = (one.session, one.ticket);
         let first = *owners.entry(one.term).or_insert(owner);
         if first != owner {
             violations.push(format!("{lock}: term {} belongs to {first:?} and to {owner:?}", one.term));
@@ -91,8 +91,8 @@ fn violations_of(lock: &LockId, held: &[Held]) -> Vec<String> {
         if later.term <= earlier.term {
             violations.push(told(lock, "the term did not rise", earlier, later));
         }
-        if (earlier.session, earlier.wish) == (later.session, later.wish) {
-            violations.push(told(lock, "one wish was granted twice", earlier, later));
+        if (earlier.session, earlier.ticket) == (later.session, later.ticket) {
+            violations.push(told(lock, "one ticket was granted twice", earlier, later));
         }
         // The next one alone is enough to look at: if a third one overlapped the first, so does
         // the second.
@@ -108,8 +108,8 @@ fn told(lock: &LockId, what: &str, earlier: &Held, later: &Held) -> String {
     for held in [earlier, later] {
         let since = held.granted.saturating_duration_since(earlier.granted);
         let until = held.released.map(|released| released.saturating_duration_since(earlier.granted));
-        let (session, wish, term) = (held.session, held.wish, held.term);
-        let _ = write!(text, "\n  {session} wish {wish} term {term}: from {since:?} to {until:?}");
+        let (session, ticket, term) = (held.session, held.ticket, held.term);
+        let _ = write!(text, "\n  {session} ticket {ticket} term {term}: from {since:?} to {until:?}");
     }
     text
 }
@@ -121,14 +121,14 @@ fn lock() -> LockId {
     LockId { namespace: Namespace::new("ns").unwrap(), kind: Kind::Lock, key: Key::new("key").unwrap() }
 }
 
-/// A history of holdings (session, wish, term, from, to) in milliseconds.
+/// A history of holdings (session, ticket, term, from, to) in milliseconds.
 fn history(held: &[(u128, u64, u64, u64, u64)]) -> History {
     let (start, history) = (now(), History::default());
-    for &(session, wish, term, from, to) in held {
+    for &(session, ticket, term, from, to) in held {
         let at = |millis| start + Duration::from_millis(millis);
-        let (session, wish, term) = (SessionId::from_u128(session), Wish::new(wish), Term::new(term));
+        let (session, ticket, term) = (SessionId::from_u128(session), Ticket::new(ticket), Term::new(term));
         let (granted, released) = (at(from), (to > 0).then(|| at(to)));
-        history.add(&lock(), Held { session, wish, term, granted, released });
+        history.add(&lock(), Held { session, ticket, term, granted, released });
     }
     history
 }

@@ -12,10 +12,10 @@ use futures::{
 use mongodb::bson::{Document, doc};
 use tenure::{
     Applied, StoreError,
-    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, RunNow, StoreTime, Term, Why, Wish},
+    model::{Holder, LockId, LockRecord, Outcome, Request, RunId, RunNow, StoreTime, Term, Ticket, Why},
     store::{
-        Claim, Declaration, Define, FinishRun, Ground, Instruction, LockSeen, Release, Retention, Revocation,
-        SetValue, Store, Take, TakeAnswer, Then, Wait,
+        Claim, Declaration, Define, Evidence, FinishRun, Instruction, LockSeen, Release, ReleaseTo,
+        Retention, Revocation, SetValue, Store, Take, TakeAnswer, Wait,
         mongo::{MongoOptions, MongoStore},
     },
     testing::conformance::Fixture,
@@ -143,7 +143,9 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
     let (asked, forced) = (opened().await, held("forced").await);
     let reopened = held("reopened").await;
     let session = reopened.holding.as_ref().unwrap().by.session;
-    fixture.release(&reopened.id, session, reopened.term, Then::ClosedFor(Duration::from_secs(3600))).await;
+    fixture
+        .release(&reopened.id, session, reopened.term, ReleaseTo::ClosedFor(Duration::from_secs(3600)))
+        .await;
     let request = |lock, term| Request { lock, term, by: holder(), why: why() };
     let line = fixture.lock("line");
     let wait = |key: &str| Wait { lock: fixture.lock(key), by: fixture.candidate(fixture.session(), 1) };
@@ -166,17 +168,17 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
         op!(open by "findAndModify", open = fixture.opening()),
         op!(beat by "findAndModify", beat = fixture.beat(opened().await, 1)),
         op!(declare by "findAndModify", declaration =
-            Declaration { session: opened().await, ground: Ground::Operator, by: holder(), why: why() }),
+            Declaration { session: opened().await, ground: Evidence::Operator, by: holder(), why: why() }),
         op!(take by "findAndModify",
             takes = vec![take_of(fixture, &fixture.lock("taken"))], dead = Vec::new()),
         op!(take by "update",
             takes = ["a", "b", "c"].map(|key| take_of(fixture, &fixture.lock(key))).to_vec(),
             dead = Vec::new()),
-        op!(release by "update", releases = vec![release(&released, Then::Free)]),
-        op!(release by "update", releases = vec![release(&handed, Then::HandTo(next.clone()))]),
+        op!(release by "update", releases = vec![release(&released, ReleaseTo::Free)]),
+        op!(release by "update", releases = vec![release(&handed, ReleaseTo::HandTo(next.clone()))]),
         op!(wait by "update", waits = vec![Wait { lock: line.clone(), ..wait("line") }]),
         op!(stop_waiting by "delete",
-            waits = vec![(stands.lock.clone(), stands.by.session, stands.by.wish)]),
+            waits = vec![(stands.lock.clone(), stands.by.session, stands.by.ticket)]),
         op!(set_value by "update", set = SetValue {
             lock: valued.id.clone(),
             session: valued.holding.as_ref().unwrap().by.session,
@@ -409,7 +411,7 @@ async fn one_of_each(fixture: &Fixture) -> Vec<(Op, &'static str)> {
     let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
     let batch = |keys: [&str; 2]| keys.map(|key| take_of(fixture, &fixture.lock(key))).to_vec();
     let session = held.holding.as_ref().unwrap().by.session;
-    let release = Release { lock: held.id, session, term: held.term, note: None, then: Then::Free };
+    let release = Release { lock: held.id, session, term: held.term, note: None, then: ReleaseTo::Free };
     let one = vec![take_of(fixture, &fixture.lock("one"))];
     vec![
         (op!(take by "findAndModify", takes = one, dead = Vec::new()), "findAndModify"),
@@ -466,7 +468,7 @@ async fn a_batch_that_fails_half_way_never_says_that_nothing_was_changed() {
     let held = fixture.held(&fixture.lock("held"), fixture.session(), 1).await;
     let session = held.holding.as_ref().unwrap().by.session;
     let too = fixture.held(&fixture.lock("held too"), session, 1).await;
-    let release = |lock| Release { lock, session, term: held.term, note: None, then: Then::Free };
+    let release = |lock| Release { lock, session, term: held.term, note: None, then: ReleaseTo::Free };
     let many = |key: &str| {
         let locks: Vec<_> = (0..1500).map(|number| fixture.lock(&format!("{key} {number}"))).collect();
         locks
@@ -516,7 +518,7 @@ async fn a_take_that_runs_out_of_time_in_the_server_ends_there_too() {
     let lock = fixture.lock("key");
     let first = fixture.held(&lock, fixture.session(), 1).await;
     let session = first.holding.as_ref().unwrap().by.session;
-    fixture.release(&lock, session, first.term, Then::Free).await;
+    fixture.release(&lock, session, first.term, ReleaseTo::Free).await;
     let free = freed(&fixture, &lock).await;
 
     // Somebody's transaction stands on the record for longer than the take may last.
@@ -623,7 +625,7 @@ async fn raw(node: &Node, place: &Place) -> Vec<Document> {
 }
 
 #[tokio::test]
-async fn a_wish_keeps_its_term_however_often_its_answers_are_lost() {
+async fn a_ticket_keeps_its_term_however_often_its_answers_are_lost() {
     let deployment = shared_single().await;
     let place = Place::on(deployment.uri()).await;
     let fixture = place.fixture();
@@ -637,12 +639,12 @@ async fn a_wish_keeps_its_term_however_often_its_answers_are_lost() {
             store.take(vec![take.clone()], Vec::new(), AMPLE).await.expect_err("its reply is lost");
         }
         let granted = fixture.record(&lock).await;
-        assert!(granted.is_granted_to(take.by.session, take.by.wish));
+        assert!(granted.is_granted_to(take.by.session, take.by.ticket));
         let answer = store.take(vec![take.clone()], Vec::new(), AMPLE).await.unwrap();
         assert_eq!(answer, [TakeAnswer::Taken(granted.clone())]);
-        // An earlier wish that arrives late finds it taken by a later one.
+        // An earlier ticket that arrives late finds it taken by a later one.
         let earlier = fixture.candidate(take.by.session, 2);
-        assert_eq!(earlier.wish, Wish::new(2));
+        assert_eq!(earlier.ticket, Ticket::new(2));
         assert_eq!(fixture.take(&lock, &earlier).await, TakeAnswer::Held(granted));
     }
 }

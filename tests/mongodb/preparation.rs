@@ -48,7 +48,7 @@ async fn everything_that_is_missing_is_created_also_by_many_at_once() {
             "fences { \"_id\": 1 }",
             "fences { \"lock\": 1 }",
             "locks { \"_id\": 1 }",
-            "locks { \"session\": 1, \"term\": -1, \"_id\": 1, \"wish\": 1 }",
+            "locks { \"session\": 1, \"term\": -1, \"_id\": 1, \"ticket\": 1 }",
             "runs { \"_id\": 1 }",
             "sessions { \"_id\": 1 }",
             "sessions { \"ns\": 1, \"_id\": 1 }",
@@ -197,9 +197,9 @@ async fn a_look_along_the_line_reads_no_more_than_it_was_asked_for() {
     let place = Place::on(shared_single().await.uri()).await;
     let fixture = place.fixture();
     let lock = fixture.lock("report");
-    let waits = (0..200).map(|wish| tenure::store::Wait {
+    let waits = (0..200).map(|ticket| tenure::store::Wait {
         lock: lock.clone(),
-        by: fixture.candidate(fixture.session(), wish),
+        by: fixture.candidate(fixture.session(), ticket),
     });
     place.store.wait(waits.collect(), LIMIT).await.unwrap();
     place.database.run_command(doc! { "profile": 2 }).await.unwrap();

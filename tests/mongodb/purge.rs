@@ -99,7 +99,7 @@ async fn a_lock_that_somebody_wrote_by_hand_keeps_nothing_else_from_being_purged
     while gone == 0 {
         gone = purge(&place, &fixture).await.iter().map(|part| part.sessions).sum();
     }
-    assert_eq!(fixture.seen(dead).await, tenure::store::Sighting::Missing);
+    assert_eq!(fixture.seen(dead).await, tenure::store::SessionSeen::Missing);
 }
 
 #[tokio::test]

@@ -11,10 +11,10 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{Entry, Kind, LockId, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Why, Wish},
+    model::{Entry, Kind, LockId, RunId, RunNow, ScheduleId, Skipped, StoreTime, Term, Ticket, Why},
     store::{
-        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, Retention, Revocation, ScheduleSeen,
-        Store, Take, Then, Wait, mongo::MongoOptions,
+        Claim, Define, FinishRun, Instruction, Release, ReleaseAnswer, ReleaseTo, Retention, Revocation,
+        ScheduleSeen, Store, Take, Wait, mongo::MongoOptions,
     },
     testing::conformance::{Fixture, LIMIT},
 };
@@ -79,10 +79,10 @@ async fn counted(uri: &str) -> (Place, Log) {
     (place, log)
 }
 
-fn takes(fixture: &Fixture, session: tenure::model::SessionId, keys: usize, wishes: u64) -> Vec<Take> {
+fn takes(fixture: &Fixture, session: tenure::model::SessionId, keys: usize, tickets: u64) -> Vec<Take> {
     let take = |key: usize| Take {
         lock: fixture.lock(&format!("key {key}")),
-        by: fixture.candidate(session, wishes + key as u64),
+        by: fixture.candidate(session, tickets + key as u64),
     };
     (0..keys).map(take).collect()
 }
@@ -91,7 +91,7 @@ fn releases(taken: &[tenure::store::TakeAnswer]) -> Vec<Release> {
     let release = |answer: &tenure::store::TakeAnswer| {
         let record = answer.taken().expect("nobody else is here");
         let session = record.holding.as_ref().expect("it was taken").by.session;
-        Release { lock: record.id.clone(), session, term: record.term, note: None, then: Then::Free }
+        Release { lock: record.id.clone(), session, term: record.term, note: None, then: ReleaseTo::Free }
     };
     taken.iter().map(release).collect()
 }
@@ -115,7 +115,7 @@ async fn a_take_is_one_round_trip_won_or_lost() {
         session: loser.session,
         term: fixture.record(&lock).await.term,
         note: None,
-        then: Then::Free,
+        then: ReleaseTo::Free,
     };
     log.take();
     store.release(vec![release], limit).await.unwrap();
@@ -241,8 +241,8 @@ async fn use_everything(fixture: &Fixture) {
     let by = fixture.candidate(fixture.session(), 1);
     store.wait(vec![Wait { lock: lock.clone(), by: by.clone() }], limit).await.unwrap();
     store.waiters(lock.clone(), 3, limit).await.unwrap();
-    store.places(vec![(lock.clone(), by.session, by.wish)], limit).await.unwrap();
-    store.stop_waiting(vec![(lock.clone(), by.session, by.wish)], limit).await.unwrap();
+    store.places(vec![(lock.clone(), by.session, by.ticket)], limit).await.unwrap();
+    store.stop_waiting(vec![(lock.clone(), by.session, by.ticket)], limit).await.unwrap();
     fixture.set(&lock, mine, record.term, None).await;
     store.locks(vec![lock.clone()], limit).await.unwrap();
     store.list_locks(fixture.namespace().clone(), Some(Kind::Lock), None, 10, limit).await.unwrap();
@@ -364,8 +364,8 @@ async fn a_take_that_loses_leaves_no_trace_in_the_servers_log() {
     let ours = doc! { "ns": format!("{}.locks", place.database.name()) };
     let before = log.count_documents(ours.clone()).await.unwrap();
     assert!(before > 0, "the take that won is there");
-    for wish in 1..=20 {
-        fixture.take(&lock, &fixture.candidate(fixture.session(), wish)).await;
+    for ticket in 1..=20 {
+        fixture.take(&lock, &fixture.candidate(fixture.session(), ticket)).await;
     }
     fixture.take_all(takes(&fixture, fixture.session(), 0, 1), &[]).await;
     assert_eq!(log.count_documents(ours).await.unwrap(), before);
@@ -455,7 +455,7 @@ async fn an_empty_batch_asks_nobody() {
     assert_eq!(store.observe(vec![], LIMIT).await.unwrap(), vec![]);
     assert_eq!(store.schedules(vec![], LIMIT).await.unwrap(), vec![]);
     store.wait(vec![], LIMIT).await.unwrap();
-    store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Wish)>::new(), LIMIT).await.unwrap();
+    store.stop_waiting(Vec::<(LockId, tenure::model::SessionId, Ticket)>::new(), LIMIT).await.unwrap();
     assert_eq!(store.places(vec![], LIMIT).await.unwrap(), [false; 0]);
     assert_eq!(log.names(), [""; 0]);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mongodb::bson::{DateTime, Document, doc};
 use tenure::{
     model::{LockId, Term},
-    store::{Purged, Retention, Store, Then},
+    store::{Purged, ReleaseTo, Retention, Store},
     testing::conformance::{Fixture, LIMIT},
 };
 
@@ -54,7 +54,7 @@ impl<'a> Rising<'a> {
         self.note(taken.term);
         let next = self.fixture.candidate(self.fixture.session(), 7);
         self.fixture
-            .release(&self.lock, heir.session, taken.term, Then::HandTo(Box::new(next.clone())))
+            .release(&self.lock, heir.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone())))
             .await;
         let handed = self.fixture.taken(&self.lock, &next).await;
         self.note(handed.term);

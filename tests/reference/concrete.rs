@@ -5,11 +5,11 @@ use std::time::Duration;
 use tenure::{
     model::{
         Beat, Candidate, Entry, Holder, Key, LockId, Outcome, Request, Rules, RunId, RunNow, SessionId,
-        Share, Skipped, SpreadName, StoreTime, Term, Trial, Value, Who as WhoName, Why, Wish,
+        Share, Skipped, SpreadName, StoreTime, Term, Ticket, Trial, Value, Who as WhoName, Why,
     },
     store::{
-        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Release, Retention,
-        Revocation, SetValue, Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Release, ReleaseTo,
+        Retention, Revocation, SetValue, Take, Wait,
     },
 };
 
@@ -47,10 +47,10 @@ impl Runner {
         }
     }
 
-    fn candidate(&self, who: Who, wish: u64, says: u8, delay: Span) -> Candidate {
+    fn candidate(&self, who: Who, ticket: u64, says: u8, delay: Span) -> Candidate {
         Candidate {
             session: self.session(who),
-            wish: Wish::new(wish),
+            ticket: Ticket::new(ticket),
             ttl: LONG,
             holder: holder(&format!("pod-{}", who.slot)),
             who: (says & 1 == 1).then(|| WhoName::new("$part").expect("a short name")),
@@ -61,17 +61,17 @@ impl Runner {
     }
 
     fn wanted(&self, wanted: &Wanted) -> (LockId, Candidate) {
-        let Wanted { key, who, wish, says, delay } = *wanted;
-        (self.keys[key].clone(), self.candidate(who, wish, says, delay))
+        let Wanted { key, who, ticket, says, delay } = *wanted;
+        (self.keys[key].clone(), self.candidate(who, ticket, says, delay))
     }
 
     fn release(&self, giving: &Giving) -> Release {
         let Giving { key, caller, term, onward, note } = *giving;
         let then = match onward {
-            Onward::Free => Then::Free,
-            Onward::ClosedFor(span) => Then::ClosedFor(time(span)),
-            Onward::HandTo { who, wish, says } => {
-                Then::HandTo(Box::new(self.candidate(who, wish, says, Span::None)))
+            Onward::Free => ReleaseTo::Free,
+            Onward::ClosedFor(span) => ReleaseTo::ClosedFor(time(span)),
+            Onward::HandTo { who, ticket, says } => {
+                ReleaseTo::HandTo(Box::new(self.candidate(who, ticket, says, Span::None)))
             }
         };
         Release {
@@ -214,27 +214,27 @@ impl Runner {
         BeatWrite { nonce, shares: says.map(shares), heard, ..fresh }
     }
 
-    fn ground(&self, session: SessionId, ground: OnGround) -> Ground {
+    fn ground(&self, session: SessionId, ground: OnGround) -> Evidence {
         let last = self.model.lives.get(&session).map(|life| life.nonce);
         match ground {
-            OnGround::Watched => Ground::Unbeaten { nonce: last.unwrap_or_else(|| self.fixture.nonce()) },
-            OnGround::OtherNonce => Ground::Unbeaten { nonce: self.fixture.nonce() },
-            OnGround::Missing => Ground::Missing {
+            OnGround::Watched => Evidence::Unbeaten { nonce: last.unwrap_or_else(|| self.fixture.nonce()) },
+            OnGround::OtherNonce => Evidence::Unbeaten { nonce: self.fixture.nonce() },
+            OnGround::Missing => Evidence::Missing {
                 namespace: self.fixture.namespace().clone(),
                 holder: holder("pod-gone"),
                 ttl: LONG,
             },
-            OnGround::Operator => Ground::Operator,
+            OnGround::Operator => Evidence::Operator,
         }
     }
 
     /// A place somebody stands in, or mostly does not.
-    fn place(&self, wanted: &Wanted) -> (LockId, SessionId, Wish) {
+    fn place(&self, wanted: &Wanted) -> (LockId, SessionId, Ticket) {
         let (lock, by) = self.wanted(wanted);
         let mut line = self.model.line.iter().filter(|place| place.lock == lock);
         match line.nth(usize::from(wanted.says % 4)) {
-            Some(place) => (lock, place.by.session, place.by.wish),
-            None => (lock, by.session, by.wish),
+            Some(place) => (lock, place.by.session, place.by.ticket),
+            None => (lock, by.session, by.ticket),
         }
     }
 

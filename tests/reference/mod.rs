@@ -1,6 +1,6 @@
 //! Random scripts against a reference model that is written in another way than any store.
 //!
-//! A script is ten thousand steps over few sessions and keys, with wishes used again and out of
+//! A script is ten thousand steps over few sessions and keys, with tickets used again and out of
 //! order, beats that come late, declarations right and wrong, operations that come twice. Every
 //! answer, and what is read after every step, is held against the [model](model::Model).
 
@@ -59,13 +59,13 @@ pub(crate) async fn run_with(
 }
 
 /// A store to run a script on, and its clock if it can be turned.
-pub(crate) type Ground = (Arc<dyn Store>, Option<Arc<TestClock>>);
+pub(crate) type Evidence = (Arc<dyn Store>, Option<Arc<TestClock>>);
 
 /// Runs the script of a seed. If it fails, prints the seed and as short a script as is found soon.
 ///
 /// # Panics
 /// If the store does not answer as the model says.
-pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Ground) {
+pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Evidence) {
     let script = script(seed, steps);
     let (store, clock) = ground().await;
     if let Err(failure) = run_with(store, clock, &script).await {
@@ -77,7 +77,11 @@ pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Gro
 }
 
 /// Leaves out whatever can be left out: half of the script, a quarter, down to single steps.
-async fn shrink(script: &[Step], failure: &Failure, ground: impl AsyncFn() -> Ground) -> (Vec<Step>, String) {
+async fn shrink(
+    script: &[Step],
+    failure: &Failure,
+    ground: impl AsyncFn() -> Evidence,
+) -> (Vec<Step>, String) {
     let mut short = script[..=failure.at].to_vec();
     let mut last = failure.to_string();
     let mut spent = 0;

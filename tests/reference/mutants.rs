@@ -7,13 +7,13 @@ use tenure::{
     StoreError,
     model::{
         Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, ScheduleId, ScheduleRecord,
-        SessionId, SessionRecord, StoreTime, Wish,
+        SessionId, SessionRecord, StoreTime, Ticket,
     },
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Ground,
-        Held, Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
-        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store,
-        Take, TakeAnswer, Then, Wait,
+        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
+        FinishRun, Held, Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release,
+        ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen,
+        SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
     },
     testing::conformance::LIMIT,
 };
@@ -24,16 +24,16 @@ pub(crate) enum Mutation {
     // locks
     TermNotRaised,
     TakesFromTheLiving,
-    EqualWishGetsANewTerm,
-    EarlierWishTakes,
-    LaterWishIsIgnored,
+    EqualTicketGetsANewTerm,
+    EarlierTicketTakes,
+    LaterTicketIsIgnored,
     LosingTakeTouchesTheRecord,
     BatchAnswersOutOfOrder,
     ReleaseIgnoresTerm,
     ReleaseIgnoresSession,
     ReleaseForgetsItsNote,
     ClosingIsIgnored,
-    HandsOverToTheWrongWish,
+    HandsOverToTheWrongTicket,
     HandOverForgetsTheValue,
     HandOverFrees,
     ValueIgnoresTerm,
@@ -82,16 +82,16 @@ impl Mutation {
     pub(crate) const ALL: &[Self] = &[
         Self::TermNotRaised,
         Self::TakesFromTheLiving,
-        Self::EqualWishGetsANewTerm,
-        Self::EarlierWishTakes,
-        Self::LaterWishIsIgnored,
+        Self::EqualTicketGetsANewTerm,
+        Self::EarlierTicketTakes,
+        Self::LaterTicketIsIgnored,
         Self::LosingTakeTouchesTheRecord,
         Self::BatchAnswersOutOfOrder,
         Self::ReleaseIgnoresTerm,
         Self::ReleaseIgnoresSession,
         Self::ReleaseForgetsItsNote,
         Self::ClosingIsIgnored,
-        Self::HandsOverToTheWrongWish,
+        Self::HandsOverToTheWrongTicket,
         Self::HandOverForgetsTheValue,
         Self::HandOverFrees,
         Self::ValueIgnoresTerm,
@@ -200,16 +200,21 @@ impl Mutant {
         Ok(())
     }
 
-    /// Whether a lock is in a session's hand, and for which wish.
-    async fn held(&self, id: &LockId, session: SessionId) -> Result<Option<(LockRecord, Wish)>, StoreError> {
+    /// Whether a lock is in a session's hand, and for which ticket.
+    async fn held(
+        &self,
+        id: &LockId,
+        session: SessionId,
+    ) -> Result<Option<(LockRecord, Ticket)>, StoreError> {
         let record = self.lock(id).await?.filter(|record| record.is_held_by(session));
-        Ok(record
-            .and_then(|record| record.holding.as_ref().map(|held| held.by.wish).map(|wish| (record, wish))))
+        Ok(record.and_then(|record| {
+            record.holding.as_ref().map(|held| held.by.ticket).map(|ticket| (record, ticket))
+        }))
     }
 
     async fn free(&self, record: &LockRecord, session: SessionId) -> Result<(), StoreError> {
         let (lock, term) = (record.id.clone(), record.term);
-        let release = Release { lock, session, term, note: None, then: Then::Free };
+        let release = Release { lock, session, term, note: None, then: ReleaseTo::Free };
         self.store.release(vec![release], LIMIT).await.map(drop)
     }
 
@@ -220,17 +225,17 @@ impl Mutant {
         {
             dead.push(held.by.session);
         }
-        if let Some((record, wish)) = self.held(&take.lock, by.session).await? {
+        if let Some((record, ticket)) = self.held(&take.lock, by.session).await? {
             let wrong = match self.mutation {
-                Mutation::EqualWishGetsANewTerm => wish == by.wish,
-                Mutation::EarlierWishTakes => wish > by.wish,
+                Mutation::EqualTicketGetsANewTerm => ticket == by.ticket,
+                Mutation::EarlierTicketTakes => ticket > by.ticket,
                 _ => false,
             };
             if wrong {
                 self.free(&record, by.session).await?;
             }
-            if self.is(Mutation::LaterWishIsIgnored) {
-                by.wish = by.wish.min(wish);
+            if self.is(Mutation::LaterTicketIsIgnored) {
+                by.ticket = by.ticket.min(ticket);
             }
         }
         Ok(())
@@ -265,22 +270,23 @@ impl Mutant {
         }
         match (&mut release.then, self.mutation) {
             (_, Mutation::ReleaseForgetsItsNote) => release.note = None,
-            (Then::ClosedFor(_), Mutation::ClosingIsIgnored) | (Then::HandTo(_), Mutation::HandOverFrees) => {
-                release.then = Then::Free;
+            (ReleaseTo::ClosedFor(_), Mutation::ClosingIsIgnored)
+            | (ReleaseTo::HandTo(_), Mutation::HandOverFrees) => {
+                release.then = ReleaseTo::Free;
             }
-            (Then::HandTo(next), Mutation::HandsOverToTheWrongWish) => {
-                next.wish = Wish::new(next.wish.get() + 1);
+            (ReleaseTo::HandTo(next), Mutation::HandsOverToTheWrongTicket) => {
+                next.ticket = Ticket::new(next.ticket.get() + 1);
             }
-            (Then::HandTo(next), Mutation::HandOverForgetsTheValue) => next.value = None,
+            (ReleaseTo::HandTo(next), Mutation::HandOverForgetsTheValue) => next.value = None,
             _ => {}
         }
         Ok(())
     }
 }
 
-fn alive(sighting: Sighting) -> Sighting {
+fn alive(sighting: SessionSeen) -> SessionSeen {
     match sighting {
-        Sighting::Dead(record) => Sighting::Alive(SessionRecord { death: None, ..record }),
+        SessionSeen::Dead(record) => SessionSeen::Alive(SessionRecord { death: None, ..record }),
         other => other,
     }
 }
@@ -290,12 +296,12 @@ impl Store for Mutant {
         self.store.capabilities()
     }
 
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let answer = self.store.open(open.clone(), limit).await?;
             Ok(match (answer, self.mutation) {
-                (Sighting::Alive(record), Mutation::TwinOverwrites) => {
-                    Sighting::Alive(SessionRecord { nonce: open.nonce, about: open.about, ..record })
+                (SessionSeen::Alive(record), Mutation::TwinOverwrites) => {
+                    SessionSeen::Alive(SessionRecord { nonce: open.nonce, about: open.about, ..record })
                 }
                 (answer, Mutation::DeadLive) => alive(answer),
                 (answer, _) => answer,
@@ -304,7 +310,7 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn beat(&self, mut beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+    fn beat(&self, mut beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let known = self.session(beat.session).await?;
             match (self.mutation, &known) {
@@ -340,7 +346,7 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
         async move {
             let mut seen = self.store.observe(sessions, limit).await?;
             if self.is(Mutation::SightingsOutOfOrder) {
@@ -351,24 +357,24 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn declare(&self, mut declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, mut declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let known = self.session(declaration.session).await?.is_some();
             let wrong = match (&declaration.ground, self.mutation) {
-                (Ground::Unbeaten { .. }, Mutation::DeclaresByAnyNonce) => true,
-                (Ground::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => known,
+                (Evidence::Unbeaten { .. }, Mutation::DeclaresByAnyNonce) => true,
+                (Evidence::Missing { .. }, Mutation::BuriesTheLivingAsMissing) => known,
                 _ => false,
             };
             if wrong {
-                declaration.ground = Ground::Operator;
+                declaration.ground = Evidence::Operator;
             }
             let answer = self.store.declare(declaration.clone(), limit).await?;
             Ok(match answer {
-                Sighting::Dead(mut record) if self.is(Mutation::LaterDeclarationIsKept) => {
+                SessionSeen::Dead(mut record) if self.is(Mutation::LaterDeclarationIsKept) => {
                     if let Some(death) = &mut record.death {
                         (death.by, death.why) = (declaration.by, declaration.why);
                     }
-                    Sighting::Dead(record)
+                    SessionSeen::Dead(record)
                 }
                 answer => answer,
             })
@@ -419,7 +425,7 @@ impl Store for Mutant {
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
         async move {
             if self.is(Mutation::WaitingAgainLosesThePlace) {
-                let places = waits.iter().map(|wait| (wait.lock.clone(), wait.by.session, wait.by.wish));
+                let places = waits.iter().map(|wait| (wait.lock.clone(), wait.by.session, wait.by.ticket));
                 self.store.stop_waiting(places.collect(), limit).await?;
             }
             self.store.wait(waits, limit).await
@@ -427,7 +433,7 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn stop_waiting(&self, mut waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+    fn stop_waiting(&self, mut waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
         async move {
             match self.mutation {
                 Mutation::NobodyLeaves => waits.clear(),
@@ -435,7 +441,7 @@ impl Store for Mutant {
                     for (lock, session, _) in waits.clone() {
                         let line = self.store.waiters(lock.clone(), usize::MAX, limit).await?;
                         let same = line.waiters.into_iter().filter(|waiter| waiter.by.session == session);
-                        waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.wish)));
+                        waits.extend(same.map(|waiter| (lock.clone(), session, waiter.by.ticket)));
                     }
                 }
                 _ => {}
@@ -449,7 +455,7 @@ impl Store for Mutant {
         self.store.waiters(lock, at_most, limit)
     }
 
-    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>> {
+    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
         async move {
             let mut stand = self.store.places(places, limit).await?;
             if self.is(Mutation::PlacesOutOfOrder) {

@@ -8,10 +8,10 @@ use std::{
 
 use tenure::{
     StoreError,
-    model::{About, LockId, Namespace, Nonce, ScheduleId, SessionId, StoreTime, Why, Wish},
+    model::{About, LockId, Namespace, Nonce, ScheduleId, SessionId, StoreTime, Ticket, Why},
     store::{
-        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, Open, Page, Release,
-        ReleaseAnswer, Retention, Revocation, SetValue, Sighting, Store, Take, Wait,
+        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Page, Release,
+        ReleaseAnswer, Retention, Revocation, SessionSeen, SetValue, Store, Take, Wait,
     },
     testing::conformance::LIMIT,
 };
@@ -27,7 +27,7 @@ pub(crate) enum Op {
     Take(Vec<Take>, Vec<SessionId>),
     Release(Vec<Release>),
     Wait(Vec<Wait>),
-    StopWaiting(Vec<(LockId, SessionId, Wish)>),
+    StopWaiting(Vec<(LockId, SessionId, Ticket)>),
     SetValue(SetValue),
     Revoke(Revocation),
     Define(Define),
@@ -47,7 +47,7 @@ pub(crate) fn came<T>(answer: Result<T, StoreError>) -> Result<T, String> {
 async fn settle(store: &dyn Store) -> Check {
     let nobody = Declaration {
         session: SessionId::from_u128(0),
-        ground: Ground::Operator,
+        ground: Evidence::Operator,
         by: "nobody".parse().expect("a short name"),
         why: Why::shortened("reads are to see what was released"),
     };
@@ -68,7 +68,7 @@ async fn time(store: &dyn Store) -> Result<StoreTime, String> {
     let (nonce, ttl) = (Nonce::new(1), LIMIT);
     let open = Open { session, nonce, about, ttl, shares: Vec::new() };
     match came(store.open(open, LIMIT).await)? {
-        Sighting::Alive(record) => Ok(record.started),
+        SessionSeen::Alive(record) => Ok(record.started),
         other => Err(format!("a fresh session must be alive, not {other:?}")),
     }
 }

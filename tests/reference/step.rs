@@ -40,7 +40,7 @@ pub(crate) enum WhichTerm {
 pub(crate) struct Wanted {
     pub(crate) key: usize,
     pub(crate) who: Who,
-    pub(crate) wish: u64,
+    pub(crate) ticket: u64,
     pub(crate) says: u8,
     pub(crate) delay: Span,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Span {
 pub(crate) enum Onward {
     Free,
     ClosedFor(Span),
-    HandTo { who: Who, wish: u64, says: u8 },
+    HandTo { who: Who, ticket: u64, says: u8 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,8 +246,8 @@ fn span() -> impl Strategy<Value = Span> {
 }
 
 prop_compose! {
-    fn wanted()(key in 0..KEYS, who in who(), wish in 1..=6_u64, says in any::<u8>(), delay in span())
-        -> Wanted { Wanted { key, who, wish, says, delay } }
+    fn wanted()(key in 0..KEYS, who in who(), ticket in 1..=6_u64, says in any::<u8>(), delay in span())
+        -> Wanted { Wanted { key, who, ticket, says, delay } }
 }
 
 fn many<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
@@ -259,7 +259,7 @@ fn onward() -> impl Strategy<Value = Onward> {
         8 => Just(Onward::Free),
         1 => prop_oneof![3 => Just(Span::Moment), 1 => Just(Span::Long)].prop_map(Onward::ClosedFor),
         6 => (who(), 1..=6_u64, any::<u8>())
-            .prop_map(|(who, wish, says)| Onward::HandTo { who, wish, says }),
+            .prop_map(|(who, ticket, says)| Onward::HandTo { who, ticket, says }),
     ]
 }
 

@@ -1,11 +1,11 @@
 //! What is read, held against what was read before: also if the model is wrong, a term never falls,
-//! is given to one wish only, and the dead stay dead.
+//! is given to one ticket only, and the dead stay dead.
 
 use std::collections::{HashMap, HashSet};
 
 use tenure::{
-    model::{LockId, SessionId, Term, Wish},
-    store::{LockSeen, Sighting},
+    model::{LockId, SessionId, Term, Ticket},
+    store::{LockSeen, SessionSeen},
 };
 
 use super::model::{Check, ensure};
@@ -14,7 +14,7 @@ use super::model::{Check, ensure};
 #[derive(Default)]
 pub(super) struct Witness {
     terms: HashMap<LockId, Term>,
-    grants: HashMap<(LockId, Term), (SessionId, Wish)>,
+    grants: HashMap<(LockId, Term), (SessionId, Ticket)>,
     dead: HashSet<SessionId>,
 }
 
@@ -24,20 +24,20 @@ impl Witness {
         let last = self.terms.insert(id.clone(), record.term);
         ensure!(last <= Some(record.term), "the term of {id} fell from {last:?} to {}", record.term);
         if let Some(held) = &record.holding {
-            let grant = (held.by.session, held.by.wish);
+            let grant = (held.by.session, held.by.ticket);
             let known = *self.grants.entry((id.clone(), record.term)).or_insert(grant);
             ensure!(known == grant, "term {} of {id} was given to {known:?} and {grant:?}", record.term);
         }
         Ok(())
     }
 
-    pub(super) fn session(&mut self, id: SessionId, seen: &Sighting) -> Check {
+    pub(super) fn session(&mut self, id: SessionId, seen: &SessionSeen) -> Check {
         match seen {
-            Sighting::Dead(_) => {
+            SessionSeen::Dead(_) => {
                 self.dead.insert(id);
             }
             // Purged: whoever opens it again gets a fresh one.
-            Sighting::Missing => {
+            SessionSeen::Missing => {
                 self.dead.remove(&id);
             }
             _ => ensure!(!self.dead.contains(&id), "session {id} was dead, and is {seen:?}"),

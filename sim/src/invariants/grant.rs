@@ -3,7 +3,7 @@ use crate::{Book, Entry, Life, Told, What};
 use tenure::model::Term;
 
 /// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
-/// and its very wish, and its instance was told so before its session's end.
+/// and its very ticket, and its instance was told so before its session's end.
 pub(super) struct Granted;
 
 impl Invariant for Granted {

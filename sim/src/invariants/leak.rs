@@ -2,14 +2,14 @@ use std::collections::BTreeSet;
 
 use super::{Invariant, Stage};
 use crate::{Book, Entry, Life, What};
-use tenure::model::{SessionId, Wish};
+use tenure::model::{SessionId, Ticket};
 
 /// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
 #[derive(Default)]
 pub(super) struct NoLeak {
     /// Those who have left the line; a request that came late, or a change of primary, may have put them
     /// there again.
-    left: BTreeSet<(usize, SessionId, Wish)>,
+    left: BTreeSet<(usize, SessionId, Ticket)>,
     /// Those that were closed in quiet: the store answered.
     quiet: BTreeSet<Life>,
 }
@@ -20,8 +20,8 @@ impl Invariant for NoLeak {
     }
 
     fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
-        if let What::Leaves { key, session, wish } = entry.what {
-            self.left.insert((key, session, wish));
+        if let What::Leaves { key, session, ticket } = entry.what {
+            self.left.insert((key, session, ticket));
         }
         if let (Some(life), What::Closes, Some(_)) = (entry.life, &entry.what, book.calm()) {
             self.quiet.insert(life);
@@ -56,10 +56,10 @@ impl Invariant for NoLeak {
                 return Err((says, Some(*key)));
             }
             let left_behind =
-                |place: &&(usize, SessionId, Wish)| of_it(place.1) && !self.left.contains(*place);
-            if let Some((key, session, wish)) = census.waiters.iter().find(left_behind) {
+                |place: &&(usize, SessionId, Ticket)| of_it(place.1) && !self.left.contains(*place);
+            if let Some((key, session, ticket)) = census.waiters.iter().find(left_behind) {
                 let says = format!(
-                    "instance {life} stands in line for key {key} ({session}, wish {wish}), and was closed"
+                    "instance {life} stands in line for key {key} ({session}, ticket {ticket}), and was closed"
                 );
                 return Err((says, Some(*key)));
             }

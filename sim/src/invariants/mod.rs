@@ -23,7 +23,7 @@ mod tests;
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Book, Entry, Life, TickId};
-use tenure::model::{SessionId, StoreTime, Term, Wish};
+use tenure::model::{SessionId, StoreTime, Term, Ticket};
 
 /// How late something may happen that is due: timers have whole milliseconds, and clocks run at
 /// different rates.
@@ -72,7 +72,7 @@ pub struct Census {
     /// The sessions nobody has declared dead.
     pub alive: Vec<SessionId>,
     /// Those who stand in line.
-    pub waiters: Vec<(usize, SessionId, Wish)>,
+    pub waiters: Vec<(usize, SessionId, Ticket)>,
     /// The instances that were closed, and the tasks that are left of them.
     pub lives: Vec<(Life, Vec<String>)>,
     /// What the schedules' ledgers say.

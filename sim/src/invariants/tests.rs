@@ -10,7 +10,7 @@ use crate::{
 };
 use tenure::{
     clock::Moment,
-    model::{Entry as Of, SessionId, StoreTime, Term, Wish},
+    model::{Entry as Of, SessionId, StoreTime, Term, Ticket},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,14 +59,14 @@ impl Story {
     }
 
     fn granted(&self, term: Term, session: SessionId, tag: &str) -> &Self {
-        self.store(What::Granted { key: KEY, term, session, wish: Wish::new(1), tag: tag.to_owned() })
+        self.store(What::Granted { key: KEY, term, session, ticket: Ticket::new(1), tag: tag.to_owned() })
     }
 
     /// The first instance runs a job.
     fn runs(&self) -> &Self {
         self.open(FIRST, SESSION)
             .granted(TERM, SESSION, "job")
-            .first(What::Noticed { key: KEY, term: TERM, session: SESSION, wish: Wish::new(1) })
+            .first(What::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) })
             .first(What::Told(Told::Acquired { key: KEY, term: TERM }))
             .first(What::Began { key: KEY, term: TERM, tag: "job".to_owned(), sort: Sort::Job })
             .polled()
@@ -179,9 +179,9 @@ async fn what_begins_on_a_guess_is_noticed() {
     story.open(FIRST, SESSION).granted(TERM, SESSION, "job").first(began("job"));
     assert_eq!(story.violates(), Some("unknown starts nothing"), "it was not told");
     let story = Story::new();
-    let noticed = What::Noticed { key: KEY, term: TERM, session: SESSION, wish: Wish::new(1) };
+    let noticed = What::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) };
     story.open(FIRST, SESSION).granted(TERM, SESSION, "other").first(noticed).first(began("job"));
-    assert_eq!(story.violates(), Some("unknown starts nothing"), "it was granted to another wish");
+    assert_eq!(story.violates(), Some("unknown starts nothing"), "it was granted to another ticket");
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,9 +267,9 @@ async fn a_key_that_nobody_holds_although_all_want_it_is_noticed() {
 /// A session is open, and these tasks run in its instance.
 fn shares(story: &Story, life: Life, session: SessionId, tasks: std::ops::Range<usize>) {
     for task in tasks {
-        let (key, term, wish, tag) = (FIRST_TASK + task, TERM, Wish::new(1), String::new());
-        story.store(What::Granted { key, term, session, wish, tag: tag.clone() });
-        story.of(life, What::Noticed { key, term, session, wish });
+        let (key, term, ticket, tag) = (FIRST_TASK + task, TERM, Ticket::new(1), String::new());
+        story.store(What::Granted { key, term, session, ticket, tag: tag.clone() });
+        story.of(life, What::Noticed { key, term, session, ticket });
         story.of(life, What::Began { key, term, tag, sort: Sort::Job });
     }
 }
@@ -351,7 +351,7 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
         Census { lives: vec![(FIRST, vec!["a task".to_owned()])], ..Census::default() },
         Census { alive: vec![SESSION], ..Census::default() },
         Census { held: vec![(KEY, TERM, SESSION)], alive: vec![SESSION], ..Census::default() },
-        Census { waiters: vec![(KEY, SESSION, Wish::new(2))], ..Census::default() },
+        Census { waiters: vec![(KEY, SESSION, Ticket::new(2))], ..Census::default() },
     ];
     for census in leaks {
         assert_eq!(judged(census.clone()), Some("no leak"), "{census:?}");
@@ -379,9 +379,9 @@ impl Story {
     }
 
     fn owns(&self, schedule: usize, life: Life, session: SessionId, term: Term) -> &Self {
-        let (key, wish) = (FIRST_SCHEDULE + schedule, Wish::new(1));
-        self.store(What::Granted { key, term, session, wish, tag: String::new() });
-        self.of(life, What::Noticed { key, term, session, wish })
+        let (key, ticket) = (FIRST_SCHEDULE + schedule, Ticket::new(1));
+        self.store(What::Granted { key, term, session, ticket, tag: String::new() });
+        self.of(life, What::Noticed { key, term, session, ticket })
     }
 
     fn claimed(&self, tick: TickId, attempt: u32) -> &Self {

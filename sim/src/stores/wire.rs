@@ -14,12 +14,12 @@ use tenure::{
     clock::{Clock, Moment},
     model::{
         Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        Term, Wish,
+        Term, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take,
         TakeAnswer, Wait,
     },
 };
@@ -58,8 +58,8 @@ impl Ears {
         self.sent().range((session, Nonce::new(0))..).next().is_some_and(|((of, _), _)| *of == session)
     }
 
-    fn hears(&self, session: SessionId, sighting: &Sighting) {
-        let Sighting::Alive(record) = sighting else { return };
+    fn hears(&self, session: SessionId, sighting: &SessionSeen) {
+        let SessionSeen::Alive(record) = sighting else { return };
         let sent = self.sent().get(&(session, record.nonce)).copied();
         if let Some(sent) = sent {
             self.scribe.write(What::Confirmed { session, sent });
@@ -68,15 +68,15 @@ impl Ears {
 
     fn notices(&self, record: &LockRecord) {
         if let Some(held) = &record.holding {
-            self.notices_grant(&record.id, record.term, held.by.session, held.by.wish);
+            self.notices_grant(&record.id, record.term, held.by.session, held.by.ticket);
         }
     }
 
-    fn notices_grant(&self, lock: &LockId, term: Term, session: SessionId, wish: Wish) {
+    fn notices_grant(&self, lock: &LockId, term: Term, session: SessionId, ticket: Ticket) {
         if let Some(key) = key_of(&lock.key)
             && self.is_ours(session)
         {
-            self.scribe.write(What::Noticed { key, term, session, wish });
+            self.scribe.write(What::Noticed { key, term, session, ticket });
         }
     }
 }
@@ -90,7 +90,7 @@ impl Wire {
 }
 
 impl Store for Wire {
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let session = open.session;
             self.ears.sends(session, open.nonce);
@@ -102,7 +102,7 @@ impl Store for Wire {
         .boxed()
     }
 
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let session = beat.session;
             self.ears.sends(session, beat.nonce);
@@ -142,8 +142,9 @@ impl Store for Wire {
     fn hints(&self) -> BoxStream<'static, Hint> {
         let ears = self.ears.clone();
         let heard = move |hint: &Hint| {
-            if let Hint::Lock { lock, change: Some(LockChange::Granted { session, wish, term, .. }) } = hint {
-                ears.notices_grant(lock, *term, *session, *wish);
+            if let Hint::Lock { lock, change: Some(LockChange::Granted { session, ticket, term, .. }) } = hint
+            {
+                ears.notices_grant(lock, *term, *session, *ticket);
             }
         };
         self.store.hints().inspect(heard).boxed()
@@ -162,9 +163,9 @@ impl Store for Wire {
         finish(finish: FinishRun) -> ClaimAnswer;
         purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
         wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Wish)>) -> ();
-        observe(sessions: Vec<SessionId>) -> Vec<Sighting>;
-        declare(declaration: Declaration) -> Sighting;
+        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
+        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
+        declare(declaration: Declaration) -> SessionSeen;
         release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
         set_value(set: SetValue) -> SetAnswer;
         held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;

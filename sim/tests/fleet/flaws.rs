@@ -32,7 +32,7 @@ const FLAWS: &[(Flaw, Where, &[&str])] = &[
     (Flaw::UnnamedBeat, Chance(Paces::Short), &["no theft"]),
     (Flaw::SameNonce, Chance(Paces::Short), &["no theft"]),
     (Flaw::CloseUnderJob, Chance(Paces::Short), &["closing"]),
-    (Flaw::AnyWish, Chance(Paces::Short), &["unknown starts nothing"]),
+    (Flaw::AnyTicket, Chance(Paces::Short), &["unknown starts nothing"]),
     (Flaw::UnknownIsNo, Chance(Paces::Short), &["released means released"]),
     (Flaw::ReleaseBeforeDrain, Chance(Paces::Short), &["exclusion"]),
     (Flaw::NoEarlyCancel, Chance(Paces::Short), &["early cancel"]),

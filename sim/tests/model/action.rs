@@ -41,7 +41,7 @@ pub(crate) enum Action {
     GiveBack(Id),
 }
 
-/// Instances have letters, sessions and wishes have numbers.
+/// Instances have letters, sessions and tickets have numbers.
 fn name(id: Id) -> char {
     char::from(b'A' + id)
 }
@@ -71,8 +71,8 @@ impl fmt::Display for Action {
                 write!(f, "{} looks at the holder's session, at the deposed primary", name(id))
             }
             Action::Declare(id) => write!(f, "{} declares dead what it has seen for a ttl", name(id)),
-            Action::Want(id) => write!(f, "{} has a new wish", name(id)),
-            Action::GiveUp(id) => write!(f, "{} gives its wish up", name(id)),
+            Action::Want(id) => write!(f, "{} has a new ticket", name(id)),
+            Action::GiveUp(id) => write!(f, "{} gives its ticket up", name(id)),
             Action::Take(id) => write!(f, "{} sends a take", name(id)),
             Action::Wait(id) => write!(f, "{} asks for a place in line", name(id)),
             Action::Hint(id) => write!(f, "{} is told of a grant by a hint", name(id)),
@@ -92,7 +92,7 @@ impl fmt::Display for Action {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wish {} of session {}", self.wish, self.session)
+        write!(f, "ticket {} of session {}", self.ticket, self.session)
     }
 }
 

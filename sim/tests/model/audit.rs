@@ -19,8 +19,8 @@ impl Protocol {
         }
         match instance.page {
             None => {
-                let runs = |wish| instance.held.is_some_and(|held| held.wish == wish);
-                if grant_to(world, id).is_some_and(|grant| !runs(grant.wish)) {
+                let runs = |ticket| instance.held.is_some_and(|held| held.ticket == ticket);
+                if grant_to(world, id).is_some_and(|grant| !runs(grant.ticket)) {
                     actions.push(Action::Audit(id));
                 }
             }
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    /// Neither what a wish stands for, nor what an undecided operation may explain.
+    /// Neither what a ticket stands for, nor what an undecided operation may explain.
     fn may_give_back(&self, world: &World, id: Id) -> bool {
         let instance = world.at(id);
         if self.is(Wrong::HastyAudit) {
@@ -38,7 +38,7 @@ impl Protocol {
         instance.page.is_some_and(|grant| {
             !is_busy(world, id)
                 && !instance.undecided
-                && instance.stands != Some(grant.wish)
+                && instance.stands != Some(grant.ticket)
                 && self.meaning(world, id, grant) == Meaning::Unwanted
         })
     }

@@ -12,7 +12,7 @@ pub(crate) struct Budget {
     pub(crate) sessions: u8,
     /// So many of the last ones have sessions whose beats are always answered, and are not modelled.
     pub(crate) steady: u8,
-    /// The first one's job runs at the beginning, and the others' wishes stand.
+    /// The first one's job runs at the beginning, and the others' tickets stand.
     pub(crate) begun: bool,
     /// How long time passes.
     pub(crate) ticks: Time,
@@ -22,8 +22,8 @@ pub(crate) struct Budget {
     pub(crate) drift: bool,
     /// Openings and beats of a session, the first opening included.
     pub(crate) attempts: u8,
-    /// Wishes of a session.
-    pub(crate) wishes: u8,
+    /// Tickets of a session.
+    pub(crate) tickets: u8,
     pub(crate) gives_up: bool,
     pub(crate) line: bool,
     pub(crate) audit: bool,
@@ -59,7 +59,7 @@ impl Budget {
         margin: 1,
         drift: false,
         attempts: 1,
-        wishes: 1,
+        tickets: 1,
         gives_up: false,
         line: false,
         audit: false,

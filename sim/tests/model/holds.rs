@@ -22,7 +22,7 @@ const SURROUNDINGS: &[(&str, Budget)] = &[
         "sessions opened again",
         Budget { sessions: 3, closes: true, ticks: 4, attempts: 1, timeouts: 0, ..WATCHED },
     ),
-    ("wishes given up and made again", Budget { wishes: 2, ..CONTENDED }),
+    ("tickets given up and made again", Budget { tickets: 2, ..CONTENDED }),
     ("a line", Budget { steady: 2, begun: true, line: true, ..Budget::CALM }),
     ("a clock that runs fast", Budget { drift: true, ..WATCHED }),
     ("a clock that runs fast, and a failover", Budget { drift: true, failovers: 1, ..WATCHED }),
@@ -41,11 +41,11 @@ const SURROUNDINGS: &[(&str, Budget)] = &[
     ),
     (
         "requests that arrive twice",
-        Budget { wishes: 2, gives_up: false, audit: false, doubles: 1, ..CONTENDED },
+        Budget { tickets: 2, gives_up: false, audit: false, doubles: 1, ..CONTENDED },
     ),
     ("jobs that are told to stop", Budget { cancels: 1, doubts: 1, gives_up: false, ..CONTENDED }),
     (
-        "wishes given up in a line, and a failover",
+        "tickets given up in a line, and a failover",
         Budget { failovers: 1, line: true, audit: false, begun: true, ..CONTENDED },
     ),
 ];

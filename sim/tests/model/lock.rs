@@ -1,13 +1,13 @@
-//! One key of one instance: wishes, takes, jobs, releases, hand-overs (R4, R6, R7, R9, R10).
+//! One key of one instance: tickets, takes, jobs, releases, hand-overs (R4, R6, R7, R9, R10).
 //!
-//! An instance has at most one wish that stands, beside what it holds. It may stand in line from the
+//! An instance has at most one ticket that stands, beside what it holds. It may stand in line from the
 //! beginning, and look at any time: the engine does so only at certain moments, which are among these.
 
 use crate::{
     action::Action,
     protocol::Protocol,
     wire::{Answer, Request},
-    world::{Grant, Held, Id, Instance, Lock, Place, Term, Wish, World},
+    world::{Grant, Held, Id, Instance, Lock, Place, Term, Ticket, World},
     wrong::Wrong,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) enum Meaning {
     /// It runs here, or is given back already.
     Known,
-    /// The wish that stands is granted.
+    /// The ticket that stands is granted.
     Ours,
     /// Something runs here that has lost it, or an operation is under way that may explain it.
     Wait,
@@ -44,17 +44,17 @@ impl Protocol {
                 actions.push(Action::Confirm(id));
             }
         }
-        if instance.stands.is_none() && instance.wished < self.budget.wishes {
+        if instance.stands.is_none() && instance.wanted < self.budget.tickets {
             actions.push(Action::Want(id));
         }
-        if let Some(wish) = instance.stands {
+        if let Some(ticket) = instance.stands {
             if instance.held.is_none() && instance.returning.is_none() && !busy && room {
                 actions.push(Action::Take(id));
             }
             if self.budget.gives_up {
                 actions.push(Action::GiveUp(id));
             }
-            let place = instance.place(wish);
+            let place = instance.place(ticket);
             let registered = world.primary.line.has(place)
                 || world.wire.iter().any(|message| message.request == Request::Wait(place));
             if self.budget.line && room && !registered {
@@ -80,43 +80,43 @@ impl Protocol {
             .is_some_and(|grant| matches!(self.meaning(world, id, grant), Meaning::Ours | Meaning::Unwanted))
     }
 
-    // ----- wishes
+    // ----- tickets
 
     pub(crate) fn want(&self, world: &mut World, id: Id) {
         let instance = world.at_mut(id);
-        instance.wished += 1;
-        instance.stands = Some(instance.wished);
+        instance.wanted += 1;
+        instance.stands = Some(instance.wanted);
         self.changed(instance);
     }
 
     pub(crate) fn give_up(&self, world: &mut World, id: Id) {
         let instance = world.at_mut(id);
-        let Some(wish) = instance.stands.take() else { return };
+        let Some(ticket) = instance.stands.take() else { return };
         instance.undecided = !self.is(Wrong::UnknownIsNo);
         if self.is(Wrong::UnknownIsNo) {
-            instance.wished -= 1;
+            instance.wanted -= 1;
         }
         self.changed(instance);
-        self.leave_line(world, id, wish);
+        self.leave_line(world, id, ticket);
     }
 
     pub(crate) fn send_take(&self, world: &mut World, id: Id) {
         let instance = world.at(id);
-        if let Some(wish) = instance.stands {
-            let request = Request::Take { place: instance.place(wish), dead: instance.dead };
+        if let Some(ticket) = instance.stands {
+            let request = Request::Take { place: instance.place(ticket), dead: instance.dead };
             self.send(world, id, request, true);
         }
     }
 
     pub(crate) fn wait(&self, world: &mut World, id: Id) {
         let instance = world.at(id);
-        if let Some(wish) = instance.stands {
-            self.send(world, id, Request::Wait(instance.place(wish)), false);
+        if let Some(ticket) = instance.stands {
+            self.send(world, id, Request::Wait(instance.place(ticket)), false);
         }
     }
 
-    fn leave_line(&self, world: &mut World, id: Id, wish: Wish) {
-        let place = world.at(id).place(wish);
+    fn leave_line(&self, world: &mut World, id: Id, ticket: Ticket) {
+        let place = world.at(id).place(ticket);
         if world.primary.line.has(place) {
             self.send(world, id, Request::Leave(place), false);
         }
@@ -124,18 +124,18 @@ impl Protocol {
 
     // ----- grants
 
-    /// R7: a record counts as ours if it names our session and a wish that stands here now.
+    /// R7: a record counts as ours if it names our session and a ticket that stands here now.
     fn matches(&self, instance: &Instance, grant: Grant) -> bool {
         match self.wrong {
-            Some(Wrong::AnyWish) => instance.stands.is_some(),
+            Some(Wrong::AnyTicket) => instance.stands.is_some(),
             Some(Wrong::NewerTerm) => instance.stands.is_some() && grant.term > instance.ended,
-            _ => instance.stands == Some(grant.wish),
+            _ => instance.stands == Some(grant.ticket),
         }
     }
 
     pub(crate) fn meaning(&self, world: &World, id: Id, grant: Grant) -> Meaning {
         let instance = world.at(id);
-        let known = instance.held.is_some_and(|held| held.wish == grant.wish)
+        let known = instance.held.is_some_and(|held| held.ticket == grant.ticket)
             || instance.returning == Some(grant.term);
         if known {
             Meaning::Known
@@ -152,7 +152,7 @@ impl Protocol {
         }
     }
 
-    /// The lock was granted to a wish of ours, whoever says so.
+    /// The lock was granted to a ticket of ours, whoever says so.
     fn learn(&self, world: &mut World, id: Id, grant: Grant) {
         match self.meaning(world, id, grant) {
             Meaning::Known => {}
@@ -167,16 +167,16 @@ impl Protocol {
         world.highest = world.highest.max(grant.term);
         let instance = world.at_mut(id);
         instance.stands = None;
-        instance.held = Some(Held { wish: grant.wish, term: grant.term, draining: false });
+        instance.held = Some(Held { ticket: grant.ticket, term: grant.term, draining: false });
         self.changed(instance);
-        self.leave_line(world, id, grant.wish);
+        self.leave_line(world, id, grant.ticket);
     }
 
     pub(crate) fn pass_on(&self, world: &mut World, id: Id, grant: Grant) {
         let instance = world.at_mut(id);
         instance.returning = Some(grant.term);
         self.changed(instance);
-        self.leave_line(world, id, grant.wish);
+        self.leave_line(world, id, grant.ticket);
     }
 
     /// A hint: as good as a majority read at some moment before.
@@ -198,19 +198,19 @@ impl Protocol {
         let instance = world.at_mut(id);
         self.changed(instance);
         let Answer::Granted(term) = answer else {
-            // What runs here under that wish has lost its lock: it is told, and ends.
-            if instance.held.is_some_and(|held| held.wish == place.wish) {
+            // What runs here under that ticket has lost its lock: it is told, and ends.
+            if instance.held.is_some_and(|held| held.ticket == place.ticket) {
                 instance.held = None;
             }
             return;
         };
-        let grant = Grant { wish: place.wish, term };
+        let grant = Grant { ticket: place.ticket, term };
         if !instance.is_valid() {
             // R10: the end has passed. This is no lock, but for an engine that does not look.
             self.begin(world, id, grant);
             return;
         }
-        if instance.held.is_some_and(|held| held.wish == place.wish && held.term != term) {
+        if instance.held.is_some_and(|held| held.ticket == place.ticket && held.term != term) {
             // The record was free, and is ours again: it is given back, once the job has stopped.
             instance.held = None;
             instance.returning = Some(term);
@@ -260,19 +260,19 @@ impl Protocol {
         if let Some(to) = to
             && self.is(Wrong::ReleaseMakesHolder)
             && to.session == instance.session
-            && instance.stands == Some(to.wish)
+            && instance.stands == Some(to.ticket)
         {
-            self.begin(world, id, Grant { wish: to.wish, term: term + 1 });
+            self.begin(world, id, Grant { ticket: to.ticket, term: term + 1 });
         }
     }
 
-    /// Something says that the lock is lost. The take is sent once more with the same wish: it is not
+    /// Something says that the lock is lost. The take is sent once more with the same ticket: it is not
     /// told as lost before a majority write has confirmed it.
     pub(crate) fn confirm(&self, world: &mut World, id: Id) {
         world.spent.doubts += 1;
         let instance = world.at(id);
         if let Some(held) = instance.held {
-            self.send(world, id, Request::Take { place: instance.place(held.wish), dead: 0 }, true);
+            self.send(world, id, Request::Take { place: instance.place(held.ticket), dead: 0 }, true);
         }
     }
 
@@ -288,15 +288,15 @@ impl Protocol {
         let Lock { term, holding: Some(place), .. } = world.majority.lock else { return };
         for instance in world.instances.iter_mut().filter(|it| it.is_valid()) {
             if instance.session == place.session {
-                instance.news = Some(Grant { wish: place.wish, term });
+                instance.news = Some(Grant { ticket: place.ticket, term });
             }
         }
     }
 }
 
-/// Neither to one that is known dead, nor to a wish of ours that stands no more.
+/// Neither to one that is known dead, nor to a ticket of ours that stands no more.
 fn may_be_handed(instance: &Instance, to: Place) -> bool {
-    let gone = to.session == instance.session && instance.stands != Some(to.wish);
+    let gone = to.session == instance.session && instance.stands != Some(to.ticket);
     !gone && !instance.knows_dead(to.session)
 }
 
@@ -310,5 +310,5 @@ pub(crate) fn grant_to(world: &World, id: Id) -> Option<Grant> {
     let lock = world.majority.lock;
     let held = lock.holding.filter(|held| held.session == world.at(id).session)?;
     let term: Term = lock.term;
-    Some(Grant { wish: held.wish, term })
+    Some(Grant { ticket: held.ticket, term })
 }

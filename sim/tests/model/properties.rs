@@ -19,7 +19,7 @@ pub(crate) const TAKEOVER: &str = "a dead holder is replaced";
 pub(crate) const HAND_OVER: &str = "a lock is handed over";
 pub(crate) const ROLLBACK: &str = "something is rolled back";
 pub(crate) const REOPENED: &str = "a job runs under a second session";
-pub(crate) const LATE: &str = "a wish that was given up is granted";
+pub(crate) const LATE: &str = "a ticket that was given up is granted";
 pub(crate) const AUDITED: &str = "an audit finds what nobody wants";
 pub(crate) const BEATEN: &str = "a session lives beyond its first end";
 pub(crate) const EXPIRED: &str = "a session comes to its end";
@@ -56,7 +56,7 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
                 let instance = world.at(id);
                 let lock = world.majority.lock;
                 instance.held.is_some_and(|held| {
-                    lock.term == held.term && lock.holding == Some(instance.place(held.wish))
+                    lock.term == held.term && lock.holding == Some(instance.place(held.ticket))
                 })
             })
         }),
@@ -81,16 +81,16 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
         Property::sometimes(LATE, |_, world: &World| {
             world.instances.iter().any(|it| {
                 let granted = |place: crate::world::Place| place.session == it.session;
-                let wanted = |wish| it.stands == Some(wish) || it.held.is_some();
+                let wanted = |ticket| it.stands == Some(ticket) || it.held.is_some();
                 let lock = world.majority.lock;
                 it.is_valid()
                     && it.returning.is_none()
-                    && lock.holding.is_some_and(|place| granted(place) && !wanted(place.wish))
+                    && lock.holding.is_some_and(|place| granted(place) && !wanted(place.ticket))
             })
         }),
         Property::sometimes(AUDITED, |_, world: &World| {
             world.instances.iter().any(|it| {
-                it.page.is_some_and(|grant| it.stands != Some(grant.wish)) && it.returning.is_none()
+                it.page.is_some_and(|grant| it.stands != Some(grant.ticket)) && it.returning.is_none()
             })
         }),
         Property::sometimes(BEATEN, |protocol: &Protocol, world: &World| {

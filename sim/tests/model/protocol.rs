@@ -90,11 +90,11 @@ impl Model for Protocol {
             steady.end = Time::MAX;
         }
         if self.budget.begun {
-            let place = Place { session: 0, wish: 1 };
+            let place = Place { session: 0, ticket: 1 };
             records.lock = Lock { term: 1, holding: Some(place), handed: false };
-            instances[0].held = Some(Held { wish: 1, term: 1, draining: false });
+            instances[0].held = Some(Held { ticket: 1, term: 1, draining: false });
             for instance in &mut instances[..usize::from(self.budget.instances)] {
-                instance.wished = 1;
+                instance.wanted = 1;
                 instance.stands = (instance.session != 0).then_some(1);
             }
         }

@@ -117,7 +117,7 @@ impl Protocol {
         if self.is(Wrong::EndIncluded) { now > end } else { now >= end }
     }
 
-    /// It is over, here and for ever: jobs are dropped, wishes are void, nothing is released.
+    /// It is over, here and for ever: jobs are dropped, tickets are void, nothing is released.
     pub(crate) fn end_session(&self, world: &mut World, id: Id) {
         let instance = world.at_mut(id);
         let held = instance.held.filter(|_| self.is(Wrong::NoCheckInPoll));

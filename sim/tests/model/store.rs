@@ -57,9 +57,9 @@ impl Protocol {
     fn take(&self, records: &mut Records, place: Place, dead: u8, store_now: Time) -> Answer {
         let free = match records.lock.holding {
             None => true,
-            // A smaller wish came late, an equal one came again (R7).
+            // A smaller ticket came late, an equal one came again (R7).
             Some(held) if held.session == place.session => {
-                place.wish > held.wish || place.wish < held.wish && self.is(Wrong::SmallerWish)
+                place.ticket > held.ticket || place.ticket < held.ticket && self.is(Wrong::SmallerTicket)
             }
             Some(held) => {
                 let record = &records.sessions[usize::from(held.session)];

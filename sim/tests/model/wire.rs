@@ -37,7 +37,7 @@ pub(crate) enum Answer {
     Alive(Nonce),
     Dead,
     Missing,
-    /// The lock is this wish's, under this term.
+    /// The lock is this ticket's, under this term.
     Granted(Term),
     /// It is somebody else's.
     Held,

@@ -7,7 +7,7 @@ use crate::wire::Wire;
 
 pub(crate) type Id = u8;
 pub(crate) type Session = u8;
-pub(crate) type Wish = u8;
+pub(crate) type Ticket = u8;
 pub(crate) type Term = u8;
 pub(crate) type Nonce = u8;
 pub(crate) type Time = u8;
@@ -15,8 +15,8 @@ pub(crate) type Time = u8;
 pub(crate) const INSTANCES: usize = 3;
 pub(crate) const SESSIONS: usize = 4;
 pub(crate) const ATTEMPTS: usize = 4;
-/// Wishes of a session are numbered from 1; 0 is none.
-pub(crate) const WISHES: u8 = 3;
+/// Tickets of a session are numbered from 1; 0 is none.
+pub(crate) const TICKETS: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
@@ -86,11 +86,11 @@ pub(crate) struct Lock {
     pub(crate) handed: bool,
 }
 
-/// A wish of a session: what a lock is granted to, and what stands in line.
+/// A ticket of a session: what a lock is granted to, and what stands in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) session: Session,
-    pub(crate) wish: Wish,
+    pub(crate) ticket: Ticket,
 }
 
 /// Who waits, as a set: a releaser may hand over to any of them, so that no promise rests on the order.
@@ -99,7 +99,7 @@ pub(crate) struct Line(u16);
 
 impl Line {
     fn bit(place: Place) -> u16 {
-        1 << (place.session * (WISHES + 1) + place.wish)
+        1 << (place.session * (TICKETS + 1) + place.ticket)
     }
 
     pub(crate) fn has(self, place: Place) -> bool {
@@ -115,7 +115,7 @@ impl Line {
     }
 
     pub(crate) fn places(self) -> impl Iterator<Item = Place> {
-        let all = (0..4).flat_map(|session| (1..=WISHES).map(move |wish| Place { session, wish }));
+        let all = (0..4).flat_map(|session| (1..=TICKETS).map(move |ticket| Place { session, ticket }));
         all.filter(move |place| self.has(*place))
     }
 }
@@ -146,10 +146,10 @@ pub(crate) struct Instance {
     pub(crate) confirmed: Nonce,
     /// When the attempts were sent whose effect may still be met.
     pub(crate) sent: [Time; ATTEMPTS],
-    /// How many wishes it had.
-    pub(crate) wished: Wish,
+    /// How many tickets it had.
+    pub(crate) wanted: Ticket,
     /// The one that stands.
-    pub(crate) stands: Option<Wish>,
+    pub(crate) stands: Option<Ticket>,
     pub(crate) held: Option<Held>,
     /// The term of a lock that is to be given back.
     pub(crate) returning: Option<Term>,
@@ -168,7 +168,7 @@ pub(crate) struct Instance {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Held {
-    pub(crate) wish: Wish,
+    pub(crate) ticket: Ticket,
     pub(crate) term: Term,
     /// It was told to stop, and goes on until it has.
     pub(crate) draining: bool,
@@ -176,7 +176,7 @@ pub(crate) struct Held {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
-    pub(crate) wish: Wish,
+    pub(crate) ticket: Ticket,
     pub(crate) term: Term,
 }
 
@@ -213,8 +213,8 @@ impl Instance {
         self.dead & (1 << session) != 0
     }
 
-    pub(crate) fn place(&self, wish: Wish) -> Place {
-        Place { session: self.session, wish }
+    pub(crate) fn place(&self, ticket: Ticket) -> Place {
+        Place { session: self.session, ticket }
     }
 }
 

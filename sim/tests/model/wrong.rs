@@ -29,11 +29,11 @@ pub(crate) enum Wrong {
     /// R6: a release names no term.
     ReleaseAnyTerm,
     /// R7: a record is ours because the session is ours.
-    AnyWish,
+    AnyTicket,
     /// R7: a record is ours if the session is ours and its term is newer than the last one that ended.
     NewerTerm,
-    /// R7: a take of a smaller wish, which came late, starts a new term.
-    SmallerWish,
+    /// R7: a take of a smaller ticket, which came late, starts a new term.
+    SmallerTicket,
     /// R8: a take without an answer was none: nobody looks, and its number is used again.
     UnknownIsNo,
     /// R9: a lock is released when its job is told to stop, not when it has stopped.
@@ -52,7 +52,7 @@ pub(crate) enum Wrong {
     PrimaryTake,
     /// R11: the answer of a hand-over makes the next waiter of this instance holder.
     ReleaseMakesHolder,
-    /// A lock that is granted to a wish that was given up is kept.
+    /// A lock that is granted to a ticket that was given up is kept.
     GivenUpIsKept,
     /// The audit gives back what an undecided operation may have taken.
     HastyAudit,

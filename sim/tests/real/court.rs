@@ -277,7 +277,7 @@ fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::model::Wish;
+    use tenure::model::Ticket;
 
     fn at(millis: u64) -> Moment {
         start() + Duration::from_millis(millis)
@@ -289,8 +289,8 @@ mod tests {
 
     fn granted(key: usize, term: u64) -> Applied {
         let session = SessionId::from_u128(0);
-        let (term, wish, tag) = (Term::new(term), Wish::new(1), String::new());
-        Applied::Seen(What::Granted { key, term, session, wish, tag })
+        let (term, ticket, tag) = (Term::new(term), Ticket::new(1), String::new());
+        Applied::Seen(What::Granted { key, term, session, ticket, tag })
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
             key: 1,
             term: Term::new(5),
             session: SessionId::from_u128(0),
-            wish: Wish::new(1),
+            ticket: Ticket::new(1),
         };
         let heard = [heard(30, noticed)];
         let applied = [

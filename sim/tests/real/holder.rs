@@ -184,7 +184,7 @@ fn pulse(elect: &Elect) -> Schedule {
     pulse.run(run).unwrap()
 }
 
-/// Takes part in the spread. Its wishes have no names.
+/// Takes part in the spread. Its tickets have no names.
 fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
     Pen.write(What::Capped { cap: order.cap });
     let spread = elect.spread(SPREAD).tasks((0..order.tasks).map(task_name));

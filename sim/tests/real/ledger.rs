@@ -11,7 +11,7 @@ use mongodb::{
 use tenure::{
     Clock, SystemClock,
     clock::Moment,
-    model::{SessionId, Term, Wish},
+    model::{SessionId, Term, Ticket},
 };
 use tenure_sim::{What, number_of};
 use tokio::{
@@ -93,9 +93,9 @@ impl Documents {
         }
         let (term, holder) = now;
         Some(Applied::Seen(match holder {
-            Some((session, wish)) => {
+            Some((session, ticket)) => {
                 let tag = document.get_str("who").unwrap_or_default().to_owned();
-                What::Granted { key, term, session, wish, tag }
+                What::Granted { key, term, session, ticket, tag }
             }
             None => What::Freed { key, term },
         }))
@@ -145,12 +145,12 @@ fn overlay(document: &mut Document, event: &ChangeStreamEvent<Document>) {
     }
 }
 
-fn holding(lock: &Document) -> (Term, Option<(SessionId, Wish)>) {
+fn holding(lock: &Document) -> (Term, Option<(SessionId, Ticket)>) {
     let number = |field| lock.get_i64(field).ok().and_then(|found| u64::try_from(found).ok());
     let term = number("term").and_then(Term::try_new).unwrap_or(Term::new(0));
     let session = lock.get_str("session").ok().and_then(|session| session.parse().ok());
-    let wish = number("wish").and_then(Wish::try_new);
-    (term, session.zip(wish))
+    let ticket = number("ticket").and_then(Ticket::try_new);
+    (term, session.zip(ticket))
 }
 
 /// Reads all that is committed in a database from now on, and sends it with the moment it was read.

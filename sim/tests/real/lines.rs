@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::{
     clock::Moment,
-    model::{SessionId, Term, Wish},
+    model::{SessionId, Term, Ticket},
 };
 use tenure_sim::{Sort, Told, What};
 
@@ -46,7 +46,7 @@ fn seen(what: &What) -> String {
         What::Confirmed { session, sent } => {
             format!("confirmed {session} {}", sent.since(start()).as_nanos())
         }
-        What::Noticed { key, term, session, wish } => format!("noticed {key} {term} {session} {wish}"),
+        What::Noticed { key, term, session, ticket } => format!("noticed {key} {term} {session} {ticket}"),
         What::Began { key, term, tag, .. } => format!("began {key} {term} {tag}"),
         What::Polled { key, term } => format!("polled {key} {term}"),
         What::Ended { key, term } => format!("ended {key} {term}"),
@@ -79,7 +79,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
             key: number(&mut words)?,
             term: term(&mut words)?,
             session: session(&mut words)?,
-            wish: Wish::try_new(number(&mut words)?)?,
+            ticket: Ticket::try_new(number(&mut words)?)?,
         }),
         "began" => Line::Seen(What::Began {
             key: number(&mut words)?,
@@ -148,11 +148,11 @@ fn reason(word: &str) -> &'static str {
 fn lines_are_read_as_they_were_written() {
     let at = start() + Duration::from_nanos(1_234_567_890_123);
     let session = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let (key, term, wish) = (3, Term::new(9), Wish::new(7));
+    let (key, term, ticket) = (3, Term::new(9), Ticket::new(7));
     let all = [
         What::Opens { session },
         What::Confirmed { session, sent: at },
-        What::Noticed { key, term, session, wish },
+        What::Noticed { key, term, session, ticket },
         What::Began { key, term, tag: "2.1-3".to_owned(), sort: Sort::Job },
         What::Polled { key, term },
         What::Ended { key, term },

@@ -37,7 +37,7 @@ async fn with(
     crew: &Crew,
     holder: &str,
     expression: &str,
-    set: impl FnOnce(tenure::schedule::Scheduling) -> tenure::schedule::Scheduling,
+    set: impl FnOnce(tenure::schedule::ScheduleBuilder) -> tenure::schedule::ScheduleBuilder,
     job: impl Fn(Tick, Lease) -> Result<(), String> + Send + Sync + 'static,
 ) -> Member {
     let mut member = crew.member(holder).await;
@@ -101,7 +101,7 @@ async fn one_that_does_not_listen_keeps_its_schedule_until_it_returns() {
     let one = with(&crew, "a", "0 * * * *", |one| one, blocks(&crew, "a", 5 * MINUTE, false)).await;
     pass(HOUR + 10 * SECOND).await;
     let two = with(&crew, "b", "0 * * * *", |one| one, blocks(&crew, "b", MINUTE, true)).await;
-    two.elect.schedules().until(tenure::spread::Picture::is_settled).await;
+    two.elect.schedules().until(tenure::spread::SpreadStatus::is_settled).await;
     one.elect.schedules().drain();
     // The book sees that nobody else runs it.
     pass(4 * MINUTE).await;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use tenure::{
     model::{Entry, Kind, LockId, StoreTime, Value},
     schedule::{Overlap, Schedule},
-    spread::Picture,
+    spread::SpreadStatus,
     store::{LockSeen, Store},
     testing::Operation,
 };
@@ -43,7 +43,7 @@ fn shares(member: &Member) -> Vec<usize> {
 async fn shared(member: &Member, shares: &[usize], within: Duration) -> Option<Duration> {
     let begun = tokio::time::Instant::now();
     let is_so =
-        |picture: &Picture| picture.members.iter().map(|member| member.tasks).eq(shares.iter().copied());
+        |picture: &SpreadStatus| picture.members.iter().map(|member| member.tasks).eq(shares.iter().copied());
     let schedules = member.elect.schedules();
     tokio::time::timeout(within, schedules.until(is_so)).await.ok().map(|_| begun.elapsed())
 }

@@ -6,7 +6,7 @@ use tenure::{
     Event,
     elect::EventStream,
     model::{Entry, StoreTime},
-    schedule::{Promise, Scheduling},
+    schedule::{OnCrash, ScheduleBuilder},
     store::{Claim, FinishRun, Store},
     testing::{Fault, Operation},
 };
@@ -16,7 +16,7 @@ use crate::crew::{Crew, HOUR, MINUTE, NAME, SECOND, at, pass};
 const HOURLY: &str = "@hourly";
 
 /// The owner of an hourly schedule is killed in the middle of its first run.
-async fn killed_in_the_middle(set: impl Fn(Scheduling) -> Scheduling) -> (Crew, EventStream) {
+async fn killed_in_the_middle(set: impl Fn(ScheduleBuilder) -> ScheduleBuilder) -> (Crew, EventStream) {
     let crew = Crew::short();
     let one = crew.with_job("a", HOURLY, &set, crew.job("a", MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
@@ -41,7 +41,7 @@ async fn a_run_whose_runner_died_is_begun_again_at_least_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_runner_died_is_not_begun_again_at_most_once() {
-    let (crew, mut events) = killed_in_the_middle(|schedule| schedule.promise(Promise::AtMostOnce)).await;
+    let (crew, mut events) = killed_in_the_middle(|schedule| schedule.on_crash(OnCrash::AtMostOnce)).await;
     assert_eq!(crew.told().await, ["01:00:00 abandoned 1"]);
     assert_eq!(crew.book.runs().len(), 1);
     let abandoned = async {
@@ -58,7 +58,7 @@ async fn a_run_whose_runner_died_is_not_begun_again_at_most_once() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_kills_its_runners_is_given_up_in_the_end() {
     let crew = Crew::short();
-    let set = |schedule: Scheduling| schedule.promise(Promise::AtLeastOnce { attempts: 3 });
+    let set = |schedule: ScheduleBuilder| schedule.on_crash(OnCrash::AtLeastOnce { attempts: 3 });
     for holder in ["a", "b", "c", "d"] {
         let member = crew.with_job(holder, HOURLY, set, crew.job(holder, MINUTE)).await;
         let until = |is: bool| {
@@ -95,7 +95,7 @@ async fn a_run_that_is_told_to_stop_with_its_instance_is_begun_again_by_another(
 async fn a_run_is_not_interrupted_by_instances_that_come() {
     let crew = Crew::new();
     let job = || crew.job("a", 10 * MINUTE);
-    let one = crew.with_job("a", HOURLY, |schedule| schedule.promise(Promise::AtMostOnce), job()).await;
+    let one = crew.with_job("a", HOURLY, |schedule| schedule.on_crash(OnCrash::AtMostOnce), job()).await;
     let other = one.elect.schedule("other", "* * * * * *").run(crew.job("a", Duration::ZERO)).unwrap();
     pass(HOUR + 10 * SECOND).await;
     assert!(crew.book.is_running());
@@ -123,7 +123,7 @@ async fn one_that_must_go_takes_its_run_with_it() {
     let one = crew.with_job("a", HOURLY, |schedule| schedule, crew.job("a", 10 * MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
     let two = crew.with_job("b", HOURLY, |schedule| schedule, crew.job("b", MINUTE)).await;
-    two.elect.schedules().until(tenure::spread::Picture::is_settled).await;
+    two.elect.schedules().until(tenure::spread::SpreadStatus::is_settled).await;
     one.elect.schedules().drain();
     pass(2 * MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
@@ -150,15 +150,15 @@ async fn calls_that_are_lost_or_not_answered_change_nothing_but_the_lateness() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_a_dead_owner_that_arrives_late_runs_nothing_twice() {
-    for promise in [Promise::default(), Promise::AtMostOnce] {
+    for promise in [OnCrash::default(), OnCrash::AtMostOnce] {
         let crew = Crew::short();
-        let one = crew.with("a", HOURLY, |schedule| schedule.promise(promise)).await;
+        let one = crew.with("a", HOURLY, |schedule| schedule.on_crash(promise)).await;
         pass(59 * MINUTE + 56 * SECOND).await;
         let lease = {
             let seen = crew.memory.list_locks("test".parse().unwrap(), None, None, 10, SECOND).await.unwrap();
             seen.items[0].clone()
         };
-        let _two = crew.with("b", HOURLY, |schedule| schedule.promise(promise)).await;
+        let _two = crew.with("b", HOURLY, |schedule| schedule.on_crash(promise)).await;
         one.kill().await;
         pass(SECOND * 7 / 2).await;
         // It was on its way for four seconds.
@@ -174,7 +174,7 @@ async fn a_claim_of_a_dead_owner_that_arrives_late_runs_nothing_twice() {
         crew.memory.claim(claim.clone(), SECOND).await.unwrap();
         pass(MINUTE).await;
         let told = crew.told().await;
-        if promise == Promise::AtMostOnce {
+        if promise == OnCrash::AtMostOnce {
             assert_eq!((told, crew.book.runs().len()), (vec!["01:00:00 abandoned 1".to_owned()], 0));
         } else {
             assert_eq!((told, crew.book.runs().len()), (vec!["01:00:00 succeeded 2".to_owned()], 1));

@@ -12,7 +12,7 @@ use std::{
 use tenure::{
     Elect, ElectConfig, Lease,
     model::{Definition, Entry, Namespace, Outcome, RunRecord, ScheduleId, ScheduleName, StoreTime},
-    schedule::{Schedule, Scheduling, Tick},
+    schedule::{Schedule, ScheduleBuilder, Tick},
     store::{MemoryStore, Store},
     testing::{Counting, Faulty, Intercept, Intercepted, Rates, TestClock},
 };
@@ -183,7 +183,7 @@ impl Crew {
         &self,
         holder: &str,
         expression: &str,
-        set: impl FnOnce(Scheduling) -> Scheduling,
+        set: impl FnOnce(ScheduleBuilder) -> ScheduleBuilder,
     ) -> Member {
         let mut member = self.member(holder).await;
         let schedule = set(member.elect.schedule(NAME, expression)).run(self.job(holder, Duration::ZERO));
@@ -196,7 +196,7 @@ impl Crew {
         &self,
         holder: &str,
         expression: &str,
-        set: impl FnOnce(Scheduling) -> Scheduling,
+        set: impl FnOnce(ScheduleBuilder) -> ScheduleBuilder,
         job: impl Fn(Tick, Lease) -> F + Send + Sync + 'static,
     ) -> Member
     where

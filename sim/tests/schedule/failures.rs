@@ -9,7 +9,7 @@ use tenure::{
     Event, Lease,
     elect::EventStream,
     model::{Outcome, StoreTime, Why},
-    schedule::{Failure, Overlap, Promise, Retries, Scheduling, Tick},
+    schedule::{Failure, OnCrash, Overlap, Retries, ScheduleBuilder, Tick},
 };
 
 use crate::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
@@ -22,7 +22,7 @@ struct Told(Arc<Mutex<Vec<(StoreTime, String)>>>);
 
 impl Told {
     /// Has a schedule tell here.
-    fn by(&self, schedule: Scheduling) -> Scheduling {
+    fn by(&self, schedule: ScheduleBuilder) -> ScheduleBuilder {
         let told = self.clone();
         schedule.on_failure(move |tick: Tick, failure: Failure| {
             told.0.lock().unwrap().push((tick.instant(), failure.to_string()));
@@ -86,7 +86,7 @@ async fn a_tick_that_succeeds_at_its_last_try_has_not_failed() {
 #[tokio::test(start_paused = true)]
 async fn an_order_that_fails_and_a_run_that_takes_too_long_are_told() {
     let (crew, told) = (Crew::new(), Told::default());
-    let set = |new: Scheduling| told.by(new.timeout(10 * SECOND));
+    let set = |new: ScheduleBuilder| told.by(new.timeout(10 * SECOND));
     let member = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
     pass(MINUTE).await;
     let ordered = member.schedule.as_ref().unwrap().run_now(Why::new("to see it").unwrap()).await.unwrap();
@@ -95,7 +95,9 @@ async fn an_order_that_fails_and_a_run_that_takes_too_long_are_told() {
 }
 
 /// The owner of an hourly schedule closes in the middle of its first run; then another has it.
-async fn closed_in_the_middle(set: impl Fn(Scheduling) -> Scheduling) -> (Vec<(u32, Outcome, bool)>, Crew) {
+async fn closed_in_the_middle(
+    set: impl Fn(ScheduleBuilder) -> ScheduleBuilder,
+) -> (Vec<(u32, Outcome, bool)>, Crew) {
     let crew = Crew::new();
     let one = crew.with_job("a", HOURLY, &set, crew.job("a", MINUTE)).await;
     let mut events = one.schedule.as_ref().unwrap().events();
@@ -119,7 +121,7 @@ async fn a_run_that_is_begun_again_elsewhere_has_not_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_told_to_stop_and_may_not_be_begun_again_has_failed() {
     let told = Told::default();
-    let (attempts, crew) = closed_in_the_middle(|new| told.by(new.promise(Promise::AtMostOnce))).await;
+    let (attempts, crew) = closed_in_the_middle(|new| told.by(new.on_crash(OnCrash::AtMostOnce))).await;
     assert_eq!(attempts, [(1, Outcome::Cancelled, true)]);
     assert_eq!(crew.told().await, ["01:00:00 cancelled 1"]);
     assert_eq!(told.all(), [(at(3600), "cancelled after 1 attempt: told to stop".to_owned())]);
@@ -128,7 +130,7 @@ async fn a_run_that_is_told_to_stop_and_may_not_be_begun_again_has_failed() {
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_a_failure_is_told_to() {
     let (crew, done) = (Crew::new(), Arc::new(Mutex::new(0)));
-    let set = |new: Scheduling| {
+    let set = |new: ScheduleBuilder| {
         let done = done.clone();
         new.on_failure(move |_, _| {
             let done = done.clone();
@@ -148,7 +150,7 @@ async fn closing_waits_for_what_a_failure_is_told_to() {
 #[tokio::test(start_paused = true)]
 async fn whoever_finds_a_run_abandoned_tells_of_it() {
     let (crew, told) = (Crew::short(), Told::default());
-    let set = |new: Scheduling| told.by(new.promise(Promise::AtMostOnce));
+    let set = |new: ScheduleBuilder| told.by(new.on_crash(OnCrash::AtMostOnce));
     let one = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
     let two = crew.with_job("b", HOURLY, set, crew.job("b", MINUTE)).await;
@@ -164,7 +166,7 @@ async fn whoever_finds_a_run_abandoned_tells_of_it() {
 async fn a_try_that_makes_way_for_the_next_tick_is_told_as_failed() {
     let (crew, told) = (Crew::new(), Told::default());
     let rests = Retries { tries: 2, first: 50 * SECOND, longest: 50 * SECOND };
-    let set = |new: Scheduling| told.by(new.overlap(Overlap::Cancel).retries(rests));
+    let set = |new: ScheduleBuilder| told.by(new.overlap(Overlap::Cancel).retries(rests));
     let member = crew.with_job("a", "0,10 0 1 * * *", set, fails_before(u32::MAX)).await;
     let mut events = member.schedule.as_ref().unwrap().events();
     pass(HOUR + 5 * MINUTE).await;
@@ -182,7 +184,7 @@ async fn a_try_that_makes_way_for_the_next_tick_is_told_as_failed() {
 async fn a_callback_that_panics_or_hangs_holds_up_no_run() {
     for hangs in [false, true] {
         let crew = Crew::new();
-        let set = |new: Scheduling| {
+        let set = |new: ScheduleBuilder| {
             new.on_failure(move |_, _| async move {
                 assert!(hangs, "the program has a fault");
                 std::future::pending::<()>().await;

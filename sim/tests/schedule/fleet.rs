@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::{
     model::{Entry, Outcome},
-    schedule::{Misfire, Overlap, Scheduling},
-    spread::Picture,
+    schedule::{Misfire, Overlap, ScheduleBuilder},
+    spread::SpreadStatus,
 };
 
 use crate::crew::{Crew, MINUTE, Member, SECOND, every_second, pass};
@@ -13,7 +13,7 @@ use crate::crew::{Crew, MINUTE, Member, SECOND, every_second, pass};
 const FLEET: usize = 20;
 
 /// Every tick is run, however late.
-fn all(schedule: Scheduling) -> Scheduling {
+fn all(schedule: ScheduleBuilder) -> ScheduleBuilder {
     let misfire = Misfire::All { window: 10 * MINUTE, at_most: 600 };
     schedule.misfire(misfire).overlap(Overlap::Queue)
 }
@@ -113,7 +113,7 @@ async fn many_schedules_are_spread_and_each_has_one_owner() {
     }
     let all = members[0].elect.schedules();
     let is_so =
-        |picture: &Picture| picture.is_settled() && picture.members.len() == 10 && picture.held() == 500;
+        |picture: &SpreadStatus| picture.is_settled() && picture.members.len() == 10 && picture.held() == 500;
     let picture = all.until(is_so).await;
     assert!(picture.members.iter().all(|member| member.tasks == 50), "{picture}");
     pass(SECOND).await;

@@ -57,14 +57,14 @@ async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
             }
         };
         let within_a_week =
-            |schedule: tenure::schedule::Scheduling| schedule.misfire(Misfire::One { window: 7 * DAY });
+            |schedule: tenure::schedule::ScheduleBuilder| schedule.misfire(Misfire::One { window: 7 * DAY });
         let one = crew.with_job("a", "30 0 1 1 *", within_a_week, failing).await;
         pass(HOUR).await;
         one.elect.close().await;
         let before = runs.load(Ordering::Relaxed);
         assert!(before > 0);
         pass(HOUR * hours).await;
-        let more = |schedule: tenure::schedule::Scheduling| {
+        let more = |schedule: tenure::schedule::ScheduleBuilder| {
             within_a_week(schedule).retries(Retries { tries: 3, ..Retries::default() })
         };
         let _two = crew.with("b", "30 0 1 1 *", more).await;

@@ -72,7 +72,7 @@ async fn each_order_is_a_run_also_of_one_millisecond() {
 #[tokio::test(start_paused = true)]
 async fn ticks_of_every_pause_are_told_as_that_also_if_nobody_had_the_schedule() {
     let crew = Crew::new();
-    let all = |schedule: tenure::schedule::Scheduling| {
+    let all = |schedule: tenure::schedule::ScheduleBuilder| {
         schedule.misfire(tenure::schedule::Misfire::All { window: DAY, at_most: 100 })
     };
     let one = crew.with("a", "0 * * * *", all).await;

@@ -4,14 +4,14 @@ use std::{collections::BTreeSet, time::Duration};
 
 use tenure::{
     model::StoreTime,
-    schedule::{Dst, Misfire, Scheduling},
+    schedule::{Dst, Misfire, ScheduleBuilder},
 };
 
 use crate::crew::{Crew, DAY, HOUR, MINUTE, SECOND, every_second, pass};
 
 const CAP: u32 = 50;
 
-fn capped(schedule: Scheduling) -> Scheduling {
+fn capped(schedule: ScheduleBuilder) -> ScheduleBuilder {
     schedule.misfire(Misfire::All { window: HOUR, at_most: CAP })
 }
 
@@ -144,7 +144,11 @@ async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap(
 }
 
 /// What is run when the clocks change, if somebody else has the schedule every twenty minutes.
-async fn over_a_change(from: u64, expression: &str, set: impl Fn(Scheduling) -> Scheduling) -> Vec<String> {
+async fn over_a_change(
+    from: u64,
+    expression: &str,
+    set: impl Fn(ScheduleBuilder) -> ScheduleBuilder,
+) -> Vec<String> {
     let crew = Crew::new();
     crew.clock
         .step_wall(Duration::from_secs(from).saturating_sub(crew.now().since(StoreTime::from_millis(0))));
@@ -161,14 +165,14 @@ async fn over_a_change(from: u64, expression: &str, set: impl Fn(Scheduling) -> 
 async fn a_change_of_the_clocks_is_the_same_for_whoever_has_the_schedule() {
     // The 24th of October 2026, ten in the evening; the clocks of London go back at one in the night.
     let autumn = 1_792_879_200;
-    let london = |schedule: Scheduling| schedule.zone("Europe/London");
+    let london = |schedule: ScheduleBuilder| schedule.zone("Europe/London");
     assert_eq!(over_a_change(autumn, "30 1 * * *", london).await, ["25T00:30", "26T01:30"]);
     let wild = over_a_change(autumn, "*/30 1 * * *", london).await;
     assert_eq!(wild, ["25T00:00", "25T00:30", "25T01:00", "25T01:30", "26T01:00", "26T01:30"]);
     // The 8th of March 2026, four in the morning UTC; those of New York go ahead at seven.
     let spring = 1_772_942_400;
     for (dst, first) in [(Dst::Vixie, Some("08T07:00")), (Dst::Shift, Some("08T07:30")), (Dst::Skip, None)] {
-        let new_york = |schedule: Scheduling| schedule.zone("America/New_York").dst(dst);
+        let new_york = |schedule: ScheduleBuilder| schedule.zone("America/New_York").dst(dst);
         let expected: Vec<_> = first.into_iter().chain(["09T06:30"]).collect();
         assert_eq!(over_a_change(spring, "30 2 * * *", new_york).await, expected, "{dst:?}");
     }

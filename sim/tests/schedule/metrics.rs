@@ -3,7 +3,7 @@
 use metrics::set_default_local_recorder;
 use tenure::{
     model::Why,
-    schedule::{Retries, Scheduling},
+    schedule::{Retries, ScheduleBuilder},
 };
 
 use crate::{
@@ -45,7 +45,7 @@ async fn what_fails_and_what_is_not_run_is_counted() {
     let _here = set_default_local_recorder(&numbers);
     let crew = Crew::new();
     let job = |_, _| async { Err("it never works".to_owned()) };
-    let set = |schedule: Scheduling| schedule;
+    let set = |schedule: ScheduleBuilder| schedule;
     let member = crew.with_job("a", "* * * * *", set, job).await;
     pass(3 * MINUTE + SECOND).await;
     let failures = || numbers.gauge(&format!("tenure_schedule_failures {SCHEDULE}"));

@@ -112,7 +112,7 @@ async fn an_order_whose_end_was_not_answered_is_run_once() {
 #[tokio::test(start_paused = true)]
 async fn the_history_is_read_page_by_page_and_does_not_grow_for_ever() {
     let crew = Crew::new();
-    let keep = |schedule: tenure::schedule::Scheduling| schedule.keep_history(HOUR, 20);
+    let keep = |schedule: tenure::schedule::ScheduleBuilder| schedule.keep_history(HOUR, 20);
     let member = crew.with("a", "* * * * * *", keep).await;
     pass(3 * HOUR).await;
     let kept = crew.ledger().await.len();

@@ -10,7 +10,7 @@ use std::{
 
 use tenure::{
     model::{Definition, Why},
-    schedule::{Misfire, Overlap, Promise, Retries, Scheduling},
+    schedule::{Misfire, OnCrash, Overlap, Retries, ScheduleBuilder},
     store::{Define, Store},
     testing::{Fault, Operation},
 };
@@ -20,7 +20,7 @@ use crate::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 const MINUTELY: &str = "* * * * *";
 
 /// A schedule by the minute, of which nobody is there from 00:01:30 to 00:11:30.
-async fn after_an_outage(set: impl Fn(Scheduling) -> Scheduling) -> (Crew, Member) {
+async fn after_an_outage(set: impl Fn(ScheduleBuilder) -> ScheduleBuilder) -> (Crew, Member) {
     let crew = Crew::new();
     let member = crew.with("a", MINUTELY, &set).await;
     pass(90 * SECOND).await;
@@ -59,7 +59,7 @@ async fn of_ticks_that_were_missed_none_is_run_that_is_too_late() {
 #[tokio::test(start_paused = true)]
 async fn of_ticks_that_were_missed_all_are_run_within_the_window_and_the_cap() {
     let all =
-        |window, at_most| move |schedule: Scheduling| schedule.misfire(Misfire::All { window, at_most });
+        |window, at_most| move |schedule: ScheduleBuilder| schedule.misfire(Misfire::All { window, at_most });
     let (crew, _member) = after_an_outage(all(HOUR, 100)).await;
     assert_eq!(crew.book.instants(), (1..=12).map(|minute| at(60 * minute)).collect::<Vec<_>>());
     assert_eq!(crew.told().await.len(), 12, "nothing was skipped");
@@ -83,7 +83,7 @@ async fn of_ticks_that_were_missed_all_are_run_within_the_window_and_the_cap() {
 }
 
 /// A schedule by the minute, whose runs take two and a half.
-async fn with_long_runs(set: impl FnOnce(Scheduling) -> Scheduling) -> Crew {
+async fn with_long_runs(set: impl FnOnce(ScheduleBuilder) -> ScheduleBuilder) -> Crew {
     let crew = Crew::new();
     let job = crew.job("a", 150 * SECOND);
     let member = crew.with_job("a", MINUTELY, set, job).await;
@@ -137,7 +137,7 @@ async fn a_run_makes_way_for_the_next_tick() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_does_not_stop_when_its_time_is_over_is_dropped() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.timeout(20 * SECOND);
+    let set = |schedule: ScheduleBuilder| schedule.timeout(20 * SECOND);
     let book = crew.book.clone();
     let job = move |tick: tenure::schedule::Tick, _| {
         let running = book.begin(&tick, "a", tick.instant());
@@ -214,7 +214,7 @@ async fn failures_in_a_row_are_counted_over_restarts() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_panics_has_failed_and_the_next_tick_is_run() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.promise(Promise::AtMostOnce);
+    let set = |schedule: ScheduleBuilder| schedule.on_crash(OnCrash::AtMostOnce);
     let job = |tick: tenure::schedule::Tick, _| async move {
         assert!(tick.instant() > at(60), "the first one");
         Ok(())
@@ -230,12 +230,12 @@ async fn a_job_that_panics_has_failed_and_the_next_tick_is_run() {
 #[tokio::test(start_paused = true)]
 async fn the_policies_stand_in_the_store_in_words() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| {
+    let set = |schedule: ScheduleBuilder| {
         schedule
             .zone("Europe/London")
             .misfire(Misfire::All { window: HOUR, at_most: 10 })
             .overlap(Overlap::Cancel)
-            .promise(Promise::AtMostOnce)
+            .on_crash(OnCrash::AtMostOnce)
             .retries(Retries { tries: 3, ..Retries::default() })
             .timeout(90 * SECOND)
             .spread_over(Duration::from_secs(300))
@@ -282,7 +282,7 @@ async fn what_was_missed_before_a_run_began_is_late_and_not_overlapped() {
 #[tokio::test(start_paused = true)]
 async fn an_order_does_not_make_way_for_a_tick_that_was_due_before() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel);
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Cancel);
     let member = crew.with_job("a", "@hourly", set, crew.job("a", MINUTE)).await;
     pass(30 * MINUTE).await;
     member.elect.close().await;
@@ -307,7 +307,7 @@ impl Drop for Brittle {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_panics_when_it_is_dropped_has_still_timed_out() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.timeout(10 * SECOND);
+    let set = |schedule: ScheduleBuilder| schedule.timeout(10 * SECOND);
     let job = |_, _| async move {
         let _brittle = Brittle;
         std::future::pending::<Result<(), String>>().await
@@ -355,7 +355,7 @@ async fn what_was_ordered_while_it_was_held_back_makes_way_too() {
 #[tokio::test(start_paused = true)]
 async fn ticks_that_another_timing_leaves_behind_are_told() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.overlap(Overlap::Queue);
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Queue);
     let member = crew.with_job("a", MINUTELY, set, crew.job("a", 150 * SECOND)).await;
     pass(190 * SECOND).await;
     let schedule = member.schedule.as_ref().unwrap();
@@ -384,7 +384,7 @@ async fn ticks_that_fall_due_until_another_timing_is_stored_are_told() {
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_arrives_late_takes_no_tick_from_its_owner() {
     let crew = Crew::new();
-    let set = |schedule: Scheduling| schedule.overlap(Overlap::Queue);
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Queue);
     let member = crew.with_job("a", "@hourly", set, crew.job("a", 90 * MINUTE)).await;
     pass(70 * MINUTE).await;
     let Definition { policies, term, .. } = member.definition().await;
@@ -424,7 +424,9 @@ async fn what_failed_for_good_long_ago_is_not_tried_again_because_more_tries_are
     let crew = Crew::new();
     let window = Misfire::One { window: 10 * MINUTE };
     let tries = |tries| {
-        move |schedule: Scheduling| schedule.misfire(window).retries(Retries { tries, ..Retries::default() })
+        move |schedule: ScheduleBuilder| {
+            schedule.misfire(window).retries(Retries { tries, ..Retries::default() })
+        }
     };
     let member = crew.with_job("a", "@hourly", tries(1), failing(1)).await;
     pass(HOUR + MINUTE).await;
@@ -439,7 +441,8 @@ async fn what_failed_for_good_long_ago_is_not_tried_again_because_more_tries_are
 async fn a_tick_that_falls_due_while_a_run_stops_is_run_rather_than_another_try() {
     let crew = Crew::new();
     let retries = Retries { tries: 3, ..Retries::default() };
-    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel).timeout(58 * SECOND).retries(retries);
+    let set =
+        |schedule: ScheduleBuilder| schedule.overlap(Overlap::Cancel).timeout(58 * SECOND).retries(retries);
     let job = |_, lease: tenure::Lease| async move {
         lease.cancelled().await;
         pass(4 * SECOND).await;
@@ -467,7 +470,7 @@ async fn the_timing_it_has_already_changes_nothing() {
 async fn a_pause_that_is_over_takes_no_try_from_a_run_that_makes_way() {
     let crew = Crew::new();
     let retries = Retries { tries: 3, ..Retries::default() };
-    let set = |schedule: Scheduling| schedule.overlap(Overlap::Cancel).retries(retries);
+    let set = |schedule: ScheduleBuilder| schedule.overlap(Overlap::Cancel).retries(retries);
     let job = |tick: tenure::schedule::Tick, _| async move {
         if tick.attempt() > 1 {
             return Ok(());

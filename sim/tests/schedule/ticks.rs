@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{
     Elect, Error, Event,
     model::Definition,
-    schedule::{Scheduling, Timing},
+    schedule::{ScheduleBuilder, Timing},
     store::{Define, Store},
     testing::{Counts, Operation},
 };
@@ -203,7 +203,7 @@ async fn a_schedule_that_is_removed_goes_to_an_instance_that_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
-    use tenure::schedule::{Misfire, Promise, Retries};
+    use tenure::schedule::{Misfire, OnCrash, Retries};
     let crew = Crew::new();
     let member = crew.member("a").await;
     let job = || crew.job("a", Duration::ZERO);
@@ -229,8 +229,8 @@ async fn what_cannot_be_a_schedule_is_refused_with_the_reason() {
     assert!(says(elect.schedule("s", "@daily").keep_history(SECOND, 9).run(job())).contains("too little"));
     let all = Misfire::All { window: HOUR, at_most: 0 };
     assert!(says(elect.schedule("s", "@daily").misfire(all).run(job())).contains("at most 0"));
-    let never = Promise::AtLeastOnce { attempts: 0 };
-    assert!(says(elect.schedule("s", "@daily").promise(never).run(job())).contains("0 attempts"));
+    let never = OnCrash::AtLeastOnce { attempts: 0 };
+    assert!(says(elect.schedule("s", "@daily").on_crash(never).run(job())).contains("0 attempts"));
     let no_try = Retries { tries: 0, ..Retries::default() };
     assert!(says(elect.schedule("s", "@daily").retries(no_try).run(job())).contains("0 tries"));
     let no_rest = Retries { tries: u32::MAX, first: Duration::ZERO, ..Retries::default() };
@@ -280,8 +280,9 @@ async fn what_part_an_instance_is_to_have_can_be_said_at_any_time() {
     }
     let all = members[1].0.elect.schedules();
     all.until(|picture| picture.held() == 4 && picture.is_settled()).await;
-    let counts =
-        |picture: tenure::spread::Picture| picture.members.iter().map(|one| one.tasks).collect::<Vec<_>>();
+    let counts = |picture: tenure::spread::SpreadStatus| {
+        picture.members.iter().map(|one| one.tasks).collect::<Vec<_>>()
+    };
     assert_eq!(counts(all.picture().unwrap()), [1, 3]);
     members[0].0.elect.schedules().set_cap(2);
     all.until(|picture| picture.members.iter().all(|one| one.tasks == 2)).await;
@@ -309,7 +310,7 @@ async fn an_instance_of_more_weight_has_more_schedules() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cannot_be_purged_stops_nothing() {
     let crew = Crew::new();
-    let keep = |schedule: tenure::schedule::Scheduling| schedule.keep_history(HOUR, 2);
+    let keep = |schedule: tenure::schedule::ScheduleBuilder| schedule.keep_history(HOUR, 2);
     let member = crew.with("a", "* * * * * *", keep).await;
     member.faulty.intercept().always(&[Operation::PurgeRuns], tenure::testing::Fault::Refused);
     pass(3 * MINUTE).await;
@@ -321,7 +322,7 @@ async fn a_ledger_that_cannot_be_purged_stops_nothing() {
 async fn an_owner_that_knows_other_rules_of_the_zone_says_so_and_loses_no_tick() {
     let (log, _here) = Log::start();
     let crew = Crew::new();
-    let berlin = |schedule: Scheduling| schedule.zone("Europe/Berlin");
+    let berlin = |schedule: ScheduleBuilder| schedule.zone("Europe/Berlin");
     let one = crew.with("a", "*/10 * * * *", berlin).await;
     pass(15 * MINUTE).await;
     let ours = one.definition().await;

@@ -6,8 +6,8 @@ use tenure::{
     Event,
     elect::Work,
     model::{LockRecord, Outcome, Why},
-    schedule::{Misfire, NotRun, Promise, Scheduling},
-    store::{Declaration, Ground, Store},
+    schedule::{Misfire, NotRun, OnCrash, ScheduleBuilder},
+    store::{Declaration, Evidence, Store},
     testing::{Course, Fault, Operation},
 };
 
@@ -15,8 +15,8 @@ use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 
-fn at_most_once(schedule: Scheduling) -> Scheduling {
-    schedule.promise(Promise::AtMostOnce)
+fn at_most_once(schedule: ScheduleBuilder) -> ScheduleBuilder {
+    schedule.on_crash(OnCrash::AtMostOnce)
 }
 
 /// The lock that says whose the schedule is.
@@ -79,7 +79,7 @@ async fn an_order_that_was_claimed_as_its_owner_lost_its_session_is_run() {
         pass(SECOND / 10).await;
         let declaration = Declaration {
             session: lock(&crew).await.holding.unwrap().by.session,
-            ground: Ground::Operator,
+            ground: Evidence::Operator,
             by: "op".parse().unwrap(),
             why: Why::shortened("by hand"),
         };
@@ -107,7 +107,7 @@ async fn an_order_that_was_claimed_as_its_owner_drains_is_run_by_the_next_one() 
 }
 
 /// Runs none that is later than five seconds.
-fn in_time(schedule: Scheduling) -> Scheduling {
+fn in_time(schedule: ScheduleBuilder) -> ScheduleBuilder {
     schedule.misfire(Misfire::Skip { tolerance: 5 * SECOND })
 }
 

@@ -125,7 +125,7 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     let before = team.terms().await;
     players[1].spread.set_cap(20);
     players[0].spread.until(|picture| picture.waiting().count() == 0 && picture.is_settled()).await;
-    players[1].spread.until(tenure::spread::Picture::is_settled).await;
+    players[1].spread.until(tenure::spread::SpreadStatus::is_settled).await;
     assert_eq!((team.moves(&before).await, counts(&players)), (5, vec![10, 15]));
 }
 

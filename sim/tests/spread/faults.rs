@@ -11,7 +11,7 @@ use std::{
 use futures::{StreamExt, stream::BoxStream};
 use tenure::{
     Lease,
-    spread::{Phase, Picture, Task},
+    spread::{Phase, SpreadStatus, Task},
     store::Hint,
     testing::{Call, Course, Faulty, Intercept, Rates},
 };
@@ -145,7 +145,7 @@ async fn a_closure_that_panics_is_a_job_that_fails() {
         }
     };
     let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
-    let runs = |picture: &Picture| picture.here.values().any(|phase| *phase == Phase::Running);
+    let runs = |picture: &SpreadStatus| picture.here.values().any(|phase| *phase == Phase::Running);
     tokio::time::sleep(SECOND * 10).await;
     assert!(runs(&spread.picture()), "{:?}", spread.picture());
     assert_eq!(calls.load(Ordering::Relaxed), 2);

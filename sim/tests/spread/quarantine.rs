@@ -11,7 +11,7 @@ use std::{
 
 use tenure::{
     Elect, Event, Lease,
-    spread::{Phase, Picture, Spread, Task, TaskState},
+    spread::{Phase, Spread, SpreadStatus, Task, TaskState},
     testing::{Counting, Intercepted, Operation},
 };
 use tokio::time::Instant;
@@ -303,7 +303,7 @@ async fn what_was_mended_is_put_back_by_anybody() {
     broken.store(true, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 3600 * 5).await;
     broken.store(false, Ordering::Relaxed);
-    let rests = |picture: &Picture| picture.quarantined().map(ToString::to_string).collect::<Vec<_>>();
+    let rests = |picture: &SpreadStatus| picture.quarantined().map(ToString::to_string).collect::<Vec<_>>();
     let resting = rests(&patients[1].spread.picture());
     assert!(resting.len() > 20, "{resting:?}");
     let one = &resting[0];
@@ -325,7 +325,7 @@ async fn what_is_done_is_not_put_back() {
     let (elect, _, _) = team.elect("a").await;
     let job = async |_: Task, _: Lease| Ok::<_, String>(());
     let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(job).unwrap();
-    let is_done = |picture: &Picture| picture.tasks.values().all(|state| *state == TaskState::Closed);
+    let is_done = |picture: &SpreadStatus| picture.tasks.values().all(|state| *state == TaskState::Closed);
     spread.until(is_done).await;
     assert_eq!(spread.put_back_all().await.unwrap(), 0);
     assert!(!spread.put_back("task-001").await.unwrap());
@@ -337,7 +337,7 @@ async fn what_is_done_is_not_put_back() {
 async fn a_task_fails_a_few_times_before_it_rests() {
     let ward = Ward::new(1, 3, |_, _| true);
     let only = ward.join("a").await;
-    let failed = |picture: &Picture| {
+    let failed = |picture: &SpreadStatus| {
         let failed =
             |phase: &Phase| matches!(phase, Phase::Failed { times: 2, error } if error == "no route to host");
         picture.here.values().any(failed)

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tenure::{
     Error, Lease,
     model::Key,
-    spread::{Change, Picture, Task},
+    spread::{Change, SpreadStatus, Task},
 };
 use tokio::sync::mpsc;
 
@@ -54,7 +54,7 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     let changes =
         futures::stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) });
     let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
-    let names = |picture: &Picture| picture.share().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let names = |picture: &SpreadStatus| picture.share().iter().map(ToString::to_string).collect::<Vec<_>>();
     tell.send(Change::Add(task("b"))).unwrap();
     spread.until(|picture| names(picture) == ["b"]).await;
     tell.send(Change::Replace(vec![task("a"), task("b"), task("c")])).unwrap();

@@ -13,7 +13,7 @@ use std::{
 use tenure::{
     Elect, ElectConfig, Lease,
     model::{Key, Kind, Term},
-    spread::{Picture, Spread, Spreading, Task},
+    spread::{Spread, SpreadBuilder, SpreadStatus, Task},
     store::{LockSeen, MemoryStore, Store},
     testing::{Counting, Intercept, Intercepted, TestClock},
 };
@@ -143,7 +143,11 @@ impl Team {
         self.join_as(holder, |spread| spread).await
     }
 
-    pub(crate) async fn join_as(&self, holder: &str, set: impl FnOnce(Spreading) -> Spreading) -> Player {
+    pub(crate) async fn join_as(
+        &self,
+        holder: &str,
+        set: impl FnOnce(SpreadBuilder) -> SpreadBuilder,
+    ) -> Player {
         let (elect, gate, counts) = self.elect(holder).await;
         let spreading = set(elect.spread(SPREAD).tasks(self.keys()));
         let spread = spreading.run(self.job(holder)).unwrap();
@@ -188,7 +192,7 @@ impl Team {
     pub(crate) async fn settled(&self, team: &[Player]) -> Duration {
         let begun = Instant::now();
         loop {
-            let is_so = |picture: &Picture| picture.members.len() == team.len() && picture.is_settled();
+            let is_so = |picture: &SpreadStatus| picture.members.len() == team.len() && picture.is_settled();
             for player in team {
                 let settled = tokio::time::timeout(SECOND * 120, player.spread.until(is_so)).await;
                 assert!(settled.is_ok(), "not settled after two minutes:\n{}", player.spread.picture());

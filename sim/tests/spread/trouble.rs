@@ -32,7 +32,7 @@ async fn a_panic_is_a_failure() {
         }
     };
     let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
-    let failed = |picture: &tenure::spread::Picture| {
+    let failed = |picture: &tenure::spread::SpreadStatus| {
         picture.here.values().any(|phase| matches!(phase, Phase::Failed { error, .. } if error == "not yet"))
     };
     spread.until(|picture| picture.share().len() == 1).await;
@@ -76,7 +76,7 @@ async fn what_is_done_for_good_is_never_run_again_by_anybody() {
         let (elect, _, _) = team.elect(holder).await;
         let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(counted(&runs)).unwrap();
         let closed = |state: &TaskState| *state == TaskState::Closed;
-        let is_done = |picture: &tenure::spread::Picture| picture.tasks.values().all(closed);
+        let is_done = |picture: &tenure::spread::SpreadStatus| picture.tasks.values().all(closed);
         tokio::time::timeout(SECOND * 30, spread.until(is_done)).await.unwrap();
         tokio::time::sleep(SECOND * 3600).await;
         assert_eq!(runs.load(Ordering::Relaxed), 5);

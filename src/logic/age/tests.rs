@@ -71,9 +71,9 @@ fn one_that_closed_itself_or_lived_long_ends_the_row() {
 fn one_that_beats_is_another_of_the_same_name() {
     let mut row = row(&[session(4, "pod-1", 30, 10), dead(session(2, "pod-1", 60, 20))]);
     let again = session(4, "pod-1", 30, 10);
-    row.saw(again.id, &Sighting::Alive(again.clone()));
+    row.saw(again.id, &SessionSeen::Alive(again.clone()));
     assert_eq!(row.deaths(), 2, "it is the beat that was seen before");
-    row.saw(again.id, &Sighting::Alive(SessionRecord { beat: Beat::new(8), ..again }));
+    row.saw(again.id, &SessionSeen::Alive(SessionRecord { beat: Beat::new(8), ..again }));
     assert_eq!(row.deaths(), 1);
 }
 
@@ -81,10 +81,10 @@ fn one_that_beats_is_another_of_the_same_name() {
 fn one_that_turns_out_dead_counts_and_one_that_turns_out_closed_does_not() {
     let before = [session(4, "pod-1", 30, 10), dead(session(2, "pod-1", 60, 20))];
     let mut died = row(&before);
-    died.saw(before[0].id, &Sighting::Dead(dead(before[0].clone())));
+    died.saw(before[0].id, &SessionSeen::Dead(dead(before[0].clone())));
     assert_eq!((died.deaths(), died.undecided().count()), (2, 0));
     let mut ended = row(&before);
-    ended.saw(before[0].id, &Sighting::Dead(closed(before[0].clone())));
+    ended.saw(before[0].id, &SessionSeen::Dead(closed(before[0].clone())));
     assert_eq!(ended.deaths(), 0);
 }
 

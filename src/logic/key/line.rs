@@ -2,9 +2,9 @@
 //! fails rests by itself, and takes, releases and looks go on without it.
 
 use super::{
-    Contender, Context, FIRST_IN_LINE, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT, LONGEST_STEP_BACK, Line,
-    Liveness, Moment, NextStep, Op, Out, Parting, QueuePlace, Return, STEP_BACK, SessionId, Then,
-    WATCHED_AHEAD, WHOLE_LINE, Waiter, Wish,
+    Contender, Context, FIRST_IN_LINE, Handback, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT,
+    LONGEST_STEP_BACK, Line, Liveness, Moment, NextStep, Op, Out, QueuePlace, ReleaseTo, Return, STEP_BACK,
+    SessionId, Ticket, WATCHED_AHEAD, WHOLE_LINE, Waiter,
 };
 use crate::model::Candidate;
 
@@ -62,18 +62,18 @@ impl KeyMachine {
         let Return { session, term, parting, line, .. } = back;
         let reads = self.reading.is_over(around.now);
         let then = if !parting.closed_for.is_zero() {
-            Then::ClosedFor(parting.closed_for)
+            ReleaseTo::ClosedFor(parting.closed_for)
         } else if let Some(heir) = &parting.heir {
-            Then::HandTo(heir.clone())
+            ReleaseTo::HandTo(heir.clone())
         } else if let Some(line) = line {
             let heir = self.heir(around, parting.to.as_ref(), line);
-            heir.map_or(Then::Free, |heir| Then::HandTo(Box::new(heir.clone())))
+            heir.map_or(ReleaseTo::Free, |heir| ReleaseTo::HandTo(Box::new(heir.clone())))
         } else if let Some(to) = parting.to.as_ref().filter(|_| reads) {
             return Op::ReadLine { most: WHOLE_LINE, to: Some(to.clone()) };
         } else if reads && (self.is_queue_likely() || !self.hints) {
             return Op::ReadLine { most: FIRST_IN_LINE, to: None };
         } else {
-            Then::Free
+            ReleaseTo::Free
         };
         Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
     }
@@ -87,7 +87,7 @@ impl KeyMachine {
         line: &'a [Waiter],
     ) -> Option<&'a Candidate> {
         let takes_it = |by: &Candidate| match by.session {
-            own if Some(own) == around.current => self.stands(own, by.wish),
+            own if Some(own) == around.current => self.stands(own, by.ticket),
             other => (around.beats)(other),
         };
         let mut fit = line.iter().map(|waiter| &waiter.by).filter(|by| takes_it(by));
@@ -98,7 +98,7 @@ impl KeyMachine {
     pub(super) fn take_next_in_line(
         &mut self,
         around: Context<'_>,
-        parting: &Parting,
+        parting: &Handback,
     ) -> Option<Vec<Waiter>> {
         let (read, line) = self.next_in_line.take()?;
         let is_new = around.now.since(read) < LINE_KEPT;
@@ -118,10 +118,10 @@ impl KeyMachine {
 
     // ----- what came of it
 
-    pub(super) fn registered(&mut self, around: Context<'_>, wishes: &[Candidate]) {
+    pub(super) fn registered(&mut self, around: Context<'_>, tickets: &[Candidate]) {
         self.standing.worked();
         for (place, stander) in self.line.iter_mut().enumerate() {
-            if stander.place == QueuePlace::Asked && wishes.iter().any(|by| by.wish == stander.by.wish) {
+            if stander.place == QueuePlace::Asked && tickets.iter().any(|by| by.ticket == stander.by.ticket) {
                 stander.place = QueuePlace::Stands;
                 // Once more, in case it became free just before (only the first tries).
                 if stander.step == NextStep::Again {
@@ -130,32 +130,32 @@ impl KeyMachine {
                 }
             }
         }
-        for by in wishes {
-            if !self.line.iter().any(|stander| stander.by.wish == by.wish)
-                && self.held.is_none_or(|held| held.wish != by.wish)
+        for by in tickets {
+            if !self.line.iter().any(|stander| stander.by.ticket == by.ticket)
+                && self.held.is_none_or(|held| held.ticket != by.ticket)
             {
-                self.leave_line(by.session, by.wish);
+                self.leave_line(by.session, by.ticket);
             }
         }
     }
 
-    pub(super) fn leave_line(&mut self, session: SessionId, wish: Wish) {
-        if !self.left.contains(&(session, wish)) {
-            self.left.push((session, wish));
+    pub(super) fn leave_line(&mut self, session: SessionId, ticket: Ticket) {
+        if !self.left.contains(&(session, ticket)) {
+            self.left.push((session, ticket));
         }
     }
 
-    pub(super) fn has_left(&mut self, gone: &[(SessionId, Wish)]) {
+    pub(super) fn has_left(&mut self, gone: &[(SessionId, Ticket)]) {
         self.leaving.worked();
         self.leave_tries = 0;
-        self.left.retain(|wish| !gone.contains(wish));
+        self.left.retain(|ticket| !gone.contains(ticket));
         // The lock may have been handed to one of them in between.
         self.undecided |= std::mem::take(&mut self.given_up) && self.held.is_none();
     }
 
     /// A place that is left behind does no harm: whoever reads the line and knows its session dead removes it, and
     /// one that is handed the lock passes it on. So that is not tried for ever.
-    pub(super) fn not_left(&mut self, around: Context<'_>, gone: &[(SessionId, Wish)]) {
+    pub(super) fn not_left(&mut self, around: Context<'_>, gone: &[(SessionId, Ticket)]) {
         self.leaving.failed(around.now, around.roll);
         // Without a session there is no store to leave anything in.
         self.leave_tries += u32::from(around.current.is_some());
@@ -171,14 +171,14 @@ impl KeyMachine {
         // Those who died; and one that left, and stands there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
             if ours(by) {
-                !self.stands(by.session, by.wish) && self.held.is_none_or(|held| held.wish != by.wish)
+                !self.stands(by.session, by.ticket) && self.held.is_none_or(|held| held.ticket != by.ticket)
             } else {
                 (around.known)(by.session) == Some(Liveness::Dead)
             }
         };
         let (gone, line): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| gone(&waiter.by));
         for Waiter { by, .. } in gone {
-            self.leave_line(by.session, by.wish);
+            self.leave_line(by.session, by.ticket);
         }
         if let Some(back) = self.returns.front_mut() {
             self.queue = false;
@@ -191,7 +191,8 @@ impl KeyMachine {
         }
         self.unsure_of_place = false;
         let Some(head) = self.line.front_mut() else { return };
-        let place = line.iter().position(|w| w.by.session == head.by.session && w.by.wish == head.by.wish);
+        let place =
+            line.iter().position(|w| w.by.session == head.by.session && w.by.ticket == head.by.ticket);
         if place.is_none() && whole && head.place == QueuePlace::Stands {
             // A failure of the store undid it.
             head.place = QueuePlace::Nowhere;

@@ -17,7 +17,7 @@ use super::*;
 use crate::{
     clock::Clock,
     model::{Kind, LockId},
-    store::{Declaration, Ground, Hint, MemoryStore, Open, Release, Store, Take, Wait},
+    store::{Declaration, Evidence, Hint, MemoryStore, Open, Release, Store, Take, Wait},
 };
 
 /// `SplitMix64`.
@@ -53,11 +53,11 @@ impl Clock for Watch {
 struct Instance {
     machine: KeyMachine,
     session: SessionId,
-    next_wish: u64,
-    /// The wishes that were not answered.
-    standing: BTreeMap<Wish, Patience>,
+    next_ticket: u64,
+    /// The tickets that were not answered.
+    standing: BTreeMap<Ticket, Patience>,
     /// What runs, and whether it was told that it lost the lock.
-    running: Option<(Wish, Term, bool)>,
+    running: Option<(Ticket, Term, bool)>,
     under_way: Option<(Moment, Op)>,
     granted: usize,
 }
@@ -72,7 +72,7 @@ struct World {
     store: MemoryStore,
     instances: Vec<Instance>,
     late: Vec<Late>,
-    /// Wishes that stood in line once.
+    /// Tickets that stood in line once.
     seen_in_line: Vec<Candidate>,
     hints: futures::stream::BoxStream<'static, Hint>,
     /// Hints on their way to each instance.
@@ -143,7 +143,7 @@ impl World {
             world.instances.push(Instance {
                 machine: KeyMachine::new(POLL, true, flaws, world.clock.now()),
                 session,
-                next_wish: 1,
+                next_ticket: 1,
                 standing: BTreeMap::new(),
                 running: None,
                 under_way: None,
@@ -172,10 +172,10 @@ impl World {
         session
     }
 
-    fn candidate(session: SessionId, wish: Wish) -> Candidate {
+    fn candidate(session: SessionId, ticket: Ticket) -> Candidate {
         Candidate {
             session,
-            wish,
+            ticket,
             ttl: Duration::from_secs(30),
             holder: "pod".parse().unwrap(),
             who: None,
@@ -210,23 +210,23 @@ impl World {
         let made = step(instance, around);
         for out in instance.machine.take_out() {
             match out {
-                Out::Verdict(wish, verdict) => {
-                    assert!(instance.standing.remove(&wish).is_some(), "{wish} was answered twice");
+                Out::Verdict(ticket, verdict) => {
+                    assert!(instance.standing.remove(&ticket).is_some(), "{ticket} was answered twice");
                     if let TicketOutcome::Granted { term, .. } = verdict {
                         assert!(
                             instance.running.is_none(),
-                            "{wish} was granted beside {:?}",
+                            "{ticket} was granted beside {:?}",
                             instance.running
                         );
-                        self.trace.push(format!("{place}: wish {wish} runs under {term}"));
-                        instance.running = Some((wish, term, false));
+                        self.trace.push(format!("{place}: ticket {ticket} runs under {term}"));
+                        instance.running = Some((ticket, term, false));
                         instance.granted += 1;
                     }
                 }
-                Out::Lost(wish, loss) => {
-                    self.trace.push(format!("{place}: wish {wish} lost: {loss}"));
+                Out::Lost(ticket, loss) => {
+                    self.trace.push(format!("{place}: ticket {ticket} lost: {loss}"));
                     if let Some((of, _, lost)) = &mut instance.running
-                        && *of == wish
+                        && *of == ticket
                     {
                         *lost = true;
                     }
@@ -247,23 +247,23 @@ impl World {
             _ => Expect::Nothing,
         };
         self.with(place, |instance, around| {
-            let wish = Wish::new(instance.next_wish);
-            instance.next_wish += 1;
-            instance.standing.insert(wish, patience);
-            instance.machine.stand(around, Self::candidate(session, wish), Manner { patience, expect });
+            let ticket = Ticket::new(instance.next_ticket);
+            instance.next_ticket += 1;
+            instance.standing.insert(ticket, patience);
+            instance.machine.stand(around, Self::candidate(session, ticket), WaitMode { patience, expect });
         });
     }
 
     fn end_job(&mut self, place: usize) {
-        if let Some((wish, ..)) = self.instances[place].running.take() {
-            self.trace.push(format!("{place}: wish {wish} ends"));
+        if let Some((ticket, ..)) = self.instances[place].running.take() {
+            self.trace.push(format!("{place}: ticket {ticket} ends"));
             // To whoever is or was seen in line; or as the machine finds.
             let line = ready(self.store.waiters(lock(), 10, LIMIT));
             self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
             let one = self.dice.below(self.seen_in_line.len() * 3 + 1);
             let heir = self.seen_in_line.get(one).cloned().map(Box::new);
-            let parting = Parting { heir, ..Parting::default() };
-            self.with(place, |instance, around| instance.machine.ended(around, wish, parting));
+            let parting = Handback { heir, ..Handback::default() };
+            self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
         }
     }
 
@@ -276,7 +276,7 @@ impl World {
         self.end_job(place);
         let declaration = Declaration {
             session,
-            ground: Ground::Operator,
+            ground: Evidence::Operator,
             by: "pod".parse().unwrap(),
             why: Why::shortened("over"),
         };
@@ -294,28 +294,28 @@ impl World {
             Op::Take { by, dead } => OpReply::Took(
                 ready(store.take(vec![Take { lock: lock(), by: *by }], dead, LIMIT)).pop().unwrap(),
             ),
-            Op::Confirm { session, wish } => {
-                let take = Take { lock: lock(), by: Self::candidate(session, wish) };
+            Op::Confirm { session, ticket } => {
+                let take = Take { lock: lock(), by: Self::candidate(session, ticket) };
                 OpReply::Took(ready(store.take(vec![take], vec![], LIMIT)).pop().unwrap())
             }
             Op::Release { session, term, note, then } => {
                 let release = Release { lock: lock(), session, term, note, then };
                 OpReply::Released(ready(store.release(vec![release], LIMIT)).pop().unwrap())
             }
-            Op::Poll { session, wish } => OpReply::Polled {
+            Op::Poll { session, ticket } => OpReply::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
-                stands: ready(store.places(vec![(lock(), session, wish)], LIMIT))
+                stands: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
                     .pop()
                     .filter(|_| !self.refuses.contains(&Refused::Reading)),
             },
             Op::ReadLine { most, .. } => OpReply::Line(ready(store.waiters(lock(), most, LIMIT))),
-            Op::Register(wishes) => {
-                let waits = wishes.into_iter().map(|by| Wait { lock: lock(), by }).collect();
+            Op::Register(tickets) => {
+                let waits = tickets.into_iter().map(|by| Wait { lock: lock(), by }).collect();
                 ready(store.wait(waits, LIMIT));
                 OpReply::Done
             }
             Op::Leave(left) => {
-                let left = left.into_iter().map(|(session, wish)| (lock(), session, wish)).collect();
+                let left = left.into_iter().map(|(session, ticket)| (lock(), session, ticket)).collect();
                 ready(store.stop_waiting(left, LIMIT));
                 OpReply::Done
             }
@@ -402,7 +402,7 @@ impl World {
         self.pass(1);
         self.with(place, |instance, around| {
             for held in &held {
-                instance.machine.found(asked, around.now, session, held.wish, held.term);
+                instance.machine.found(asked, around.now, session, held.ticket, held.term);
             }
             if let Some((_, term, _)) = instance.running
                 && !held.iter().any(|held| held.term == term)
@@ -423,10 +423,10 @@ impl World {
             1 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Once),
             2 => {
                 let turn = self.dice.below(3);
-                if let Some(wish) = self.instances[place].standing.keys().nth(turn).copied() {
-                    self.instances[place].standing.remove(&wish);
-                    self.trace.push(format!("{place}: wish {wish} leaves"));
-                    self.with(place, |instance, around| instance.machine.leave(around.now, wish));
+                if let Some(ticket) = self.instances[place].standing.keys().nth(turn).copied() {
+                    self.instances[place].standing.remove(&ticket);
+                    self.trace.push(format!("{place}: ticket {ticket} leaves"));
+                    self.with(place, |instance, around| instance.machine.leave(around.now, ticket));
                 }
             }
             3 | 4 => self.end_job(place),
@@ -451,16 +451,16 @@ impl World {
         let record = ready(self.store.locks(vec![lock()], LIMIT)).pop().unwrap().found();
         let mut running = 0;
         for (place, instance) in self.instances.iter().enumerate() {
-            let Some((wish, term, false)) = instance.running else { continue };
+            let Some((ticket, term, false)) = instance.running else { continue };
             running += 1;
             let ours =
-                record.as_ref().is_some_and(|r| r.term == term && r.is_granted_to(instance.session, wish));
-            assert!(ours, "{place} runs for wish {wish} under {term}, and the record says {record:?}");
+                record.as_ref().is_some_and(|r| r.term == term && r.is_granted_to(instance.session, ticket));
+            assert!(ours, "{place} runs for ticket {ticket} under {term}, and the record says {record:?}");
         }
         assert!(running <= 1, "two run at once");
     }
 
-    /// Faults end; every wish that waits is granted, and nothing is left in the store.
+    /// Faults end; every ticket that waits is granted, and nothing is left in the store.
     fn settle(&mut self) {
         self.calm = true;
         // What is still on its way arrives now.
@@ -534,7 +534,7 @@ fn run_where(refuses: &'static [Refused], seed: u64, flaws: Flaws) -> Result<usi
 }
 
 #[test]
-fn no_two_run_at_once_and_every_wish_is_answered() {
+fn no_two_run_at_once_and_every_ticket_is_answered() {
     let mut granted = 0;
     for seed in 0..3000 {
         granted += run(seed, Flaws::default()).unwrap_or_else(|found| panic!("{found}"));
@@ -547,7 +547,7 @@ fn no_two_run_at_once_and_every_wish_is_answered() {
 fn a_machine_that_breaks_a_rule_is_noticed() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let found: Vec<_> = [Flaw::AnyWish, Flaw::ReleaseMakesHolder, Flaw::HastyAudit]
+    let found: Vec<_> = [Flaw::AnyTicket, Flaw::ReleaseMakesHolder, Flaw::HastyAudit]
         .into_iter()
         .filter(|flaw| (0..500).all(|seed| run(seed, Flaws::one(*flaw)).is_ok()))
         .collect();
@@ -556,15 +556,15 @@ fn a_machine_that_breaks_a_rule_is_noticed() {
 }
 
 /// One that holds the lock, and one that has come to wait for it, in a world where nothing goes wrong.
-fn one_waits(manner: Manner) -> World {
+fn one_waits(manner: WaitMode) -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
     world.stand(0, Patience::Waits);
     world.sent(0);
     assert!(world.instances[0].running.is_some());
-    let by = World::candidate(world.instances[1].session, Wish::new(1));
+    let by = World::candidate(world.instances[1].session, Ticket::new(1));
     world.with(1, |instance, around| {
-        instance.standing.insert(by.wish, manner.patience);
+        instance.standing.insert(by.ticket, manner.patience);
         instance.machine.stand(around, by, manner);
     });
     world
@@ -592,7 +592,7 @@ impl World {
     /// Frees the lock, behind the back of whoever has it.
     fn release(&mut self, place: usize, term: Term) {
         let session = self.instances[place].session;
-        let release = Release { lock: lock(), session, term, note: None, then: Then::Free };
+        let release = Release { lock: lock(), session, term, note: None, then: ReleaseTo::Free };
         ready(self.store.release(vec![release], LIMIT));
     }
 
@@ -605,7 +605,7 @@ impl World {
 /// What thousands of heirs send at each poll is to fit into a few batches.
 #[test]
 fn an_heir_polls_and_leaves_the_line_unread() {
-    let mut world = one_waits(Manner::HEIR);
+    let mut world = one_waits(WaitMode::HEIR);
     assert_eq!(world.sent(1), ["register", "look"]);
     for _ in 0..3 {
         assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
@@ -614,11 +614,11 @@ fn an_heir_polls_and_leaves_the_line_unread() {
 
 #[test]
 fn whose_place_was_undone_takes_it_again() {
-    for manner in [Manner::HEIR, Manner::WAITS] {
+    for manner in [WaitMode::HEIR, WaitMode::WAITS] {
         let mut world = one_waits(manner);
         world.sent(1);
         world.sent_at_the_next_poll(1);
-        let place = (lock(), world.instances[1].session, Wish::new(1));
+        let place = (lock(), world.instances[1].session, Ticket::new(1));
         ready(world.store.stop_waiting(vec![place.clone()], LIMIT));
         assert_eq!(world.sent_at_the_next_poll(1), ["poll", "register", "look"]);
         assert_eq!(ready(world.store.places(vec![place], LIMIT)), [true]);
@@ -628,12 +628,12 @@ fn whose_place_was_undone_takes_it_again() {
 /// The next in line are watched, in case one of them dies with the lock.
 #[test]
 fn the_line_is_read_for_each_holder_once() {
-    let mut world = one_waits(Manner::WAITS);
+    let mut world = one_waits(WaitMode::WAITS);
     assert_eq!(world.sent(1), ["take", "register", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
     let session = world.open();
-    let by = World::candidate(session, Wish::new(1));
+    let by = World::candidate(session, Ticket::new(1));
     let first = world.instances[0].session;
     let take = Take { lock: lock(), by };
     ready(world.store.take(vec![take], vec![first], LIMIT));
@@ -647,10 +647,10 @@ fn the_line_is_read_for_each_holder_once() {
 /// Those who came before it may be dead, and more than are read.
 #[test]
 fn whoever_is_far_back_in_line_tries_in_the_end() {
-    let mut world = one_waits(Manner::HEIR);
+    let mut world = one_waits(WaitMode::HEIR);
     let (session, first) = (world.open(), world.instances[0].running.unwrap());
-    let by = |wish| World::candidate(session, Wish::new(wish));
-    let waits = (1..=LINE_READ as u64).map(|wish| Wait { lock: lock(), by: by(wish) }).collect();
+    let by = |ticket| World::candidate(session, Ticket::new(ticket));
+    let waits = (1..=LINE_READ as u64).map(|ticket| Wait { lock: lock(), by: by(ticket) }).collect();
     ready(world.store.wait(waits, LIMIT));
     world.pass(1);
     world.sent(1);
@@ -661,19 +661,19 @@ fn whoever_is_far_back_in_line_tries_in_the_end() {
     assert!(world.instances[1].running.is_some());
 }
 
-/// What was asked for one wish tells of the lock; whether another may try is for the line to say.
+/// What was asked for one ticket tells of the lock; whether another may try is for the line to say.
 #[test]
 fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
-    let mut world = one_waits(Manner::HEIR);
+    let mut world = one_waits(WaitMode::HEIR);
     world.sent(1);
     world.pass(1);
-    let other = Wait { lock: lock(), by: World::candidate(world.open(), Wish::new(1)) };
+    let other = Wait { lock: lock(), by: World::candidate(world.open(), Ticket::new(1)) };
     ready(world.store.wait(vec![other], LIMIT));
     world.pass(1);
-    let by = World::candidate(world.instances[1].session, Wish::new(2));
+    let by = World::candidate(world.instances[1].session, Ticket::new(2));
     world.with(1, |instance, around| {
-        instance.standing.insert(by.wish, Patience::Waits);
-        instance.machine.stand(around, by, Manner::HEIR);
+        instance.standing.insert(by.ticket, Patience::Waits);
+        instance.machine.stand(around, by, WaitMode::HEIR);
     });
     world.sent(1);
     let term = world.instances[0].running.unwrap().1;
@@ -681,8 +681,8 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
     assert!(world.operate(1), "the poll is sent");
     world.with(1, |instance, around| {
-        instance.standing.remove(&Wish::new(1));
-        instance.machine.leave(around.now, Wish::new(1));
+        instance.standing.remove(&Ticket::new(1));
+        instance.machine.leave(around.now, Ticket::new(1));
     });
     assert!(!world.sent(1).contains(&"take"));
     assert!(world.instances[1].running.is_none(), "another stands before it");
@@ -691,7 +691,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
 /// Whoever finds it free looks who was there before, and takes it; then it looks who comes next.
 #[test]
 fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
-    let mut world = one_waits(Manner::HEIR);
+    let mut world = one_waits(WaitMode::HEIR);
     world.sent(1);
     let (_, term, _) = world.instances[0].running.unwrap();
     world.release(0, term);

@@ -358,7 +358,7 @@ impl Resolved {
                 }
                 (None, Some(to), what) if to == me.session => match what {
                     None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
-                    // It became free while we stood in line: the wish that stands takes it.
+                    // It became free while we stood in line: the ticket that stands takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }

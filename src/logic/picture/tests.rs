@@ -6,7 +6,7 @@ mod planning;
 use super::*;
 use crate::{
     logic::plan::PLAN_VERSION,
-    model::{About, Candidate, Holding, Kind, LockId, Nonce, Value, Wish},
+    model::{About, Candidate, Holding, Kind, LockId, Nonce, Ticket, Value},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,20 +70,20 @@ fn record(number: u128, beat: u64, shares: Vec<Share>) -> SessionRecord {
     }
 }
 
-fn alive(number: u128, beat: u64) -> Sighting {
-    Sighting::Alive(record(number, beat, vec![share()]))
+fn alive(number: u128, beat: u64) -> SessionSeen {
+    SessionSeen::Alive(record(number, beat, vec![share()]))
 }
 
-fn dead(number: u128, why: crate::model::Why, reserved: Duration, died: i64) -> Sighting {
+fn dead(number: u128, why: crate::model::Why, reserved: Duration, died: i64) -> SessionSeen {
     let death = Death { at: StoreTime::from_millis(died), by: holder(number), why };
     let shares = vec![Share { reserved, ..share() }];
-    Sighting::Dead(SessionRecord { death: Some(death), ..record(number, 9, shares) })
+    SessionSeen::Dead(SessionRecord { death: Some(death), ..record(number, 9, shares) })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a hint need not have the change")]
 fn granted(session: u128, term: u64) -> Option<LockChange> {
-    let (session, wish, term) = (id(session), Wish::new(1), Term::new(term));
-    Some(LockChange::Granted { session, wish, term, at: StoreTime::from_millis(0) })
+    let (session, ticket, term) = (id(session), Ticket::new(1), Term::new(term));
+    Some(LockChange::Granted { session, ticket, term, at: StoreTime::from_millis(0) })
 }
 
 fn picture(tasks: usize) -> SpreadView {
@@ -96,7 +96,7 @@ fn picture(tasks: usize) -> SpreadView {
 fn of_a_run(task: usize, kept: bool) -> LockSeen {
     let by = Candidate {
         session: id(1),
-        wish: Wish::new(1),
+        ticket: Ticket::new(1),
         holder: holder(1),
         who: None,
         why: None,
@@ -169,8 +169,8 @@ fn an_older_beat_and_a_life_after_death_are_not_believed() {
     let now = at(0);
     assert!(one.saw(id(1), &alive(1, 5), now, None));
     let drains = Share { draining: true, ..share() };
-    assert!(!one.saw(id(1), &Sighting::Alive(record(1, 4, vec![drains.clone()])), now, None));
-    assert!(one.saw(id(1), &Sighting::Alive(record(1, 6, vec![drains])), now, None));
+    assert!(!one.saw(id(1), &SessionSeen::Alive(record(1, 4, vec![drains.clone()])), now, None));
+    assert!(one.saw(id(1), &SessionSeen::Alive(record(1, 6, vec![drains])), now, None));
     assert!(one.saw(id(1), &dead(1, Death::own(), Duration::ZERO, 0), now, None));
     assert!(!one.saw(id(1), &alive(1, 7), now, None));
     assert_eq!(one.members().count(), 0);
@@ -201,7 +201,7 @@ fn the_ring_begins_after_oneself_and_has_all_who_may_hold_a_task() {
         one.saw(id(number), &alive(number, 1), at(0), None);
     }
     // It takes no part (any more), and is alive.
-    one.saw(id(6), &Sighting::Alive(record(6, 1, Vec::new())), at(0), None);
+    one.saw(id(6), &SessionSeen::Alive(record(6, 1, Vec::new())), at(0), None);
     one.saw(id(7), &dead(7, Death::own(), Duration::ZERO, 0), at(1), None);
     assert_eq!(one.after(id(5)), [id(6), id(1), id(3)]);
     assert_eq!(one.after(id(2)), [id(3), id(5), id(6), id(1)]);
@@ -211,7 +211,7 @@ fn the_ring_begins_after_oneself_and_has_all_who_may_hold_a_task() {
 fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
     for share in [Share { paused: true, ..share() }, Share { reserved: SECOND, ..share() }] {
         let mut one = picture(4);
-        one.saw(id(2), &Sighting::Alive(record(2, 1, vec![share])), at(0), None);
+        one.saw(id(2), &SessionSeen::Alive(record(2, 1, vec![share])), at(0), None);
         for task in 0..3 {
             one.hinted(&key(task), granted(2, 5), at(0));
         }
@@ -229,7 +229,7 @@ fn what_a_member_tries_is_known_and_changes_no_plan() {
     let trial = Some(crate::model::Trial::of(&Key::new("t").unwrap()));
     let mut picture = SpreadView::new(spread());
     let record = |beat, trial| record(1, beat, vec![Share { trial, ..share() }]);
-    let mut saw = |record: SessionRecord| picture.saw(record.id, &Sighting::Alive(record), at(0), None);
+    let mut saw = |record: SessionRecord| picture.saw(record.id, &SessionSeen::Alive(record), at(0), None);
     assert!(saw(record(1, None)));
     assert!(!saw(record(2, trial)));
     assert!(!saw(record(3, None)));

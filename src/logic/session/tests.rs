@@ -72,7 +72,7 @@ impl BeatScript {
     }
 
     fn answer(&mut self, millis: u64, nonce: u64, beat: u64, found: u64) -> Vec<Action> {
-        let sighting = Sighting::Alive(record(beat, found));
+        let sighting = SessionSeen::Alive(record(beat, found));
         self.step(millis, SessionEvent::Answered(Nonce::new(nonce), Box::new(sighting)))
     }
 
@@ -142,7 +142,7 @@ fn a_late_answer_is_not_the_one_that_is_waited_for() {
 fn a_beat_is_early_by_a_fiftieth_of_its_interval_at_most() {
     let mut machine = SessionMachine::new(TIMES, Flaws::default(), at(0));
     machine.step(at(0), SessionEvent::Wake, Nonce::new(1), u64::MAX);
-    let answer = SessionEvent::Answered(Nonce::new(1), Box::new(Sighting::Alive(record(0, 1))));
+    let answer = SessionEvent::Answered(Nonce::new(1), Box::new(SessionSeen::Alive(record(0, 1))));
     machine.step(at(100), answer, Nonce::new(2), u64::MAX);
     let due = machine.deadline().unwrap();
     assert!(due >= at(4_900) && due < at(4_901), "{due:?}");
@@ -235,13 +235,13 @@ fn what_ends_a_session() {
         by: "other".parse().unwrap(),
         why: Why::shortened("no beat"),
     };
-    let buried = Loss::Buried { by: death.by.clone(), why: death.why.clone() };
-    let dead = Sighting::Dead(SessionRecord { death: Some(death), ..record(0, 1) });
+    let buried = Loss::DeclaredDead { by: death.by.clone(), why: death.why.clone() };
+    let dead = SessionSeen::Dead(SessionRecord { death: Some(death), ..record(0, 1) });
     // Another copy of this machine has beaten in its place.
-    let twin = Sighting::Alive(record(7, 7_777));
+    let twin = SessionSeen::Alive(record(7, 7_777));
     for (sighting, loss) in [
         (dead, buried),
-        (Sighting::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
+        (SessionSeen::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
         (twin, Loss::Vanished { found: "another copy of this instance beats for its session".into() }),
     ] {
         let mut script = BeatScript::opened();
@@ -256,7 +256,7 @@ fn what_ends_a_session() {
 
 #[test]
 fn an_id_that_belongs_to_another_is_not_used() {
-    for sighting in [Sighting::Alive(record(0, 7_777)), Sighting::Alive(record(3, 8_888))] {
+    for sighting in [SessionSeen::Alive(record(0, 7_777)), SessionSeen::Alive(record(3, 8_888))] {
         let mut script = BeatScript::new();
         script.step(0, SessionEvent::Wake);
         assert_eq!(
@@ -348,7 +348,7 @@ fn an_opening_is_tried_again_until_it_is_answered_in_time() {
     let actions = short.step(at(0), SessionEvent::Wake, Nonce::new(1), 0);
     assert_eq!(actions, [Action::Open { nonce: Nonce::new(1), limit: MS * 2_740 * 9 / 20 }]);
     // Deleted again by somebody; and nobody can hurry what is given a pause.
-    assert_eq!(script.step(10, SessionEvent::Answered(nonce, Box::new(Sighting::Missing))), []);
+    assert_eq!(script.step(10, SessionEvent::Answered(nonce, Box::new(SessionSeen::Missing))), []);
     assert_eq!(script.step(11, SessionEvent::Hurry), []);
     assert!(matches!(script.step(200, SessionEvent::Wake)[..], [Action::Open { .. }]));
     // An answer that comes when nothing is left of its lease opens nothing (R10).
@@ -453,7 +453,7 @@ fn what_operators_ask_for_is_passed_on() {
     let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     let asked = SessionRecord { requests: vec![request.clone()], ..record(1, nonce.get()) };
-    let actions = script.step(5_100, SessionEvent::Answered(nonce, Box::new(Sighting::Alive(asked))));
+    let actions = script.step(5_100, SessionEvent::Answered(nonce, Box::new(SessionSeen::Alive(asked))));
     assert_eq!(actions[1..], [Action::Requests(vec![request])]);
 }
 
@@ -497,10 +497,10 @@ fn now<T>(answer: impl Future<Output = Result<T, crate::StoreError>>) -> T {
 
 enum Message {
     Request(Action),
-    Answer(Nonce, Option<Sighting>),
+    Answer(Nonce, Option<SessionSeen>),
     Look(Moment),
-    Declare(Moment, crate::store::Ground),
-    Seen(Moment, Option<Sighting>),
+    Declare(Moment, crate::store::Evidence),
+    Seen(Moment, Option<SessionSeen>),
 }
 
 /// Whether the session was still valid, for its holder, when somebody declared it dead. `None` if nobody

@@ -63,7 +63,7 @@ pub enum Overlap {
 
 /// What becomes of a run whose runner died, or was told to stop before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub enum OnCrash {
     /// It is begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
     /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
     AtLeastOnce {
@@ -75,7 +75,7 @@ pub enum Promise {
     AtMostOnce,
 }
 
-impl Default for Promise {
+impl Default for OnCrash {
     fn default() -> Self {
         Self::AtLeastOnce { attempts: 5 }
     }
@@ -104,7 +104,7 @@ impl Default for Retries {
 pub(crate) struct Policies {
     pub(crate) misfire: Misfire,
     pub(crate) overlap: Overlap,
-    pub(crate) promise: Promise,
+    pub(crate) on_crash: OnCrash,
     pub(crate) retries: Retries,
     pub(crate) timeout: Option<Duration>,
 }
@@ -122,8 +122,8 @@ impl Policies {
     /// How an attempt stands in the ledger that ended like this: one that was told to stop in its last attempt
     /// is given up, like one whose runner died.
     pub(crate) const fn on_record(self, outcome: Outcome, attempt: u32) -> Outcome {
-        match (outcome, self.promise) {
-            (Outcome::Cancelled, Promise::AtLeastOnce { .. }) if !self.may_begin_again(attempt) => {
+        match (outcome, self.on_crash) {
+            (Outcome::Cancelled, OnCrash::AtLeastOnce { .. }) if !self.may_begin_again(attempt) => {
                 Outcome::Abandoned
             }
             (outcome, _) => outcome,
@@ -132,10 +132,10 @@ impl Policies {
 
     /// Whether what died, or was told to stop, in that attempt is begun again.
     pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
-        match self.promise {
+        match self.on_crash {
             // Whoever allows more tries allows as many attempts.
-            Promise::AtLeastOnce { attempts } => attempt < attempts || attempt < self.retries.tries,
-            Promise::AtMostOnce => false,
+            OnCrash::AtLeastOnce { attempts } => attempt < attempts || attempt < self.retries.tries,
+            OnCrash::AtMostOnce => false,
         }
     }
 }
@@ -156,11 +156,11 @@ impl fmt::Display for Policies {
             Overlap::Queue => ", overlap queue",
             Overlap::Cancel => ", overlap cancel",
         })?;
-        match self.promise {
-            Promise::AtLeastOnce { attempts } => {
+        match self.on_crash {
+            OnCrash::AtLeastOnce { attempts } => {
                 write!(f, ", at least once (begun up to {attempts} times where its runners die)")?;
             }
-            Promise::AtMostOnce => f.write_str(", at most once")?,
+            OnCrash::AtMostOnce => f.write_str(", at most once")?,
         }
         let Retries { tries, first, longest } = self.retries;
         match tries {

@@ -185,8 +185,8 @@ fn one_that_cannot_be_settled_is_settled_first() {
         let instead_of = Some((Term::new(5), attempt));
         TickStep::Run(Attempt { entry: Entry::Tick, instant: at(60), number, instead_of })
     };
-    let least = Policies { promise: Promise::AtLeastOnce { attempts: 3 }, ..Policies::default() };
-    let most = Policies { promise: Promise::AtMostOnce, ..Policies::default() };
+    let least = Policies { on_crash: OnCrash::AtLeastOnce { attempts: 3 }, ..Policies::default() };
+    let most = Policies { on_crash: OnCrash::AtMostOnce, ..Policies::default() };
     assert_eq!(by_the_minute(least, &lost(1), at(70)).next(at(70)), again(1, 2));
     assert!(matches!(by_the_minute(least, &lost(3), at(70)).next(at(70)), TickStep::Abandon(_)));
     assert!(matches!(by_the_minute(most, &lost(1), at(70)).next(at(70)), TickStep::Abandon(_)));

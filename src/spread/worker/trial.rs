@@ -6,7 +6,7 @@ use super::{Exit, Phase, TaskEnd, Worker};
 use crate::{
     Event,
     elect::Note,
-    logic::{key::Parting, quarantine::Quarantine, trial::Suspicion},
+    logic::{key::Handback, quarantine::Quarantine, trial::Suspicion},
     store::LockSeen,
 };
 
@@ -60,7 +60,7 @@ impl Worker {
         let error = suspicion.verdict();
         let quarantine =
             Quarantine { since: suspicion.since.unwrap_or(now), tries: suspicion.holders(), error };
-        let parting = Parting { note: Some(quarantine.note()), closed_for: RESTS, ..Parting::default() };
+        let parting = Handback { note: Some(quarantine.note()), closed_for: RESTS, ..Handback::default() };
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
         let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));

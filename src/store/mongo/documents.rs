@@ -12,8 +12,8 @@ use crate::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LimitError, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past,
         Pause, PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName,
-        ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value,
-        Waiter, Who, Why, Wish,
+        ScheduleRecord, SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Ticket, Trial,
+        Value, Waiter, Who, Why,
     },
     store::{Held, Refusal},
 };
@@ -53,10 +53,10 @@ pub(super) fn lock_id(id: &LockId) -> Document {
     doc! { "ns": id.namespace.as_str(), "kind": id.kind.to_string(), "key": id.key.as_str() }
 }
 
-pub(super) fn waiter_id(lock: &LockId, session: SessionId, wish: Wish) -> Document {
+pub(super) fn waiter_id(lock: &LockId, session: SessionId, ticket: Ticket) -> Document {
     let mut id = lock_id(lock);
     id.insert("session", session.to_string());
-    id.insert("wish", long(wish.get()));
+    id.insert("ticket", long(ticket.get()));
     id
 }
 
@@ -82,7 +82,7 @@ pub(super) fn schedule_part(id: &ScheduleId, at: Bson) -> Document {
 pub(super) fn candidate(by: &Candidate) -> Document {
     doc! {
         "session": by.session.to_string(),
-        "wish": long(by.wish.get()),
+        "ticket": long(by.ticket.get()),
         "ttl": millis(by.ttl),
         "holder": by.holder.as_str(),
         "who": text(by.who.as_ref()),
@@ -332,7 +332,7 @@ impl<'a> Fields<'a> {
     fn candidate(&self) -> Read<Candidate> {
         Ok(Candidate {
             session: self.session("session")?,
-            wish: Wish::new(self.number("wish")?),
+            ticket: Ticket::new(self.number("ticket")?),
             ttl: self.time("ttl")?,
             holder: self.name("holder", Holder::new)?,
             who: self.optional("who", |fields, field| fields.name(field, Who::new))?,
@@ -432,7 +432,7 @@ pub(super) fn read_held(document: &Document) -> Read<Held> {
     Ok(Held {
         lock: fields.lock_id("_id")?,
         term: Term::new(fields.number("term")?),
-        wish: Wish::new(fields.number("wish")?),
+        ticket: Ticket::new(fields.number("ticket")?),
     })
 }
 

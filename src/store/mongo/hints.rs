@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    model::{Kind, StoreTime, Term, Wish},
+    model::{Kind, StoreTime, Term, Ticket},
     store::{Hint, LockChange, SessionNews, hint_stream},
     sync::locked,
 };
@@ -362,7 +362,7 @@ fn lock_change(fields: &Document) -> Option<LockChange> {
         Bson::Null => Some(LockChange::Freed),
         Bson::String(session) => Some(LockChange::Granted {
             session: session.parse().ok()?,
-            wish: Wish::try_new(number("wish")?)?,
+            ticket: Ticket::try_new(number("ticket")?)?,
             term: Term::try_new(number("term")?)?,
             at: StoreTime::from_millis(fields.get_datetime("acquired_at").ok()?.timestamp_millis()),
         }),
@@ -394,12 +394,12 @@ mod tests {
     fn a_grant_is_told_whole_or_not_at_all() {
         let (session, at) = (SessionId::from_u128(7), StoreTime::from_millis(1000));
         let whole = doc! {
-            "session": session.to_string(), "wish": 3_i64, "term": 2000_i64,
+            "session": session.to_string(), "ticket": 3_i64, "term": 2000_i64,
             "acquired_at": DateTime::from_millis(1000),
         };
-        let (wish, term) = (Wish::new(3), Term::new(2000));
-        assert_eq!(lock_change(&whole), Some(LockChange::Granted { session, wish, term, at }));
-        for field in ["session", "wish", "term", "acquired_at"] {
+        let (ticket, term) = (Ticket::new(3), Term::new(2000));
+        assert_eq!(lock_change(&whole), Some(LockChange::Granted { session, ticket, term, at }));
+        for field in ["session", "ticket", "term", "acquired_at"] {
             let mut fields = whole.clone();
             fields.remove(field);
             assert_eq!(lock_change(&fields), None, "an update does not tell what stays as it was: {field}");

@@ -38,7 +38,7 @@ fn indexes(names: &Collections) -> Vec<Index> {
             ..index(
                 &names.locks,
                 "audit",
-                doc! { "session": 1, "term": -1, "_id": 1, "wish": 1 },
+                doc! { "session": 1, "term": -1, "_id": 1, "ticket": 1 },
                 "what a session holds, latest term first",
             )
         },

@@ -50,10 +50,10 @@ use self::{
 use super::{
     Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
     Instruction, Line, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
-    RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Store, Take, TakeAnswer, Wait,
+    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
 };
 use crate::model::{
-    Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Wish,
+    Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Ticket,
 };
 
 /// How long the first answer of a fresh client may take: it has to find the servers.
@@ -363,19 +363,19 @@ impl Store for MongoStore {
         Capabilities::new(command::STORE, Reach::Fleet, self.inner.has_hints)
     }
 
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, Sighting> {
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
         self.step(limit, "open a session", move |store| steps::open(store, open, limit))
     }
 
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, Sighting> {
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
         self.step(limit, "beat", move |store| steps::beat(store, beat, limit))
     }
 
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<Sighting>> {
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
         self.step(limit, "observe sessions", move |store| steps::observe(store, sessions, limit))
     }
 
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, Sighting> {
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
         self.step(limit, "declare a session dead", move |store| steps::declare(store, declaration, limit))
     }
 
@@ -403,7 +403,7 @@ impl Store for MongoStore {
         self.step(limit, "stand in line", move |store| steps::wait(store, waits, limit))
     }
 
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, ()> {
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
         self.step(limit, "leave the line", move |store| steps::stop_waiting(store, waits, limit))
     }
 
@@ -411,7 +411,7 @@ impl Store for MongoStore {
         self.step(limit, "look along the line", move |store| steps::waiters(store, lock, at_most, limit))
     }
 
-    fn places(&self, places: Vec<(LockId, SessionId, Wish)>, limit: Duration) -> Answer<'_, Vec<bool>> {
+    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
         self.step(limit, "look for places in line", move |store| steps::places(store, places, limit))
     }
 

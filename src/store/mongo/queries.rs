@@ -19,11 +19,11 @@ use super::documents::{
 use crate::{
     model::{
         Buckets, Candidate, Ended, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Outcome, PAST_HOLDERS,
-        Request, RunId, ScheduleId, SessionId, StoreTime, Term, Why, Wish,
+        Request, RunId, ScheduleId, SessionId, StoreTime, Term, Ticket, Why,
     },
     store::{
-        BeatWrite, Claim, Declaration, Define, FinishRun, Ground, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
-        MAX_REQUESTS, Open, Release, SetValue, Take, Then, Wait,
+        BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MAX_ORDERS,
+        MAX_PAUSES_BEFORE, MAX_REQUESTS, Open, Release, ReleaseTo, SetValue, Take, Wait,
     },
 };
 
@@ -240,7 +240,7 @@ pub(super) fn is_sane_lock() -> Document {
     let held = [
         are("string", &["$session", "$holder"]),
         are("date", &["$acquired_at"]),
-        are_numbers(&["$wish", "$ttl", "$lock_delay", "$value_set"]),
+        are_numbers(&["$ticket", "$ttl", "$lock_delay", "$value_set"]),
         is_one_of(&["$who", "$why"], |field| is_type(field, &["null", "string"])),
         vec![is_type("$value", &["null", "binData"])],
     ];
@@ -372,7 +372,7 @@ pub(super) fn take(take: &Take, dead: &[SessionId]) -> Statement {
     let names_dead = !dead.is_empty();
     // At its limit there is no larger term to grant.
     let may_change = doc! { "$and": [is_sane_lock(), { "$lt": ["$term", long(MAX_NUMBER)] }] };
-    let grant_if_older = doc! { "$lt": ["$wish", long(take.by.wish.get())] };
+    let grant_if_older = doc! { "$lt": ["$ticket", long(take.by.ticket.get())] };
     // Each verdict is a word: two of them are what the past says of the holder that goes.
     let mut verdicts = vec![
         doc! { "case": is_new(id.clone()), "then": "new" },
@@ -462,7 +462,7 @@ pub(super) fn releases(releases: &[Release]) -> Vec<Statement> {
     for one in releases {
         let note = one.note.as_ref().map(Why::as_str);
         match then(one) {
-            Then::Free => alike.entry((one.session, one.term, note)).or_default().push(one),
+            ReleaseTo::Free => alike.entry((one.session, one.term, note)).or_default().push(one),
             _ => statements.push(release(held_under(&one.lock, one.session, one.term), one)),
         }
     }
@@ -478,24 +478,24 @@ pub(super) fn releases(releases: &[Release]) -> Vec<Statement> {
 }
 
 /// To whom a lock really goes: at its limit there is no larger term to hand it over under.
-fn then(release: &Release) -> &Then {
+fn then(release: &Release) -> &ReleaseTo {
     let spent = release.term.get() == MAX_NUMBER;
-    if spent && matches!(release.then, Then::HandTo(_)) { &Then::Free } else { &release.then }
+    if spent && matches!(release.then, ReleaseTo::HandTo(_)) { &ReleaseTo::Free } else { &release.then }
 }
 
 fn release(filter: Document, release: &Release) -> Statement {
     let note = release.note.as_ref();
     match then(release) {
-        Then::Free => {
+        ReleaseTo::Free => {
             let end = merged([ended(Ended::Released, note), not_closed()]);
             Statement::plain(filter, doc! { "$set": end, "$currentDate": { "ended_at": true } })
         }
-        Then::ClosedFor(length) => {
+        ReleaseTo::ClosedFor(length) => {
             let closed = merged([doc! { "ended_at": "$$NOW" }, closed_for(millis(*length))]);
             let document = overlaid(ended(Ended::Released, note), closed);
             Statement::pipeline(filter, vec![doc! { "$replaceWith": document }])
         }
-        Then::HandTo(next) => {
+        ReleaseTo::HandTo(next) => {
             let note: Bson = note.map_or(Bson::Null, |note| text(&note).into());
             let handed = doc! { "term": next_term(), "acquired_at": "$$NOW", "past": past_with(Ended::HandedOver.as_str(), note) };
             Statement::pipeline(filter, vec![doc! { "$replaceWith": overlaid(granted(next), handed) }])
@@ -547,7 +547,7 @@ pub(super) fn held_by(session: SessionId, part: Document, at_most: usize) -> Fin
     Find {
         filter: merged([doc! { "session": session.to_string() }, part]),
         sort: Some(doc! { "term": -1, "_id": 1 }),
-        projection: Some(doc! { "_id": 1, "term": 1, "wish": 1 }),
+        projection: Some(doc! { "_id": 1, "term": 1, "ticket": 1 }),
         at_most: Some(at_most),
         ..Find::default()
     }
@@ -563,7 +563,7 @@ pub(super) fn held_after(term: Term, id: Bson) -> [Document; 2] {
 // ----- the line
 
 pub(super) fn wait(wait: &Wait) -> Statement {
-    let id = waiter_id(&wait.lock, wait.by.session, wait.by.wish);
+    let id = waiter_id(&wait.lock, wait.by.session, wait.by.ticket);
     let place = merged([doc! { "v": LAYOUT, "lock": lock_id(&wait.lock) }, candidate(&wait.by)]);
     Statement::pipeline(
         doc! { "_id": id.clone() },
@@ -572,8 +572,8 @@ pub(super) fn wait(wait: &Wait) -> Statement {
     .or_insert()
 }
 
-pub(super) fn stop_waiting(waits: &[(LockId, SessionId, Wish)]) -> Document {
-    by_ids(waits.iter().map(|(lock, session, wish)| waiter_id(lock, *session, *wish).into()))
+pub(super) fn stop_waiting(waits: &[(LockId, SessionId, Ticket)]) -> Document {
+    by_ids(waits.iter().map(|(lock, session, ticket)| waiter_id(lock, *session, *ticket).into()))
 }
 
 pub(super) fn waiters(lock: &LockId, at_most: usize) -> Find {
@@ -675,7 +675,7 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
         "at": "$$NOW", "by": text(&declaration.by), "why": text(&declaration.why),
     } };
     let ground = match &declaration.ground {
-        Ground::Missing { namespace, holder, ttl } => {
+        Evidence::Missing { namespace, holder, ttl } => {
             let tombstone = doc! {
                 "v": LAYOUT, "ns": namespace.as_str(), "holder": holder.as_str(), "host": "", "pid": 0_i64,
                 "program": "", "plan_version": 0_i64, "beat": 0_i64, "nonce": 0_i64, "ttl": millis(*ttl),
@@ -688,8 +688,8 @@ pub(super) fn declare(declaration: &Declaration) -> Statement {
             )
             .or_insert();
         }
-        Ground::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
-        Ground::Operator => doc! { "$literal": true },
+        Evidence::Unbeaten { nonce } => doc! { "$eq": ["$nonce", long(nonce.get())] },
+        Evidence::Operator => doc! { "$literal": true },
     };
     Statement::pipeline(
         doc! { "_id": id },
@@ -991,7 +991,7 @@ mod tests {
     fn candidate() -> Candidate {
         Candidate {
             session: SessionId::from_u128(0xab),
-            wish: Wish::new(7),
+            ticket: Ticket::new(7),
             ttl: Duration::from_secs(30),
             holder: Holder::new("$exp").unwrap(),
             who: None,
@@ -1065,9 +1065,9 @@ mod tests {
                                                       { "$in": [{ "$type": "$acquired_at" }, ["date"]] }
                                                       {
                                                         $and: [
-                                                          { "$in": [{ "$type": "$wish" }, ["long", "int"]] }
-                                                          { "$gte": ["$wish", 0] }
-                                                          { "$lte": ["$wish", 9007199254740991] }
+                                                          { "$in": [{ "$type": "$ticket" }, ["long", "int"]] }
+                                                          { "$gte": ["$ticket", 0] }
+                                                          { "$lte": ["$ticket", 9007199254740991] }
                                                         ]
                                                       }
                                                       {
@@ -1108,7 +1108,7 @@ mod tests {
                                   }
                                   {
                                     case: { "$eq": ["$session", { "$literal": "000000000000000000000000000000ab" }] }
-                                    then: { "$cond": [{ "$lt": ["$wish", 7] }, "superseded", "keep"] }
+                                    then: { "$cond": [{ "$lt": ["$ticket", 7] }, "superseded", "keep"] }
                                   }
                                   {
                                     case: { "$in": ["$session", { "$literal": ["0000000000000000000000000000dead"] }] }
@@ -1155,7 +1155,7 @@ mod tests {
                                     $literal: {
                                       v: 1
                                       session: "000000000000000000000000000000ab"
-                                      wish: 7
+                                      ticket: 7
                                       ttl: 30000
                                       holder: "$exp"
                                       who: null
@@ -1221,7 +1221,7 @@ mod tests {
             session: SessionId::from_u128(0xab),
             term: Term::new(5),
             note: Some(Why::new("$done").unwrap()),
-            then: Then::Free,
+            then: ReleaseTo::Free,
         };
         check(
             releases(&[release]).remove(0),
@@ -1256,7 +1256,7 @@ mod tests {
             session: SessionId::from_u128(0xab),
             term: Term::new(5),
             note: Some(Why::new("$done").unwrap()),
-            then: Then::HandTo(Box::new(candidate())),
+            then: ReleaseTo::HandTo(Box::new(candidate())),
         };
         check(
             releases(&[release]).remove(0),
@@ -1277,7 +1277,7 @@ mod tests {
                             $literal: {
                               v: 1
                               session: "000000000000000000000000000000ab"
-                              wish: 7
+                              ticket: 7
                               ttl: 30000
                               holder: "$exp"
                               who: null
@@ -1554,7 +1554,7 @@ mod tests {
     fn a_declaration() {
         let declaration = Declaration {
             session: SessionId::from_u128(0xab),
-            ground: Ground::Unbeaten { nonce: Nonce::new(99) },
+            ground: Evidence::Unbeaten { nonce: Nonce::new(99) },
             by: "$pod".parse().unwrap(),
             why: Why::new("no beat for 30s").unwrap(),
         };

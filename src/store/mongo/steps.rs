@@ -22,12 +22,12 @@ use super::{
 use crate::{
     model::{
         Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, SessionId,
-        SessionRecord, StoreTime, Term, Wish,
+        SessionRecord, StoreTime, Term, Ticket,
     },
     store::{
         Answer, BeatWrite, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Instruction,
         Line, LockSeen, MAX_ORDERS, MAX_REQUESTS, Open, Page, Refusal, Release, ReleaseAnswer, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SetAnswer, SetValue, Sighting, Take, TakeAnswer, Wait,
+        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
         rules::{TakeVerdict, verdict},
     },
 };
@@ -159,20 +159,20 @@ pub(super) fn id_of(place: Option<Document>) -> Option<Bson> {
 
 // ----- sessions
 
-fn sighting(document: Option<&Document>) -> Sighting {
+fn sighting(document: Option<&Document>) -> SessionSeen {
     match document.map(read_session) {
-        None => Sighting::Missing,
-        Some(Ok(record)) => Sighting::of(record),
-        Some(Err(refusal)) => Sighting::Refused(refusal),
+        None => SessionSeen::Missing,
+        Some(Ok(record)) => SessionSeen::of(record),
+        Some(Err(refusal)) => SessionSeen::Refused(refusal),
     }
 }
 
-pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<Sighting> {
+pub(super) async fn open(store: MongoStore, open: Open, limit: Duration) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
     left(store.modify(sessions, queries::open(&open), limit).await?).map(|document| sighting(Some(&document)))
 }
 
-pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> CommandResult<Sighting> {
+pub(super) async fn beat(store: MongoStore, beat: BeatWrite, limit: Duration) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
     store.modify(sessions, queries::beat(&beat), limit).await.map(|found| sighting(found.as_ref()))
 }
@@ -181,7 +181,7 @@ pub(super) async fn observe(
     store: MongoStore,
     sessions: Vec<SessionId>,
     limit: Duration,
-) -> CommandResult<Vec<Sighting>> {
+) -> CommandResult<Vec<SessionSeen>> {
     let ids = sessions.iter().map(|session| session.to_string().into());
     let found = store.find_by_id(&store.names().sessions, ids, limit).await?;
     let found: HashMap<String, Document> = found
@@ -195,7 +195,7 @@ pub(super) async fn declare(
     store: MongoStore,
     declaration: Declaration,
     limit: Duration,
-) -> CommandResult<Sighting> {
+) -> CommandResult<SessionSeen> {
     let sessions = &store.names().sessions;
     store.modify(sessions, queries::declare(&declaration), limit).await.map(|found| sighting(found.as_ref()))
 }
@@ -237,7 +237,7 @@ async fn read_batch(
 
 fn take_answer(document: &Document, take: &Take) -> TakeAnswer {
     match read_lock(document) {
-        Ok(record) => TakeAnswer::of(record, take.by.session, take.by.wish),
+        Ok(record) => TakeAnswer::of(record, take.by.session, take.by.ticket),
         Err(refusal) => TakeAnswer::Refused(refusal),
     }
 }
@@ -299,7 +299,7 @@ async fn take_batch(
                 let by = &takes[place].by;
                 answers[place] = match refused.get(&statement) {
                     Some(refusal) => Some(TakeAnswer::Refused(refusal.clone())),
-                    None => done.then(|| TakeAnswer::of(afterwards, by.session, by.wish)),
+                    None => done.then(|| TakeAnswer::of(afterwards, by.session, by.ticket)),
                 };
             }
         }
@@ -389,7 +389,7 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
         Err(refusal) => return LockUpdate::None(TakeAnswer::Refused(refusal)),
     };
     match verdict(&record, &take.by, dead, now) {
-        TakeVerdict::Keep => LockUpdate::None(TakeAnswer::of(record, take.by.session, take.by.wish)),
+        TakeVerdict::Keep => LockUpdate::None(TakeAnswer::of(record, take.by.session, take.by.ticket)),
         TakeVerdict::Grant { term, ended } => {
             let statement = queries::grant_read(take, &record, document, ended, term, now);
             let mut afterwards = record;
@@ -537,12 +537,12 @@ pub(super) async fn revoke(
         Revocation::Ask { session, request } => {
             let asked = store.modify(&names.sessions, queries::ask(session, &request), limit).await?;
             match sighting(asked.as_ref()) {
-                Sighting::Alive(record) if record.has_request(&request) => RevokeAnswer::Asked,
-                Sighting::Alive(_) => {
+                SessionSeen::Alive(record) if record.has_request(&request) => RevokeAnswer::Asked,
+                SessionSeen::Alive(_) => {
                     RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS })
                 }
-                Sighting::Dead(_) | Sighting::Missing => RevokeAnswer::NotHeld,
-                Sighting::Refused(refusal) => RevokeAnswer::Refused(refusal),
+                SessionSeen::Dead(_) | SessionSeen::Missing => RevokeAnswer::NotHeld,
+                SessionSeen::Refused(refusal) => RevokeAnswer::Refused(refusal),
             }
         }
         Revocation::Force(request) => {
@@ -587,7 +587,7 @@ pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -
 
 pub(super) async fn stop_waiting(
     store: MongoStore,
-    waits: Vec<(LockId, SessionId, Wish)>,
+    waits: Vec<(LockId, SessionId, Ticket)>,
     limit: Duration,
 ) -> CommandResult<()> {
     let (database, names) = store.place();
@@ -611,13 +611,13 @@ pub(super) async fn waiters(
 
 pub(super) async fn places(
     store: MongoStore,
-    places: Vec<(LockId, SessionId, Wish)>,
+    places: Vec<(LockId, SessionId, Ticket)>,
     limit: Duration,
 ) -> CommandResult<Vec<bool>> {
     let mut stand = Vec::with_capacity(places.len());
     for batch in places.chunks(BATCH) {
         let ids: Vec<_> =
-            batch.iter().map(|(lock, session, wish)| waiter_id(lock, *session, *wish)).collect();
+            batch.iter().map(|(lock, session, ticket)| waiter_id(lock, *session, *ticket)).collect();
         let found = store.find(&store.names().waiters, queries::places(&ids), limit).await?;
         let found = by_key(found);
         for id in ids {

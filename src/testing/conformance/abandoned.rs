@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     model::{Candidate, Ended, LockId, SessionId},
-    store::{LockSeen, Open, Retention, Sighting, Take, TakeAnswer, Wait},
+    store::{LockSeen, Open, Retention, SessionSeen, Take, TakeAnswer, Wait},
 };
 
 /// More than a store takes at once.
@@ -106,7 +106,7 @@ pub async fn a_dead_session_with_a_thousand_locks_is_purged(fixture: &Fixture) {
     let mut freed = 0;
     eventually("a dead session that held a thousand locks is purged", async || {
         freed += purge(fixture, NOTHING).await.freed;
-        (fixture.seen(dead).await == Sighting::Missing).then_some(())
+        (fixture.seen(dead).await == SessionSeen::Missing).then_some(())
     })
     .await;
     assert_eq!(freed, MANY as u64, "each of them is counted");
@@ -134,11 +134,11 @@ pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
     eventually("the dead that hold nothing are purged", async || {
         purge(fixture, LOCKS_STAY).await;
         let seen = sure(fixture.store().observe(last.clone(), LIMIT)).await;
-        seen.iter().all(|seen| *seen == Sighting::Missing).then_some(())
+        seen.iter().all(|seen| *seen == SessionSeen::Missing).then_some(())
     })
     .await;
     let seen = sure(fixture.store().observe(first, LIMIT)).await;
-    assert!(seen.iter().all(Sighting::is_dead), "a lock names each of them");
+    assert!(seen.iter().all(SessionSeen::is_dead), "a lock names each of them");
 }
 
 /// Nobody is ever granted what they stand for; those who live keep their places.

@@ -7,10 +7,10 @@ use futures::FutureExt;
 use super::fixture::{Fixture, LIMIT, TTL, sure};
 use crate::{
     model::{Candidate, LockId},
-    store::{LockSeen, Release, ReleaseAnswer, Take, TakeAnswer, Then},
+    store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Take, TakeAnswer},
 };
 
-/// Free, held, ours already, ours by a later wish, closed, dead, dead with a delay: in one batch.
+/// Free, held, ours already, ours by a later ticket, closed, dead, dead with a delay: in one batch.
 pub async fn a_batch_of_takes_mixes_outcomes_and_keeps_the_order(fixture: &Fixture) {
     let [session, other] = [fixture.session(), fixture.session()];
     let dead = fixture.opened().await.id;
@@ -24,7 +24,7 @@ pub async fn a_batch_of_takes_mixes_outcomes_and_keeps_the_order(fixture: &Fixtu
     let later = fixture.held(later, session, 11).await;
     fixture.held(superseded, session, 9).await;
     let record = fixture.held(closed, other, 1).await;
-    fixture.release(closed, other, record.term, Then::ClosedFor(TTL)).await;
+    fixture.release(closed, other, record.term, ReleaseTo::ClosedFor(TTL)).await;
     fixture.held(died, dead, 1).await;
     fixture.taken(delayed, &Candidate { lock_delay: TTL, ..fixture.candidate(dead, 1) }).await;
     fixture.bury(dead).await;
@@ -70,7 +70,7 @@ pub async fn a_batch_of_a_thousand_is_taken_and_released(fixture: &Fixture) {
         session: first.session,
         term: record.term,
         note: None,
-        then: Then::Free,
+        then: ReleaseTo::Free,
     });
     let said = sure(fixture.store().release(releases.collect(), LIMIT)).await;
     fixture.settle().await;
@@ -91,11 +91,11 @@ pub async fn a_batch_of_releases_mixes_outcomes(fixture: &Fixture) {
     let next = fixture.candidate(stranger, 8);
     let mut releases = Vec::new();
     for (lock, then) in locks.iter().zip([
-        Then::Free,
-        Then::ClosedFor(TTL),
-        Then::HandTo(Box::new(next.clone())),
-        Then::Free,
-        Then::Free,
+        ReleaseTo::Free,
+        ReleaseTo::ClosedFor(TTL),
+        ReleaseTo::HandTo(Box::new(next.clone())),
+        ReleaseTo::Free,
+        ReleaseTo::Free,
     ]) {
         let term = match lock.key.as_str() {
             "never taken" => crate::model::Term::new(1),
@@ -131,8 +131,8 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
     let takes = vec![take(&own, fixture.candidate(session, 1)), take(&own, later.clone())];
     let answers = fixture.take_all(takes, &[]).await;
     let record = fixture.record(&own).await;
-    assert!(record.is_granted_to(session, later.wish), "in any order the later wish wins: {record:?}");
-    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later wish must be told so");
+    assert!(record.is_granted_to(session, later.ticket), "in any order the later ticket wins: {record:?}");
+    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later ticket must be told so");
 
     let [one, two] = [1, 2].map(|_| fixture.candidate(fixture.session(), 1));
     let answers = fixture.take_all(vec![take(&others, one), take(&others, two)], &[]).await;
@@ -144,12 +144,12 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
     let record = fixture.record(&again).await;
     assert_eq!(answers, [TakeAnswer::Taken(record.clone()), TakeAnswer::Taken(record)], "one take, twice");
 
-    let hand_to = |wish| Release {
+    let hand_to = |ticket| Release {
         lock: again.clone(),
         session,
         term: answers[0].taken().expect("it was just granted").term,
         note: None,
-        then: Then::HandTo(Box::new(fixture.candidate(fixture.session(), wish))),
+        then: ReleaseTo::HandTo(Box::new(fixture.candidate(fixture.session(), ticket))),
     };
     sure(fixture.store().release(vec![hand_to(1), hand_to(2)], LIMIT)).await;
     fixture.settle().await;
@@ -202,7 +202,7 @@ pub async fn a_call_that_was_dropped_may_be_sent_again(fixture: &Fixture) {
         // Another lock: a take that was dropped may be applied after this release.
         let held = fixture.taken(&fixture.lock(&format!("released {polls}")), &by).await;
         let (lock, term) = (held.id.clone(), held.term);
-        let release = Release { lock, session: by.session, term, note: None, then: Then::Free };
+        let release = Release { lock, session: by.session, term, note: None, then: ReleaseTo::Free };
         drop_after(polls, store.release(vec![release], LIMIT)).await;
         let freed = fixture.freed(&held).await;
         assert_eq!(freed.past.len(), 1, "a release that was dropped and sent again must count once");

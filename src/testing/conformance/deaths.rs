@@ -5,22 +5,22 @@ use std::time::Duration;
 use super::fixture::{Fixture, LIMIT, TTL, holder, race, sure, why};
 use crate::{
     model::{Death, SessionRecord},
-    store::{Declaration, Ground, Open, Sighting},
+    store::{Declaration, Evidence, Open, SessionSeen},
 };
 
 /// The ground of a caller who has found no such session for the whole ttl.
-pub(super) fn missing(fixture: &Fixture) -> Ground {
-    Ground::Missing { namespace: fixture.namespace().clone(), holder: holder("pod-9"), ttl: TTL }
+pub(super) fn missing(fixture: &Fixture) -> Evidence {
+    Evidence::Missing { namespace: fixture.namespace().clone(), holder: holder("pod-9"), ttl: TTL }
 }
 
 /// Every ground there is, for a session whose last beat bears that nonce.
-fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Ground; 3] {
-    let unbeaten = Ground::Unbeaten { nonce: last };
-    [unbeaten, missing(fixture), Ground::Operator]
+fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Evidence; 3] {
+    let unbeaten = Evidence::Unbeaten { nonce: last };
+    [unbeaten, missing(fixture), Evidence::Operator]
 }
 
 /// What a record says after it died, given how it stood before.
-fn died(before: &SessionRecord, seen: &Sighting) -> SessionRecord {
+fn died(before: &SessionRecord, seen: &SessionSeen) -> SessionRecord {
     let at = seen.record().and_then(|record| record.death.as_ref()).map(|death| death.at);
     let at = at.unwrap_or_else(|| panic!("the session must be dead, but was {seen:?}"));
     let death = Some(Death { at, by: holder("the watcher"), why: why("no beat seen") });
@@ -30,8 +30,8 @@ fn died(before: &SessionRecord, seen: &Sighting) -> SessionRecord {
 /// The record keeps everything, and says by whom and why.
 pub async fn a_beat_that_was_watched_buries_its_session(fixture: &Fixture) {
     let opened = fixture.opened().await;
-    let seen = fixture.declare(opened.id, Ground::Unbeaten { nonce: opened.nonce }).await;
-    assert_eq!(seen, Sighting::Dead(died(&opened, &seen)), "a declaration adds the death, nothing else");
+    let seen = fixture.declare(opened.id, Evidence::Unbeaten { nonce: opened.nonce }).await;
+    assert_eq!(seen, SessionSeen::Dead(died(&opened, &seen)), "a declaration adds the death, nothing else");
     assert_eq!(fixture.seen(opened.id).await, seen, "others must see the same death");
 }
 
@@ -45,7 +45,7 @@ pub async fn the_latest_of_many_beats_buries_its_session(fixture: &Fixture) {
         nonce = Some(beat.nonce);
     }
     let nonce = nonce.expect("there were three beats");
-    assert!(fixture.declare(session, Ground::Unbeaten { nonce }).await.is_dead());
+    assert!(fixture.declare(session, Evidence::Unbeaten { nonce }).await.is_dead());
 }
 
 /// Whoever watched an earlier beat, or none of it, buries nobody.
@@ -53,7 +53,7 @@ pub async fn a_beat_that_was_not_watched_saves_its_session(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let beaten = fixture.send(&fixture.beat(opened.id, 1)).await;
     for nonce in [opened.nonce, fixture.nonce()] {
-        let seen = fixture.declare(opened.id, Ground::Unbeaten { nonce }).await;
+        let seen = fixture.declare(opened.id, Evidence::Unbeaten { nonce }).await;
         assert_eq!(seen, beaten, "a declaration by another nonce than the last must change nothing");
     }
     assert_eq!(fixture.seen(opened.id).await, beaten);
@@ -66,7 +66,7 @@ pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture)
         let beat = fixture.beat(opened.id, 1);
         let declaration = Declaration {
             session: opened.id,
-            ground: Ground::Unbeaten { nonce: opened.nonce },
+            ground: Evidence::Unbeaten { nonce: opened.nonce },
             by: holder("the watcher"),
             why: why("no beat seen"),
         };
@@ -95,7 +95,7 @@ pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture)
 pub async fn a_session_found_missing_gets_a_tombstone(fixture: &Fixture) {
     let session = fixture.session();
     let seen = fixture.declare(session, missing(fixture)).await;
-    let Sighting::Dead(record) = &seen else {
+    let SessionSeen::Dead(record) = &seen else {
         panic!("a missing session must be declared dead by inserting it, but was {seen:?}");
     };
     assert_eq!(record.id, session);
@@ -120,12 +120,12 @@ pub async fn a_tombstone_is_inserted_only_if_there_is_no_session(fixture: &Fixtu
 pub async fn only_a_missing_session_gets_a_tombstone(fixture: &Fixture) {
     let session = fixture.session();
     for ground in grounds(fixture, fixture.nonce()) {
-        if matches!(ground, Ground::Missing { .. }) {
+        if matches!(ground, Evidence::Missing { .. }) {
             continue;
         }
         let seen = fixture.declare(session, ground.clone()).await;
-        assert_eq!(seen, Sighting::Missing, "{ground:?} of a session that was never opened finds none");
-        assert_eq!(fixture.seen(session).await, Sighting::Missing, "{ground:?} must insert nothing");
+        assert_eq!(seen, SessionSeen::Missing, "{ground:?} of a session that was never opened finds none");
+        assert_eq!(fixture.seen(session).await, SessionSeen::Missing, "{ground:?} must insert nothing");
     }
 }
 
@@ -134,9 +134,9 @@ pub async fn an_operator_may_end_it_at_once(fixture: &Fixture) {
     let opened = fixture.opened().await;
     fixture.send(&fixture.beat(opened.id, 1)).await;
     let beaten = fixture.seen(opened.id).await;
-    let seen = fixture.declare(opened.id, Ground::Operator).await;
+    let seen = fixture.declare(opened.id, Evidence::Operator).await;
     let before = beaten.record().expect("it was just opened");
-    assert_eq!(seen, Sighting::Dead(died(before, &seen)), "an operator's word must be enough");
+    assert_eq!(seen, SessionSeen::Dead(died(before, &seen)), "an operator's word must be enough");
 }
 
 /// Who said so first is what the record keeps; every later declaration is told of it.
@@ -145,7 +145,7 @@ pub async fn only_the_first_declaration_is_kept(fixture: &Fixture) {
     fixture.open(&open).await;
     let first = Declaration {
         session: open.session,
-        ground: Ground::Operator,
+        ground: Evidence::Operator,
         by: holder("the first"),
         why: why("said so"),
     };
@@ -163,7 +163,7 @@ pub async fn only_the_first_tombstone_is_kept(fixture: &Fixture) {
     let first = fixture.declare(session, missing(fixture)).await;
     let again = Declaration {
         session,
-        ground: Ground::Missing {
+        ground: Evidence::Missing {
             namespace: fixture.namespace().clone(),
             holder: holder("pod-10"),
             ttl: TTL * 2,
@@ -179,7 +179,7 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let unseen = fixture.session();
     for (session, ground) in
-        [(opened.id, Ground::Unbeaten { nonce: opened.nonce }), (unseen, missing(fixture))]
+        [(opened.id, Evidence::Unbeaten { nonce: opened.nonce }), (unseen, missing(fixture))]
     {
         let answers = race(16, |number| {
             let store = fixture.store().clone();
@@ -200,7 +200,7 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
 pub async fn dead_is_for_ever(fixture: &Fixture) {
     let open = fixture.opening();
     fixture.open(&open).await;
-    let dead = Sighting::Dead(fixture.bury(open.session).await);
+    let dead = SessionSeen::Dead(fixture.bury(open.session).await);
     fixture.open(&open).await;
     fixture.open(&Open { nonce: fixture.nonce(), ..open.clone() }).await;
     for number in [1, 100] {
@@ -217,7 +217,7 @@ pub async fn dead_is_for_ever(fixture: &Fixture) {
 /// Declarations that failed leave no trace: the session beats on.
 pub async fn a_session_beats_on_after_declarations_that_failed(fixture: &Fixture) {
     let opened = fixture.opened().await;
-    for ground in [Ground::Unbeaten { nonce: fixture.nonce() }, missing(fixture)] {
+    for ground in [Evidence::Unbeaten { nonce: fixture.nonce() }, missing(fixture)] {
         fixture.declare(opened.id, ground).await;
     }
     let beat = fixture.beat(opened.id, 1);

@@ -12,11 +12,11 @@ use futures::FutureExt;
 use crate::{
     model::{
         About, Beat, Candidate, Holder, Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce,
-        ScheduleId, ScheduleName, SessionId, SessionRecord, SpreadName, Term, Value, Who, Why, Wish,
+        ScheduleId, ScheduleName, SessionId, SessionRecord, SpreadName, Term, Ticket, Value, Who, Why,
     },
     store::{
-        Answer, BeatWrite, Cursor, Declaration, Ground, LockSeen, Open, Page, Release, SetAnswer, SetValue,
-        Sighting, Store, Take, TakeAnswer, Then,
+        Answer, BeatWrite, Cursor, Declaration, Evidence, LockSeen, Open, Page, Release, ReleaseTo,
+        SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
     },
 };
 
@@ -42,7 +42,7 @@ pub const TTL: Duration = Duration::from_secs(60);
 /// let lock = fixture.lock("nightly report");
 /// let mine = fixture.candidate(fixture.session(), 1);
 /// let record = fixture.taken(&lock, &mine).await;
-/// assert!(record.is_granted_to(mine.session, mine.wish));
+/// assert!(record.is_granted_to(mine.session, mine.ticket));
 /// # }
 /// ```
 #[derive(Debug)]
@@ -154,10 +154,10 @@ impl Fixture {
 
     /// Somebody who wants a lock, and says nothing but its name.
     #[must_use]
-    pub fn candidate(&self, session: SessionId, wish: u64) -> Candidate {
+    pub fn candidate(&self, session: SessionId, ticket: u64) -> Candidate {
         Candidate {
             session,
-            wish: Wish::new(wish),
+            ticket: Ticket::new(ticket),
             ttl: TTL,
             holder: holder("pod-1"),
             who: None,
@@ -169,7 +169,7 @@ impl Fixture {
 
     /// Somebody who says all there is to say.
     #[must_use]
-    pub fn talkative(&self, session: SessionId, wish: u64) -> Candidate {
+    pub fn talkative(&self, session: SessionId, ticket: u64) -> Candidate {
         Candidate {
             ttl: Duration::from_millis(61_234),
             holder: holder("pod-2"),
@@ -177,19 +177,19 @@ impl Fixture {
             why: Some(why("month's end")),
             value: Some(value(b"page \x00 7 \xff")),
             lock_delay: Duration::from_millis(1),
-            ..self.candidate(session, wish)
+            ..self.candidate(session, ticket)
         }
     }
 
     /// Opens a session.
-    pub async fn open(&self, open: &Open) -> Sighting {
+    pub async fn open(&self, open: &Open) -> SessionSeen {
         sure(self.store.open(open.clone(), LIMIT)).await
     }
 
     /// A fresh session, opened and alive.
     pub async fn opened(&self) -> SessionRecord {
         match self.open(&self.opening()).await {
-            Sighting::Alive(record) => record,
+            SessionSeen::Alive(record) => record,
             other => panic!("opening a session of a new id must find it alive, not {other:?}"),
         }
     }
@@ -202,19 +202,19 @@ impl Fixture {
     }
 
     /// Writes a beat.
-    pub async fn send(&self, beat: &BeatWrite) -> Sighting {
+    pub async fn send(&self, beat: &BeatWrite) -> SessionSeen {
         sure(self.store.beat(beat.clone(), LIMIT)).await
     }
 
     /// Observes a session.
-    pub async fn seen(&self, session: SessionId) -> Sighting {
+    pub async fn seen(&self, session: SessionId) -> SessionSeen {
         let mut seen = sure(self.store.observe(vec![session], LIMIT)).await;
         assert_eq!(seen.len(), 1, "observing one session must answer with one sighting");
         seen.remove(0)
     }
 
     /// Declares a session dead on that ground, by "the watcher".
-    pub async fn declare(&self, session: SessionId, ground: Ground) -> Sighting {
+    pub async fn declare(&self, session: SessionId, ground: Evidence) -> SessionSeen {
         let declaration =
             Declaration { session, ground, by: holder("the watcher"), why: why("no beat seen") };
         sure(self.store.declare(declaration, LIMIT)).await
@@ -222,8 +222,8 @@ impl Fixture {
 
     /// An operator declares a session dead.
     pub async fn bury(&self, session: SessionId) -> SessionRecord {
-        match self.declare(session, Ground::Operator).await {
-            Sighting::Dead(record) => record,
+        match self.declare(session, Evidence::Operator).await {
+            SessionSeen::Dead(record) => record,
             other => panic!("an operator's word must bury a session that was opened, not leave it {other:?}"),
         }
     }
@@ -252,13 +252,13 @@ impl Fixture {
         granted(self.take(lock, by).await)
     }
 
-    /// Takes one lock for a wish of a session that says nothing but its name.
-    pub async fn held(&self, lock: &LockId, session: SessionId, wish: u64) -> LockRecord {
-        self.taken(lock, &self.candidate(session, wish)).await
+    /// Takes one lock for a ticket of a session that says nothing but its name.
+    pub async fn held(&self, lock: &LockId, session: SessionId, ticket: u64) -> LockRecord {
+        self.taken(lock, &self.candidate(session, ticket)).await
     }
 
     /// Releases one lock.
-    pub async fn release(&self, lock: &LockId, session: SessionId, term: Term, then: Then) {
+    pub async fn release(&self, lock: &LockId, session: SessionId, term: Term, then: ReleaseTo) {
         let release = Release { lock: lock.clone(), session, term, note: None, then };
         self.release_as(release).await;
     }
@@ -274,14 +274,14 @@ impl Fixture {
     /// Sees to it that reads from here on see every release that was answered: a write that decides
     /// something keeps what was written before it, also if it changes nothing.
     pub async fn settle(&self) {
-        let nobody = self.declare(self.session(), Ground::Operator).await;
-        assert_eq!(nobody, Sighting::Missing, "a session nobody opened is missing");
+        let nobody = self.declare(self.session(), Evidence::Operator).await;
+        assert_eq!(nobody, SessionSeen::Missing, "a session nobody opened is missing");
     }
 
     /// Releases a lock to nobody and answers with its record.
     pub async fn freed(&self, record: &LockRecord) -> LockRecord {
         let held = record.holding.as_ref().expect("only a lock in somebody's hand is released");
-        self.release(&record.id, held.by.session, record.term, Then::Free).await;
+        self.release(&record.id, held.by.session, record.term, ReleaseTo::Free).await;
         let freed = self.record(&record.id).await;
         assert_eq!(freed.holding, None, "after its holder's release nobody holds a lock");
         freed

@@ -15,7 +15,8 @@ use crate::{
         StoreTime,
     },
     store::{
-        BeatWrite, FinishRun, Ground, Hint, Instruction, LockChange, Revocation, SessionNews, Then, Wait,
+        BeatWrite, Evidence, FinishRun, Hint, Instruction, LockChange, ReleaseTo, Revocation, SessionNews,
+        Wait,
     },
 };
 
@@ -86,8 +87,8 @@ impl Listener {
 
     async fn hears_grant(&mut self, record: &LockRecord) {
         let held = record.holding.as_ref().expect("the record is of a grant");
-        let (session, wish, at) = (held.by.session, held.by.wish, held.acquired_at);
-        let granted = LockChange::Granted { session, wish, term: record.term, at };
+        let (session, ticket, at) = (held.by.session, held.by.ticket, held.acquired_at);
+        let granted = LockChange::Granted { session, ticket, term: record.term, at };
         self.hears_change(&record.id, granted).await;
     }
 
@@ -125,7 +126,7 @@ pub async fn a_listener_is_told_to_resync_first(fixture: &Fixture) {
     Listener::new(fixture).await;
 }
 
-/// Taken, taken for a later wish, handed over, taken over: each names the grant, if it names any.
+/// Taken, taken for a later ticket, handed over, taken over: each names the grant, if it names any.
 pub async fn every_grant_is_hinted(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;
     let lock = fixture.task("$spread", "a.b 👑");
@@ -135,7 +136,7 @@ pub async fn every_grant_is_hinted(fixture: &Fixture) {
     let record = fixture.held(&lock, session, 5).await;
     listener.hears_grant(&record).await;
     let next = fixture.talkative(session, 9);
-    fixture.release(&lock, session, record.term, Then::HandTo(Box::new(next))).await;
+    fixture.release(&lock, session, record.term, ReleaseTo::HandTo(Box::new(next))).await;
     listener.hears_grant(&fixture.record(&lock).await).await;
     fixture.bury(session).await;
     let taker = fixture.talkative(fixture.session(), 1);
@@ -160,11 +161,11 @@ pub async fn every_grant_is_hinted(fixture: &Fixture) {
 /// Released, released for later, taken away.
 pub async fn every_lock_that_becomes_free_is_hinted(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;
-    for (key, then) in [("released", Then::Free), ("for later", Then::ClosedFor(LIMIT))] {
+    for (key, then) in [("released", ReleaseTo::Free), ("for later", ReleaseTo::ClosedFor(LIMIT))] {
         let record = fixture.held(&fixture.lock(key), fixture.session(), 1).await;
         listener.hears_grant(&record).await;
         let session = record.holding.as_ref().expect("it was just granted").by.session;
-        let is_closed = then != Then::Free;
+        let is_closed = then != ReleaseTo::Free;
         fixture.release(&record.id, session, record.term, then).await;
         if is_closed {
             listener.hears_closed(&record.id).await;
@@ -186,7 +187,7 @@ pub async fn a_lock_that_is_opened_is_hinted(fixture: &Fixture) {
     let session = fixture.session();
     let record = fixture.held(&fixture.lock("report"), session, 1).await;
     listener.hears_grant(&record).await;
-    fixture.release(&record.id, session, record.term, Then::ClosedFor(LIMIT)).await;
+    fixture.release(&record.id, session, record.term, ReleaseTo::ClosedFor(LIMIT)).await;
     listener.hears_closed(&record.id).await;
     let (by, why) = (holder("admin"), why("it is mended"));
     let request = Request { lock: record.id.clone(), term: record.term, by, why };
@@ -237,7 +238,7 @@ pub async fn news_of_a_session_are_hinted(fixture: &Fixture) {
     fixture.send(&beat).await;
     listener.hears_of(session, SessionNews::Changed).await;
 
-    fixture.declare(session, Ground::Unbeaten { nonce: beat.nonce }).await;
+    fixture.declare(session, Evidence::Unbeaten { nonce: beat.nonce }).await;
     listener.hears_of(session, SessionNews::Died).await;
 
     let missing = fixture.session();

@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, LIMIT, all_pages, granted, sure};
 use crate::{
     model::{Kind, LockRecord, SessionId},
-    store::{Held, LockSeen, Take, Then},
+    store::{Held, LockSeen, ReleaseTo, Take},
 };
 
 /// As they were asked for: held, free, absent, and one of them twice.
@@ -41,7 +41,7 @@ pub async fn locks_are_listed_page_by_page_by_kind_and_key(fixture: &Fixture) {
     let neighbour = fixture.another();
     neighbour.held(&neighbour.lock("b"), session, 1).await;
     let mut expected: Vec<LockRecord> = Vec::new();
-    for (wish, lock) in (1..).zip([
+    for (ticket, lock) in (1..).zip([
         fixture.lock("b"),
         fixture.lock_of(Kind::Schedule, "a"),
         fixture.task("second", "a"),
@@ -53,8 +53,8 @@ pub async fn locks_are_listed_page_by_page_by_kind_and_key(fixture: &Fixture) {
         fixture.lock("ab"),
         fixture.lock_of(Kind::Schedule, "B"),
     ]) {
-        let record = fixture.held(&lock, session, wish).await;
-        expected.push(if wish % 3 == 0 { fixture.freed(&record).await } else { record });
+        let record = fixture.held(&lock, session, ticket).await;
+        expected.push(if ticket % 3 == 0 { fixture.freed(&record).await } else { record });
     }
     expected.sort_by_key(|record| (record.id.kind.to_string(), record.id.key.clone()));
     let kinds = expected.iter().map(|record| Some(record.id.kind.clone()));
@@ -86,7 +86,7 @@ pub async fn a_kind_without_locks_lists_none(fixture: &Fixture) {
     assert!(page.items.is_empty() && page.refused.is_empty() && page.next.is_none(), "{page:?}");
 }
 
-/// Latest term first, each with term and wish, whatever the size of a page and however many locks
+/// Latest term first, each with term and ticket, whatever the size of a page and however many locks
 /// share a term.
 pub async fn what_a_session_holds_is_listed_latest_first(fixture: &Fixture) {
     let [session, stranger] = [fixture.session(), fixture.session()];
@@ -101,13 +101,13 @@ pub async fn what_a_session_holds_is_listed_latest_first(fixture: &Fixture) {
     for answer in fixture.take_all(batch.collect(), &[]).await {
         expected.push(held(granted(answer)));
     }
-    for (wish, lock) in (1..).zip([
+    for (ticket, lock) in (1..).zip([
         fixture.task("import", "a"),
         fixture.lock_of(Kind::Schedule, "nightly"),
         fixture.task("export", "a"),
         fixture.lock("a"),
     ]) {
-        expected.push(held(fixture.held(&lock, session, wish).await));
+        expected.push(held(fixture.held(&lock, session, ticket).await));
     }
     expected.sort_by_key(|held| held.lock.clone());
     for at_most in [1, 2, 3, 24, 100] {
@@ -122,22 +122,22 @@ pub async fn what_a_session_holds_is_listed_latest_first(fixture: &Fixture) {
 }
 
 fn held(record: LockRecord) -> Held {
-    let wish = record.holding.expect("it was just granted").by.wish;
-    Held { lock: record.id, term: record.term, wish }
+    let ticket = record.holding.expect("it was just granted").by.ticket;
+    Held { lock: record.id, term: record.term, ticket }
 }
 
 /// A listing goes on behind the last item of a page, also if that is not there any more.
 pub async fn a_listing_goes_on_where_items_have_gone(fixture: &Fixture) {
     let session = fixture.session();
-    for (wish, key) in (1..).zip(["a", "b", "c", "d", "e"]) {
-        fixture.held(&fixture.lock(key), session, wish).await;
+    for (ticket, key) in (1..).zip(["a", "b", "c", "d", "e"]) {
+        fixture.held(&fixture.lock(key), session, ticket).await;
     }
     let mut seen = Vec::new();
     let mut after = None;
     loop {
         let page = sure(fixture.store().held_by(session, after, 2, LIMIT)).await;
         for held in page.items {
-            fixture.release(&held.lock, session, held.term, Then::Free).await;
+            fixture.release(&held.lock, session, held.term, ReleaseTo::Free).await;
             seen.push(held.lock.key.as_str().to_owned());
         }
         after = page.next;
@@ -158,10 +158,10 @@ pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
     assert_eq!(audit(fixture, giver).await, [held(first.clone())]);
 
     let first = fixture.held(&lock, giver, 2).await;
-    assert_eq!(audit(fixture, giver).await, [held(first.clone())], "a later wish, a new term");
+    assert_eq!(audit(fixture, giver).await, [held(first.clone())], "a later ticket, a new term");
 
     let next = Box::new(fixture.candidate(taker, 7));
-    fixture.release(&lock, giver, first.term, Then::HandTo(next)).await;
+    fixture.release(&lock, giver, first.term, ReleaseTo::HandTo(next)).await;
     assert_eq!(audit(fixture, giver).await, [], "handed over, it is not held any more");
     assert_eq!(audit(fixture, taker).await, [held(fixture.record(&lock).await)]);
 

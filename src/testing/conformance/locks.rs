@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, TTL, eventually, granted, value};
 use crate::{
     model::{Candidate, Ended, Holding, LockId, LockRecord, Term},
-    store::{Ground, LockSeen, SetAnswer, Take, TakeAnswer, Then},
+    store::{Evidence, LockSeen, ReleaseTo, SetAnswer, Take, TakeAnswer},
 };
 
 /// Long enough to be over only when the test is.
@@ -34,15 +34,15 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
 pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let held = fixture.taken(&lock, &fixture.talkative(fixture.session(), 7)).await;
-    for wish in [1, 7, 9] {
-        let loser = fixture.talkative(fixture.session(), wish);
+    for ticket in [1, 7, 9] {
+        let loser = fixture.talkative(fixture.session(), ticket);
         let answer = fixture.take(&lock, &loser).await;
         assert_eq!(answer, TakeAnswer::Held(held.clone()), "the loser must learn who holds the lock");
     }
     assert_eq!(fixture.record(&lock).await, held, "takes that lost must change nothing at all");
 }
 
-/// R7, an equal wish: a take sent again is answered with the same term.
+/// R7, an equal ticket: a take sent again is answered with the same term.
 pub async fn a_take_sent_again_gets_the_same_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 7);
@@ -65,30 +65,30 @@ pub async fn a_take_sent_again_does_not_undo_a_new_value(fixture: &Fixture) {
     assert_eq!(kept, Some(value(b"page 8")), "a take sent again must not write the value again");
 }
 
-/// R7, a larger wish on record: this take came late.
-pub async fn a_take_for_an_earlier_wish_changes_nothing(fixture: &Fixture) {
+/// R7, a larger ticket on record: this take came late.
+pub async fn a_take_for_an_earlier_ticket_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let held = fixture.held(&lock, session, 7).await;
-    for wish in [6, 0] {
-        let late = fixture.talkative(session, wish);
+    for ticket in [6, 0] {
+        let late = fixture.talkative(session, ticket);
         let answer = fixture.take(&lock, &late).await;
-        assert_eq!(answer, TakeAnswer::Held(held.clone()), "wish {wish} after wish 7 came late");
+        assert_eq!(answer, TakeAnswer::Held(held.clone()), "ticket {ticket} after ticket 7 came late");
     }
     assert_eq!(fixture.record(&lock).await, held, "a late take must change nothing");
 }
 
-/// R7, a smaller wish on record: it was given up unheard, and this one starts a new term.
-pub async fn a_take_for_a_later_wish_starts_a_new_term(fixture: &Fixture) {
+/// R7, a smaller ticket on record: it was given up unheard, and this one starts a new term.
+pub async fn a_take_for_a_later_ticket_starts_a_new_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let first = fixture.taken(&lock, &fixture.talkative(session, 7)).await;
     let by = fixture.candidate(session, 8);
     let record = fixture.taken(&lock, &by).await;
-    assert!(record.term > first.term, "a later wish must get a new term");
-    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&by), "granted as the later wish asked");
+    assert!(record.term > first.term, "a later ticket must get a new term");
+    assert_eq!(record.holding.as_ref().map(|held| &held.by), Some(&by), "granted as the later ticket asked");
     let past: Vec<_> = record.past.iter().map(|past| (past.term, past.how)).collect();
-    assert_eq!(past, [(first.term, Ended::Superseded)], "the earlier wish must be remembered");
+    assert_eq!(past, [(first.term, Ended::Superseded)], "the earlier ticket must be remembered");
 }
 
 /// A session that died with the lock in hand loses it to whoever names it.
@@ -96,7 +96,7 @@ pub async fn a_take_that_names_the_dead_holder_takes_over(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let opened = fixture.opened().await;
     let held = fixture.held(&lock, opened.id, 3).await;
-    let seen = fixture.declare(opened.id, Ground::Unbeaten { nonce: opened.nonce }).await;
+    let seen = fixture.declare(opened.id, Evidence::Unbeaten { nonce: opened.nonce }).await;
     assert!(seen.is_dead());
     let by = fixture.talkative(fixture.session(), 1);
     let dead = [fixture.session(), opened.id, fixture.session()];
@@ -172,7 +172,7 @@ pub async fn a_lock_released_for_later_is_closed_to_all(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let held = fixture.held(&lock, session, 1).await;
-    fixture.release(&lock, session, held.term, Then::ClosedFor(LONG)).await;
+    fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(LONG)).await;
     let record = fixture.record(&lock).await;
     assert_eq!(record.holding, None);
     assert_eq!(record.closed.map(|closed| closed.length), Some(LONG), "closed for as long as was asked");
@@ -188,7 +188,7 @@ pub async fn a_lock_released_for_later_opens_again(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let held = fixture.held(&lock, session, 1).await;
-    fixture.release(&lock, session, held.term, Then::ClosedFor(Duration::from_millis(5))).await;
+    fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(Duration::from_millis(5))).await;
     let by = fixture.candidate(fixture.session(), 1);
     let record = open_again(fixture, &lock, &by, &[]).await;
     assert!(record.term > held.term, "a grant after a wait must raise the term");
@@ -215,7 +215,7 @@ pub async fn a_lock_may_be_closed_for_ever(fixture: &Fixture) {
     let (released, left) = (fixture.lock("released"), fixture.lock("left by the dead"));
     let by = Candidate { lock_delay: Duration::MAX, ..fixture.candidate(fixture.opened().await.id, 1) };
     let record = fixture.taken(&released, &by).await;
-    fixture.release(&released, by.session, record.term, Then::ClosedFor(Duration::MAX)).await;
+    fixture.release(&released, by.session, record.term, ReleaseTo::ClosedFor(Duration::MAX)).await;
     fixture.taken(&left, &by).await;
     fixture.bury(by.session).await;
     let heir = fixture.candidate(fixture.session(), 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fixture::{Fixture, LIMIT, eventually, sure};
-use crate::store::{Purged, Retention, Sighting, Wait};
+use crate::store::{Purged, Retention, SessionSeen, Wait};
 
 /// Keep nothing that need not be kept.
 pub(super) const NOTHING: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
@@ -40,7 +40,7 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
         let some = purge(fixture, NOTHING).await;
         purged.sessions += some.sessions;
         purged.waiters += some.waiters;
-        (fixture.seen(dead).await == Sighting::Missing).then_some(())
+        (fixture.seen(dead).await == SessionSeen::Missing).then_some(())
     })
     .await;
     assert_eq!((purged.sessions, purged.waiters), (1, 2), "what was removed must be counted");
@@ -49,12 +49,12 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
         let line: Vec<_> = line.waiters.iter().map(|waiter| waiter.by.session).collect();
         assert_eq!(line, [alive], "the living must keep their places");
     }
-    assert!(matches!(fixture.seen(alive).await, Sighting::Alive(_)), "the living must stay");
+    assert!(matches!(fixture.seen(alive).await, SessionSeen::Alive(_)), "the living must stay");
 }
 
 /// Whoever died lately is kept, so that those who come late find it dead.
 pub async fn a_session_that_died_lately_is_kept(fixture: &Fixture) {
-    let dead = Sighting::Dead(fixture.bury(fixture.opened().await.id).await);
+    let dead = SessionSeen::Dead(fixture.bury(fixture.opened().await.id).await);
     let session = dead.record().expect("it was just buried").id;
     // The store's clock has to go on, or nothing were old enough to be purged.
     marker_is_purged(&fixture.another()).await;
@@ -74,7 +74,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     }
     eventually("the dead session that holds nothing is purged", async || {
         purge(fixture, retention).await;
-        (fixture.seen(other).await == Sighting::Missing).then_some(())
+        (fixture.seen(other).await == SessionSeen::Missing).then_some(())
     })
     .await;
     assert!(fixture.seen(holding).await.is_dead(), "a lock names it");
@@ -83,7 +83,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     fixture.freed(&record).await;
     eventually("it is purged when no lock names it any more", async || {
         purge(fixture, retention).await;
-        (fixture.seen(holding).await == Sighting::Missing).then_some(())
+        (fixture.seen(holding).await == SessionSeen::Missing).then_some(())
     })
     .await;
 }
@@ -114,7 +114,7 @@ pub(super) async fn marker_is_purged(fixture: &Fixture) {
     let marker = fixture.buried().await;
     eventually("a dead session is purged", async || {
         purge(fixture, NOTHING).await;
-        (fixture.seen(marker).await == Sighting::Missing).then_some(())
+        (fixture.seen(marker).await == SessionSeen::Missing).then_some(())
     })
     .await;
 }
@@ -129,7 +129,7 @@ pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
             .wait(vec![Wait { lock: neighbour.lock("report"), by: neighbour.candidate(session, 1) }], LIMIT),
     )
     .await;
-    let dead = Sighting::Dead(neighbour.bury(session).await);
+    let dead = SessionSeen::Dead(neighbour.bury(session).await);
     marker_is_purged(fixture).await;
     assert_eq!(neighbour.seen(session).await, dead);
     let line = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;

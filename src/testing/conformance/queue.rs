@@ -12,7 +12,7 @@ async fn stand(fixture: &Fixture, lock: &LockId, by: &Candidate) {
 }
 
 async fn leave(fixture: &Fixture, lock: &LockId, by: &Candidate) {
-    let place = (lock.clone(), by.session, by.wish);
+    let place = (lock.clone(), by.session, by.ticket);
     sure(fixture.store().stop_waiting(vec![place], LIMIT)).await;
 }
 
@@ -48,8 +48,8 @@ async fn stand_after(fixture: &Fixture, lock: &LockId, by: &Candidate, before: O
 /// A line of that many, each after the one before.
 async fn line_of(fixture: &Fixture, lock: &LockId, many: u64) -> Vec<Candidate> {
     let mut line: Vec<Candidate> = Vec::new();
-    for wish in 1..=many {
-        let by = fixture.talkative(fixture.session(), wish);
+    for ticket in 1..=many {
+        let by = fixture.talkative(fixture.session(), ticket);
         stand_after(fixture, lock, &by, line.last()).await;
         line.push(by);
     }
@@ -82,22 +82,22 @@ pub async fn only_so_many_waiters_are_read(fixture: &Fixture) {
     }
 }
 
-/// Each by lock, session and wish together.
+/// Each by lock, session and ticket together.
 pub async fn places_are_found_in_the_order_asked_for(fixture: &Fixture) {
     let [lock, other] = ["report", "other"].map(|key| fixture.lock(key));
     let came = line_of(fixture, &lock, 2).await;
     stand(fixture, &other, &came[1]).await;
     let nobody = fixture.candidate(fixture.session(), 1);
     let asked = [
-        (&other, &came[1], came[1].wish, true),
-        (&lock, &came[0], came[0].wish, true),
-        (&other, &came[0], came[0].wish, false),
-        (&lock, &nobody, nobody.wish, false),
-        (&lock, &came[0], came[1].wish, false),
-        (&lock, &came[1], came[1].wish, true),
-        (&other, &came[1], came[1].wish, true),
+        (&other, &came[1], came[1].ticket, true),
+        (&lock, &came[0], came[0].ticket, true),
+        (&other, &came[0], came[0].ticket, false),
+        (&lock, &nobody, nobody.ticket, false),
+        (&lock, &came[0], came[1].ticket, false),
+        (&lock, &came[1], came[1].ticket, true),
+        (&other, &came[1], came[1].ticket, true),
     ];
-    let places = asked.map(|(lock, by, wish, _)| (lock.clone(), by.session, wish));
+    let places = asked.map(|(lock, by, ticket, _)| (lock.clone(), by.session, ticket));
     let stand = sure(fixture.store().places(places.to_vec(), LIMIT)).await;
     assert_eq!(stand, asked.map(|(.., stands)| stands), "of {places:#?}");
     leave(fixture, &lock, &came[0]).await;
@@ -118,16 +118,16 @@ pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
     assert_eq!(line(fixture, &lock).await, before, "standing in line again must change nothing");
 }
 
-/// One wish is one place: a session that has two wishes for a lock stands there twice.
-pub async fn each_wish_of_a_session_has_its_place(fixture: &Fixture) {
+/// One ticket is one place: a session that has two tickets for a lock stands there twice.
+pub async fn each_ticket_of_a_session_has_its_place(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
-    let [first, second] = [9, 3].map(|wish| fixture.candidate(session, wish));
+    let [first, second] = [9, 3].map(|ticket| fixture.candidate(session, ticket));
     stand(fixture, &lock, &first).await;
     stand_after(fixture, &lock, &second, Some(&first)).await;
     assert_eq!(names(line(fixture, &lock).await), [first.clone(), second.clone()]);
     leave(fixture, &lock, &first).await;
-    assert_eq!(names(line(fixture, &lock).await), [second], "only the wish that left must leave");
+    assert_eq!(names(line(fixture, &lock).await), [second], "only the ticket that left must leave");
 }
 
 /// Those who stand there leave, whether or not others named beside them do.
@@ -137,13 +137,13 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
     let came = line_of(fixture, &lock, 3).await;
     stand(fixture, &other, &came[1]).await;
     let nobody = fixture.candidate(fixture.session(), 1);
-    let wish = |wish| crate::model::Wish::new(wish);
+    let ticket = |ticket| crate::model::Ticket::new(ticket);
     let places = vec![
-        (lock.clone(), nobody.session, nobody.wish),
-        (fixture.lock("never waited for"), came[0].session, came[0].wish),
-        (lock.clone(), came[0].session, wish(77)),
-        (lock.clone(), came[1].session, came[1].wish),
-        (lock.clone(), nobody.session, came[2].wish),
+        (lock.clone(), nobody.session, nobody.ticket),
+        (fixture.lock("never waited for"), came[0].session, came[0].ticket),
+        (lock.clone(), came[0].session, ticket(77)),
+        (lock.clone(), came[1].session, came[1].ticket),
+        (lock.clone(), nobody.session, came[2].ticket),
     ];
     for _ in 0..2 {
         sure(fixture.store().stop_waiting(places.clone(), LIMIT)).await;
@@ -172,7 +172,7 @@ pub async fn a_batch_stands_in_many_lines(fixture: &Fixture) {
         let line = names(line(fixture, lock).await);
         assert_eq!(line, std::slice::from_ref(&by), "it must stand in the line of {lock}");
     }
-    let places = locks.iter().map(|lock| (lock.clone(), by.session, by.wish));
+    let places = locks.iter().map(|lock| (lock.clone(), by.session, by.ticket));
     sure(fixture.store().stop_waiting(places.collect(), LIMIT)).await;
     for lock in &locks {
         assert_eq!(line(fixture, lock).await, []);

@@ -8,7 +8,7 @@ use std::sync::{
 use super::fixture::{Fixture, LIMIT, race, sure};
 use crate::{
     model::{Ended, LockRecord},
-    store::{Release, Take, TakeAnswer, Then},
+    store::{Release, ReleaseTo, Take, TakeAnswer},
 };
 
 /// Of 64 sessions that want a lock at the same moment one gets it; the others are told which.
@@ -78,9 +78,9 @@ pub async fn of_releases_that_race_one_counts(fixture: &Fixture) {
         let held = fixture.held(&lock, giver, 1).await;
         race(8, |number| {
             let then = match number % 4 {
-                0 => Then::Free,
-                1 => Then::HandTo(Box::new(fixture.candidate(giver, 2))),
-                _ => Then::HandTo(Box::new(fixture.candidate(fixture.session(), 1))),
+                0 => ReleaseTo::Free,
+                1 => ReleaseTo::HandTo(Box::new(fixture.candidate(giver, 2))),
+                _ => ReleaseTo::HandTo(Box::new(fixture.candidate(fixture.session(), 1))),
             };
             let release = Release { lock: lock.clone(), session: giver, term: held.term, note: None, then };
             let store = Arc::clone(fixture.store());
@@ -131,8 +131,8 @@ pub async fn nobody_holds_a_lock_while_another_does(fixture: &Fixture) {
         let by = fixture.candidate(fixture.session(), 0);
         async move {
             let mut terms = Vec::new();
-            for wish in 1..=40 {
-                let by = crate::model::Candidate { wish: crate::model::Wish::new(wish), ..by.clone() };
+            for ticket in 1..=40 {
+                let by = crate::model::Candidate { ticket: crate::model::Ticket::new(ticket), ..by.clone() };
                 let take = Take { lock: lock.clone(), by };
                 let answer = sure(store.take(vec![take.clone()], Vec::new(), LIMIT)).await.remove(0);
                 let Some(record) = answer.taken() else { continue };
@@ -141,7 +141,7 @@ pub async fn nobody_holds_a_lock_while_another_does(fixture: &Fixture) {
                 assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two hold one lock at once");
                 terms.push(record.term);
                 let (session, term) = (take.by.session, record.term);
-                let release = Release { lock: take.lock, session, term, note: None, then: Then::Free };
+                let release = Release { lock: take.lock, session, term, note: None, then: ReleaseTo::Free };
                 sure(store.release(vec![release], LIMIT)).await;
             }
             terms

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, TTL, why};
 use crate::{
     model::{Ended, Term},
-    store::{LockSeen, Release, Then},
+    store::{LockSeen, Release, ReleaseTo},
 };
 
 /// Long enough to be over only when the test is.
@@ -22,7 +22,7 @@ pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
         session: by.session,
         term: held.term,
         note: note.clone(),
-        then: Then::Free,
+        then: ReleaseTo::Free,
     };
     fixture.release_as(release).await;
     let record = fixture.record(&lock).await;
@@ -43,10 +43,10 @@ pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
     let stranger = fixture.session();
     let never = Term::new(second.term.get() + 1);
     for then in [
-        Then::Free,
-        Then::ClosedFor(LONG),
-        Then::HandTo(Box::new(fixture.candidate(stranger, 5))),
-        Then::HandTo(Box::new(fixture.candidate(session, 3))),
+        ReleaseTo::Free,
+        ReleaseTo::ClosedFor(LONG),
+        ReleaseTo::HandTo(Box::new(fixture.candidate(stranger, 5))),
+        ReleaseTo::HandTo(Box::new(fixture.candidate(session, 3))),
     ] {
         for (who, term) in
             [(stranger, second.term), (session, first.term), (session, never), (stranger, first.term)]
@@ -62,9 +62,11 @@ pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
 pub async fn a_release_of_a_lock_without_a_record_does_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let (session, term) = (fixture.session(), Term::new(1));
-    for then in
-        [Then::Free, Then::ClosedFor(LONG), Then::HandTo(Box::new(fixture.candidate(fixture.session(), 5)))]
-    {
+    for then in [
+        ReleaseTo::Free,
+        ReleaseTo::ClosedFor(LONG),
+        ReleaseTo::HandTo(Box::new(fixture.candidate(fixture.session(), 5))),
+    ] {
         fixture.release(&lock, session, term, then.clone()).await;
         assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "{then:?} must make no record");
     }
@@ -76,16 +78,16 @@ pub async fn a_release_sent_again_does_nothing(fixture: &Fixture) {
     let session = fixture.session();
     let first = fixture.held(&lock, session, 1).await;
     let freed = fixture.freed(&first).await;
-    for then in [Then::Free, Then::ClosedFor(LONG)] {
+    for then in [ReleaseTo::Free, ReleaseTo::ClosedFor(LONG)] {
         fixture.release(&lock, session, first.term, then).await;
         assert_eq!(fixture.record(&lock).await, freed, "a release sent again must change nothing");
     }
     let second = fixture.held(&lock, session, 2).await;
-    fixture.release(&lock, session, first.term, Then::Free).await;
+    fixture.release(&lock, session, first.term, ReleaseTo::Free).await;
     assert_eq!(fixture.record(&lock).await, second, "a late release must not free the next grant");
 }
 
-/// A hand-over is a grant like any other: as the waiter asked, for its wish, under a new term.
+/// A hand-over is a grant like any other: as the waiter asked, for its ticket, under a new term.
 pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let giver = fixture.session();
@@ -96,7 +98,7 @@ pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) 
         session: giver,
         term: held.term,
         note: Some(why("you are next")),
-        then: Then::HandTo(Box::new(waiter.clone())),
+        then: ReleaseTo::HandTo(Box::new(waiter.clone())),
     };
     fixture.release_as(release.clone()).await;
     let record = fixture.record(&lock).await;
@@ -111,16 +113,16 @@ pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) 
     assert_eq!(fixture.taken(&lock, &waiter).await, record, "the waiter's own take finds the same grant");
 }
 
-/// A session may hand over to another wish of its own, also to an earlier one.
+/// A session may hand over to another ticket of its own, also to an earlier one.
 pub async fn a_hand_over_may_stay_in_the_session(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
     let mut last = fixture.held(&lock, session, 5).await;
-    for wish in [9, 2] {
-        let next = fixture.candidate(session, wish);
-        fixture.release(&lock, session, last.term, Then::HandTo(Box::new(next.clone()))).await;
+    for ticket in [9, 2] {
+        let next = fixture.candidate(session, ticket);
+        fixture.release(&lock, session, last.term, ReleaseTo::HandTo(Box::new(next.clone()))).await;
         let record = fixture.record(&lock).await;
-        assert!(record.term > last.term && record.is_granted_to(session, next.wish), "{record:?}");
+        assert!(record.term > last.term && record.is_granted_to(session, next.ticket), "{record:?}");
         last = record;
     }
 }

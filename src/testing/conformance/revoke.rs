@@ -6,7 +6,8 @@ use super::fixture::{Fixture, LIMIT, holder, sure, value, why};
 use crate::{
     model::{Ended, LockId, LockRecord, Request, SessionId, Term, Why},
     store::{
-        BeatWrite, LockSeen, MAX_REQUESTS, Refusal, Revocation, RevokeAnswer, SetAnswer, Sighting, Then,
+        BeatWrite, LockSeen, MAX_REQUESTS, Refusal, ReleaseTo, Revocation, RevokeAnswer, SessionSeen,
+        SetAnswer,
     },
 };
 
@@ -27,7 +28,7 @@ async fn reopen(fixture: &Fixture, request: &Request) -> RevokeAnswer {
     sure(fixture.store().revoke(Revocation::Reopen(request.clone()), LIMIT)).await
 }
 
-fn requests(seen: &Sighting) -> Vec<Request> {
+fn requests(seen: &SessionSeen) -> Vec<Request> {
     seen.record().unwrap_or_else(|| panic!("the session must be there, not {seen:?}")).requests.clone()
 }
 
@@ -110,14 +111,14 @@ pub async fn asking_takes_nothing_away(fixture: &Fixture) {
 pub async fn a_session_that_is_dead_or_missing_cannot_be_asked(fixture: &Fixture) {
     let dead = fixture.opened().await.id;
     let held = fixture.held(&fixture.lock("report"), dead, 1).await;
-    let buried = Sighting::Dead(fixture.bury(dead).await);
+    let buried = SessionSeen::Dead(fixture.bury(dead).await);
     let missing = fixture.session();
     for session in [dead, missing] {
         let answer = ask(fixture, session, &request(&held.id, held.term, "please")).await;
         assert_eq!(answer, RevokeAnswer::NotHeld);
     }
     assert_eq!(fixture.seen(dead).await, buried, "asking must not change the dead");
-    assert_eq!(fixture.seen(missing).await, Sighting::Missing, "asking must not insert a session");
+    assert_eq!(fixture.seen(missing).await, SessionSeen::Missing, "asking must not insert a session");
 }
 
 /// A session carries [`MAX_REQUESTS`] requests; more are refused until some are heard.
@@ -162,7 +163,7 @@ pub async fn force_takes_a_lock_away(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, *freed);
     assert_eq!(force(fixture, &request).await, answer, "sent again, it was done before");
 
-    fixture.release(&lock, by.session, held.term, Then::ClosedFor(LIMIT)).await;
+    fixture.release(&lock, by.session, held.term, ReleaseTo::ClosedFor(LIMIT)).await;
     assert_eq!(fixture.record(&lock).await, *freed, "the late release of whoever lost it does nothing");
     let set = fixture.set(&lock, by.session, held.term, Some(value(b"x"))).await;
     assert_eq!(set, SetAnswer::NotHeld, "nor does its value");
@@ -228,7 +229,7 @@ pub async fn reopening_opens_what_is_kept_closed(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;
     let held = fixture.held(&lock, session, 1).await;
-    fixture.release(&lock, session, held.term, Then::ClosedFor(LIMIT * 1000)).await;
+    fixture.release(&lock, session, held.term, ReleaseTo::ClosedFor(LIMIT * 1000)).await;
     let closed = fixture.record(&lock).await;
     assert!(closed.closed.is_some() && closed.holding.is_none(), "{closed:?}");
     let request = request(&lock, held.term, "it is {$mended}");
@@ -255,7 +256,7 @@ pub async fn reopening_names_a_term_that_nobody_has_followed(fixture: &Fixture) 
     );
     assert_eq!(fixture.record(&lock).await, first);
     let second = fixture.held(&lock, session, 2).await;
-    fixture.release(&lock, session, second.term, Then::ClosedFor(LIMIT * 1000)).await;
+    fixture.release(&lock, session, second.term, ReleaseTo::ClosedFor(LIMIT * 1000)).await;
     let closed = fixture.record(&lock).await;
     for term in [first.term, Term::new(second.term.get() + 1)] {
         let answer = reopen(fixture, &request(&lock, term, "now")).await;

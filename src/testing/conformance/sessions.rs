@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, race, sure};
 use crate::{
     model::{About, Beat, Buckets, Key, SessionRecord, Share, SpreadName, Trial},
-    store::{BeatWrite, Open, Sighting},
+    store::{BeatWrite, Open, SessionSeen},
 };
 
 fn shares() -> Vec<Share> {
@@ -30,9 +30,9 @@ fn shares() -> Vec<Share> {
     ]
 }
 
-fn alive(seen: Sighting) -> SessionRecord {
+fn alive(seen: SessionSeen) -> SessionRecord {
     match seen {
-        Sighting::Alive(record) => record,
+        SessionSeen::Alive(record) => record,
         other => panic!("the session must be alive, but was {other:?}"),
     }
 }
@@ -63,7 +63,7 @@ pub async fn an_opened_session_is_as_it_was_asked_for(fixture: &Fixture) {
     };
     assert_eq!(record, expected, "the record must say what the opening said");
     let seen = fixture.seen(open.session).await;
-    assert_eq!(seen, Sighting::Alive(record), "an observer must see what the opening was answered");
+    assert_eq!(seen, SessionSeen::Alive(record), "an observer must see what the opening was answered");
 }
 
 /// Sent twice, it recognises its own earlier success.
@@ -110,7 +110,7 @@ pub async fn opening_a_dead_session_again_finds_it_dead(fixture: &Fixture) {
     let dead = fixture.bury(open.session).await;
     for nonce in [open.nonce, fixture.nonce()] {
         let found = fixture.open(&Open { nonce, ..open.clone() }).await;
-        assert_eq!(found, Sighting::Dead(dead.clone()), "an opening must not revive the dead");
+        assert_eq!(found, SessionSeen::Dead(dead.clone()), "an opening must not revive the dead");
     }
 }
 
@@ -144,7 +144,7 @@ pub async fn a_beat_writes_its_number_and_nonce(fixture: &Fixture) {
         let expected =
             SessionRecord { beat: beat.beat, nonce: beat.nonce, beat_at: record.beat_at, ..opened.clone() };
         assert_eq!(record, expected, "a beat must change number, nonce and time, and nothing else");
-        assert_eq!(fixture.seen(open.session).await, Sighting::Alive(record.clone()));
+        assert_eq!(fixture.seen(open.session).await, SessionSeen::Alive(record.clone()));
         before = record;
     }
 }
@@ -176,15 +176,15 @@ pub async fn a_beat_sent_again_is_recognised(fixture: &Fixture) {
 pub async fn a_beat_never_inserts(fixture: &Fixture) {
     let session = fixture.session();
     let seen = fixture.send(&fixture.beat(session, 1)).await;
-    assert_eq!(seen, Sighting::Missing, "a beat of a session that was never opened finds none");
-    assert_eq!(fixture.seen(session).await, Sighting::Missing, "a beat must not insert a session");
+    assert_eq!(seen, SessionSeen::Missing, "a beat of a session that was never opened finds none");
+    assert_eq!(fixture.seen(session).await, SessionSeen::Missing, "a beat must not insert a session");
 }
 
 /// It finds the session dead, and the record stays as it was when it died.
 pub async fn a_beat_of_a_dead_session_changes_nothing(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     fixture.send(&fixture.beat(session, 1)).await;
-    let dead = Sighting::Dead(fixture.bury(session).await);
+    let dead = SessionSeen::Dead(fixture.bury(session).await);
     let beat = BeatWrite { shares: Some(shares()), ..fixture.beat(session, 2) };
     assert_eq!(fixture.send(&beat).await, dead, "a beat must find the session dead, and change nothing");
     assert_eq!(fixture.seen(session).await, dead);
@@ -213,8 +213,9 @@ pub async fn sessions_are_observed_in_the_order_asked_for(fixture: &Fixture) {
     let dead = fixture.bury(fixture.opened().await.id).await;
     let asked = vec![fixture.session(), dead.id, alive.id, fixture.session(), dead.id];
     let seen = sure(fixture.store().observe(asked, LIMIT)).await;
-    let dead = Sighting::Dead(dead);
-    let expected = [Sighting::Missing, dead.clone(), Sighting::Alive(alive), Sighting::Missing, dead];
+    let dead = SessionSeen::Dead(dead);
+    let expected =
+        [SessionSeen::Missing, dead.clone(), SessionSeen::Alive(alive), SessionSeen::Missing, dead];
     assert_eq!(seen, expected, "sightings must come in the order the sessions were asked for");
     assert_eq!(sure(fixture.store().observe(Vec::new(), LIMIT)).await, [], "nothing asked, nothing seen");
 }
@@ -227,7 +228,7 @@ pub async fn many_sessions_are_observed_at_once(fixture: &Fixture) {
     let seen = sure(fixture.store().observe(asked.clone(), LIMIT)).await;
     assert_eq!(seen.len(), asked.len());
     for (id, seen) in asked.iter().zip(seen) {
-        let expected = if *id == there.id { Sighting::Alive(there.clone()) } else { Sighting::Missing };
+        let expected = if *id == there.id { SessionSeen::Alive(there.clone()) } else { SessionSeen::Missing };
         assert_eq!(seen, expected, "each of many sightings must belong to the session asked for");
     }
 }

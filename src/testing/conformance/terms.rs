@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, LIMIT, granted, holder, name, sure, why};
 use crate::{
     model::{Ended, LockRecord, PAST_HOLDERS, Request, Who},
-    store::{Release, Revocation, RevokeAnswer, Then},
+    store::{Release, ReleaseTo, Revocation, RevokeAnswer},
 };
 
 /// Through every way a lock changes hands: released, superseded, handed over, died, forced.
@@ -17,7 +17,7 @@ pub async fn the_term_rises_with_every_change_of_holder(fixture: &Fixture) {
     let first = fixture.opened().await.id;
     let record = fixture.held(&lock, first, 1).await;
     note(&record);
-    fixture.release(&lock, first, record.term, Then::Free).await;
+    fixture.release(&lock, first, record.term, ReleaseTo::Free).await;
 
     let record = fixture.held(&lock, first, 2).await;
     note(&record);
@@ -26,7 +26,7 @@ pub async fn the_term_rises_with_every_change_of_holder(fixture: &Fixture) {
 
     let second = fixture.opened().await.id;
     let next = Box::new(fixture.candidate(second, 1));
-    fixture.release(&lock, first, record.term, Then::HandTo(next)).await;
+    fixture.release(&lock, first, record.term, ReleaseTo::HandTo(next)).await;
     let record = fixture.record(&lock).await;
     note(&record);
 
@@ -57,12 +57,12 @@ pub async fn terms_rise_also_within_one_tick_of_the_clock(fixture: &Fixture) {
     let lock = fixture.lock("busy");
     let session = fixture.session();
     let mut last = None;
-    for wish in 1..=50 {
-        let record = fixture.held(&lock, session, wish).await;
+    for ticket in 1..=50 {
+        let record = fixture.held(&lock, session, ticket).await;
         assert!(Some(record.term) > last, "term {:?} after {last:?}", record.term);
         last = Some(record.term);
-        if wish % 3 == 0 {
-            fixture.release(&lock, session, record.term, Then::Free).await;
+        if ticket % 3 == 0 {
+            fixture.release(&lock, session, record.term, ReleaseTo::Free).await;
         }
     }
 }
@@ -79,8 +79,13 @@ pub async fn the_last_holders_are_remembered(fixture: &Fixture) {
         by.who = (turn % 2 == 0).then(|| name(Who::new(format!("part {turn}"))));
         let record = fixture.taken(&lock, &by).await;
         let note = (turn % 3 == 0).then(|| why(&format!("note {turn}")));
-        let release =
-            Release { lock: lock.clone(), session, term: record.term, note: note.clone(), then: Then::Free };
+        let release = Release {
+            lock: lock.clone(),
+            session,
+            term: record.term,
+            note: note.clone(),
+            then: ReleaseTo::Free,
+        };
         fixture.release_as(release).await;
         records.push((by.holder, by.who, record.term, note));
     }

@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, LIMIT, TTL, all_pages, name, sure, value, why};
 use crate::{
     model::{Candidate, Holder, Key, Kind, LockId, Namespace, Value, Who, Why},
-    store::{LockSeen, Then, Wait},
+    store::{LockSeen, ReleaseTo, Wait},
 };
 
 /// Texts that mean something elsewhere, and pairs that only a careless eye takes for one another.
@@ -110,7 +110,7 @@ pub async fn any_text_may_be_said_of_a_lock(fixture: &Fixture) {
             session: first.session,
             term: record.term,
             note: Some(why(reason)),
-            then: Then::HandTo(Box::new(second.clone())),
+            then: ReleaseTo::HandTo(Box::new(second.clone())),
         };
         fixture.release_as(release).await;
         let record = fixture.record(&lock).await;

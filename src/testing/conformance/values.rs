@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, LIMIT, sure, value};
 use crate::{
     model::{Candidate, LockRecord, Term, Value},
-    store::{LockSeen, SetAnswer, SetValue, Then},
+    store::{LockSeen, ReleaseTo, SetAnswer, SetValue},
 };
 
 /// The record with that value, and the number of whatever change was the last.
@@ -103,7 +103,7 @@ pub async fn a_value_goes_with_its_holder(fixture: &Fixture) {
     assert_eq!(second.holding.and_then(|held| held.by.value), None, "a new grant has its own value");
     let third = Candidate { value: Some(value(b"third")), ..fixture.candidate(fixture.session(), 1) };
     let session = fixture.record(&lock).await.holding.expect("it was just granted").by.session;
-    fixture.release(&lock, session, second.term, Then::HandTo(Box::new(third.clone()))).await;
+    fixture.release(&lock, session, second.term, ReleaseTo::HandTo(Box::new(third.clone()))).await;
     let handed = fixture.record(&lock).await.holding.map(|held| held.by);
     assert_eq!(handed, Some(third), "so has a hand-over");
 }

@@ -25,7 +25,7 @@ use crate::sync::locked;
 /// use tenure::{
 ///     Applied, StoreError,
 ///     model::SessionId,
-///     store::{MemoryStore, Sighting, Store},
+///     store::{MemoryStore, SessionSeen, Store},
 ///     testing::{Fault, Faulty, Intercept, Operation},
 /// };
 ///
@@ -38,7 +38,7 @@ use crate::sync::locked;
 /// let limit = Duration::from_secs(1);
 /// let lost = store.observe(nobody.clone(), limit).await;
 /// assert_eq!(lost.unwrap_err().applied(), Applied::Unknown);
-/// assert_eq!(store.observe(nobody, limit).await?, [Sighting::Missing]);
+/// assert_eq!(store.observe(nobody, limit).await?, [SessionSeen::Missing]);
 /// # Ok(())
 /// # }
 /// ```

@@ -6,7 +6,7 @@ use super::{Call, Course, Intercept};
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use tenure::{model::SessionId, store::{MemoryStore, Sighting, Store}, testing::{Intercept, Slow}};
+/// use tenure::{model::SessionId, store::{MemoryStore, SessionSeen, Store}, testing::{Intercept, Slow}};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), tenure::StoreError> {
@@ -15,7 +15,7 @@ use super::{Call, Course, Intercept};
 ///
 /// let nobody = vec![SessionId::from_u128(7)];
 /// assert!(store.observe(nobody.clone(), Duration::from_millis(100)).await.is_err());
-/// assert_eq!(store.observe(nobody, Duration::from_millis(200)).await?, [Sighting::Missing]);
+/// assert_eq!(store.observe(nobody, Duration::from_millis(200)).await?, [SessionSeen::Missing]);
 /// # Ok(())
 /// # }
 /// ```

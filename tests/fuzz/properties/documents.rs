@@ -55,7 +55,7 @@ fn in_every_place(document: &Document) -> bool {
         faithful(document, bare::read_held, |held| {
             doc! {
                 "_id": written::lock_id(&held.lock),
-                "term": written::number(held.term.get()), "wish": written::number(held.wish.get()),
+                "term": written::number(held.term.get()), "ticket": written::number(held.ticket.get()),
             }
         }),
     ];

@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tenure::{
     model::{
         Candidate, Holder, Key, Kind, LimitError, LockId, Namespace, ScheduleName, SessionId, SpreadName,
-        Value, Who, Why, Wish,
+        Ticket, Value, Who, Why,
     },
     store::{
         Wait,
@@ -115,7 +115,7 @@ fn lock(source: &mut Source<'_>) -> Option<LockId> {
 fn in_line(lock: &LockId) -> (Document, Bson) {
     let by = Candidate {
         session: SessionId::from_u128(1),
-        wish: Wish::new(1),
+        ticket: Ticket::new(1),
         ttl: std::time::Duration::ZERO,
         holder: "pod".parse().unwrap(),
         who: None,
@@ -127,6 +127,6 @@ fn in_line(lock: &LockId) -> (Document, Bson) {
     let mut id = filter.get_document("_id").unwrap().clone();
     let whole = id.clone();
     id.remove("session");
-    id.remove("wish");
+    id.remove("ticket");
     (whole, Bson::Document(id))
 }

@@ -1,8 +1,8 @@
 use tenure::{
     model::{Candidate, Ended, LockId, LockRecord, PAST_HOLDERS, Request, SessionId, StoreTime, Term, Why},
     store::{
-        Held, LockSeen, MAX_REQUESTS, Refusal, Release, Revocation, RevokeAnswer, SetAnswer, SetValue, Take,
-        TakeAnswer, Then,
+        Held, LockSeen, MAX_REQUESTS, Refusal, Release, ReleaseTo, Revocation, RevokeAnswer, SetAnswer,
+        SetValue, Take, TakeAnswer,
     },
 };
 
@@ -197,7 +197,7 @@ impl Model {
                 lock.grant(by.clone(), weeks);
                 Is::Taken
             }
-            (Some(held), _) if held.session == by.session => match by.wish.cmp(&held.wish) {
+            (Some(held), _) if held.session == by.session => match by.ticket.cmp(&held.ticket) {
                 std::cmp::Ordering::Less => Is::Held,
                 std::cmp::Ordering::Equal => Is::Taken,
                 std::cmp::Ordering::Greater => {
@@ -236,12 +236,12 @@ impl Model {
             return;
         }
         match then {
-            Then::Free => lock.end(Ended::Released, note.clone()),
-            Then::ClosedFor(length) => {
+            ReleaseTo::Free => lock.end(Ended::Released, note.clone()),
+            ReleaseTo::ClosedFor(length) => {
                 lock.end(Ended::Released, note.clone());
                 lock.close(*length, turns);
             }
-            Then::HandTo(next) => {
+            ReleaseTo::HandTo(next) => {
                 lock.end(Ended::HandedOver, note.clone());
                 lock.grant((**next).clone(), weeks);
             }
@@ -336,7 +336,7 @@ impl Model {
             .iter()
             .filter_map(|(id, lock)| {
                 let by = lock.holder().filter(|by| by.session == session)?;
-                Some(Held { lock: id.clone(), term: lock.term()?, wish: by.wish })
+                Some(Held { lock: id.clone(), term: lock.term()?, ticket: by.ticket })
             })
             .collect();
         expected.sort_by_key(|held| held.lock.clone());

@@ -1,5 +1,5 @@
 use tenure::{
-    model::{Candidate, LockId, SessionId, StoreTime, Wish},
+    model::{Candidate, LockId, SessionId, StoreTime, Ticket},
     store::{Line, Wait},
 };
 
@@ -14,21 +14,21 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn is(&self, lock: &LockId, session: SessionId, wish: Wish) -> bool {
-        self.lock == *lock && self.by.session == session && self.by.wish == wish
+    fn is(&self, lock: &LockId, session: SessionId, ticket: Ticket) -> bool {
+        self.lock == *lock && self.by.session == session && self.by.ticket == ticket
     }
 }
 
 impl Model {
     pub(crate) fn wait(&mut self, wait: &Wait) {
         let Wait { lock, by } = wait;
-        if !self.line.iter().any(|place| place.is(lock, by.session, by.wish)) {
+        if !self.line.iter().any(|place| place.is(lock, by.session, by.ticket)) {
             self.line.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
         }
     }
 
-    pub(crate) fn stop_waiting(&mut self, (lock, session, wish): &(LockId, SessionId, Wish)) {
-        self.line.retain(|place| !place.is(lock, *session, *wish));
+    pub(crate) fn stop_waiting(&mut self, (lock, session, ticket): &(LockId, SessionId, Ticket)) {
+        self.line.retain(|place| !place.is(lock, *session, *ticket));
     }
 
     /// Nobody dead stands in line any more.
@@ -38,12 +38,12 @@ impl Model {
     }
 
     /// Every place in line, looked for in the lines of all these locks: in order, and whether it is there.
-    pub(crate) fn places(&self, locks: &[LockId]) -> Vec<((LockId, SessionId, Wish), bool)> {
-        let wishes = self.line.iter().map(|place| (place.by.session, place.by.wish));
-        let each = wishes.flat_map(|(session, wish)| {
+    pub(crate) fn places(&self, locks: &[LockId]) -> Vec<((LockId, SessionId, Ticket), bool)> {
+        let tickets = self.line.iter().map(|place| (place.by.session, place.by.ticket));
+        let each = tickets.flat_map(|(session, ticket)| {
             locks.iter().map(move |lock| {
-                let stands = self.line.iter().any(|place| place.is(lock, session, wish));
-                ((lock.clone(), session, wish), stands)
+                let stands = self.line.iter().any(|place| place.is(lock, session, ticket));
+                ((lock.clone(), session, ticket), stands)
             })
         });
         each.collect()
@@ -62,7 +62,7 @@ impl Model {
         for waiter in seen {
             ensure!(waiter.lock == *lock, "a waiter for {lock}, not {waiter:?}");
             let by = &waiter.by;
-            let place = places.iter().position(|place| place.is(lock, by.session, by.wish));
+            let place = places.iter().position(|place| place.is(lock, by.session, by.ticket));
             let Some(place) = place else { return Err(format!("nobody stands there twice: {waiter:?}")) };
             let place = places.swap_remove(place);
             ensure!(place.by == waiter.by, "it waits as {:?}, not as {waiter:?}", place.by);

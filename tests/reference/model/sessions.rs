@@ -1,6 +1,6 @@
 use tenure::{
     model::{About, Beat, Death, Holder, Nonce, Request, SessionId, SessionRecord, Share, StoreTime, Why},
-    store::{BeatWrite, Declaration, Ground, Open, Sighting},
+    store::{BeatWrite, Declaration, Evidence, Open, SessionSeen},
 };
 
 use super::{Check, Model, Once, ensure};
@@ -72,19 +72,19 @@ impl Life {
 }
 
 impl Model {
-    pub(crate) fn sighting(&mut self, id: SessionId, seen: &Sighting) -> Check {
+    pub(crate) fn sighting(&mut self, id: SessionId, seen: &SessionSeen) -> Check {
         let Some(life) = self.lives.get_mut(&id) else {
-            ensure!(*seen == Sighting::Missing, "session {id} was never opened, and is {seen:?}");
+            ensure!(*seen == SessionSeen::Missing, "session {id} was never opened, and is {seen:?}");
             return Ok(());
         };
         match seen {
-            Sighting::Alive(record) if !life.is_dead() => life.meet(id, record),
-            Sighting::Dead(record) if life.is_dead() => life.meet(id, record),
+            SessionSeen::Alive(record) if !life.is_dead() => life.meet(id, record),
+            SessionSeen::Dead(record) if life.is_dead() => life.meet(id, record),
             other => Err(format!("session {id} must be {life:?}, and is {other:?}")),
         }
     }
 
-    pub(crate) fn open(&mut self, open: &Open, answer: &Sighting) -> Check {
+    pub(crate) fn open(&mut self, open: &Open, answer: &SessionSeen) -> Check {
         let turns = self.turns;
         self.lives.entry(open.session).or_insert_with(|| Life {
             opening: Some(open.clone()),
@@ -101,7 +101,7 @@ impl Model {
         self.sighting(open.session, answer)
     }
 
-    pub(crate) fn beat(&mut self, write: &BeatWrite, answer: &Sighting) -> Check {
+    pub(crate) fn beat(&mut self, write: &BeatWrite, answer: &SessionSeen) -> Check {
         if let Some(life) = self.lives.get_mut(&write.session)
             && !life.is_dead()
             && write.beat > life.beat
@@ -118,12 +118,12 @@ impl Model {
         self.sighting(write.session, answer)
     }
 
-    pub(crate) fn declare(&mut self, declaration: &Declaration, answer: &Sighting) -> Check {
+    pub(crate) fn declare(&mut self, declaration: &Declaration, answer: &SessionSeen) -> Check {
         let Declaration { session, ground, by, why } = declaration;
         let death = Some((by.clone(), why.clone()));
         match (self.lives.get_mut(session), ground) {
-            (None, Ground::Missing { namespace, holder, ttl }) => {
-                let Sighting::Dead(record) = answer else {
+            (None, Evidence::Missing { namespace, holder, ttl }) => {
+                let SessionSeen::Dead(record) = answer else {
                     return Err(format!("missing session {session} must get a tombstone, not {answer:?}"));
                 };
                 let About { namespace: found, holder: name, .. } = &record.about;
@@ -149,8 +149,8 @@ impl Model {
             }
             (Some(life), ground) if !life.is_dead() => {
                 let holds = match ground {
-                    Ground::Unbeaten { nonce } => *nonce == life.nonce,
-                    Ground::Operator => true,
+                    Evidence::Unbeaten { nonce } => *nonce == life.nonce,
+                    Evidence::Operator => true,
                     _ => false,
                 };
                 if holds {
@@ -163,8 +163,8 @@ impl Model {
     }
 
     /// After a purge that keeps nothing: whoever is gone was dead, and no lock names it.
-    pub(crate) fn purged_session(&mut self, id: SessionId, seen: &Sighting) -> Check {
-        if *seen != Sighting::Missing {
+    pub(crate) fn purged_session(&mut self, id: SessionId, seen: &SessionSeen) -> Check {
+        if *seen != SessionSeen::Missing {
             return self.sighting(id, seen);
         }
         let dead = self.lives.get(&id).is_some_and(Life::is_dead);

@@ -28,14 +28,14 @@ impl One {
         self.world.clock.now()
     }
 
-    fn stand(&mut self, manner: Manner) -> Wish {
+    fn stand(&mut self, manner: WaitMode) -> Ticket {
         let session = self.session;
         self.world.with(0, |instance, around| {
-            let wish = Wish::new(instance.next_wish);
-            instance.next_wish += 1;
-            instance.standing.insert(wish, manner.patience);
-            instance.machine.stand(around, World::candidate(session, wish), manner);
-            wish
+            let ticket = Ticket::new(instance.next_ticket);
+            instance.next_ticket += 1;
+            instance.standing.insert(ticket, manner.patience);
+            instance.machine.stand(around, World::candidate(session, ticket), manner);
+            ticket
         })
     }
 
@@ -66,21 +66,21 @@ impl One {
         answer
     }
 
-    fn holds(&mut self) -> (Wish, Term) {
-        let wish = self.stand(Manner::WAITS);
+    fn holds(&mut self) -> (Ticket, Term) {
+        let ticket = self.stand(WaitMode::WAITS);
         self.does(|op| matches!(op, Op::Take { .. }));
         let (_, term, _) = self.world.instances[0].running.expect("it was free");
-        (wish, term)
+        (ticket, term)
     }
 
-    fn ended(&mut self, wish: Wish) {
+    fn ended(&mut self, ticket: Ticket) {
         self.world.instances[0].running = None;
-        self.machine(|machine, around| machine.ended(around, wish, Parting::default()));
+        self.machine(|machine, around| machine.ended(around, ticket, Handback::default()));
     }
 
-    fn gives_up(&mut self, wish: Wish) {
-        self.world.instances[0].standing.remove(&wish);
-        self.machine(|machine, around| machine.leave(around.now, wish));
+    fn gives_up(&mut self, ticket: Ticket) {
+        self.world.instances[0].standing.remove(&ticket);
+        self.machine(|machine, around| machine.leave(around.now, ticket));
     }
 
     fn is_lost(&self) -> bool {
@@ -90,7 +90,7 @@ impl One {
     /// Another session takes the lock from this one, as an operator may let it.
     fn is_robbed(&mut self) -> SessionId {
         let thief = self.world.open();
-        let take = Take { lock: lock(), by: World::candidate(thief, Wish::new(1)) };
+        let take = Take { lock: lock(), by: World::candidate(thief, Ticket::new(1)) };
         ready(self.world.store.take(vec![take], vec![self.session], LIMIT));
         thief
     }
@@ -118,7 +118,7 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
     use Applied::{No, Unknown};
     for tries in [[Unknown, No, No], [No, Unknown, No], [No, No, Unknown], [Unknown; 3]] {
         let mut one = One::new();
-        one.stand(Manner::ONCE);
+        one.stand(WaitMode::ONCE);
         for said in tries {
             let op = one.begins();
             if said == Unknown {
@@ -133,7 +133,7 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
         assert!(one.is_free(), "{tries:?}");
     }
     let mut one = One::new();
-    one.stand(Manner::ONCE);
+    one.stand(WaitMode::ONCE);
     for _ in 0..3 {
         let op = one.begins();
         one.answer(op, failed(No));
@@ -142,34 +142,34 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
 }
 
 #[test]
-fn a_wish_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
+fn a_ticket_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
     let mut one = One::new();
-    let wish = one.stand(Manner::WAITS);
+    let ticket = one.stand(WaitMode::WAITS);
     let op = one.begins();
     one.world.apply(one.session, &op);
     one.answer(op, failed(Applied::Unknown));
-    one.gives_up(wish);
+    one.gives_up(ticket);
     one.does(is_look);
     one.does(is_release);
     assert!(one.is_free());
 }
 
 #[test]
-fn a_wish_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
+fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
     let mut one = One::new();
     let holder = one.world.open();
-    let by = World::candidate(holder, Wish::new(1));
+    let by = World::candidate(holder, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
     let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
-    let wish = one.stand(Manner::WAITS);
+    let ticket = one.stand(WaitMode::WAITS);
     one.does(|op| matches!(op, Op::Take { .. }));
     one.does(|op| matches!(op, Op::Register(_)));
     one.does(is_look);
-    one.gives_up(wish);
+    one.gives_up(ticket);
     let leave = one.begins();
     assert!(matches!(leave, Op::Leave(_)), "{leave:?}");
     // It is handed the lock before it has left.
-    let then = Then::HandTo(Box::new(World::candidate(one.session, wish)));
+    let then = ReleaseTo::HandTo(Box::new(World::candidate(one.session, ticket)));
     let release = Release { lock: lock(), session: holder, term: record.term, note: None, then };
     ready(one.world.store.release(vec![release], LIMIT));
     let left = one.world.apply(one.session, &leave);
@@ -183,17 +183,17 @@ fn a_wish_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
 #[test]
 fn the_audit_judges_no_key_while_something_is_undecided() {
     let mut one = One::new();
-    let wish = one.stand(Manner::WAITS);
+    let ticket = one.stand(WaitMode::WAITS);
     let op = one.begins();
     let taken = one.world.apply(one.session, &op);
     let OpReply::Took(taken) = taken else { panic!("{taken:?}") };
     let TakeAnswer::Taken(record) = taken else { panic!("it was free") };
     one.answer(op, failed(Applied::Unknown));
-    one.gives_up(wish);
+    one.gives_up(ticket);
     one.world.pass(1000);
     let asked = one.now();
     let session = one.session;
-    one.machine(|machine, around| machine.found(asked, around.now, session, wish, record.term));
+    one.machine(|machine, around| machine.found(asked, around.now, session, ticket, record.term));
     assert_eq!(one.begins(), Op::Look, "a look is to tell, and gives it back");
 }
 
@@ -202,15 +202,15 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
     let mut one = One::new();
     let asked = one.now();
     one.world.pass(1);
-    let (wish, term) = one.holds();
+    let (ticket, term) = one.holds();
     one.machine(|machine, _| machine.missed(asked, term));
     assert_eq!(one.next(), NextOp::Idle, "it was granted after the page was read");
     let asked = one.now();
     one.world.pass(1);
-    one.ended(wish);
+    one.ended(ticket);
     one.does(is_release);
     let session = one.session;
-    one.machine(|machine, around| machine.found(asked, around.now, session, wish, term));
+    one.machine(|machine, around| machine.found(asked, around.now, session, ticket, term));
     assert_eq!(one.next(), NextOp::Idle, "it was released after the page was read");
     assert!(one.machine(|machine, _| machine.is_done()));
 }
@@ -218,12 +218,12 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
 #[test]
 fn what_the_audit_finds_and_nobody_wants_is_given_back() {
     let mut one = One::new();
-    let by = World::candidate(one.session, Wish::new(1));
+    let by = World::candidate(one.session, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
     let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
     one.world.pass(1);
     let (asked, session) = (one.now(), one.session);
-    one.machine(|machine, around| machine.found(asked, around.now, session, Wish::new(1), record.term));
+    one.machine(|machine, around| machine.found(asked, around.now, session, Ticket::new(1), record.term));
     one.does(is_release);
     assert!(one.is_free());
 }
@@ -251,24 +251,24 @@ fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
 #[test]
 fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended() {
     let mut one = One::new();
-    let (wish, term) = one.holds();
+    let (ticket, term) = one.holds();
     let thief = one.is_robbed();
     let asked = one.now() + Duration::from_millis(1);
     one.world.pass(1);
     one.machine(|machine, _| machine.missed(asked, term));
     one.does(is_confirm);
     assert!(one.is_lost());
-    let next = one.stand(Manner::WAITS);
+    let next = one.stand(WaitMode::WAITS);
     assert_eq!(one.next(), NextOp::Idle, "it does not stand in line for what it could not take up");
     // It is granted all the same: it is passed on, since what lost the lock still runs.
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
-    let then = Then::HandTo(Box::new(World::candidate(one.session, next)));
+    let then = ReleaseTo::HandTo(Box::new(World::candidate(one.session, next)));
     let release = Release { lock: lock(), session: thief, term: record.term, note: None, then };
     ready(one.world.store.release(vec![release], LIMIT));
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
     let granted = LockChange::Granted {
         session: one.session,
-        wish: next,
+        ticket: next,
         term: record.term,
         at: StoreTime::from_millis(0),
     };
@@ -277,7 +277,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
         one.does(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
     }
     assert!(one.world.instances[0].standing.contains_key(&next));
-    one.ended(wish);
+    one.ended(ticket);
     while one.world.instances[0].running.is_none() {
         one.does(|op| !is_release(op));
     }
@@ -286,15 +286,15 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
 #[test]
 fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
     let mut one = One::new();
-    let (wish, term) = one.holds();
-    let release = Release { lock: lock(), session: one.session, term, note: None, then: Then::Free };
+    let (ticket, term) = one.holds();
+    let release = Release { lock: lock(), session: one.session, term, note: None, then: ReleaseTo::Free };
     ready(one.world.store.release(vec![release], LIMIT));
     one.world.pass(1);
     let asked = one.now();
     one.machine(|machine, _| machine.missed(asked, term));
     one.does(is_confirm);
     assert!(one.is_lost() && !one.is_free(), "it is held again, which keeps others out");
-    one.ended(wish);
+    one.ended(ticket);
     one.does(is_release);
     assert!(one.is_free());
 }
@@ -302,10 +302,10 @@ fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
 #[test]
 fn nothing_is_released_under_a_session_that_is_over() {
     let mut one = One::new();
-    let (wish, _) = one.holds();
+    let (ticket, _) = one.holds();
     one.session = one.world.open();
     one.world.instances[0].session = one.session;
-    one.ended(wish);
+    one.ended(ticket);
     assert_eq!(one.next(), NextOp::Idle);
     assert!(one.machine(|machine, _| machine.is_done()));
 }
@@ -313,9 +313,9 @@ fn nothing_is_released_under_a_session_that_is_over() {
 #[test]
 fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     let mut one = One::new();
-    let by = World::candidate(one.world.open(), Wish::new(1));
+    let by = World::candidate(one.world.open(), Ticket::new(1));
     ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
-    one.stand(Manner::WAITS);
+    one.stand(WaitMode::WAITS);
     one.does(|op| matches!(op, Op::Take { .. }));
     one.does(|op| matches!(op, Op::Register(_)));
     let look = one.begins();
@@ -332,8 +332,8 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
 fn a_release_that_is_refused_is_sent_again_a_few_times() {
     for refused in [1, RELEASE_TRIES - 1, RELEASE_TRIES] {
         let mut one = One::new();
-        let (wish, _) = one.holds();
-        one.ended(wish);
+        let (ticket, _) = one.holds();
+        one.ended(ticket);
         for _ in 0..refused {
             let op = one.begins();
             assert!(is_release(&op), "{op:?}");

@@ -37,16 +37,16 @@ impl World {
     fn strangers(&mut self, many: usize) -> Vec<SessionId> {
         let sessions: Vec<_> = (0..many).map(|_| self.open()).collect();
         for session in &sessions {
-            let by = Self::candidate(*session, Wish::new(1));
+            let by = Self::candidate(*session, Ticket::new(1));
             ready(self.store.wait(vec![Wait { lock: lock(), by }], LIMIT));
             self.pass(1);
         }
         sessions
     }
 
-    fn ends(&mut self, place: usize, parting: Parting) {
-        let (wish, ..) = self.instances[place].running.take().expect("it runs");
-        self.with(place, |instance, around| instance.machine.ended(around, wish, parting));
+    fn ends(&mut self, place: usize, parting: Handback) {
+        let (ticket, ..) = self.instances[place].running.take().expect("it runs");
+        self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
     }
 
     fn hears(&mut self, place: usize, change: LockChange) {
@@ -56,10 +56,10 @@ impl World {
     fn waits(&mut self, place: usize) {
         let session = self.instances[place].session;
         self.with(place, |instance, around| {
-            let wish = Wish::new(instance.next_wish);
-            instance.next_wish += 1;
-            instance.standing.insert(wish, Patience::Waits);
-            instance.machine.stand(around, World::candidate(session, wish), Manner::WAITS);
+            let ticket = Ticket::new(instance.next_ticket);
+            instance.next_ticket += 1;
+            instance.standing.insert(ticket, Patience::Waits);
+            instance.machine.stand(around, World::candidate(session, ticket), WaitMode::WAITS);
         });
     }
 
@@ -81,8 +81,8 @@ fn holds() -> World {
 
 fn heir(op: &Op) -> Option<SessionId> {
     match op {
-        Op::Release { then: Then::HandTo(by), .. } => Some(by.session),
-        Op::Release { then: Then::Free, .. } => None,
+        Op::Release { then: ReleaseTo::HandTo(by), .. } => Some(by.session),
+        Op::Release { then: ReleaseTo::Free, .. } => None,
         other => panic!("it releases, and not {other:?}"),
     }
 }
@@ -90,7 +90,7 @@ fn heir(op: &Op) -> Option<SessionId> {
 #[test]
 fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_look_and_again() {
     for refuses in REFUSED {
-        let mut world = one_waits(Manner::WAITS);
+        let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
@@ -102,7 +102,7 @@ fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_loo
         }
         assert!(world.instances[1].running.is_some(), "{refuses:?}: it was free for a whole poll");
         for _ in 0..3 {
-            world.ends(1, Parting::default());
+            world.ends(1, Handback::default());
             world.sent(1);
             assert_eq!(world.left_behind(), None, "{refuses:?}: it is released at once");
             world.waits(1);
@@ -115,14 +115,14 @@ fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_loo
 #[test]
 fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
     for refuses in REFUSED {
-        let mut world = one_waits(Manner::WAITS);
+        let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
         world.sent(1);
         world.die(0);
         world.sent(1);
         assert!(world.instances[1].running.is_some(), "{refuses:?}: its holder died");
 
-        let mut world = one_waits(Manner::WAITS);
+        let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
@@ -136,7 +136,7 @@ fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
 #[test]
 fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_for_ever() {
     for refuses in REFUSED {
-        let mut world = one_waits(Manner::WAITS);
+        let mut world = one_waits(WaitMode::WAITS);
         world.refuses = refuses;
         world.sent(1);
         let mut sent = 0;
@@ -147,11 +147,11 @@ fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_
         // Five minutes are 60 polls.
         assert!(sent < 200, "{refuses:?}: {sent} in five minutes");
     }
-    let mut world = one_waits(Manner::WAITS);
+    let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
     world.refuses = &[Refused::Leaving];
     world.instances[1].standing.clear();
-    world.with(1, |instance, around| instance.machine.leave(around.now, Wish::new(1)));
+    world.with(1, |instance, around| instance.machine.leave(around.now, Ticket::new(1)));
     for _ in 0..600 {
         world.pass(100);
         world.sent(1);
@@ -161,7 +161,7 @@ fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_
 }
 
 #[test]
-fn no_two_run_at_once_and_every_wish_is_answered_also_where_the_line_is_refused() {
+fn no_two_run_at_once_and_every_ticket_is_answered_also_where_the_line_is_refused() {
     for refuses in REFUSED {
         for seed in 0..40 {
             run_where(refuses, seed, Flaws::default()).unwrap_or_else(|found| panic!("{refuses:?}: {found}"));
@@ -179,7 +179,7 @@ fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does(
         let lives = world.strangers(1)[0];
         world.with(0, |instance, around| instance.machine.queue_hint(around));
         world.pass(60_000);
-        world.ends(0, Parting::default());
+        world.ends(0, Handback::default());
         assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
         let first = (dead + silent < FIRST_IN_LINE).then_some(lives);
         assert_eq!(heir(&world.does(0)), first, "{dead} dead and {silent} silent before it");
@@ -197,7 +197,7 @@ fn a_line_that_was_read_while_the_lock_was_held_is_judged_as_its_waiters_stand_a
         if falls_silent {
             world.overdue.insert(waits[0]);
         }
-        world.ends(0, Parting::default());
+        world.ends(0, Handback::default());
         if passes == 1000 {
             assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None }, "it is old");
         }
@@ -221,7 +221,7 @@ fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_an
     assert_eq!(world.does(0), read);
     world.overdue.insert(lives);
     let comes = world.strangers(1)[0];
-    world.ends(0, Parting::default());
+    world.ends(0, Handback::default());
     assert_eq!(world.does(0), read);
     assert_eq!(heir(&world.does(0)), Some(comes));
 }
@@ -232,12 +232,12 @@ fn whoever_is_named_is_given_the_lock_if_it_beats() {
         let mut world = holds();
         let first = world.strangers(1)[0];
         let (other, to) = (world.open(), "other".parse::<Holder>().unwrap());
-        let by = Candidate { holder: to.clone(), ..World::candidate(other, Wish::new(1)) };
+        let by = Candidate { holder: to.clone(), ..World::candidate(other, Ticket::new(1)) };
         ready(world.store.wait(vec![Wait { lock: lock(), by }], LIMIT));
         if !lives {
             world.overdue.insert(other);
         }
-        world.ends(0, Parting { to: Some(to.clone()), ..Parting::default() });
+        world.ends(0, Handback { to: Some(to.clone()), ..Handback::default() });
         assert_eq!(world.does(0), Op::ReadLine { most: WHOLE_LINE, to: Some(to) });
         assert_eq!(heir(&world.does(0)), Some(if lives { other } else { first }));
     }
@@ -249,7 +249,7 @@ fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
     world.strangers(1);
     world.with(0, |instance, around| instance.machine.queue_hint(around));
     world.pass(60_000);
-    world.ends(0, Parting::default());
+    world.ends(0, Handback::default());
     let read = world.begins(0);
     assert!(matches!(read, Op::ReadLine { .. }), "{read:?}");
     let error = StoreError::new("memory", "read the line", Applied::No, false, "it is refused");
@@ -260,7 +260,7 @@ fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
 #[test]
 fn the_places_of_the_dead_are_removed_by_whoever_reads_the_line_and_of_the_overdue_never() {
     for holder_reads in [true, false] {
-        let mut world = one_waits(Manner::WAITS);
+        let mut world = one_waits(WaitMode::WAITS);
         let gone = world.strangers(5);
         world.dead.extend(&gone[..2]);
         world.overdue.extend(&gone[2..]);
@@ -279,7 +279,7 @@ fn the_places_of_the_dead_are_removed_by_whoever_reads_the_line_and_of_the_overd
 
 #[test]
 fn the_own_places_are_removed_when_the_session_is_over() {
-    let mut world = one_waits(Manner::WAITS);
+    let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
     let old = world.instances[1].session;
     assert_eq!(world.in_line(), [old]);
@@ -334,7 +334,7 @@ fn those_who_do_not_beat_count_for_nothing_in_the_order() {
 
 #[test]
 fn whoever_knows_to_be_first_takes_a_freed_lock_without_reading_the_line_again() {
-    let mut world = one_waits(Manner::WAITS);
+    let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
     world.sent_at_the_next_poll(1);
     let (_, term, _) = world.instances[0].running.unwrap();

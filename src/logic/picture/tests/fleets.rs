@@ -18,7 +18,7 @@ impl Dice {
 #[derive(Clone)]
 enum News {
     Task(Key, Option<LockChange>),
-    Session(SessionId, Sighting),
+    Session(SessionId, SessionSeen),
 }
 
 struct One {
@@ -57,8 +57,8 @@ impl Fleet {
         self.versions[usize::try_from(number).unwrap() % self.versions.len()].clone()
     }
 
-    fn alive(&self, number: u128) -> Sighting {
-        Sighting::Alive(record(number, 1, vec![share_of(self.tasks_of(number))]))
+    fn alive(&self, number: u128) -> SessionSeen {
+        SessionSeen::Alive(record(number, 1, vec![share_of(self.tasks_of(number))]))
     }
 
     fn join(&mut self) -> SessionId {

@@ -16,8 +16,8 @@ fn taken(resolved: &Resolved) -> Vec<Key> {
     taken.collect()
 }
 
-fn joined(number: u128, of: Share) -> Sighting {
-    Sighting::Alive(record(number, 1, vec![of]))
+fn joined(number: u128, of: Share) -> SessionSeen {
+    SessionSeen::Alive(record(number, 1, vec![of]))
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
         let mut back = record(number, 1, vec![share()]);
         back.about.holder = holder(9);
         back.started = StoreTime::from_millis(started);
-        one.saw(id(number), &Sighting::Alive(back), at(0), None);
+        one.saw(id(number), &SessionSeen::Alive(back), at(0), None);
     }
     let heirs = |started| {
         let me = Me { holder: holder(9), started: StoreTime::from_millis(started), ..me(1) };
@@ -48,7 +48,7 @@ fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
     let mut back = record(2, 1, vec![Share { digest: 99, ..share() }]);
     back.about.holder = holder(9);
-    one.saw(id(2), &Sighting::Alive(back), at(0), None);
+    one.saw(id(2), &SessionSeen::Alive(back), at(0), None);
     let waits = resolved(&one, &me(1), 5000);
     assert_eq!((taken(&waits), waits.heirs.len()), (vec![], 0));
     assert_eq!(taken(&resolved(&one, &me(1), 60_000)), [key(0)], "until its time is over");
@@ -60,7 +60,7 @@ fn a_record_that_is_read_is_as_old_as_it_says() {
     let settles = |acquired: i64, store_now| {
         let by = Candidate {
             session: id(1),
-            wish: Wish::new(1),
+            ticket: Ticket::new(1),
             ttl: 30 * SECOND,
             holder: holder(1),
             who: None,
@@ -145,7 +145,7 @@ fn with_a_member_of_another_plan_nothing_is_exchanged() {
     let mut one = picture(30);
     let mut earlier = record(2, 1, vec![share()]);
     earlier.about.plan_version = PLAN_VERSION - 1;
-    one.saw(id(2), &Sighting::Alive(earlier), at(0), None);
+    one.saw(id(2), &SessionSeen::Alive(earlier), at(0), None);
     let mut mine = BTreeMap::new();
     for task in 0..30 {
         one.hinted(&key(task), granted(1, 5), at(0));

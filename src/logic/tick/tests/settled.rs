@@ -65,12 +65,12 @@ fn a_schedule_that_never_waits_remembers_no_run_that_is_dealt_with() {
 #[test]
 fn what_was_not_begun_is_claimed_again_in_its_place_and_counts_as_no_try() {
     let not_begun = |attempt| [run(Entry::Tick, at(60), attempt, Some(Outcome::NotBegun))];
-    for promise in [Promise::default(), Promise::AtMostOnce] {
-        let policies = Policies { promise, ..Policies::default() };
+    for on_crash in [OnCrash::default(), OnCrash::AtMostOnce] {
+        let policies = Policies { on_crash, ..Policies::default() };
         let mut ticks = by_the_minute(policies, &not_begun(1), at(100));
         let instead_of = Some((Term::new(5), 1));
         let again = Attempt { entry: Entry::Tick, instant: at(60), number: 1, instead_of };
-        assert_eq!(ticks.next(at(100)), TickStep::Run(again), "{promise:?}");
+        assert_eq!(ticks.next(at(100)), TickStep::Run(again), "{on_crash:?}");
         assert_eq!(ticks.next(at(100)), TickStep::Wait(Some(at(120))));
     }
 }

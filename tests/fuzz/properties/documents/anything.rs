@@ -14,7 +14,7 @@ const FIELDS: [&str; 54] = [
     "kind",
     "key",
     "session",
-    "wish",
+    "ticket",
     "ttl",
     "holder",
     "who",

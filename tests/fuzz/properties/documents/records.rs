@@ -7,8 +7,8 @@ use tenure::{
         About, Beat, Buckets, Candidate, Closed, Death, Definition, Ended, Entry, Finish, Holder, Holding,
         Key, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Nonce, Outcome, PAST_HOLDERS, Past, Pause,
         PauseBefore, Request, Rules, RunId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord,
-        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Trial, Value, Waiter, Who,
-        Why, Wish,
+        SessionId, SessionRecord, Share, Skipped, SpreadName, StoreTime, Term, Ticket, Trial, Value, Waiter,
+        Who, Why,
     },
     store::{
         Refusal,
@@ -90,7 +90,7 @@ fn lock_id(source: &mut Source<'_>) -> LockId {
 fn candidate(source: &mut Source<'_>) -> Candidate {
     Candidate {
         session: id(source),
-        wish: Wish::new(number(source)),
+        ticket: Ticket::new(number(source)),
         ttl: time(source),
         holder: name(source, Holder::new),
         who: maybe(source, |source| name(source, Who::new)),

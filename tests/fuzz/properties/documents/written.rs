@@ -93,7 +93,7 @@ fn waiting(lock: &LockId, by: Candidate) -> Document {
 fn candidate() -> Candidate {
     Candidate {
         session: tenure::model::SessionId::from_u128(1),
-        wish: tenure::model::Wish::new(1),
+        ticket: tenure::model::Ticket::new(1),
         ttl: Duration::ZERO,
         holder: "nobody".parse().unwrap(),
         who: None,
