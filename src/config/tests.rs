@@ -323,7 +323,6 @@ fn what_was_derived_is_not_written_as_if_it_was_chosen() {
         holder = "pod-7"
         refresh_interval = "5s"
         refresh_duration = "30s"
-        takeover = "observed"
         settle = "200ms"
 
         [retention]
@@ -392,7 +391,6 @@ fn what_is_no_value_at_all_is_named_too() {
     };
     let messages: Vec<_> = [
         serde_json::json!({ "settle": ["200ms"] }),
-        serde_json::json!({ "retention": { "locks": null } }),
         serde_json::json!({ "retention": 5 }),
         // Not by their places.
         serde_json::json!({ "retention": ["7d", "7d", 100, "1d"] }),
@@ -403,7 +401,6 @@ fn what_is_no_value_at_all_is_named_too() {
     .collect();
     expect![[r#"
         settle (a list) must be a duration such as "500ms", "30s" or "1h 30m"
-        retention.locks (nothing) must be a duration such as "500ms", "30s" or "1h 30m"
         invalid type: integer `5`, expected a table for `retention`
         invalid type: sequence, expected a table for `retention`
         invalid type: sequence, expected a table with the fields of a configuration"#]]

@@ -21,8 +21,8 @@ fn not_ours() -> Vec<(Document, &'static str)> {
     vec![
         (doc! { "$unset": { "v": 1 } }, "no layout version"),
         (doc! { "$set": { "v": 99 } }, "layout version 99"),
-        (doc! { "$set": { "v": 2_i64 } }, "layout version 2"),
-        (doc! { "$set": { "v": "1" } }, "layout version \"1\""),
+        (doc! { "$set": { "v": 1_i64 } }, "layout version 1"),
+        (doc! { "$set": { "v": "2" } }, "layout version \"2\""),
         (doc! { "$set": { "v": null } }, "layout version null"),
     ]
 }
@@ -206,7 +206,7 @@ async fn a_listing_comes_to_an_end_however_many_records_in_a_row_cannot_be_read(
     place.collection("locks").insert_many(foreign).await.unwrap();
     place
         .collection("locks")
-        .insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 1 })
+        .insert_one(doc! { "_id": { "ns": ns, "kind": "lock", "key": "k", "more": 1 }, "v": 2 })
         .await
         .unwrap();
     for key in ["a", "k", "z"] {
@@ -500,9 +500,9 @@ async fn a_record_of_an_earlier_version_is_read_and_goes_on() {
     let place = Place::on(shared_single().await.uri()).await;
     let at = DateTime::from_millis(5);
     for (number, written) in [
-        doc! { "v": 1_i64, "mark": at },
-        doc! { "v": 1_i32, "mark": at, "definition": null, "pause": null, "orders": null },
-        doc! { "v": 1.0, "unknown": "kept", "mark": at, "orders": [] },
+        doc! { "v": 2_i64, "mark": at },
+        doc! { "v": 2_i32, "mark": at, "definition": null, "pause": null, "orders": null },
+        doc! { "v": 2.0, "unknown": "kept", "mark": at, "orders": [] },
     ]
     .into_iter()
     .enumerate()
@@ -612,7 +612,7 @@ async fn a_mark_that_cannot_be_read_is_not_taken_for_none() {
     let fixture = place.fixture();
     let schedule = fixture.schedule("nightly");
     let id = doc! { "ns": fixture.namespace().as_str(), "schedule": "nightly", "at": null };
-    place.collection("runs").insert_one(doc! { "_id": id, "v": 1_i64, "mark": "tomorrow" }).await.unwrap();
+    place.collection("runs").insert_one(doc! { "_id": id, "v": 2_i64, "mark": "tomorrow" }).await.unwrap();
     let error = place.store.history(schedule, None, 10, LIMIT).await.unwrap_err();
     let cause = error.to_string();
     assert!(cause.contains("the mark of the schedule \"nightly\"") && cause.contains("`mark`"), "{cause}");

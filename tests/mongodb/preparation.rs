@@ -124,6 +124,31 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
 
+/// Nobody reads them twice over, so nobody works beside them.
+#[tokio::test]
+async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
+    let uri = shared_single().await.uri();
+    let database = database(uri, "layouts").await;
+    let locks = database.collection::<Document>("locks");
+    for layout in [Bson::Int64(1), Bson::Int32(1)] {
+        locks.delete_many(doc! {}).await.unwrap();
+        locks.insert_one(doc! { "_id": "a lock", "v": layout }).await.unwrap();
+        let error = MongoStore::connect(uri, own("layouts")).await.unwrap_err();
+        assert!(!error.is_retryable());
+        assert_eq!(
+            error.to_string(),
+            "the collection \"locks\" holds records of layout 1, and this version of tenure reads layout 2 only: \
+             use an empty database, or another prefix"
+        );
+    }
+    // Whatever somebody else keeps there is refused key by key, as always.
+    for foreign in [doc! { "v": 3_i64 }, doc! { "v": "1" }, doc! {}] {
+        locks.delete_many(doc! {}).await.unwrap();
+        locks.insert_one(foreign).await.unwrap();
+        MongoStore::connect(uri, own("layouts")).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_ttl_index_is_warned_of() {
     let uri = shared_single().await.uri();

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::{
     MongoOptions,
     command::STORE,
+    documents::LAYOUT,
     prepare::Unfit,
     words::{self, words},
 };
@@ -62,6 +63,13 @@ pub enum ConnectError {
         /// Which collection.
         collection: String,
     },
+    /// An earlier version of tenure wrote the records that are there, and this one does not read them.
+    Layout {
+        /// In which collection.
+        collection: String,
+        /// Their layout.
+        found: i64,
+    },
     /// The server does not let this user do all that is needed.
     Rights {
         /// The user, if the server says who that is.
@@ -106,6 +114,11 @@ impl fmt::Display for ConnectError {
                 "the collection {collection:?} has a collation, with which two keys may be taken for one: \
                  use another prefix, or let tenure create it"
             ),
+            Self::Layout { collection, found } => write!(
+                f,
+                "the collection {collection:?} holds records of layout {found}, and this version of tenure \
+                 reads layout {LAYOUT} only: use an empty database, or another prefix"
+            ),
             Self::Rights { user, lacking, to_create } => {
                 match user {
                     Some(user) => write!(f, "the user {user:?} may not {lacking}: ")?,
@@ -139,6 +152,7 @@ impl From<Unfit> for ConnectError {
         match unfit {
             Unfit::TooOld { version } => Self::TooOld { version },
             Unfit::Collation { collection } => Self::Collation { collection },
+            Unfit::Layout { collection, found } => Self::Layout { collection, found },
             Unfit::Rights { user, lacking, to_create } => Self::Rights { user, lacking, to_create },
             Unfit::Unsupported { what, why } => Self::Unsupported { what, why },
         }

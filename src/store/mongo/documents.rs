@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The layout version every document carries as `v`. A document with another one is not touched.
-pub(super) const LAYOUT: i64 = 1;
+pub(super) const LAYOUT: i64 = 2;
 
 type Read<T> = Result<T, Refusal>;
 
@@ -634,8 +634,8 @@ mod tests {
 
     #[test]
     fn a_layout_that_is_nearly_ours_is_not() {
-        assert!(Fields::of(&doc! { "v": 1.0 }).is_ok());
-        assert!(refusal(&doc! { "v": 1.0 - f64::EPSILON / 2.0 }).contains("0.99999"));
+        assert!(Fields::of(&doc! { "v": 2.0 }).is_ok());
+        assert!(refusal(&doc! { "v": 2.0 - f64::EPSILON }).contains("1.99999"));
     }
 
     #[test]

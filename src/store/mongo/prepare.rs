@@ -1,12 +1,13 @@
 //! The look around before a store is used: is this a server, are these collections, that keep what
 //! tenure promises?
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::Database;
 
 use super::{
     Collections,
     command::{CommandResult, run},
+    documents::LAYOUT,
     indexes, rights,
 };
 
@@ -17,6 +18,7 @@ const OLDEST_WIRE: i32 = 17;
 pub(super) enum Unfit {
     TooOld { version: String },
     Collation { collection: String },
+    Layout { collection: String, found: i64 },
     Rights { user: Option<String>, lacking: String, to_create: bool },
     Unsupported { what: &'static str, why: String },
 }
@@ -52,6 +54,9 @@ pub(super) async fn look(database: &Database, names: &Collections) -> CommandRes
         if found.get_document("options").is_ok_and(|options| options.contains_key("collation")) {
             return Ok(Err(Unfit::Collation { collection: name.to_owned() }));
         }
+        if let Some(found) = earlier_layout(database, name).await? {
+            return Ok(Err(Unfit::Layout { collection: name.to_owned(), found }));
+        }
         let list = doc! { "listIndexes": name, "cursor": { "batchSize": 100 } };
         for index in batch(&run(database, list).await?) {
             if index.contains_key("expireAfterSeconds") {
@@ -64,6 +69,18 @@ pub(super) async fn look(database: &Database, names: &Collections) -> CommandRes
         }
     }
     Ok(Ok(has_streams))
+}
+
+/// The layout of the collection's first record, if an earlier version of tenure wrote it.
+async fn earlier_layout(database: &Database, name: &str) -> CommandResult<Option<i64>> {
+    let first = doc! { "find": name, "projection": { "v": 1 }, "limit": 1, "singleBatch": true };
+    let first = batch(&run(database, first).await?);
+    let layout = first.first().and_then(|record| match record.get("v")? {
+        Bson::Int32(found) => Some(i64::from(*found)),
+        Bson::Int64(found) => Some(*found),
+        _ => None,
+    });
+    Ok(layout.filter(|found| (1..LAYOUT).contains(found)))
 }
 
 /// With two members that hold data, one that fails stops every majority write.

@@ -1029,7 +1029,7 @@ mod tests {
                                         $and: [
                                           {
                                             $and: [
-                                              { "$eq": ["$v", 1] }
+                                              { "$eq": ["$v", 2] }
                                               {
                                                 $and: [
                                                   { "$in": [{ "$type": "$term" }, ["long", "int"]] }
@@ -1153,7 +1153,7 @@ mod tests {
                                   "$$ROOT"
                                   {
                                     $literal: {
-                                      v: 1
+                                      v: 2
                                       session: "000000000000000000000000000000ab"
                                       ticket: 7
                                       ttl: 30000
@@ -1226,26 +1226,26 @@ mod tests {
         check(
             releases(&[release]).remove(0),
             expect![[r#"
-            {
-              q: {
-                _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-                v: 1
-                session: "000000000000000000000000000000ab"
-                term: 5
-              }
-              u: {
-                $set: {
-                  session: null
-                  value: null
-                  ended: "released"
-                  note: "$done"
-                  not_before: null
-                  closed_for: null
-                }
-                $currentDate: { "ended_at": true }
-              }
-              upsert: false
-            }"#]],
+                {
+                  q: {
+                    _id: { "ns": "shop", "kind": "lock", "key": "$report" }
+                    v: 2
+                    session: "000000000000000000000000000000ab"
+                    term: 5
+                  }
+                  u: {
+                    $set: {
+                      session: null
+                      value: null
+                      ended: "released"
+                      note: "$done"
+                      not_before: null
+                      closed_for: null
+                    }
+                    $currentDate: { "ended_at": true }
+                  }
+                  upsert: false
+                }"#]],
         );
     }
 
@@ -1264,7 +1264,7 @@ mod tests {
                 {
                   q: {
                     _id: { "ns": "shop", "kind": "lock", "key": "$report" }
-                    v: 1
+                    v: 2
                     session: "000000000000000000000000000000ab"
                     term: 5
                   }
@@ -1275,7 +1275,7 @@ mod tests {
                           "$$ROOT"
                           {
                             $literal: {
-                              v: 1
+                              v: 2
                               session: "000000000000000000000000000000ab"
                               ticket: 7
                               ttl: 30000
@@ -1349,7 +1349,7 @@ mod tests {
                               {
                                 $and: [
                                   { "$eq": ["$death", null] }
-                                  { "$eq": ["$v", 1] }
+                                  { "$eq": ["$v", 2] }
                                   { "$in": [{ "$type": "$ns" }, ["string"]] }
                                   { "$in": [{ "$type": "$holder" }, ["string"]] }
                                   { "$in": [{ "$type": "$host" }, ["string"]] }
@@ -1399,18 +1399,6 @@ mod tests {
                                         ]
                                       }
                                       { "$lte": ["$plan_version", 4294967295] }
-                                    ]
-                                  }
-                                  {
-                                    $or: [
-                                      { "$eq": ["$store_clock", null] }
-                                      {
-                                        $and: [
-                                          { "$in": [{ "$type": "$store_clock" }, ["long", "int"]] }
-                                          { "$gte": ["$store_clock", 0] }
-                                          { "$lte": ["$store_clock", 9007199254740991] }
-                                        ]
-                                      }
                                     ]
                                   }
                                   {
@@ -1572,7 +1560,7 @@ mod tests {
                               {
                                 $and: [
                                   { "$eq": ["$death", null] }
-                                  { "$eq": ["$v", 1] }
+                                  { "$eq": ["$v", 2] }
                                   { "$in": [{ "$type": "$ns" }, ["string"]] }
                                   { "$in": [{ "$type": "$holder" }, ["string"]] }
                                   { "$in": [{ "$type": "$host" }, ["string"]] }
@@ -1622,18 +1610,6 @@ mod tests {
                                         ]
                                       }
                                       { "$lte": ["$plan_version", 4294967295] }
-                                    ]
-                                  }
-                                  {
-                                    $or: [
-                                      { "$eq": ["$store_clock", null] }
-                                      {
-                                        $and: [
-                                          { "$in": [{ "$type": "$store_clock" }, ["long", "int"]] }
-                                          { "$gte": ["$store_clock", 0] }
-                                          { "$lte": ["$store_clock", 9007199254740991] }
-                                        ]
-                                      }
                                     ]
                                   }
                                   {
@@ -1792,7 +1768,7 @@ mod tests {
                               { "_id": { "$literal": { "ns": "shop", "schedule": "$nightly", "at": null } } }
                             ]
                           }
-                          { "$mergeObjects": ["$$ROOT", { "$literal": { "v": 1 } }, {}] }
+                          { "$mergeObjects": ["$$ROOT", { "$literal": { "v": 2 } }, {}] }
                           "$$ROOT"
                         ]
                       }
@@ -1804,7 +1780,7 @@ mod tests {
                             $and: [
                               {
                                 $and: [
-                                  { "$eq": ["$v", 1] }
+                                  { "$eq": ["$v", 2] }
                                   {
                                     $or: [
                                       { "$in": [{ "$type": "$definition" }, ["null", "missing"]] }
@@ -2132,7 +2108,7 @@ mod tests {
                                 $and: [
                                   {
                                     $and: [
-                                      { "$eq": ["$v", 1] }
+                                      { "$eq": ["$v", 2] }
                                       { "$in": [{ "$type": "$session" }, ["string"]] }
                                       { "$in": [{ "$type": "$holder" }, ["string"]] }
                                       { "$in": [{ "$type": "$started" }, ["date"]] }
@@ -2225,7 +2201,7 @@ mod tests {
                               "$$ROOT"
                               {
                                 $literal: {
-                                  v: 1
+                                  v: 2
                                   session: "000000000000000000000000000000ab"
                                   holder: "$exp"
                                   term: 5

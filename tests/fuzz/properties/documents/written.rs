@@ -211,7 +211,7 @@ pub(super) fn lock(record: &LockRecord) -> Document {
     match &record.holding {
         Some(held) => drop(document.insert("value_set", number(held.value_set))),
         // Nothing of a holder is left: all of them are in the past.
-        None => document = doc! { "v": 1_i64, "_id": lock_id(&record.id), "session": null },
+        None => document = doc! { "v": 2_i64, "_id": lock_id(&record.id), "session": null },
     }
     document.insert("term", number(record.term.get()));
     document.insert("not_before", record.closed.map_or(Bson::Null, |closed| date(closed.until)));
