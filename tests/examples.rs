@@ -489,7 +489,7 @@ fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_ther
         let (_, value) = rest.split_once(" = ").unwrap();
         value.split(';').next().unwrap().to_owned()
     };
-    let layout = constant("src/store/mongo/documents.rs", "LAYOUT");
+    let layout = constant("src/store/mongo/fields.rs", "LAYOUT");
     let plan = constant("src/logic/plan.rs", "PLAN_VERSION");
     let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
     let row = format!("| {version} | {layout} | {plan} |");

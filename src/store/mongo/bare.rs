@@ -3,7 +3,7 @@
 use bson::{Bson, Document};
 use mongodb::change_stream::event::ChangeStreamEvent;
 
-use super::{Collections, documents, hints, queries};
+use super::{Collections, fence, fields, hints, line, locks, runs, schedules, sessions, take};
 use crate::{
     model::{
         LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
@@ -12,30 +12,30 @@ use crate::{
 };
 
 macro_rules! readers {
-    ($($name:ident -> $record:ty;)+) => {
+    ($($module:ident::$name:ident -> $record:ty;)+) => {
         $(
             #[doc = concat!("What the store makes of a document (`", stringify!($name), "`).")]
             pub fn $name(document: &Document) -> Result<$record, Refusal> {
-                documents::$name(document)
+                $module::$name(document)
             }
         )+
     };
 }
 
 readers! {
-    read_lock -> LockRecord;
-    read_session -> SessionRecord;
-    read_waiter -> Waiter;
-    read_run -> RunRecord;
-    read_schedule -> ScheduleRecord;
-    read_mark -> Option<StoreTime>;
-    read_held -> Held;
-    read_slot -> Term;
+    locks::read_lock -> LockRecord;
+    sessions::read_session -> SessionRecord;
+    line::read_waiter -> Waiter;
+    runs::read_run -> RunRecord;
+    schedules::read_schedule -> ScheduleRecord;
+    runs::read_mark -> Option<StoreTime>;
+    locks::read_held -> Held;
+    fence::read_slot -> Term;
 }
 
 /// What the store makes of the `_id` of a lock.
 pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
-    documents::read_lock_id(id)
+    fields::read_lock_id(id)
 }
 
 /// What the store hears in an event of a change stream; nothing if the driver takes it for none.
@@ -49,12 +49,12 @@ pub fn read_hint(event: Document) -> Option<Hint> {
 pub type Write = (Document, Bson);
 
 macro_rules! writers {
-    ($($name:ident($what:ty);)+) => {
+    ($($name:ident($what:ty) by $module:ident::$statement:ident;)+) => {
         $(
             #[doc = concat!("How the store writes it (`", stringify!($name), "`).")]
             #[must_use]
             pub fn $name(what: &$what) -> Write {
-                let statement = queries::$name(what);
+                let statement = $module::$statement(what);
                 (statement.filter, statement.update)
             }
         )+
@@ -62,28 +62,28 @@ macro_rules! writers {
 }
 
 writers! {
-    open(Open);
-    wait(Wait);
-    claim(Claim);
-    define(Define);
+    open(Open) by sessions::open_statement;
+    wait(Wait) by line::wait_statement;
+    claim(Claim) by runs::claim_statement;
+    define(Define) by schedules::define_statement;
 }
 
 /// How the store writes what is wanted of a schedule.
 #[must_use]
 pub fn instruct(schedule: &ScheduleId, what: &Instruction) -> Write {
-    let statement = queries::instruct(schedule, what);
+    let statement = schedules::instruct_statement(schedule, what);
     (statement.filter, statement.update)
 }
 
 /// How the store writes a lock that is taken.
 #[must_use]
 pub fn take(what: &Take) -> Write {
-    let statement = queries::take(what, &[]);
+    let statement = take::take_statement(what, &[]);
     (statement.filter, statement.update)
 }
 
 /// The entry of the past that a lock's own fields make.
 #[must_use]
 pub fn past_entry(lock: &Document) -> Document {
-    documents::past_entry(lock)
+    locks::past_entry(lock)
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::{
     MongoOptions,
     command::STORE,
-    documents::LAYOUT,
+    fields::LAYOUT,
     prepare::Unfit,
     words::{self, words},
 };

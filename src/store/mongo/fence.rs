@@ -2,14 +2,15 @@
 
 use std::{fmt, time::Duration};
 
-use bson::doc;
+use bson::{Document, doc};
 use mongodb::{ClientSession, error::Error as DriverError};
 
 use super::{
     MongoStore,
     command::{CommandFailure, write},
-    documents::{LAYOUT, lock_id, long, read_slot},
-    queries::{self, KeptRecords, Statement, changed_if, is_known_layout, is_new, is_number, overlaid},
+    fields::{Fields, LAYOUT, Read, lock_id, long},
+    pipeline::{changed_if, is_known_layout, is_new, is_number, overlaid},
+    queries::{self, KeptRecords, Statement},
 };
 use crate::{
     error::StoreError,
@@ -196,4 +197,9 @@ impl Fence {
         }
         Err(DriverError::custom(Stale { lock: self.lock.clone(), term: self.term }))
     }
+}
+
+/// The term a slot of a fence is armed for.
+pub(super) fn read_slot(document: &Document) -> Read<Term> {
+    Fields::of(document)?.number("term").map(Term::new)
 }

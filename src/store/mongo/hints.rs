@@ -30,8 +30,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Collections, MongoOptions,
     codes::{is_lasting, refuses_the_client},
-    documents, prepare,
+    fields, prepare,
     renewal::Connection,
+    schedules,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -326,19 +327,19 @@ pub(super) fn read(
     } else if collection == Some(&names.waiters) {
         let waiter = event.full_document.as_ref();
         waiter
-            .and_then(|waiter| documents::read_lock_id(waiter.get("lock")?).ok())
+            .and_then(|waiter| fields::read_lock_id(waiter.get("lock")?).ok())
             .map(|lock| Hint::Queue { lock })
     } else if collection == Some(&names.sessions) {
         read_session(event, id)
     } else if collection == Some(&names.runs) {
-        documents::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
+        schedules::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
     } else {
         None
     })
 }
 
 fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
-    let lock = documents::read_lock_id(id).ok()?;
+    let lock = fields::read_lock_id(id).ok()?;
     let change = match &event.update_description {
         Some(update) => {
             let fields = &update.updated_fields;

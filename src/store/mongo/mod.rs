@@ -9,21 +9,33 @@
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod bare;
+mod batch;
 mod codes;
 mod command;
 mod connect;
-mod documents;
 mod fence;
+mod fields;
 mod hints;
 mod indexes;
+mod line;
+mod locks;
+mod pages;
+mod pipeline;
 mod prepare;
 mod purge;
 mod queries;
+mod release;
 mod renewal;
+mod revoke;
 mod rights;
+mod runs;
 mod schedules;
+mod sessions;
 mod stamp;
 mod steps;
+mod take;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
@@ -364,19 +376,19 @@ impl Store for MongoStore {
     }
 
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "open a session", move |store| steps::open(store, open, limit))
+        self.step(limit, "open a session", move |store| sessions::open(store, open, limit))
     }
 
     fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "beat", move |store| steps::beat(store, beat, limit))
+        self.step(limit, "beat", move |store| sessions::beat(store, beat, limit))
     }
 
     fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
-        self.step(limit, "observe sessions", move |store| steps::observe(store, sessions, limit))
+        self.step(limit, "observe sessions", move |store| sessions::observe(store, sessions, limit))
     }
 
     fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "declare a session dead", move |store| steps::declare(store, declaration, limit))
+        self.step(limit, "declare a session dead", move |store| sessions::declare(store, declaration, limit))
     }
 
     fn sessions(
@@ -387,40 +399,40 @@ impl Store for MongoStore {
         limit: Duration,
     ) -> Answer<'_, Page<SessionRecord>> {
         self.step(limit, "list sessions", move |store| {
-            steps::sessions(store, namespace, after, at_most, limit)
+            sessions::sessions(store, namespace, after, at_most, limit)
         })
     }
 
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        self.step(limit, "take locks", move |store| steps::take(store, takes, dead, limit))
+        self.step(limit, "take locks", move |store| take::take(store, takes, dead, limit))
     }
 
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        self.step(limit, "release locks", move |store| steps::release(store, releases, limit))
+        self.step(limit, "release locks", move |store| release::release(store, releases, limit))
     }
 
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
-        self.step(limit, "stand in line", move |store| steps::wait(store, waits, limit))
+        self.step(limit, "stand in line", move |store| line::wait(store, waits, limit))
     }
 
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
-        self.step(limit, "leave the line", move |store| steps::stop_waiting(store, waits, limit))
+        self.step(limit, "leave the line", move |store| line::stop_waiting(store, waits, limit))
     }
 
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line> {
-        self.step(limit, "look along the line", move |store| steps::waiters(store, lock, at_most, limit))
+        self.step(limit, "look along the line", move |store| line::waiters(store, lock, at_most, limit))
     }
 
     fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
-        self.step(limit, "look for places in line", move |store| steps::places(store, places, limit))
+        self.step(limit, "look for places in line", move |store| line::places(store, places, limit))
     }
 
     fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
-        self.step(limit, "set a value", move |store| steps::set_value(store, set, limit))
+        self.step(limit, "set a value", move |store| locks::set_value(store, set, limit))
     }
 
     fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
-        self.step(limit, "read locks", move |store| steps::locks(store, locks, limit))
+        self.step(limit, "read locks", move |store| locks::locks(store, locks, limit))
     }
 
     fn list_locks(
@@ -432,7 +444,7 @@ impl Store for MongoStore {
         limit: Duration,
     ) -> Answer<'_, Page<LockRecord>> {
         self.step(limit, "list locks", move |store| {
-            steps::list_locks(store, namespace, kind, after, at_most, limit)
+            locks::list_locks(store, namespace, kind, after, at_most, limit)
         })
     }
 
@@ -444,16 +456,16 @@ impl Store for MongoStore {
         limit: Duration,
     ) -> Answer<'_, Page<Held>> {
         self.step(limit, "audit a session", move |store| {
-            steps::held_by(store, session, after, at_most, limit)
+            locks::held_by(store, session, after, at_most, limit)
         })
     }
 
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
-        self.step(limit, "revoke a lock", move |store| steps::revoke(store, revocation, limit))
+        self.step(limit, "revoke a lock", move |store| revoke::revoke(store, revocation, limit))
     }
 
     fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
-        self.step(limit, "define a schedule", move |store| steps::define(store, define, limit))
+        self.step(limit, "define a schedule", move |store| schedules::define(store, define, limit))
     }
 
     fn instruct(
@@ -463,7 +475,7 @@ impl Store for MongoStore {
         limit: Duration,
     ) -> Answer<'_, ScheduleSeen> {
         self.step(limit, "instruct a schedule", move |store| {
-            steps::instruct(store, schedule, instruction, limit)
+            schedules::instruct(store, schedule, instruction, limit)
         })
     }
 
@@ -480,19 +492,19 @@ impl Store for MongoStore {
     }
 
     fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool> {
-        self.step(limit, "delete a schedule", move |store| schedules::delete(store, schedule, limit))
+        self.step(limit, "delete a schedule", move |store| runs::delete_schedule(store, schedule, limit))
     }
 
     fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
-        self.step(limit, "read schedules", move |store| steps::schedules(store, schedules, limit))
+        self.step(limit, "read schedules", move |store| schedules::schedules(store, schedules, limit))
     }
 
     fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        self.step(limit, "claim a tick", move |store| steps::claim(store, claim, limit))
+        self.step(limit, "claim a tick", move |store| runs::claim(store, claim, limit))
     }
 
     fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        self.step(limit, "finish a run", move |store| steps::finish(store, finish, limit))
+        self.step(limit, "finish a run", move |store| runs::finish(store, finish, limit))
     }
 
     fn history(
@@ -502,9 +514,7 @@ impl Store for MongoStore {
         at_most: usize,
         limit: Duration,
     ) -> Answer<'_, RunPage> {
-        self.step(limit, "read a history", move |store| {
-            steps::history(store, schedule, after, at_most, limit)
-        })
+        self.step(limit, "read a history", move |store| runs::history(store, schedule, after, at_most, limit))
     }
 
     fn purge_runs(
@@ -515,7 +525,7 @@ impl Store for MongoStore {
         limit: Duration,
     ) -> Answer<'_, RunPage> {
         self.step(limit, "purge runs", move |store| {
-            steps::purge_runs(store, schedule, older_than, keep, limit)
+            runs::purge_runs(store, schedule, older_than, keep, limit)
         })
     }
 

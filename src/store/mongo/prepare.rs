@@ -7,7 +7,7 @@ use mongodb::Database;
 use super::{
     Collections,
     command::{CommandResult, run},
-    documents::LAYOUT,
+    fields::LAYOUT,
     indexes, rights,
 };
 

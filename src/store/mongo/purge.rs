@@ -12,12 +12,12 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     command::{CommandFailure, CommandResult, distinct, write},
-    documents::{LAYOUT, ended, millis},
-    queries::{
-        self, Find, KeptRecords, Statement, ago, closed_for, is_closed, is_dead_session, is_sane_lock,
-        merged, not_closed, overlaid,
-    },
-    steps::place,
+    fields::{LAYOUT, millis},
+    locks::{closed_for, ended, is_closed, is_sane_lock, locks_of, not_closed},
+    pages::place,
+    pipeline::{ago, merged, overlaid},
+    queries::{self, Find, KeptRecords, Statement},
+    sessions::is_dead_session,
 };
 use crate::{
     model::{Ended, MAX_NUMBER, Namespace},
@@ -102,7 +102,7 @@ impl PurgePart<'_> {
         let names = self.store.names();
         let last = self.store.find(&names.locks, last_looked_at(self.namespace, after.clone()), self.limit);
         let last = ids(last.await?).pop();
-        let range = up_to(queries::locks_of(self.namespace, None, after), last.clone());
+        let range = up_to(locks_of(self.namespace, None, after), last.clone());
         let found = first_ids(merged([range, idle(self.retention)]));
         let found = ids(self.store.find(&names.locks, found, self.limit).await?);
         // Those that did not fit are next; they are behind the last of these.
@@ -169,7 +169,7 @@ fn ids(found: Vec<Document>) -> Vec<Bson> {
 /// The last of the next locks to look at; nothing if there are fewer.
 fn last_looked_at(namespace: &Namespace, after: Option<Bson>) -> Find {
     Find {
-        filter: queries::locks_of(namespace, None, after),
+        filter: locks_of(namespace, None, after),
         sort: Some(doc! { "_id": 1 }),
         projection: Some(doc! { "_id": 1 }),
         skip: LOOKED_AT - 1,

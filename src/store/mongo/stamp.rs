@@ -8,7 +8,7 @@ use mongodb::{
     options::ReadPreference,
 };
 
-use super::{Stale, documents::long};
+use super::{Stale, fields::long};
 use crate::model::{LockId, Term};
 
 /// How often a write is sent that met another one of the same document.
