@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::{Change, Explanation, SpreadStatus, Task, put_back, shell::Shared, source::TaskRegistry};
+use super::{Change, Explanation, SpreadStatus, Task, put_back, shared::Shared, source::TaskRegistry};
 use crate::{
     elect::{CloseReport, Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,

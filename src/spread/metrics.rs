@@ -1,6 +1,6 @@
 //! What a spread counts (feature `metrics`). Without the feature, nothing.
 
-use super::shell::ActorState;
+use super::shared::ActorState;
 use crate::{clock::Moment, elect::Engine, model::SpreadName};
 
 #[cfg(feature = "metrics")]
@@ -38,7 +38,7 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &ActorState, 
         let spread = spread.to_string();
         let (tasks, waiting) = (state.has().count() as f64, state.waiting.len() as f64);
         let members = state.resolved.targets.len() as f64;
-        let quarantined = state.picture.quarantined(now) as f64;
+        let quarantined = state.view.quarantined(now) as f64;
         gauge!("tenure_spread_tasks", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(tasks);
         gauge!("tenure_spread_waiting", "namespace" => namespace.clone(), "spread" => spread.clone())

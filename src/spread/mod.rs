@@ -6,7 +6,7 @@
 //! task from one that lives.
 //!
 //! ```text
-//!  hints, looks ──▶ picture (logic/picture) ──▶ plan (logic/plan) ──▶ orders ──▶ shell
+//!  hints, looks ──▶ picture (logic/picture) ──▶ plan (logic/plan) ──▶ actions ──▶ actor
 //!                        ▲                                                       │
 //!                        └────────── locks granted, given, lost ◀── workers ◀────┘
 //! ```
@@ -29,12 +29,15 @@
 //! # }
 //! ```
 
+mod absorb;
+mod act;
+mod actor;
 mod busy;
 mod handle;
 mod metrics;
 mod put_back;
 mod reading;
-mod shell;
+mod shared;
 mod source;
 mod trial;
 mod view;
@@ -64,7 +67,8 @@ use crate::{
     elect::{Elect, Error, Lease, Wants, call_blocking},
     model::{Key, LimitError, SCHEDULES, Share, SpreadName},
 };
-use shell::{Shared, Shell};
+use actor::SpreadActor;
+use shared::Shared;
 use source::{Source, TaskRegistry};
 use worker::{Done, Rules};
 
@@ -295,9 +299,9 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         let book = Arc::new(TaskRegistry::new(shared.clone()));
         let start = start(book.clone());
         let wants = Wants { lock_delay, ..Wants::default() };
-        let shell = Shell::new(elect.clone(), shared.clone(), inbox, start, rules, wants);
+        let actor = SpreadActor::new(elect.clone(), shared.clone(), inbox, start, rules, wants);
         let runtime = elect.engine().runtime.clone();
-        let task = runtime.spawn(shell.run());
+        let task = runtime.spawn(actor.run());
         if let Some(follow) = source.begin(&book, &elect) {
             runtime.spawn(follow);
         }

@@ -12,7 +12,7 @@ use std::{
 
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
 
-use super::shell::Shared;
+use super::shared::Shared;
 use crate::{
     clock::Moment,
     elect::{Elect, Engine, panic_message},

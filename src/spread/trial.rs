@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 
-use super::{shell::ActorState, worker::Report};
+use super::{shared::ActorState, worker::Report};
 use crate::{
     elect::{Engine, Lease, Note},
     logic::{
@@ -251,11 +251,11 @@ impl ActorState {
     pub(super) fn learn_of_death(&self, session: SessionId, sighting: &SessionSeen) {
         self.bench.saw(sighting);
         let was_alive = matches!(
-            self.picture.session(session),
+            self.view.session(session),
             Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing)
         );
         if sighting.is_dead() && was_alive {
-            self.bench.note(self.picture.held_by(session));
+            self.bench.note(self.view.held_by(session));
         }
     }
 }

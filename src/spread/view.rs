@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use super::{HeldBack, Phase, shell::Shared};
+use super::{HeldBack, Phase, shared::Shared};
 use crate::{
     clock::Moment,
     elect::Engine,
     logic::{
         digest,
-        picture::{Peer, PeerSeen, TaskPlace},
+        picture::{Peer, PeerSeen, SpreadView, TaskPlace},
         plan::PLAN_VERSION,
         quarantine::Quarantine,
     },
@@ -196,7 +196,7 @@ impl SpreadStatus {
             (me.session, peer)
         });
         let others = state
-            .picture
+            .view
             .members()
             .filter(|(session, _)| own.as_ref().is_none_or(|me| me.session != *session))
             .map(|(session, peer)| (session, peer.clone()));
@@ -204,7 +204,7 @@ impl SpreadStatus {
         let mut counts: BTreeMap<SessionId, usize> = BTreeMap::new();
         let name = |session: SessionId| all.get(&session).map(|peer| peer.holder.clone());
         let mut tasks = BTreeMap::new();
-        for (key, place) in state.picture.tasks() {
+        for (key, place) in state.view.tasks() {
             let next = || state.resolved.heirs.get(key).copied().flatten().and_then(name);
             let unowned = || match state.waiting.get(key) {
                 Some(since) => TaskState::Waiting { since: now.since(*since) },
@@ -213,7 +213,7 @@ impl SpreadStatus {
             let task = match place {
                 TaskPlace::Unknown => TaskState::Unknown,
                 TaskPlace::Refused { .. } => TaskState::Refused,
-                TaskPlace::Closed { .. } => match state.picture.quarantine(key) {
+                TaskPlace::Closed { .. } => match state.view.quarantine(key) {
                     Some((Quarantine { since, tries, error }, until)) => {
                         let (since, tries, error) = (*since, *tries, error.clone());
                         TaskState::Quarantined { since, tries, error, until: until.since(now) }
@@ -221,7 +221,7 @@ impl SpreadStatus {
                     None => TaskState::Closed,
                 },
                 TaskPlace::Free { .. } => unowned(),
-                TaskPlace::Held { session, term, .. } => match state.picture.session(*session) {
+                TaskPlace::Held { session, term, .. } => match state.view.session(*session) {
                     Some(PeerSeen::Reserved { holder, until }) if now < *until => {
                         TaskState::Reserved { holder: holder.clone() }
                     }
@@ -311,24 +311,24 @@ impl Explanation {
     }
 
     pub(super) fn of(engine: &Engine, shared: &Shared, key: Key, seen: &LockSeen) -> Self {
-        let picture = SpreadStatus::of(engine, shared);
+        let status = SpreadStatus::of(engine, shared);
         let now = engine.clock.now();
         let state = shared.state();
-        let mut says: Vec<_> = picture.held_back.iter().map(ToString::to_string).collect();
-        match picture.tasks.get(&key) {
+        let mut says: Vec<_> = status.held_back.iter().map(ToString::to_string).collect();
+        match status.tasks.get(&key) {
             None => says.push("it is no task of the set this instance knows".to_owned()),
             Some(TaskState::Unknown) => says.push("this instance has not read its record yet".to_owned()),
             Some(TaskState::Held { holder, session, term }) => {
-                let name = picture.name_of_session(*session);
+                let name = status.name_of_session(*session);
                 let name = name.or_else(|| holder.as_ref().map(ToString::to_string));
                 let name = name.unwrap_or_else(|| session.to_string());
                 says.push(format!("{name} has it, under term {term}"));
-                let member = picture.members.iter().find(|member| member.session == *session);
+                let member = status.members.iter().find(|member| member.session == *session);
                 says.extend(
-                    member.map(|member| why_there(&name, member, &state.share, now, &state.picture, &key)),
+                    member.map(|member| why_there(&name, member, &state.share, now, &state.view, &key)),
                 );
                 if let Some(to) = state.resolved.heirs.get(&key).filter(|to| **to != Some(*session)) {
-                    let heir = to.and_then(|to| picture.name_of_session(to));
+                    let heir = to.and_then(|to| status.name_of_session(to));
                     says.push(match heir {
                         Some(heir) => format!("it is to go to {heir}"),
                         None => "it is to be given back, though nobody has room for it".to_owned(),
@@ -340,7 +340,7 @@ impl Explanation {
             }
             Some(TaskState::Free { next: Some(next) }) => {
                 let heir = state.resolved.heirs.get(&key).copied().flatten();
-                let next = heir.and_then(|heir| picture.name_of_session(heir)).unwrap_or(next.to_string());
+                let next = heir.and_then(|heir| status.name_of_session(heir)).unwrap_or(next.to_string());
                 says.push(format!("nobody has it, {next} is to take it"));
             }
             Some(TaskState::Free { next: None }) => {
@@ -349,10 +349,10 @@ impl Explanation {
             Some(TaskState::Waiting { since }) => {
                 says.push(format!("nobody has room for it for {since:.1?}"));
                 says.extend(
-                    picture
+                    status
                         .members
                         .iter()
-                        .map(|member| why_not(&picture.name_of(member), member, &state.share, &key)),
+                        .map(|member| why_not(&status.name_of(member), member, &state.share, &key)),
                 );
             }
             Some(TaskState::Quarantined { since, tries, error, until }) => {
@@ -364,13 +364,13 @@ impl Explanation {
             Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
-        let avoided: Vec<_> = state.picture.avoided(&key, now).iter().map(ToString::to_string).collect();
+        let avoided: Vec<_> = state.view.avoided(&key, now).iter().map(ToString::to_string).collect();
         if !avoided.is_empty() {
             says.push(format!("others go first than {}, where it failed or was revoked", avoided.join(", ")));
         }
         says.extend(state.bench.tells(&key));
-        says.extend(picture.tried_elsewhere(&key));
-        match picture.here.get(&key) {
+        says.extend(status.tried_elsewhere(&key));
+        match status.here.get(&key) {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
@@ -406,7 +406,7 @@ fn why_there(
     member: &Member,
     own: &Share,
     now: Moment,
-    picture: &crate::logic::picture::SpreadView,
+    view: &SpreadView,
     key: &Key,
 ) -> String {
     let has = format!("{holder} has {}", tasks(member.tasks));
@@ -415,7 +415,7 @@ fn why_there(
         _ if !digest::agree(&member.share, own, digest::part(key)) => {
             format!("{holder} has another set of tasks, of which this may be one, and keeps it")
         }
-        Some(target) if member.tasks > target => match picture.task(key) {
+        Some(target) if member.tasks > target => match view.task(key) {
             Some(TaskPlace::Held { settles, .. }) if now < *settles => {
                 format!("{has} and is to have {target}; this one came just now, and stays for a moment")
             }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::shell::ActorState;
+use super::shared::ActorState;
 use crate::{
     clock::Moment,
     elect::Engine,
@@ -97,13 +97,13 @@ impl Youth {
     }
 }
 
-/// Whether it takes part from now on: it is old enough, or nobody else is there.
-pub(super) fn comes_of_age(engine: &Engine, state: &mut ActorState, now: Moment) -> bool {
+/// Lets this instance take part once it is old enough, or nobody else does. Returns whether it does from now on.
+pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> bool {
     if !state.complete || state.youth.is_over {
         return false;
     }
     let own = engine.config.holder();
-    let is_there = state.picture.members().any(|(_, peer)| peer.holder != *own && takes(&peer.share));
+    let is_there = state.view.members().any(|(_, peer)| peer.holder != *own && takes(&peer.share));
     let ends = state.youth.ends(engine);
     state.youth.is_over = now >= ends || !is_there;
     if !state.youth.is_over && !state.youth.is_told {

@@ -1,0 +1,285 @@
+//! Acting on the plan: takes, workers, and what becomes of both.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    actor::{SpreadActor, Unplanned},
+    metrics, reading,
+    shared::{ActorState, Shared, TaskWork},
+    trial::Bench,
+    worker::{Handle, Report, TaskEnd, Worker},
+};
+use crate::{
+    Event,
+    clock::Moment,
+    elect::{AcquireOutcome, Engine, Hold, Session},
+    logic::{
+        key::{TicketOutcome, WaitMode},
+        picture::{Bounds, Resolved, SpreadAction, TaskPlace},
+    },
+    model::{Key, Loss},
+    store::{LockChange, LockSeen},
+};
+
+/// Moves that one instance has under way at most: enough to be quick, few enough that a fleet that changes its
+/// mind has not stopped everything.
+const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
+/// A task whose successor did not come is not given away again for so long.
+const STAYS: Duration = Duration::from_secs(5);
+
+impl SpreadActor {
+    /// Plans, and acts on the plan. R13: a plan that cannot be made ends nothing.
+    pub(super) fn plan(&mut self, now: Moment) {
+        self.preparations = 0;
+        let planned = catch_unwind(AssertUnwindSafe(|| self.plan_and_act(now)));
+        if !matches!(planned, Ok(true)) {
+            // Later; meanwhile what runs runs on.
+            let engine = self.engine();
+            let pause = if planned.is_ok() { engine.config.settle() } else { engine.poll() };
+            self.retry_at = now + pause;
+            self.changed = Some(Unplanned::since(now));
+        }
+        if planned.is_err() {
+            tracing::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "the spread could not be planned, it stays as it is");
+        }
+    }
+
+    /// Returns whether there was a session, and enough was known, to plan.
+    fn plan_and_act(&mut self, now: Moment) -> bool {
+        let engine = self.engine().clone();
+        // There will be another session, or this one will be confirmed.
+        let Some(session) = engine.current().filter(|session| !session.is_in_doubt()) else { return false };
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        if !state.complete {
+            return false;
+        }
+        self.changed = None;
+        state.planned = true;
+        state.stays.retain(|_, until| now < *until);
+        let me = state.me(&engine, &session);
+        let mine = state.mine(now);
+        let ActorState { view, waiting, .. } = &mut *state;
+        view.had_no_room(waiting.keys(), now);
+        let mut resolved = state.view.resolve(&me, &mine, BOUNDS, now);
+        let actions = std::mem::take(&mut resolved.orders);
+        let later = state.stays.values().filter(|at| **at > now).min().copied();
+        resolved.next = [resolved.next, later].into_iter().flatten().min();
+        state.waiting = self.note_waiting(&state, &resolved, now);
+        state.resolved = resolved;
+        // Of the instances that know the same tasks one reports those without room.
+        let reports = state
+            .view
+            .members()
+            .all(|(other, peer)| other >= session.id || peer.share.digest != state.share.digest);
+        let since = state.waiting.values().min().copied().filter(|_| reports);
+        engine.tallies.no_room(&shared.spread, since, state.waiting.keys());
+        tracing::debug!(
+            spread = %shared.spread, orders = actions.len(), waiting = state.waiting.len(), "planned"
+        );
+        metrics::planned(&engine, &shared.spread, &state, actions.len(), now);
+        for action in actions {
+            self.act(&mut state, &session, action, now);
+        }
+        drop(state);
+        shared.notify();
+        true
+    }
+
+    /// Sends an event for each task that has begun to wait for room. Returns all that wait, and since when.
+    fn note_waiting(&self, state: &ActorState, resolved: &Resolved, now: Moment) -> BTreeMap<Key, Moment> {
+        let engine = self.engine();
+        let mut waiting = BTreeMap::new();
+        for key in &resolved.waiting {
+            let since = state.waiting.get(key).copied();
+            if since.is_none() {
+                let lock = reading::lock(engine, &self.shared.spread, key);
+                engine.events.tell(Event::Waiting { lock });
+            }
+            waiting.insert(key.clone(), since.unwrap_or(now));
+        }
+        waiting
+    }
+
+    fn act(&mut self, state: &mut ActorState, session: &Arc<Session>, action: SpreadAction, now: Moment) {
+        match action {
+            SpreadAction::Take { key, dead } => {
+                state.bench.note(dead.iter().map(|_| &key));
+                self.send_ticket(session, &key, WaitMode::once(dead), CancellationToken::new());
+                state.mine.insert(key, TaskWork::Asks { since: now });
+            }
+            SpreadAction::Wait { key } => {
+                let withdraw = CancellationToken::new();
+                self.send_ticket(session, &key, WaitMode::HEIR, withdraw.clone());
+                state.mine.insert(key, TaskWork::Waits(withdraw));
+            }
+            SpreadAction::Withdraw { key } => {
+                if let Some(TaskWork::Waits(withdraw)) = state.mine.get(&key) {
+                    withdraw.cancel();
+                }
+            }
+            SpreadAction::Give { key, to, must } => {
+                if let Some(TaskWork::Has(worker)) = state.mine.get(&key) {
+                    worker.give(to, must);
+                }
+            }
+        }
+    }
+
+    /// Contends for a task. The loop receives the outcome.
+    fn send_ticket(&self, session: &Arc<Session>, key: &Key, mode: WaitMode, withdraw: CancellationToken) {
+        let lock = reading::lock(self.engine(), &self.shared.spread, key);
+        let life = Some(self.elect.life());
+        let mut ticket = self.engine().stand(session, life, &lock, &self.wants, mode);
+        let key = key.clone();
+        self.takes.push(
+            async move {
+                tokio::select! {
+                    biased;
+                    outcome = ticket.told() => (key, Some(outcome)),
+                    () = withdraw.cancelled() => (key, None),
+                }
+            }
+            .boxed(),
+        );
+    }
+
+    /// Acts on the outcome of a ticket; `None` if it was withdrawn.
+    pub(super) fn on_take_result(&mut self, key: Key, outcome: Option<AcquireOutcome>) {
+        let engine = self.engine().clone();
+        let (now, store_now) = (engine.clock.now(), engine.store_now());
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        let work = state.mine.remove(&key);
+        let asked = if let Some(TaskWork::Asks { since }) = work { since } else { now };
+        match outcome {
+            Some(AcquireOutcome::Granted(hold)) => {
+                let lease = hold.lease();
+                state.view.granted(&key, hold.cell().session.id, lease.term(), now);
+                let room = state.has().count() < state.share.cap as usize;
+                if state.view.knows(&key) && room {
+                    let worker = self.start_worker(hold, state.bench.clone());
+                    state.mine.insert(key, TaskWork::Has(worker));
+                }
+                // Otherwise it is no task any more, or the cap was lowered meanwhile: the hold is dropped.
+            }
+            Some(AcquireOutcome::Other(TicketOutcome::Held(record, _) | TicketOutcome::Closed(record))) => {
+                state.view.read(&key, &LockSeen::Found(*record), asked, now, store_now);
+            }
+            Some(AcquireOutcome::Other(TicketOutcome::Refused(refusal))) => {
+                let lock = reading::lock(&engine, &shared.spread, &key);
+                tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "the task cannot be taken, its record has to be looked at");
+                state.view.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
+            }
+            Some(AcquireOutcome::Other(TicketOutcome::Here | TicketOutcome::Failed(_))) => {
+                state.view.doubt(&key, now);
+            }
+            Some(AcquireOutcome::Other(TicketOutcome::Granted { .. } | TicketOutcome::SessionOver))
+            | None => {}
+        }
+        drop(state);
+        shared.notify();
+        self.mark_touched();
+    }
+
+    fn start_worker(&self, hold: Hold, bench: Arc<Bench>) -> Handle {
+        let engine = self.engine().clone();
+        let (worker, handle) = Worker::new(
+            engine.clone(),
+            &hold,
+            self.start.clone(),
+            self.rules,
+            bench,
+            self.shared.changed.clone(),
+            self.report.clone(),
+        );
+        // Here and not in the task: a runtime that shuts down drops a task before it ran.
+        let permit = hold.work();
+        engine.runtime.spawn(worker.work(hold, permit));
+        handle
+    }
+
+    pub(super) fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Ended(key, end) => self.on_end(&key, end),
+            Report::Tried => self.mark_changed(),
+            Report::Stays(key) => {
+                let now = self.engine().clock.now();
+                tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, or it is busy: the task stays");
+                self.shared.state().stays.insert(key, now + STAYS);
+                self.mark_changed();
+            }
+            Report::Said(key) => {
+                // Plans go by the record, here as everywhere.
+                let now = self.engine().clock.now();
+                {
+                    let mut state = self.shared.state();
+                    state.stays.remove(&key);
+                    state.view.doubt(&key, now);
+                }
+                self.mark_touched();
+            }
+        }
+    }
+
+    /// Notes that a worker has let go of its task.
+    fn on_end(&mut self, key: &Key, end: TaskEnd) {
+        let now = self.engine().clock.now();
+        let mut state = self.shared.state();
+        let Some(TaskWork::Has(worker)) = state.mine.remove(key) else { return };
+        state.stays.remove(key);
+        let known = match state.view.task(key) {
+            Some(TaskPlace::Held { term, .. }) => Some(*term),
+            _ => None,
+        };
+        // Under another term, a hint has arrived since then, and is newer.
+        let term = worker.lease.term();
+        if known == Some(term) {
+            match end {
+                // The hint will say under which term.
+                TaskEnd::Given(Some(successor)) => {
+                    state.view.granted(key, successor, term, now);
+                }
+                TaskEnd::Given(None) => {
+                    state.view.hinted(key, Some(LockChange::Freed), now);
+                }
+                // All are to read what the record says of it.
+                TaskEnd::Quarantined | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {
+                    state.view.doubt(key, now);
+                }
+            }
+        }
+        drop(state);
+        self.shared.notify();
+        self.mark_touched();
+    }
+
+    /// Leaves the spread: retracts the share, tells every job to stop, and waits for them.
+    pub(super) async fn leave(mut self) {
+        let engine: Arc<Engine> = self.engine().clone();
+        // Places in line are left, and a lock that is granted all the same goes back.
+        self.takes.clear();
+        engine.spreads.retract(&self.shared.spread);
+        if !engine.is_closed() {
+            engine.hurry();
+            for (_, worker) in self.shared.state().has() {
+                worker.lease.give_up(Loss::Resigned);
+            }
+        }
+        let has_workers = |shared: &Shared| shared.state().has().next().is_some();
+        while has_workers(&self.shared) {
+            let Some(report) = self.reports.recv().await else { break };
+            self.on_report(report);
+        }
+        self.shared.state().mine.clear();
+        self.shared.notify();
+    }
+}

@@ -1,0 +1,162 @@
+//! State that a spread's handle, its actor and its task source share.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    trial::Bench,
+    worker::{Handle, Phase},
+    young::Youth,
+};
+use crate::{
+    clock::Moment,
+    elect::{Engine, Session},
+    logic::picture::{Me, Mine, Resolved, SpreadView},
+    model::{Key, Share, SpreadName},
+    sync::locked,
+};
+
+/// One spread of this instance.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) spread: SpreadName,
+    state: Mutex<ActorState>,
+    /// Counts the changes.
+    pub(super) changed: watch::Sender<u64>,
+    wake: Notify,
+    pub(super) stop: CancellationToken,
+    /// Fires when the actor has ended.
+    pub(super) over: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn new(spread: SpreadName, share: Share) -> Self {
+        Self {
+            state: Mutex::new(ActorState {
+                view: SpreadView::new(spread.clone()),
+                share,
+                keys: None,
+                news: true,
+                mine: BTreeMap::new(),
+                planned: false,
+                stays: BTreeMap::new(),
+                resolved: Resolved::default(),
+                waiting: BTreeMap::new(),
+                complete: false,
+                youth: Youth::default(),
+                bench: Arc::new(Bench::new(spread.clone())),
+            }),
+            spread,
+            changed: watch::Sender::new(0),
+            wake: Notify::new(),
+            stop: CancellationToken::new(),
+            over: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, ActorState> {
+        locked(&self.state)
+    }
+
+    /// Changes the share or the tasks, and wakes the actor.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut ActorState) -> T) -> T {
+        let made = {
+            let mut state = self.state();
+            state.news = true;
+            change(&mut state)
+        };
+        self.wake.notify_one();
+        made
+    }
+
+    /// Waits for a [`change`](Self::change).
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Notifies those who watch the spread.
+    pub(super) fn notify(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// Everything known and wanted of a spread.
+#[derive(Debug)]
+pub(super) struct ActorState {
+    pub(super) view: SpreadView,
+    pub(super) share: Share,
+    /// The set of tasks; `None` until the program has named it.
+    pub(super) keys: Option<BTreeSet<Key>>,
+    /// The share or the tasks have changed.
+    pub(super) news: bool,
+    pub(super) mine: BTreeMap<Key, TaskWork>,
+    /// The last plan covers all that is known.
+    pub(super) planned: bool,
+    /// Tasks whose successors did not come, and until when each stays here.
+    pub(super) stays: BTreeMap<Key, Moment>,
+    pub(super) resolved: Resolved,
+    /// Tasks for which no instance has room, and since when.
+    pub(super) waiting: BTreeMap<Key, Moment>,
+    /// Everything was read at least once.
+    pub(super) complete: bool,
+    pub(super) youth: Youth,
+    pub(super) bench: Arc<Bench>,
+}
+
+/// This instance's part in one task.
+#[derive(Debug)]
+pub(super) enum TaskWork {
+    /// A take is under way since then.
+    Asks { since: Moment },
+    /// A ticket waits in line. The token withdraws it.
+    Waits(CancellationToken),
+    /// The task is held, and a worker runs its job.
+    Has(Handle),
+}
+
+impl ActorState {
+    /// Returns whether the last plan covers all that is known and wanted.
+    pub(super) const fn is_planned(&self) -> bool {
+        self.planned && !self.news
+    }
+
+    /// Tasks that this instance holds, and the worker of each.
+    pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &Handle)> {
+        self.mine.iter().filter_map(|(key, work)| match work {
+            TaskWork::Has(worker) => Some((key, worker)),
+            TaskWork::Asks { .. } | TaskWork::Waits(_) => None,
+        })
+    }
+
+    /// This instance as plans see it, under that session.
+    pub(super) fn me(&self, engine: &Engine, session: &Session) -> Me {
+        Me {
+            session: session.id,
+            holder: engine.config.holder().clone(),
+            started: session.started(),
+            share: self.share.clone(),
+        }
+    }
+
+    /// This instance's tasks as plans see them.
+    pub(super) fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
+        let seen = |key: &Key, work: &TaskWork| match work {
+            TaskWork::Asks { .. } => Mine::Asks,
+            TaskWork::Waits(_) => Mine::Waits,
+            TaskWork::Has(worker) => match worker.phase() {
+                Phase::Leaving => Mine::Gives,
+                _ if worker.is_leaving() => Mine::Gives,
+                _ if self.stays.get(key).is_some_and(|until| now < *until) => Mine::Keeps,
+                // Moved on, it would begin anew elsewhere, and be tried again.
+                _ if self.bench.holds(key) => Mine::Keeps,
+                _ => Mine::Has,
+            },
+        };
+        self.mine.iter().map(|(key, work)| (key.clone(), seen(key, work))).collect()
+    }
+}
