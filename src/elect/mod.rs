@@ -27,11 +27,13 @@ mod leader;
 mod lease;
 mod metrics;
 mod namesakes;
-mod notices;
+
 mod runtime;
+mod schedule_inbox;
 mod session;
 mod spreads;
 mod start;
+mod store_times;
 mod tallies;
 mod troubles;
 mod upkeep;
@@ -58,9 +60,9 @@ pub(crate) use events::EventFilter;
 pub(crate) use job::{call as call_blocking, panic_message};
 pub(crate) use keys::{AcquireOutcome, Wants};
 pub(crate) use lease::{Hold, RunPermit};
-pub(crate) use notices::SchedulesShare;
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
+pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
 pub(crate) use session::Session;
 pub(crate) use spreads::Inbox;
 pub(crate) use tallies::Note;

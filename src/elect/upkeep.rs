@@ -45,7 +45,7 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             engine.keys.resync(engine);
             engine.leaders.resync();
             engine.spreads.resync();
-            engine.notices.resync();
+            engine.schedule_inbox.resync();
         }
         Hint::Lock { lock, change } => {
             if let Some(LockChange::Granted { session, ticket, .. }) = change
@@ -72,7 +72,7 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
         }
         Hint::Schedule { schedule } => {
             if schedule.namespace == *engine.config.namespace() {
-                engine.notices.schedule(schedule.name);
+                engine.schedule_inbox.schedule(schedule.name);
             }
         }
         Hint::Session { session, news } => {

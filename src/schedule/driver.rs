@@ -13,8 +13,9 @@ use tokio::sync::watch;
 use super::{
     Failure, Tick,
     failure::{OnFailure, Teller},
-    host::{Board, Host, Subscription},
     metrics, run,
+    runner::ScheduleRunner,
+    subscriptions::{Subscription, Subscriptions},
 };
 use crate::{
     Event, StoreError,
@@ -98,7 +99,7 @@ enum Halt {
 /// Drives a schedule until its lease ends.
 pub(super) struct Driver {
     engine: Arc<Engine>,
-    host: Weak<Host>,
+    runner: Weak<ScheduleRunner>,
     key: Key,
     lease: Lease,
     session: SessionId,
@@ -112,7 +113,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         engine: Arc<Engine>,
-        host: Weak<Host>,
+        runner: Weak<ScheduleRunner>,
         key: Key,
         lease: Lease,
         busy: MovePermit,
@@ -121,7 +122,7 @@ impl Driver {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
         let plan = plans.borrow_and_update().clone();
         let teller = Teller::default();
-        Self { engine, host, key, lease, session, holder, busy, plans, plan, teller }
+        Self { engine, runner, key, lease, session, holder, busy, plans, plan, teller }
     }
 
     pub(super) async fn drive(mut self) {
@@ -134,9 +135,9 @@ impl Driver {
         while !self.lease.is_cancelled() {
             self.plan = self.plans.borrow_and_update().clone();
             // Before the record is read: what is said meanwhile arrives.
-            let Some(host) = self.host.upgrade() else { return };
-            let seat = Board::sit(&host, self.key.clone(), self.plan.id.clone());
-            drop(host);
+            let Some(runner) = self.runner.upgrade() else { return };
+            let subscription = Subscriptions::subscribe(&runner, self.key.clone(), self.plan.id.clone());
+            drop(runner);
             let (record, runs) = match self.load().await {
                 Ok(loaded) => loaded,
                 Err(why) => return self.wait_for_the_end(why).await,
@@ -158,19 +159,21 @@ impl Driver {
                     "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
                 );
             }
-            seat.knows(record);
-            match self.go_through(ticks, seat).await {
+            subscription.set_read(record);
+            match self.go_through(ticks, subscription).await {
                 Halt::Over => return,
                 Halt::Reload | Halt::Retimed => {}
-                Halt::Removed => match Host::again(&self.host, &self.key, &self.lease).await {
-                    Some(plans) => self.plans = plans,
-                    None => return,
-                },
+                Halt::Removed => {
+                    match ScheduleRunner::added_again(&self.runner, &self.key, &self.lease).await {
+                        Some(plans) => self.plans = plans,
+                        None => return,
+                    }
+                }
             }
         }
     }
 
-    async fn go_through(&mut self, mut ticks: Ticks, mut seat: Subscription) -> Halt {
+    async fn go_through(&mut self, mut ticks: Ticks, mut subscription: Subscription) -> Halt {
         metrics::failures(&self.engine, &self.plan.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
         loop {
@@ -188,11 +191,11 @@ impl Driver {
             // From here on the schedule is not moved; nor is anything begun while it is.
             let Some(busy) = self.begin().await else { return Halt::Over };
             let Some(now) = self.now().await else { return Halt::Over };
-            if let Some(record) = seat.news() {
+            if let Some(record) = subscription.take_news() {
                 ticks.hear(&record, now);
             }
             match ticks.next(now) {
-                TickStep::Run(attempt) => self.tick(&mut ticks, &mut seat, attempt).await,
+                TickStep::Run(attempt) => self.tick(&mut ticks, &mut subscription, attempt).await,
                 TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 TickStep::Reload => {
@@ -219,7 +222,7 @@ impl Driver {
                             Ok(()) => self.plans.mark_changed(),
                             Err(_) => return Halt::Removed,
                         },
-                        () = seat.changed() => {}
+                        () = subscription.changed() => {}
                         // It may have gone back: then this is not what to wait for.
                         () = clock.changed() => {}
                         () = run::until(&engine, at) => {}

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use super::{
     Overdue, Timing,
     driver::ScheduleSpec,
-    host::{Host, key_of},
     overdue,
+    runner::{ScheduleRunner, key_of},
 };
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},
@@ -30,20 +30,20 @@ const LOOKED_AT: usize = 20;
 #[must_use = "dropping it removes the schedule from this instance"]
 pub struct Schedule {
     elect: Elect,
-    host: Arc<Host>,
+    runner: Arc<ScheduleRunner>,
     key: Key,
     name: ScheduleName,
 }
 
 impl Drop for Schedule {
     fn drop(&mut self) {
-        self.host.remove(&self.key);
+        self.runner.remove(&self.key);
     }
 }
 
 impl Schedule {
-    pub(super) const fn new(elect: Elect, host: Arc<Host>, key: Key, name: ScheduleName) -> Self {
-        Self { elect, host, key, name }
+    pub(super) const fn new(elect: Elect, runner: Arc<ScheduleRunner>, key: Key, name: ScheduleName) -> Self {
+        Self { elect, runner, key, name }
     }
 
     /// Its name.
@@ -52,21 +52,21 @@ impl Schedule {
         &self.name
     }
 
-    fn plan(&self) -> Arc<ScheduleSpec> {
-        self.host.plan(&self.key).expect("it is removed when this is dropped")
+    fn spec(&self) -> Arc<ScheduleSpec> {
+        self.runner.spec(&self.key).expect("it is removed when this is dropped")
     }
 
     /// Which instants it has, in one line.
     #[must_use]
     pub fn timing(&self) -> String {
-        self.plan().timing.to_string()
+        self.spec().timing.to_string()
     }
 
     /// What is done about ticks that are late, overlap, or fail, in one line; and a number for the rules of its
     /// zone, by which one sees that two builds know different ones.
     #[must_use]
     pub fn policies(&self) -> String {
-        self.plan().policies().to_string()
+        self.spec().policies().to_string()
     }
 
     /// Its next ticks, as far as this instance can tell what the store's time is; nothing before its first
@@ -75,7 +75,7 @@ impl Schedule {
     pub fn next(&self, ticks: usize) -> Vec<StoreTime> {
         let engine = self.elect.engine();
         let Some(now) = engine.store_times.now(engine.clock.now()) else { return Vec::new() };
-        self.plan().calendar.first(ticks, now)
+        self.spec().calendar.first(ticks, now)
     }
 
     /// Goes by another timing from now on. Instances that have another one go by theirs: whoever has the
@@ -84,7 +84,7 @@ impl Schedule {
     /// # Errors
     /// It is no expression or zone, or it has no instant.
     pub fn set_timing(&self, timing: impl Into<Timing>) -> Result<(), Error> {
-        self.host.change(self.plan().retimed(timing.into())?);
+        self.runner.retime(self.spec().retimed(timing.into())?);
         Ok(())
     }
 
@@ -198,7 +198,8 @@ impl Schedules {
 
     /// Nobody runs it who has said what it goes by, nor does this instance have it.
     async fn is_known(&self, id: &ScheduleId) -> Result<bool, Error> {
-        let has = Host::known(&self.elect).is_some_and(|host| host.plan(&key_of(&id.name)).is_some());
+        let has = ScheduleRunner::known(self.elect.engine())
+            .is_some_and(|runner| runner.spec(&key_of(&id.name)).is_some());
         if has || self.even_if_unknown {
             return Ok(true);
         }
@@ -286,7 +287,7 @@ impl Schedules {
         let now = engine.store_times.now(engine.clock.now());
         let now = now.ok_or(Error::NoSession { last: None })?;
         loop {
-            let order = RunNow { at: engine.notices.order_at(now), by: by.clone(), why: why.clone() };
+            let order = RunNow { at: engine.schedule_inbox.order_at(now), by: by.clone(), why: why.clone() };
             let record = self.instruct(&name, Instruction::Run(order.clone())).await?;
             let stands = record.orders.iter().find(|known| known.at == order.at);
             // Else somebody else had that millisecond.
@@ -368,7 +369,7 @@ impl Schedules {
         let key = key_of(&id.name);
         if !self.even_if_owned {
             // If it is not held, it is about to be taken where it is known.
-            let here = Host::known(&self.elect).and_then(|host| host.plan(&key));
+            let here = ScheduleRunner::known(engine).and_then(|runner| runner.spec(&key));
             let here = here.map(|_| engine.config.holder().clone());
             let by = overdue::holder_of(engine, lock_of(&self.elect, key)).await.map_err(Error::store)?;
             if let Some(by) = by.or(here) {
@@ -389,7 +390,7 @@ impl Schedules {
     // ----- who has which
 
     fn spread(&self) -> Option<Arc<Spread>> {
-        Host::known(&self.elect)?.spread()
+        ScheduleRunner::known(self.elect.engine())?.spread()
     }
 
     /// Which instance has which schedule, as this one knows it; nothing if it has no schedules, or has not
@@ -404,15 +405,15 @@ impl Schedules {
     /// # Cancel safety
     /// May be dropped and called again.
     pub async fn until(&self, is_so: impl FnMut(&SpreadStatus) -> bool) -> SpreadStatus {
-        match Host::known(&self.elect) {
-            Some(host) => host.joined().await.until(is_so).await,
+        match ScheduleRunner::known(self.elect.engine()) {
+            Some(runner) => runner.joined().await.until(is_so).await,
             None => std::future::pending().await,
         }
     }
 
     /// Says so, now or as soon as there are schedules.
     fn set(&self, change: impl FnOnce(&mut SchedulesShare), then: impl FnOnce(&Spread)) {
-        self.elect.engine().notices.set_part(change);
+        self.elect.engine().schedule_inbox.set_share(change);
         if let Some(spread) = self.spread() {
             then(&spread);
         }
@@ -420,23 +421,23 @@ impl Schedules {
 
     /// The most schedules this instance may have, from now on.
     pub fn set_cap(&self, cap: u32) {
-        self.set(|part| part.cap = Some(cap), |spread| spread.set_cap(cap));
+        self.set(|share| share.cap = Some(cap), |spread| spread.set_cap(cap));
     }
 
     /// This instance's part in proportion to that of the others, from now on.
     pub fn set_weight(&self, weight: u32) {
-        self.set(|part| part.weight = Some(weight), |spread| spread.set_weight(weight));
+        self.set(|share| share.weight = Some(weight), |spread| spread.set_weight(weight));
     }
 
     /// Gives the schedules away to the others, with what is running, and gets no new ones, until
     /// [`undrain`](Self::undrain).
     pub fn drain(&self) {
-        self.set(|part| part.draining = true, Spread::drain);
+        self.set(|share| share.draining = true, Spread::drain);
     }
 
     /// Takes its part again.
     pub fn undrain(&self) {
-        self.set(|part| part.draining = false, Spread::undrain);
+        self.set(|share| share.draining = false, Spread::undrain);
     }
 }
 

@@ -40,10 +40,11 @@
 mod driver;
 mod failure;
 mod handle;
-mod host;
 mod metrics;
 mod overdue;
 mod run;
+mod runner;
+mod subscriptions;
 mod tick;
 mod timing;
 
@@ -68,7 +69,7 @@ use crate::{
 };
 use driver::{Body, Keep, ScheduleSpec};
 use failure::OnFailure;
-use host::Host;
+use runner::ScheduleRunner;
 
 /// A schedule to be. Made by [`Elect::schedule`].
 #[must_use = "it runs nothing until it is run"]
@@ -251,12 +252,12 @@ impl ScheduleBuilder {
         }
         check(policies, keep).map_err(|problem| cannot_be(&name, problem))?;
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
-        let plan = ScheduleSpec { on_failure, ..ScheduleSpec::new(id, timing, policies, keep, body)? };
-        let host = Host::of(&elect);
-        let added = plan.id.clone();
-        let key = host.add(plan)?;
+        let spec = ScheduleSpec { on_failure, ..ScheduleSpec::new(id, timing, policies, keep, body)? };
+        let runner = ScheduleRunner::of(&elect);
+        let added = spec.id.clone();
+        let key = runner.add(spec)?;
         metrics::added(elect.engine(), &added);
-        Ok(Schedule::new(elect, host, key, name))
+        Ok(Schedule::new(elect, runner, key, name))
     }
 }
 
@@ -327,8 +328,8 @@ impl ScheduleSpec {
     /// The same with another timing.
     fn retimed(&self, timing: Timing) -> Result<Self, Error> {
         let Self { id, policies, keep, body, .. } = self;
-        let plan = Self::new(id.clone(), timing, *policies, *keep, body.clone())?;
-        Ok(Self { on_failure: self.on_failure.clone(), ..plan })
+        let spec = Self::new(id.clone(), timing, *policies, *keep, body.clone())?;
+        Ok(Self { on_failure: self.on_failure.clone(), ..spec })
     }
 }
 

@@ -8,15 +8,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Weak,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    host::{Host, key_of},
     metrics,
+    runner::{ScheduleRunner, key_of},
 };
 use crate::{
     Event, StoreError,
@@ -57,11 +57,11 @@ pub struct Overdue {
     pub by: Duration,
 }
 
-/// Looks as long as there is a host.
-pub(super) async fn look_after(host: Weak<Host>, engine: Weak<Engine>, stop: CancellationToken) {
+/// Looks for overdue schedules as long as there is a runner.
+pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine>, stop: CancellationToken) {
     let mut look = Look::default();
     loop {
-        let Some(strong) = engine.upgrade().filter(|_| host.strong_count() > 0) else { return };
+        let Some(strong) = engine.upgrade().filter(|_| runner.strong_count() > 0) else { return };
         // In the middle of a round it goes on; what is told has been due for longer than a round takes to come by.
         let pause = if look.after.is_some() { strong.poll() } else { ROUND.max(strong.poll()) };
         let pause = jittered(pause, strong.entropy.roll());
@@ -93,7 +93,7 @@ struct Look {
 }
 
 impl Look {
-    async fn on(&mut self, engine: &Engine) -> Result<(), StoreError> {
+    async fn on(&mut self, engine: &Arc<Engine>) -> Result<(), StoreError> {
         let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(()) };
         if !self.is_ours(engine).await? {
             for (schedule, _) in std::mem::take(&mut self.told) {
@@ -253,7 +253,7 @@ pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Ho
 
 /// What had one tick, has dealt with it, and was nobody's for longer than a history is kept.
 async fn remove_if_old(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     record: &ScheduleRecord,
     at: StoreTime,
     freed: Freed,
@@ -262,7 +262,7 @@ async fn remove_if_old(
     let kept = engine.config.retention_runs();
     let is_old = at.plus(kept) < now && freed.is_none_or(|freed| freed.plus(kept) < now);
     let has_it =
-        engine.notices.known_host::<Host>().is_some_and(|host| host.plan(&key_of(&record.id.name)).is_some());
+        ScheduleRunner::known(engine).is_some_and(|runner| runner.spec(&key_of(&record.id.name)).is_some());
     if !is_old || has_it || !record.orders.is_empty() {
         return Ok(());
     }

@@ -13,10 +13,9 @@ use crate::{
     },
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
-        Failure, Tick,
-        host::Subscription,
-        metrics,
+        Failure, Tick, metrics,
         run::{self, AttemptEnd},
+        subscriptions::Subscription,
     },
     store::{Claim, ClaimAnswer, FinishRun, Instruction},
 };
@@ -52,7 +51,12 @@ enum ClaimReply {
 
 impl Driver {
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
-    pub(super) async fn tick(&mut self, ticks: &mut Ticks, seat: &mut Subscription, mut attempt: Attempt) {
+    pub(super) async fn tick(
+        &mut self,
+        ticks: &mut Ticks,
+        subscription: &mut Subscription,
+        mut attempt: Attempt,
+    ) {
         let mut rests = {
             let retries = self.plan.policies.retries;
             Backoff::new(retries.first, retries.longest.max(retries.first))
@@ -67,7 +71,7 @@ impl Driver {
             let unbegun = Unbegun::new(&self.engine, claim.clone());
             let flaws = self.engine.flaws;
             let early = if flaws.has(Flaw::ClaimAfterRun) {
-                Some(self.run(ticks, seat, attempt, &unbegun).await)
+                Some(self.run(ticks, subscription, attempt, &unbegun).await)
             } else {
                 None
             };
@@ -92,7 +96,7 @@ impl Driver {
             let first_begun = *first_begun.get_or_insert(begun);
             let end = match early {
                 Some(end) => end,
-                None => self.run(ticks, seat, attempt, &unbegun).await,
+                None => self.run(ticks, subscription, attempt, &unbegun).await,
             };
             let ended = now();
             let goes_on = self.plan.policies.goes_on_after(end.outcome, attempt.number);
@@ -100,7 +104,7 @@ impl Driver {
             let written = self.finish(&claim, &end).await;
             let rest = rests.next(self.engine.entropy.roll());
             let rested = if may_try_again {
-                self.rest(ticks, seat, attempt.entry, begun, rest).await
+                self.rest(ticks, subscription, attempt.entry, begun, rest).await
             } else {
                 Rested::Interrupted
             };
@@ -221,7 +225,7 @@ impl Driver {
     async fn run(
         &self,
         ticks: &mut Ticks,
-        seat: &mut Subscription,
+        subscription: &mut Subscription,
         attempt: Attempt,
         unbegun: &Unbegun,
     ) -> AttemptEnd {
@@ -234,7 +238,7 @@ impl Driver {
         }
         let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
         let timeout = self.plan.policies.timeout;
-        let displaced = self.make_way(ticks, seat, now);
+        let displaced = self.make_way(ticks, subscription, now);
         let begins = || unbegun.begins();
         let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced, begins).await;
         let end = self.on_record(end, attempt);
@@ -317,19 +321,19 @@ impl Driver {
 
     /// Until a run is to make way for the first tick after that; never, if it need not. What falls due while
     /// the schedule is held back displaces nothing.
-    async fn make_way(&self, ticks: &mut Ticks, seat: &mut Subscription, mut since: StoreTime) {
+    async fn make_way(&self, ticks: &mut Ticks, subscription: &mut Subscription, mut since: StoreTime) {
         loop {
             let at = ticks.displaced_at(since);
             tokio::select! {
                 biased;
-                () = seat.changed() => {}
+                () = subscription.changed() => {}
                 () = run::until(&self.engine, at) => return,
             }
             let now = self.now_or(since);
             if ticks.is_held_back() {
                 since = now;
             }
-            if let Some(record) = seat.news() {
+            if let Some(record) = subscription.take_news() {
                 ticks.hear(&record, now);
             }
         }
@@ -339,7 +343,7 @@ impl Driver {
     async fn rest(
         &self,
         ticks: &mut Ticks,
-        seat: &mut Subscription,
+        subscription: &mut Subscription,
         entry: Entry,
         begun: StoreTime,
         rest: Duration,
@@ -348,10 +352,10 @@ impl Driver {
         let rested = tokio::select! {
             biased;
             () = self.lease.cancelled() => Rested::Interrupted,
-            () = self.make_way(ticks, seat, begun) => Rested::Displaced,
+            () = self.make_way(ticks, subscription, begun) => Rested::Displaced,
             () = tokio::time::sleep(rest) => Rested::Well,
         };
-        if let Some(record) = seat.news() {
+        if let Some(record) = subscription.take_news() {
             ticks.hear(&record, now);
         }
         if is_held_back(ticks, entry) { Rested::Interrupted } else { rested }

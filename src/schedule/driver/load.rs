@@ -30,12 +30,12 @@ pub(super) enum NotLoaded {
 impl Driver {
     /// What the store knows of the schedule: its record, and the last entries of its ledger.
     pub(super) async fn load(&self) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
-        let host = self.host.upgrade().ok_or(NotLoaded::Over)?;
+        let runner = self.runner.upgrade().ok_or(NotLoaded::Over)?;
         // Whoever takes over ten thousand schedules asks for some at a time.
         let _turn = tokio::select! {
             biased;
             () = self.lease.cancelled() => return Err(NotLoaded::Over),
-            turn = host.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
+            turn = runner.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
         };
         let Some(known) = self.known().await? else { return Ok((self.begun_with().await?, Vec::new())) };
         let (known, runs) = self.with_the_ledger(known).await?;

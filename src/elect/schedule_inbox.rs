@@ -1,0 +1,103 @@
+//! The inbox of schedules: hints arrive here, on their way to whoever runs schedules.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    model::{ScheduleName, StoreTime},
+    sync::locked,
+};
+
+/// Hints of schedules since somebody looked last.
+#[derive(Debug, Default)]
+pub(crate) struct ScheduleNews {
+    /// Hints may have been lost.
+    pub(crate) resync: bool,
+    pub(crate) schedules: BTreeSet<ScheduleName>,
+}
+
+/// Inbox of the schedules of one instance, whether it runs any or not.
+#[derive(Debug, Default)]
+pub(crate) struct ScheduleInbox {
+    /// Lives as long as somebody takes the names of schedules out.
+    reader: Mutex<Weak<InboxReader>>,
+    news: Mutex<ScheduleNews>,
+    wake: Notify,
+    share: Mutex<SchedulesShare>,
+    /// Instant of the last order that was given here.
+    ordered: AtomicI64,
+}
+
+/// Held by whoever takes the names of schedules out of the inbox.
+#[derive(Debug)]
+pub(crate) struct InboxReader(());
+
+/// Share of the schedules that this instance is to have, as far as the program has set it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SchedulesShare {
+    pub(crate) cap: Option<u32>,
+    pub(crate) weight: Option<u32>,
+    pub(crate) draining: bool,
+}
+
+impl ScheduleInbox {
+    fn add(&self, change: impl FnOnce(&mut ScheduleNews)) {
+        change(&mut locked(&self.news));
+        self.wake.notify_one();
+    }
+
+    /// Adds that hints may have been lost.
+    pub(crate) fn resync(&self) {
+        self.add(|news| news.resync = true);
+    }
+
+    /// Adds that a schedule has changed. Without a reader it is left out: the names would pile up.
+    pub(crate) fn schedule(&self, schedule: ScheduleName) {
+        if locked(&self.reader).strong_count() > 0 {
+            self.add(|news| {
+                news.schedules.insert(schedule);
+            });
+        }
+    }
+
+    /// Has the names of schedules collected, for as long as the reader lives.
+    pub(crate) fn open(&self) -> Arc<InboxReader> {
+        let reader = Arc::new(InboxReader(()));
+        *locked(&self.reader) = Arc::downgrade(&reader);
+        reader
+    }
+
+    pub(crate) fn take(&self) -> ScheduleNews {
+        mem::take(&mut locked(&self.news))
+    }
+
+    /// Waits until there may be news.
+    pub(crate) async fn news(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Returns an instant for an order that is given now: no two orders that were given here have the same.
+    pub(crate) fn order_at(&self, now: StoreTime) -> StoreTime {
+        let next = |last: i64| Some(now.as_millis().max(last.saturating_add(1)));
+        let given = |last| next(last).unwrap_or(last);
+        match self.ordered.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+            Ok(last) | Err(last) => StoreTime::from_millis(given(last)),
+        }
+    }
+
+    pub(crate) fn share(&self) -> SchedulesShare {
+        *locked(&self.share)
+    }
+
+    pub(crate) fn set_share(&self, change: impl FnOnce(&mut SchedulesShare)) {
+        change(&mut locked(&self.share));
+    }
+}
