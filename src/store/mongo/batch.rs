@@ -5,7 +5,7 @@ use std::{collections::HashMap, future::Future};
 use bson::Document;
 use futures::{StreamExt, stream};
 
-use super::{command::CommandResult, fields::lock_id};
+use super::{error::CommandResult, fields::lock_id};
 use crate::model::LockId;
 
 /// How many statements go in one command: well below every limit of the server's, also with the

@@ -1,82 +1,46 @@
-//! What an error of the driver or of the server says of an operation: whether it was applied, and whether to
-//! try again. In doubt, nothing is known, and it is worth another try.
+//! The server's error codes by the names it gives them, and what those that come in groups tell of.
 
-use std::error::Error as _;
-
-use mongodb::error::{Error as DriverError, ErrorKind};
-
-use super::words;
-use crate::error::Applied;
-
-pub(super) const DUPLICATE_KEY: i32 = 11_000;
-
-const BAD_VALUE: i32 = 2;
-const FAILED_TO_PARSE: i32 = 9;
+pub(super) const BAD_VALUE: i32 = 2;
+pub(super) const FAILED_TO_PARSE: i32 = 9;
 const USER_NOT_FOUND: i32 = 11;
-const UNAUTHORIZED: i32 = 13;
-const TYPE_MISMATCH: i32 = 14;
-const AUTHENTICATION_FAILED: i32 = 18;
-const COMMAND_NOT_FOUND: i32 = 59;
-const INVALID_OPTIONS: i32 = 72;
+pub(super) const UNAUTHORIZED: i32 = 13;
+pub(super) const TYPE_MISMATCH: i32 = 14;
+pub(super) const AUTHENTICATION_FAILED: i32 = 18;
+const PATH_NOT_VIABLE: i32 = 28;
+const CONFLICTING_UPDATE_OPERATORS: i32 = 40;
+pub(super) const NAMESPACE_EXISTS: i32 = 48;
+const DOLLAR_PREFIXED_FIELD_NAME: i32 = 52;
+const INVALID_ID_FIELD: i32 = 53;
+const EMPTY_FIELD_NAME: i32 = 56;
+const DOTTED_FIELD_NAME: i32 = 57;
+pub(super) const COMMAND_NOT_FOUND: i32 = 59;
+const IMMUTABLE_FIELD: i32 = 66;
+pub(super) const INVALID_OPTIONS: i32 = 72;
+pub(super) const COMMAND_NOT_SUPPORTED: i32 = 115;
+const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+pub(super) const READ_CONCERN_MAJORITY_NOT_ENABLED: i32 = 148;
+const DURATION_OVERFLOW: i32 = 159;
+pub(super) const NOT_IMPLEMENTED: i32 = 238;
+/// Said by other servers that speak the protocol.
+pub(super) const FEATURE_NOT_SUPPORTED: i32 = 303;
 const MECHANISM_UNAVAILABLE: i32 = 334;
-const NOT_WRITABLE_PRIMARY: i32 = 10_107;
-const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
-
-/// Whether somebody has to change something before what failed so can succeed.
-pub(super) fn is_lasting(error: &DriverError) -> bool {
-    !classify(error).1
-}
-
-/// Whether the server refuses whoever this client is, or is not whom it trusts: with another password or
-/// certificate it may be right again.
-pub(super) fn refuses_the_client(error: &DriverError) -> bool {
-    let is_login = matches!(&*error.kind, ErrorKind::Authentication { .. });
-    is_login && is_lasting(error) || words::is_of_a_certificate(error)
-}
-
-/// What an error of the driver says of the operation.
-pub(super) fn classify(error: &DriverError) -> (Applied, bool) {
-    match &*error.kind {
-        // Nothing was sent.
-        ErrorKind::ServerSelection { message, .. } => (Applied::No, !words::is_of_another_set(message)),
-        // The name may come: that of a pod is known once it runs.
-        ErrorKind::DnsResolve { .. } => (Applied::No, true),
-        ErrorKind::Authentication { .. } => (Applied::No, is_worth_another_login(error)),
-        ErrorKind::InvalidArgument { .. }
-        | ErrorKind::InvalidTlsConfig { .. }
-        | ErrorKind::IncompatibleServer { .. }
-        | ErrorKind::Shutdown => (Applied::No, false),
-        // Refused before anything was done.
-        ErrorKind::Command(command) => match command.code {
-            NOT_WRITABLE_PRIMARY | NOT_PRIMARY_NO_SECONDARY_OK => (Applied::No, true),
-            UNAUTHORIZED
-            | AUTHENTICATION_FAILED
-            | BAD_VALUE
-            | FAILED_TO_PARSE
-            | TYPE_MISMATCH
-            | COMMAND_NOT_FOUND
-            | INVALID_OPTIONS => (Applied::No, false),
-            _ => (Applied::Unknown, true),
-        },
-        _ => (Applied::Unknown, true),
-    }
-}
-
-/// The driver calls every login that failed by one name, also that at a server which is starting, stepping
-/// down or shutting down. What the server said stands behind it.
-fn is_worth_another_login(error: &DriverError) -> bool {
-    let Some(source) = error.source() else { return false };
-    let said = source.downcast_ref::<DriverError>();
-    let said = said.or_else(|| source.downcast_ref::<Box<DriverError>>().map(|boxed| &**boxed));
-    match said.map(|said| &*said.kind) {
-        Some(ErrorKind::Command(command)) => !refuses_a_login(command.code),
-        Some(_) => true,
-        None => false,
-    }
-}
+const LEGACY_NOT_PRIMARY: i32 = 10_058;
+pub(super) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
+pub(super) const DUPLICATE_KEY: i32 = 11_000;
+const INTERRUPTED_AT_SHUTDOWN: i32 = 11_600;
+const INTERRUPTED: i32 = 11_601;
+const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
+const STALE_CONFIG: i32 = 13_388;
+pub(super) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
+const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
+const OUT_OF_DISK_SPACE: i32 = 14_031;
+/// An expression names a variable that the server does not know.
+pub(super) const UNDEFINED_VARIABLE: i32 = 17_276;
+/// The server is no member of a replica set.
+pub(super) const NO_CHANGE_STREAMS: i32 = 40_573;
 
 /// Whether the server has understood who it is, and says no: the same login fails again.
-fn refuses_a_login(code: i32) -> bool {
+pub(super) const fn refuses_a_login(code: i32) -> bool {
     matches!(
         code,
         AUTHENTICATION_FAILED
@@ -99,20 +63,27 @@ fn refuses_a_login(code: i32) -> bool {
 /// operator refuses has a number above 10,000, where a few states of the server have theirs, too.
 pub(super) fn is_of_the_document(code: i32) -> bool {
     match code {
-        // BadValue, FailedToParse, TypeMismatch, PathNotViable, ConflictingUpdateOperators,
-        // DollarPrefixedFieldName, InvalidIdField, EmptyFieldName, DottedFieldName, ImmutableField,
-        // DocumentValidationFailure, DurationOverflow.
-        BAD_VALUE | FAILED_TO_PARSE | TYPE_MISMATCH | 28 | 40 | 52 | 53 | 56 | 57 | 66 | 121 | 159 => true,
-        // LegacyNotPrimary, NotWritablePrimary, InterruptedAtShutdown, Interrupted,
-        // InterruptedDueToReplStateChange, StaleConfig, NotPrimaryNoSecondaryOk, NotPrimaryOrSecondary,
-        // OutOfDiskSpace.
-        10_058
+        BAD_VALUE
+        | FAILED_TO_PARSE
+        | TYPE_MISMATCH
+        | PATH_NOT_VIABLE
+        | CONFLICTING_UPDATE_OPERATORS
+        | DOLLAR_PREFIXED_FIELD_NAME
+        | INVALID_ID_FIELD
+        | EMPTY_FIELD_NAME
+        | DOTTED_FIELD_NAME
+        | IMMUTABLE_FIELD
+        | DOCUMENT_VALIDATION_FAILURE
+        | DURATION_OVERFLOW => true,
+        LEGACY_NOT_PRIMARY
         | NOT_WRITABLE_PRIMARY
-        | 11_600..=11_602
-        | 13_388
+        | INTERRUPTED_AT_SHUTDOWN
+        | INTERRUPTED
+        | INTERRUPTED_DUE_TO_REPL_STATE_CHANGE
+        | STALE_CONFIG
         | NOT_PRIMARY_NO_SECONDARY_OK
-        | 13_436
-        | 14_031 => false,
+        | NOT_PRIMARY_OR_SECONDARY
+        | OUT_OF_DISK_SPACE => false,
         _ => code >= 10_000,
     }
 }

@@ -4,84 +4,14 @@ use std::{cell::Cell, fmt, future::Future, time::Duration};
 
 use bson::{Bson, Document};
 use futures::TryStreamExt;
-use mongodb::{Database, error::Error as DriverError};
+use mongodb::Database;
 
-use super::{codes, connect::ConnectError, words};
-use crate::{
-    error::{Applied, StoreError, told},
-    store::Refusal,
+use super::{
+    codes,
+    error::{CommandFailure, CommandResult},
+    words,
 };
-
-pub(super) const STORE: &str = "mongodb";
-
-/// Why a command has no answer.
-#[derive(Debug)]
-pub(super) struct CommandFailure {
-    applied: Applied,
-    retryable: bool,
-    /// Whether the server refuses the client's password or certificate.
-    refused: bool,
-    words: String,
-    cause: Box<dyn std::error::Error + Send + Sync>,
-}
-
-pub(super) type CommandResult<T> = Result<T, CommandFailure>;
-
-impl CommandFailure {
-    pub(super) fn unknown(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let cause = cause.into();
-        Self { applied: Applied::Unknown, retryable: true, refused: false, words: told(&*cause), cause }
-    }
-
-    /// Nothing was sent.
-    pub(super) fn not_begun(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { applied: Applied::No, ..Self::unknown(cause) }
-    }
-
-    /// The same after another command of the same operation has changed something: whatever this
-    /// one did, the operation as a whole is in doubt.
-    pub(super) fn half_way(self) -> Self {
-        Self { applied: Applied::Unknown, ..self }
-    }
-
-    /// Nobody was reached.
-    pub(super) fn not_connected(error: ConnectError) -> Self {
-        // The string was read before: what it says was resolved then, and is not now.
-        let retryable = error.is_retryable() || matches!(error, ConnectError::Uri(_));
-        Self { retryable, ..Self::not_begun(error) }
-    }
-
-    /// As [`unknown`](Self::unknown), until somebody mends what is in the way.
-    pub(super) fn lasting(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { retryable: false, ..Self::unknown(cause) }
-    }
-
-    /// Whether the server refuses the client's password or certificate: with another one it may work.
-    pub(super) const fn is_refused(&self) -> bool {
-        self.refused
-    }
-
-    /// Tells this, too.
-    pub(super) fn with_more(self, more: &str) -> Self {
-        Self { words: format!("{}; {more}", self.words), ..self }
-    }
-
-    pub(super) fn into_words(self) -> String {
-        self.words
-    }
-
-    pub(super) fn named(self, doing: &'static str) -> StoreError {
-        StoreError::new(STORE, doing, self.applied, self.retryable, self.cause).in_words(self.words)
-    }
-}
-
-impl From<DriverError> for CommandFailure {
-    fn from(error: DriverError) -> Self {
-        let (applied, retryable) = codes::classify(&error);
-        let refused = codes::refuses_the_client(&error);
-        Self { applied, retryable, refused, words: words::words(&error), cause: Box::new(error) }
-    }
-}
+use crate::{error::StoreError, store::Refusal};
 
 /// The server's reply was not what the command promises.
 #[derive(Debug)]
@@ -249,6 +179,7 @@ mod tests {
     use bson::doc;
 
     use super::*;
+    use crate::error::Applied;
 
     fn reply(code: i32) -> Document {
         let error = doc! { "index": 1, "code": code, "errmsg": "no" };

@@ -14,9 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     MongoOptions,
-    command::STORE,
-    fields::LAYOUT,
-    prepare::Unfit,
+    error::{ConnectError, STORE},
     words::{self, words},
 };
 use crate::error::{Applied, StoreError};
@@ -34,130 +32,6 @@ const ATTEMPT: Duration = Duration::from_millis(2500);
 /// How often the driver looks at each member. The driver's own 10 s is how long it would overlook a
 /// change of primary that it was not told of.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// Why a store could not be connected.
-///
-/// Printed with its cause and with what to do, in one line; so its [`source`](std::error::Error::source) is
-/// nothing.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The connection string cannot be read. The message never shows its user or password.
-    Uri(String),
-    /// A name in the options breaks the server's rules.
-    Name {
-        /// Which option.
-        option: &'static str,
-        /// What it was set to.
-        value: String,
-        /// What it must be.
-        rule: &'static str,
-    },
-    /// The server is older than 6.0.
-    TooOld {
-        /// The version it has.
-        version: String,
-    },
-    /// A collection compares texts in a way that takes two keys for one.
-    Collation {
-        /// Which collection.
-        collection: String,
-    },
-    /// An earlier version of tenure wrote the records that are there, and this one does not read them.
-    Layout {
-        /// In which collection.
-        collection: String,
-        /// Their layout.
-        found: i64,
-    },
-    /// The server does not let this user do all that is needed.
-    Rights {
-        /// The user, if the server says who that is.
-        user: Option<String>,
-        /// The actions, and on what: `insert, update on shop.waiters`.
-        lacking: String,
-        /// Whether they are needed only to create indexes.
-        to_create: bool,
-    },
-    /// The server speaks the protocol, and cannot do what keeps the promises.
-    Unsupported {
-        /// What it cannot do.
-        what: &'static str,
-        /// What it says.
-        why: String,
-    },
-    /// The server could not be asked.
-    Store(StoreError),
-}
-
-impl ConnectError {
-    /// Whether the same call may succeed later, with nothing changed.
-    ///
-    /// A host whose name is not known, or on which nobody listens, may be there in a moment: the one of a pod that
-    /// starts is. A replica set of another name than the connection string says is not.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_retryable())
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uri(problem) => write!(f, "the connection string cannot be used: {problem}"),
-            Self::Name { option, value, rule } => write!(f, "{option} is {value:?}, it must be {rule}"),
-            Self::TooOld { version } => {
-                write!(f, "the server has version {version}, tenure needs 6.0 or later")
-            }
-            Self::Collation { collection } => write!(
-                f,
-                "the collection {collection:?} has a collation, with which two keys may be taken for one: \
-                 use another prefix, or let tenure create it"
-            ),
-            Self::Layout { collection, found } => write!(
-                f,
-                "the collection {collection:?} holds records of layout {found}, and this version of tenure \
-                 reads layout {LAYOUT} only: use an empty database, or another prefix"
-            ),
-            Self::Rights { user, lacking, to_create } => {
-                match user {
-                    Some(user) => write!(f, "the user {user:?} may not {lacking}: ")?,
-                    None => write!(f, "the user may not {lacking}: ")?,
-                }
-                f.write_str(if *to_create {
-                    "grant that, or create the indexes by hand (index_script prints how) and connect with \
-                     MongoOptions::create(false)"
-                } else {
-                    "grant that; docs/operations.md has the role it needs"
-                })
-            }
-            Self::Unsupported { what, why } => {
-                write!(f, "this server is not supported, because it lacks {what}: {why}")
-            }
-            Self::Store(error) => fmt::Display::fmt(error, f),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
-
-impl From<StoreError> for ConnectError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<Unfit> for ConnectError {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::TooOld { version } => Self::TooOld { version },
-            Unfit::Collation { collection } => Self::Collation { collection },
-            Unfit::Layout { collection, found } => Self::Layout { collection, found },
-            Unfit::Rights { user, lacking, to_create } => Self::Rights { user, lacking, to_create },
-            Unfit::Unsupported { what, why } => Self::Unsupported { what, why },
-        }
-    }
-}
 
 /// A connection string that is kept, to connect with once more.
 #[derive(Clone)]

@@ -7,7 +7,8 @@ use mongodb::{ClientSession, error::Error as DriverError};
 
 use super::{
     MongoStore,
-    command::{CommandFailure, write},
+    command::write,
+    error::CommandFailure,
     fields::{Fields, LAYOUT, Read, lock_id, long},
     pipeline::{changed_if, is_known_layout, is_new, is_number, overlaid},
     queries::{self, KeptRecords, Statement},

@@ -28,8 +28,8 @@ use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Collections, MongoOptions,
-    codes::{is_lasting, refuses_the_client},
+    Collections, MongoOptions, codes,
+    error::{is_lasting, refuses_the_client},
     fields, prepare,
     renewal::Connection,
     schedules,
@@ -271,8 +271,7 @@ impl SharedStream {
 
 /// A server that is no member of a replica set has no change streams.
 fn is_unsupported(error: &DriverError) -> bool {
-    const NO_CHANGE_STREAMS: i32 = 40_573;
-    matches!(&*error.kind, ErrorKind::Command(command) if command.code == NO_CHANGE_STREAMS)
+    matches!(&*error.kind, ErrorKind::Command(command) if command.code == codes::NO_CHANGE_STREAMS)
 }
 
 /// What the server sends: no beats, no runs, and nothing large.

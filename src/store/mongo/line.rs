@@ -7,7 +7,8 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key},
-    command::{CommandFailure, CommandResult, write},
+    command::write,
+    error::{CommandFailure, CommandResult},
     fields::{Fields, LAYOUT, Read, candidate, lock_id, long},
     pipeline::{changed_if, is_new, merged, overlaid},
     queries::{self, Find, KeptRecords, Statement, by_ids},

@@ -7,7 +7,8 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key, in_batch},
-    command::{CommandResult, write},
+    command::write,
+    error::CommandResult,
     fields::{Fields, LAYOUT, Read, bytes, candidate, damaged, lock_id, long, optional_text, quoted},
     pages::{id_of, page, place},
     pipeline::{are, are_numbers, is_known_layout, is_number, is_one_of, is_type, merged},

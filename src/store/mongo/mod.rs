@@ -13,6 +13,7 @@ mod batch;
 mod codes;
 mod command;
 mod connect;
+mod error;
 mod fence;
 mod fields;
 mod hints;
@@ -35,6 +36,7 @@ mod stamp;
 mod steps;
 mod take;
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "a snapshot is as long as what the server is sent")]
 mod tests;
 mod words;
 
@@ -49,13 +51,14 @@ use mongodb::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use connect::ConnectError;
+pub use error::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
 pub use stamp::Stamp;
 
 use self::{
-    command::{CommandFailure, CommandResult, run, within},
+    command::{run, within},
     connect::Uri,
+    error::{CommandFailure, CommandResult},
     hints::Hints,
     renewal::{Connection, Current, UriSource},
 };
@@ -372,7 +375,7 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, C
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(command::STORE, Reach::Fleet, self.inner.has_hints)
+        Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_hints)
     }
 
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {

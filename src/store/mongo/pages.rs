@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
-    command::{CommandFailure, CommandResult},
+    error::{CommandFailure, CommandResult},
     queries::Find,
 };
 use crate::store::{Cursor, Page, Refusal};

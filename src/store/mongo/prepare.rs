@@ -5,8 +5,9 @@ use bson::{Bson, Document, doc};
 use mongodb::Database;
 
 use super::{
-    Collections,
-    command::{CommandResult, run},
+    Collections, codes,
+    command::run,
+    error::{CommandResult, ConnectError},
     fields::LAYOUT,
     indexes, rights,
 };
@@ -14,23 +15,17 @@ use super::{
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
 
-/// What was found that cannot be worked with.
-pub(super) enum Unfit {
-    TooOld { version: String },
-    Collation { collection: String },
-    Layout { collection: String, found: i64 },
-    Rights { user: Option<String>, lacking: String, to_create: bool },
-    Unsupported { what: &'static str, why: String },
-}
-
 /// Refuses what would break a promise, and warns of what may. Answers whether there are change
 /// streams.
-pub(super) async fn look(database: &Database, names: &Collections) -> CommandResult<Result<bool, Unfit>> {
+pub(super) async fn look(
+    database: &Database,
+    names: &Collections,
+) -> CommandResult<Result<bool, ConnectError>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
         let info = run(database, doc! { "buildInfo": 1 }).await?;
         let version = info.get_str("version").unwrap_or("unknown").to_owned();
-        return Ok(Err(Unfit::TooOld { version }));
+        return Ok(Err(ConnectError::TooOld { version }));
     }
     let has_streams = hello.contains_key("setName") || hello.get_str("msg").ok() == Some("isdbgrid");
     if !has_streams {
@@ -52,10 +47,10 @@ pub(super) async fn look(database: &Database, names: &Collections) -> CommandRes
         let name = found.get_str("name").unwrap_or_default();
         // The plain comparison of bytes is no collation at all; any other may take two keys for one.
         if found.get_document("options").is_ok_and(|options| options.contains_key("collation")) {
-            return Ok(Err(Unfit::Collation { collection: name.to_owned() }));
+            return Ok(Err(ConnectError::Collation { collection: name.to_owned() }));
         }
         if let Some(found) = earlier_layout(database, name).await? {
-            return Ok(Err(Unfit::Layout { collection: name.to_owned(), found }));
+            return Ok(Err(ConnectError::Layout { collection: name.to_owned(), found }));
         }
         let list = doc! { "listIndexes": name, "cursor": { "batchSize": 100 } };
         for index in batch(&run(database, list).await?) {
@@ -119,6 +114,5 @@ pub(super) async fn create(
 }
 
 fn is_existing(error: &mongodb::error::Error) -> bool {
-    const NAMESPACE_EXISTS: i32 = 48;
-    matches!(&*error.kind, mongodb::error::ErrorKind::Command(command) if command.code == NAMESPACE_EXISTS)
+    matches!(&*error.kind, mongodb::error::ErrorKind::Command(command) if command.code == codes::NAMESPACE_EXISTS)
 }

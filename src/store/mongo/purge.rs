@@ -11,7 +11,8 @@ use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
-    command::{CommandFailure, CommandResult, distinct, write},
+    command::{distinct, write},
+    error::{CommandFailure, CommandResult},
     fields::{LAYOUT, millis},
     locks::{closed_for, ended, is_closed, is_sane_lock, locks_of, not_closed},
     pages::place,

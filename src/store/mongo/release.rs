@@ -7,7 +7,8 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key, in_batch, side_by_side},
-    command::{CommandFailure, CommandResult, write},
+    command::write,
+    error::{CommandFailure, CommandResult},
     fields::{lock_id, millis},
     locks::{closed_for, ended, granted, held_under, next_term, not_closed, past_with, read_lock},
     pipeline::{literal_text, merged, overlaid},

@@ -29,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CLOSING, FIRST_ANSWER, MongoOptions,
-    command::{CommandFailure, CommandResult, run},
+    command::run,
     connect::Uri,
+    error::{CommandFailure, CommandResult},
 };
 use crate::{
     clock::{Clock, Moment, SystemClock},

@@ -6,7 +6,7 @@ use bson::doc;
 
 use super::{
     MongoStore,
-    command::CommandResult,
+    error::CommandResult,
     fields::{lock_id, long},
     locks::{ended, is_sane_lock, not_closed, read_lock},
     pipeline::{changed_if, literal, overlaid},

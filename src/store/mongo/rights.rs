@@ -4,7 +4,7 @@
 //! Each question is the thing itself, done to nothing: an update that matches no record, a document that no
 //! server takes. So the server judges, by whatever roles and resources it knows, and nothing is left behind.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use bson::{Bson, Document, doc};
 use futures::{StreamExt, stream};
@@ -15,14 +15,19 @@ use mongodb::{
 
 use super::{
     Collections,
-    command::{CommandFailure, CommandResult},
-    prepare::Unfit,
+    codes::{
+        BAD_VALUE, COMMAND_NOT_FOUND, COMMAND_NOT_SUPPORTED, FAILED_TO_PARSE, FEATURE_NOT_SUPPORTED,
+        INVALID_OPTIONS, NOT_IMPLEMENTED, READ_CONCERN_MAJORITY_NOT_ENABLED, TYPE_MISMATCH, UNAUTHORIZED,
+        UNDEFINED_VARIABLE,
+    },
+    error::{CommandFailure, CommandResult, ConnectError},
     words,
 };
 
 /// The `_id` of no record: those of sessions and places are texts of another form, all others are documents.
 const NOBODY: &str = "tenure asks what it may do";
-const UNAUTHORIZED: i32 = 13;
+/// The numbers of places in the server's own parsers.
+const IN_A_PARSER: RangeInclusive<i32> = 20_000..=99_999;
 /// How many questions are under way at once: a start on a server far away takes a few round trips, and no more
 /// connections than the first locks will.
 const AT_ONCE: usize = 4;
@@ -100,7 +105,7 @@ pub(super) async fn check(
     database: &Database,
     names: &Collections,
     has_streams: bool,
-) -> CommandResult<Result<(), Unfit>> {
+) -> CommandResult<Result<(), ConnectError>> {
     let user = match user(database).await {
         User::Nobody => return Ok(Ok(())),
         User::Named(user) => Some(user),
@@ -115,7 +120,7 @@ pub(super) async fn check(
         answers.into_iter().collect::<CommandResult<Vec<_>>>()?.into_iter().flatten().collect();
     if !lacking.is_empty() {
         let lacking = in_words(lacking.iter().map(|right| (right.action, right.on.as_str())));
-        return Ok(Err(Unfit::Rights { user, lacking, to_create: false }));
+        return Ok(Err(ConnectError::Rights { user, lacking, to_create: false }));
     }
     if has_streams && !may_listen(database).await? {
         tracing::warn!(
@@ -176,7 +181,10 @@ pub(super) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>
 
 /// Whether the server is one that tenure's commands mean the same on. Those that speak MongoDB's protocol and
 /// are none may lack any of these, and one that is too old does.
-pub(super) async fn try_out(database: &Database, names: &Collections) -> CommandResult<Result<(), Unfit>> {
+pub(super) async fn try_out(
+    database: &Database,
+    names: &Collections,
+) -> CommandResult<Result<(), ConnectError>> {
     let pipeline = |set: Bson| {
         doc! {
             "findAndModify": &names.sessions,
@@ -197,7 +205,7 @@ pub(super) async fn try_out(database: &Database, names: &Collections) -> Command
             if !is_of_the_command(&error) {
                 return Err(CommandFailure::from(error));
             }
-            return Ok(Err(Unfit::Unsupported { what, why: words::words(&error) }));
+            return Ok(Err(ConnectError::Unsupported { what, why: words::words(&error) }));
         }
     }
     Ok(Ok(()))
@@ -206,12 +214,20 @@ pub(super) async fn try_out(database: &Database, names: &Collections) -> Command
 /// Whether the server cannot make anything of a command, whenever it is sent: it is not known, or its syntax, or
 /// an option of it. Every other error is of the server's state, or of the user.
 fn is_of_the_command(error: &DriverError) -> bool {
-    // BadValue, FailedToParse, TypeMismatch, CommandNotFound, InvalidOptions, CommandNotSupported,
-    // ReadConcernMajorityNotEnabled, NotImplemented, FeatureNotSupported of others, an unknown variable, and the
-    // numbers of places in the server's own parsers.
     let of_the_command = |code| {
-        matches!(code, 2 | 9 | 14 | 59 | 72 | 115 | 148 | 238 | 303 | 17_276)
-            || (20_000..=99_999).contains(&code)
+        matches!(
+            code,
+            BAD_VALUE
+                | FAILED_TO_PARSE
+                | TYPE_MISMATCH
+                | COMMAND_NOT_FOUND
+                | INVALID_OPTIONS
+                | COMMAND_NOT_SUPPORTED
+                | READ_CONCERN_MAJORITY_NOT_ENABLED
+                | NOT_IMPLEMENTED
+                | FEATURE_NOT_SUPPORTED
+                | UNDEFINED_VARIABLE
+        ) || IN_A_PARSER.contains(&code)
     };
     matches!(&*error.kind, ErrorKind::Command(command) if of_the_command(command.code))
 }
@@ -236,13 +252,13 @@ pub(super) async fn create_indexes(
 }
 
 /// Who it is that lacks rights, for want of which nothing can be created.
-pub(super) async fn may_not_create(database: &Database, places: &[String]) -> Unfit {
+pub(super) async fn may_not_create(database: &Database, places: &[String]) -> ConnectError {
     let user = match user(database).await {
         User::Named(user) => Some(user),
         User::Nobody | User::Unknown => None,
     };
     let lacking = in_words(places.iter().map(|place| ("createIndex", place.as_str())));
-    Unfit::Rights { user, lacking, to_create: true }
+    ConnectError::Rights { user, lacking, to_create: true }
 }
 
 #[cfg(test)]

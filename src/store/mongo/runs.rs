@@ -6,7 +6,8 @@ use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
-    command::{CommandFailure, CommandResult, write},
+    command::write,
+    error::{CommandFailure, CommandResult},
     fields::{Fields, LAYOUT, Read, damaged, date, long, quoted},
     pages::{by_id, id_of, page, place},
     pipeline::{

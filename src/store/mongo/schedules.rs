@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key},
-    command::{CommandFailure, CommandResult},
+    error::{CommandFailure, CommandResult},
     fields::{Fields, LAYOUT, Read, date, long},
     pages::{by_id, id_of, page, place},
     pipeline::{

@@ -6,7 +6,7 @@ use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
 use super::{
     MongoStore,
-    command::CommandResult,
+    error::CommandResult,
     fields::{Fields, LAYOUT, Read, damaged, kind, long, millis, quoted},
     pages::{id_of, place},
     pipeline::{

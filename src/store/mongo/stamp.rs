@@ -8,13 +8,11 @@ use mongodb::{
     options::ReadPreference,
 };
 
-use super::{Stale, fields::long};
+use super::{Stale, codes::DUPLICATE_KEY, fields::long};
 use crate::model::{LockId, Term};
 
 /// How often a write is sent that met another one of the same document.
 const TRIES: u32 = 5;
-/// The server's code for a document that is there already.
-const DUPLICATE_KEY: i32 = 11_000;
 
 /// Puts a holder's term on the documents that it writes, and refuses to overwrite what stands there under a
 /// later term. For those who have no transactions, or do not want one for each write.

@@ -7,7 +7,8 @@ use bson::{Bson, Document};
 
 use super::{
     MongoStore,
-    command::{CommandFailure, CommandResult, find, modify, within},
+    command::{find, modify, within},
+    error::{CommandFailure, CommandResult},
     queries::{self, Find, Statement},
 };
 use crate::store::Answer;

@@ -11,7 +11,8 @@ use bson::{Bson, Document, doc};
 use super::{
     MongoStore,
     batch::{BATCH, by_key, in_batch, side_by_side},
-    command::{CommandFailure, CommandResult, find, write},
+    command::{find, write},
+    error::{CommandFailure, CommandResult},
     fields::{LAYOUT, date, lock_id, long, millis},
     locks::{
         closed_for, ended, granted, is_closed, is_sane_lock, next_term, past_entry, past_with, read_lock,

@@ -7,14 +7,13 @@
 use bson::Document;
 use mongodb::error::{CommandError, Error as DriverError, ErrorKind, WriteFailure};
 
+use super::codes::{AUTHENTICATION_FAILED, UNAUTHORIZED};
 use crate::error::{in_one_line, without_command};
 
 /// The longest message of a server's or the driver's that is repeated.
 const LONGEST: usize = 300;
 /// The most servers whose troubles are told one by one.
 const MOST_SERVERS: usize = 3;
-const UNAUTHORIZED: i32 = 13;
-const AUTHENTICATION_FAILED: i32 = 18;
 
 /// What the TLS library says of certificates that one of the sides does not accept.
 const REFUSED_CERTIFICATE: [&str; 2] = ["invalid peer certificate", "received fatal alert"];

@@ -15,7 +15,6 @@ use crate::{
 };
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a snapshot")]
 fn a_take() {
     check(
         take_statement(&Take { lock: lock(), by: candidate() }, &[SessionId::from_u128(0xdead)]),

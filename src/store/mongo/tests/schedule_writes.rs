@@ -38,7 +38,6 @@ fn check_change(statement: Statement, expected: Expect) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a snapshot")]
 fn a_mark_that_is_raised() {
     let run = RunId::tick(schedule(), StoreTime::from_millis(60_000));
     check(
