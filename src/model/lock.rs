@@ -124,7 +124,7 @@ pub struct Closed {
 impl Closed {
     /// Closed from `now` on, for so long.
     #[must_use]
-    pub fn from(now: StoreTime, length: Duration) -> Self {
+    pub fn for_length(now: StoreTime, length: Duration) -> Self {
         Self { until: now.plus(length), length }
     }
 
@@ -265,7 +265,7 @@ mod tests {
     fn a_wait_is_never_believed_beyond_its_length() {
         let minute = Duration::from_secs(60);
         let written = StoreTime::from_millis(1_000_000);
-        let closed = Closed::from(written, minute);
+        let closed = Closed::for_length(written, minute);
         let hour = Duration::from_secs(3600);
         for (now, left) in [
             (written, minute),

@@ -244,7 +244,7 @@ impl MemoryStore {
             }
             TakeVerdict::Delay(delay) => {
                 record.end(now, Ended::Died, None);
-                record.closed = Some(Closed::from(now, delay));
+                record.closed = Some(Closed::for_length(now, delay));
                 self.hint_lock(record);
             }
         }
@@ -270,7 +270,7 @@ impl MemoryStore {
                 ReleaseTo::Free => record.end(now, Ended::Released, release.note),
                 ReleaseTo::ClosedFor(length) => {
                     record.end(now, Ended::Released, release.note);
-                    record.closed = Some(Closed::from(now, length));
+                    record.closed = Some(Closed::for_length(now, length));
                 }
                 ReleaseTo::HandTo(next) => match record.term.next(now) {
                     Some(term) => {
@@ -371,7 +371,7 @@ impl MemoryStore {
     fn free_of_the_dead(&self, lock: &mut LockRecord, now: StoreTime) {
         let delay = lock.holding.as_ref().map_or(Duration::ZERO, |held| held.by.lock_delay);
         lock.end(now, Ended::Died, None);
-        lock.closed = (!delay.is_zero()).then(|| Closed::from(now, delay));
+        lock.closed = (!delay.is_zero()).then(|| Closed::for_length(now, delay));
         self.hint_lock(lock);
     }
 }

@@ -77,7 +77,8 @@ mod tests {
             closed: None,
             past: Vec::new(),
         };
-        let closed = |at: StoreTime| LockRecord { closed: Some(Closed::from(at, second)), ..free.clone() };
+        let closed =
+            |at: StoreTime| LockRecord { closed: Some(Closed::for_length(at, second)), ..free.clone() };
         let held = |delay| {
             let by = Candidate { lock_delay: delay, ..candidate(1, 5) };
             LockRecord { holding: Some(Holding { by, value_set: 0, acquired_at: now }), ..free.clone() }

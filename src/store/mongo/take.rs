@@ -241,7 +241,7 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
             let statement = close_read(&record, delay, now);
             let mut afterwards = record;
             afterwards.end(now, Ended::Died, None);
-            afterwards.closed = Some(Closed::from(now, delay));
+            afterwards.closed = Some(Closed::for_length(now, delay));
             LockUpdate::Write { statement, afterwards, inserts: false }
         }
     }
