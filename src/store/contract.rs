@@ -1,0 +1,285 @@
+//! The contract: what every store keeps to, method by method.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::{future::BoxFuture, stream::BoxStream};
+
+use super::{
+    BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
+    Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
+};
+use crate::{
+    error::StoreError,
+    model::{Kind, LockId, Namespace, ScheduleId, ScheduleRecord, SessionId, Ticket},
+};
+
+/// What an operation of a store comes to.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Where sessions, locks, waiters and runs are kept.
+///
+/// # What every method keeps to
+///
+/// **One step.** Each method is one atomic step for each record it touches; a batch is one such
+/// step a key, in any order. Nothing is held between calls. ([`purge`](Self::purge) and
+/// [`purge_runs`](Self::purge_runs) are several steps, each of which is safe by itself.)
+///
+/// **Losing is an answer.** A race that was lost, a session that is dead, a record that is damaged:
+/// each is an `Ok` that says how things stand. A record nobody can make sense of, one without a
+/// layout version, or with one this program does not know, is [refused](super::Refusal) for that key alone; it is
+/// never written, and the other keys of the batch go on.
+///
+/// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
+/// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
+///
+/// **Again is the same.** Every write carries an identity of its own (a ticket, a nonce, a term, a
+/// number). The same write may be sent any number of times, arrive late, or twice: as long as what it
+/// did stands, it recognises itself and does nothing more. What came to an end in between is not
+/// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
+/// ticket that stands no more (R7); so may a waiter stand in line again that has left it, and a session
+/// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
+/// its turn. What is said of a schedule bears no identity but an order's instant: what arrives late counts
+/// from then, and an order that has run is found in the ledger.
+///
+/// **Whole milliseconds.** Durations are kept in milliseconds; what is beyond is cut off.
+///
+/// **Limits in time.** `limit` is how long the caller will wait. A store gives up by then, on both
+/// ends of the wire if it has two, and answers `Unknown`. Dropping a call's future is safe and is
+/// the same as `Unknown`.
+///
+/// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
+/// [`take`](Self::take), [`set_value`](Self::set_value), [`define`](Self::define),
+/// [`instruct`](Self::instruct), [`claim`](Self::claim), [`finish`](Self::finish) and
+/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say (R11); so do the
+/// reads, except [`waiters`](Self::waiters) and [`places`](Self::places). [`release`](Self::release),
+/// [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide nothing and may be undone by a
+/// failure: nobody may conclude from their answer that somebody holds a lock. A write that decides something
+/// keeps everything that was answered before it, also if it changes nothing itself; until there is one, reads
+/// may not yet see a release.
+///
+/// **Time.** The store has a clock; it is written into records for people to read. It decides one
+/// thing only, and safety does not rest on it: whether a key is still [closed](crate::model::Closed).
+///
+/// R1 to R13 are the [rules of safety](crate::store#rules-of-safety).
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    // ----- sessions
+
+    /// Opens a session. Inserts it only if there is none of that id, and answers with the one that
+    /// is there afterwards.
+    ///
+    /// It is the caller's if it bears the nonce of one of the caller's attempts; its time counts
+    /// from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
+    /// machine): the caller takes another id. Found [`SessionSeen::Dead`], it was buried before it
+    /// opened.
+    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen>;
+
+    /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
+    /// record. Answers with the session as it stands afterwards; it has beaten if it is alive and
+    /// bears `nonce`. Never inserts: [`SessionSeen::Missing`] and [`SessionSeen::Dead`] end the session.
+    ///
+    /// The answer brings the requests of operators. They are brought again until a beat names them
+    /// as [`heard`](BeatWrite::heard), so that a lost answer loses none.
+    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen>;
+
+    /// Reads sessions, in the order they were asked for. What is seen here, unchanged for the ttl
+    /// it states by the caller's own clock from the *arrival* of this answer, may be declared dead
+    /// by its nonce (R3). Absence says nothing but [`SessionSeen::Missing`].
+    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>>;
+
+    /// Declares a session dead, if its ground still holds; answers with the session as it stands
+    /// afterwards. Dead is for ever: only the first declaration is kept.
+    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen>;
+
+    /// Sessions of a namespace, dead ones too, page by page in the order of their ids. As with every
+    /// listing, a page of none is a page of one.
+    fn sessions(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<crate::model::SessionRecord>>;
+
+    // ----- locks
+
+    /// Takes locks. A lock is granted if nobody holds it, or a session the caller knows to be dead
+    /// (`dead`, from a declaration's answer or an observation), unless it is closed. Answers for
+    /// each take, in order, with the lock as it stands afterwards.
+    ///
+    /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
+    ///   term is the largest there is was written by hand, and is refused.
+    /// - Held by the caller's own session, whatever `dead` says: by the same ticket, the answer is the same
+    ///   term again; by a larger ticket, nothing changes (this take came late); by a smaller ticket, it is
+    ///   granted to this one under a new term (R7).
+    /// - Held by a dead session that asked for a [`lock_delay`](crate::model::Candidate::lock_delay): it becomes
+    ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
+    ///
+    /// A take that loses changes nothing at all. Its answer decides nothing either: the one who won may
+    /// lose the lock again by a failure of the store.
+    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
+
+    /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](super::ReleaseTo). Does nothing
+    /// to a lock that is not held by that session under that term.
+    ///
+    /// A hand-over is a grant like any other: new term, the waiter's ticket. The waiter learns of it
+    /// by a hint or a read; this answer makes nobody a holder. Where there is no larger term to grant, it is
+    /// a release to nobody.
+    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
+
+    /// Stands in line. An entry that is there already keeps its place. The line decides nothing:
+    /// whoever waits tries once more after this, and looks again from time to time.
+    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
+
+    /// Leaves the line; those who do not stand there are passed over.
+    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
+
+    /// The first in line for a lock, longest wait first; those who came at the same instant by session
+    /// and ticket. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
+    /// the waiter's place in line: whoever got what it waited for leaves it.
+    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line>;
+
+    /// Which of these places in line there are, in the order they were asked for: a failure of the store may
+    /// have undone one.
+    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>>;
+
+    /// Sets the value of a lock held by that session under that term. One that comes after a change
+    /// with a larger number changes nothing, and is answered as set.
+    fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer>;
+
+    /// Reads locks, in the order they were asked for.
+    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>>;
+
+    /// Locks of a namespace, of one kind or of all, page by page in the order of kind and key.
+    fn list_locks(
+        &self,
+        namespace: Namespace,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<crate::model::LockRecord>>;
+
+    /// What a session holds, page by page, latest term first: the audit. A lock the store cannot
+    /// make sense of is left out.
+    fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<Held>>;
+
+    /// An operator wants a lock back: by asking a session, which may not hold it any more, by force, or
+    /// though it is kept closed.
+    fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
+
+    // ----- schedules
+
+    /// Says what a schedule goes by, in its owner's name: unless an owner under a larger term has said
+    /// something. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
+    /// the same instants. If it is known already, nothing is changed. Answers with
+    /// the schedule as it stands afterwards.
+    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
+
+    /// Holds a schedule back, lets it go on, wants it run now: whoever says so. Answers with the schedule
+    /// as it stands afterwards; one that nobody has defined has a record from then on.
+    fn instruct(
+        &self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+        limit: Duration,
+    ) -> Answer<'_, ScheduleSeen>;
+
+    /// Reads schedules, in the order they were asked for.
+    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>>;
+
+    /// The schedules of a namespace that have a record, page by page in the order of their names. A page may be
+    /// shorter than it was asked for.
+    fn list_schedules(
+        &self,
+        namespace: Namespace,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Page<ScheduleRecord>>;
+
+    /// Deletes a schedule: its record first, and then a bounded part of its ledger. Says whether that was all:
+    /// otherwise it is called again. Whoever has the schedule meanwhile defines it anew, as of then; what it
+    /// claims may be deleted with the rest. A record that cannot be used is deleted, too.
+    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
+
+    /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
+    /// one succeeded. Answers with the run as it stands afterwards.
+    ///
+    /// An entry of ticks that were not run is written in the same way, and finished at once.
+    ///
+    /// A claim does not look at the schedule's mark (see [`history`](Self::history)): its owner
+    /// reads the mark when it becomes the owner, and claims nothing at or below it.
+    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer>;
+
+    /// Writes what came of an attempt, if it is the one on record and has no end yet. Answers with
+    /// the run as it stands afterwards: a late finish finds another attempt, or an end.
+    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
+
+    /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that
+    /// instant may have been purged. The mark never goes back and is never purged.
+    fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage>;
+
+    /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
+    /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the
+    /// schedule's owner only, which claims and purges one after the other.
+    fn purge_runs(
+        &self,
+        schedule: ScheduleId,
+        older_than: Duration,
+        keep: usize,
+        limit: Duration,
+    ) -> Answer<'_, RunPage>;
+
+    // ----- upkeep
+
+    /// Removes what nobody needs any more, a part at a time: begin with no place, and go on from the place
+    /// in the answer until there is none. One part looks at a bounded number of records, and nothing in it
+    /// keeps the next ones from being looked at.
+    ///
+    /// - A lock goes that has been free for `retention.locks`, is not closed, and whose term lies 24 h behind
+    ///   the store's clock (R5), with its fences.
+    /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
+    ///   for a [`lock_delay`](crate::model::Candidate::lock_delay). It keeps its term, and goes in its own time.
+    /// - A place in line goes whose session is dead.
+    /// - A session goes that has been dead for `retention.sessions`, unless a lock names it.
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        after: Option<Cursor>,
+        limit: Duration,
+    ) -> Answer<'_, Purged>;
+
+    /// What changes, as it changes, for as long as the stream is kept. Hints may be lost, late, or
+    /// doubled, and decide nothing (R12); [`Hint::Resync`] says that some may have been lost, and
+    /// comes first. Beats are left out.
+    ///
+    /// A hint that names a grant tells of a change that no failure can undo: it is as good as a
+    /// read of the lock at that moment.
+    fn hints(&self) -> BoxStream<'static, Hint>;
+
+    /// The same records over a connection of its own, living on the runtime this is called from: for
+    /// the keeper, whose beats must wait behind nothing else, nor starve with the program's runtime.
+    /// `None` if the store has no connections and needs none, or has only what was lent to it.
+    ///
+    /// The future must be polled on that runtime. It answers when the connection works; how long that
+    /// may take is the store's to limit. What it answers is a store like any other, with
+    /// [`hints`](Self::hints) of its own for those who ask for them.
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>>;
+}
