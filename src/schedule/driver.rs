@@ -1,8 +1,7 @@
-//! The owner of one schedule: it goes through its ticks, for as long as the schedule is its task.
+//! The driver of one schedule: it goes through the ticks, for as long as the schedule is this instance's task.
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -12,16 +11,15 @@ use tokio::sync::watch;
 
 use super::{
     Failure, Tick,
-    failure::{OnFailure, Teller},
+    failure::{FailureCallbacks, OnFailure},
     metrics, run,
     runner::ScheduleRunner,
     subscriptions::{Subscription, Subscriptions},
 };
 use crate::{
-    Event, StoreError,
+    Event,
     elect::{Engine, Lease, Work},
     logic::{
-        backoff::Backoff,
         calendar::Calendar,
         flaw::Flaw,
         tick::{Attempt, NotRun, OnCrash, Policies, TickStep, Ticks},
@@ -35,28 +33,23 @@ use crate::{
 
 mod attempts;
 mod load;
+mod retry;
 mod unbegun;
 
-/// A purge comes after one of so many ticks at most.
+/// One of so many ticks is followed by a purge, at most.
 const ROLL: usize = 10;
-/// A store that does not answer for so long is told of.
-const WORTH_TELLING: Duration = Duration::from_secs(10);
-/// How long to wait before a call that failed is made again, at first.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// And at most.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 type TickJob = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// The job of a schedule.
+/// Job of a schedule.
 #[derive(Clone)]
 pub(super) struct Body {
     pub(super) call: TickJob,
-    /// It waits for a call that blocks, and which goes on if it is dropped.
+    /// The job waits for a blocking call, which goes on if the job is dropped.
     pub(super) blocks: bool,
 }
 
-/// What a schedule is, as the program says.
+/// Schedule as the program has defined it.
 #[derive(Clone)]
 pub(super) struct ScheduleSpec {
     pub(super) id: ScheduleId,
@@ -68,7 +61,7 @@ pub(super) struct ScheduleSpec {
     pub(super) on_failure: Option<OnFailure>,
 }
 
-/// How much of its history is kept.
+/// Part of the history that is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keep {
     pub(super) younger_than: Duration,
@@ -76,23 +69,23 @@ pub(super) struct Keep {
 }
 
 impl ScheduleSpec {
-    /// What is done about its ticks, and by which rules its zone's clocks go: for people, who see from it that two
-    /// builds know different ones.
+    /// Returns its policies and the rules of its zone in words: people see from them that two builds know different
+    /// rules.
     pub(super) fn policies(&self) -> Rules {
         let text = self.policies.to_string() + &self.calendar.zone_rules().unwrap_or_default();
         Rules::new(text).expect("policies are one short line")
     }
 }
 
-/// The schedule is not to be driven here any more, or not as before.
+/// Reason for a driver to stop, or to begin anew.
 enum Halt {
     /// The lease has ended, or was never ours.
     Over,
-    /// The ledger is to be read again.
+    /// The ledger has to be read again.
     Reload,
-    /// The program says another timing.
+    /// The program has set another timing.
     Retimed,
-    /// The program has removed it.
+    /// The program has removed the schedule.
     Removed,
 }
 
@@ -104,10 +97,10 @@ pub(super) struct Driver {
     lease: Lease,
     session: SessionId,
     holder: Holder,
-    busy: MovePermit,
-    plans: watch::Receiver<Arc<ScheduleSpec>>,
-    plan: Arc<ScheduleSpec>,
-    teller: Teller,
+    permit: MovePermit,
+    specs: watch::Receiver<Arc<ScheduleSpec>>,
+    spec: Arc<ScheduleSpec>,
+    callbacks: FailureCallbacks,
 }
 
 impl Driver {
@@ -116,34 +109,34 @@ impl Driver {
         runner: Weak<ScheduleRunner>,
         key: Key,
         lease: Lease,
-        busy: MovePermit,
-        mut plans: watch::Receiver<Arc<ScheduleSpec>>,
+        permit: MovePermit,
+        mut specs: watch::Receiver<Arc<ScheduleSpec>>,
     ) -> Self {
         let (session, holder) = (lease.session(), engine.config.holder().clone());
-        let plan = plans.borrow_and_update().clone();
-        let teller = Teller::default();
-        Self { engine, runner, key, lease, session, holder, busy, plans, plan, teller }
+        let spec = specs.borrow_and_update().clone();
+        let callbacks = FailureCallbacks::default();
+        Self { engine, runner, key, lease, session, holder, permit, specs, spec, callbacks }
     }
 
     pub(super) async fn drive(mut self) {
         self.drive_on().await;
-        // Whoever closes waits for what a failure is told to, for as long as the grace lasts.
-        std::mem::take(&mut self.teller).finish().await;
+        // Whoever closes waits for the callbacks, for as long as the grace lasts.
+        std::mem::take(&mut self.callbacks).finish().await;
     }
 
     async fn drive_on(&mut self) {
         while !self.lease.is_cancelled() {
-            self.plan = self.plans.borrow_and_update().clone();
-            // Before the record is read: what is said meanwhile arrives.
+            self.spec = self.specs.borrow_and_update().clone();
+            // Before the record is read: what changes meanwhile arrives.
             let Some(runner) = self.runner.upgrade() else { return };
-            let subscription = Subscriptions::subscribe(&runner, self.key.clone(), self.plan.id.clone());
+            let subscription = Subscriptions::subscribe(&runner, self.key.clone(), self.spec.id.clone());
             drop(runner);
             let (record, runs) = match self.load().await {
                 Ok(loaded) => loaded,
-                Err(why) => return self.wait_for_the_end(why).await,
+                Err(why) => return self.report_not_loaded(why).await,
             };
             let Some(now) = self.now().await else { return };
-            let ScheduleSpec { calendar, policies, .. } = &*self.plan;
+            let ScheduleSpec { calendar, policies, .. } = &*self.spec;
             let mut policies = *policies;
             if self.engine.flaws.has(Flaw::SettleTwice) {
                 policies.on_crash = OnCrash::default();
@@ -155,7 +148,7 @@ impl Driver {
             };
             if ticks.is_silenced(now) {
                 tracing::error!(
-                    schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, mark = ?record.mark,
+                    schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, mark = ?record.mark,
                     "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
                 );
             }
@@ -165,7 +158,7 @@ impl Driver {
                 Halt::Reload | Halt::Retimed => {}
                 Halt::Removed => {
                     match ScheduleRunner::added_again(&self.runner, &self.key, &self.lease).await {
-                        Some(plans) => self.plans = plans,
+                        Some(specs) => self.specs = specs,
                         None => return,
                     }
                 }
@@ -174,15 +167,15 @@ impl Driver {
     }
 
     async fn go_through(&mut self, mut ticks: Ticks, mut subscription: Subscription) -> Halt {
-        metrics::failures(&self.engine, &self.plan.id, ticks.failures());
+        metrics::failures(&self.engine, &self.spec.id, ticks.failures());
         let mut clock = self.engine.store_times.changes();
         loop {
             clock.mark_seen();
             if self.lease.is_cancelled() {
                 return Halt::Over;
             }
-            match self.plans.has_changed() {
-                Ok(true) if self.plans.borrow_and_update().timing != self.plan.timing => {
+            match self.specs.has_changed() {
+                Ok(true) if self.specs.borrow_and_update().timing != self.spec.timing => {
                     return Halt::Retimed;
                 }
                 Ok(_) => {}
@@ -195,20 +188,20 @@ impl Driver {
                 ticks.hear(&record, now);
             }
             match ticks.next(now) {
-                TickStep::Run(attempt) => self.tick(&mut ticks, &mut subscription, attempt).await,
+                TickStep::Run(attempt) => self.run_tick(&mut ticks, &mut subscription, attempt).await,
                 TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 TickStep::Reload => {
                     tracing::error!(
-                        schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace,
+                        schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace,
                         "the store's clock has gone back behind the ledger: ticks go on from its time, those that have run are not run again"
                     );
                     return Halt::Reload;
                 }
-                TickStep::Overwritten => match self.defined().await {
+                TickStep::Overwritten => match self.restore().await {
                     Ok(record) => ticks.is_defined(&record, now),
                     Err(why) => {
-                        self.wait_for_the_end(why).await;
+                        self.report_not_loaded(why).await;
                         return Halt::Over;
                     }
                 },
@@ -218,8 +211,8 @@ impl Driver {
                     tokio::select! {
                         biased;
                         () = lease.cancelled() => return Halt::Over,
-                        changed = self.plans.changed() => match changed {
-                            Ok(()) => self.plans.mark_changed(),
+                        changed = self.specs.changed() => match changed {
+                            Ok(()) => self.specs.mark_changed(),
                             Err(_) => return Halt::Removed,
                         },
                         () = subscription.changed() => {}
@@ -232,12 +225,12 @@ impl Driver {
         }
     }
 
-    /// The right to begin something; nothing if the lease ends, since the schedule is moved or for another reason.
+    /// Waits for the right to begin something; `None` if the lease ends, as the schedule is moved or otherwise.
     async fn begin(&self) -> Option<BusyGuard> {
         let begun = tokio::select! {
             biased;
             () = self.lease.cancelled() => return None,
-            begun = self.busy.begin() => begun,
+            begun = self.permit.begin() => begun,
         };
         if begun.is_none() {
             self.lease.cancelled().await;
@@ -245,21 +238,21 @@ impl Driver {
         begun
     }
 
-    /// A tick has failed for good: that is on record.
-    fn failed(&mut self, tick: Tick, failure: Failure) {
-        if let Some(callback) = self.plan.on_failure.clone() {
-            self.teller.tell(&self.engine, callback, tick, failure);
+    /// Calls the program about a tick that has failed for good, which is on record.
+    fn notify_failure(&mut self, tick: Tick, failure: Failure) {
+        if let Some(callback) = self.spec.on_failure.clone() {
+            self.callbacks.call(&self.engine, callback, tick, failure);
         }
     }
 
-    /// The schedule is somebody else's under a later term, and this lease is about to end.
-    fn is_superseded(&self, by: Option<&Holder>) {
+    /// Warns that another instance has the schedule under a later term: this lease is about to end.
+    fn warn_superseded(&self, by: Option<&Holder>) {
         let by = by.map(tracing::field::display);
-        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, by, "another instance has this schedule under a later term");
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, by, "another instance has this schedule under a later term");
     }
 
-    /// Nothing can be run. If the lease does not end, it is tried again after a rest.
-    async fn rest_in_vain(&self) {
+    /// Rests, as nothing can be run, before the driver ends and its spread begins it again.
+    async fn rest_before_reload(&self) {
         tokio::select! {
             biased;
             () = self.lease.cancelled() => {}
@@ -267,12 +260,12 @@ impl Driver {
         }
     }
 
-    /// The store's time; if it is not known, that.
+    /// Returns the store's time; if it is not known, that.
     fn now_or(&self, other: StoreTime) -> StoreTime {
         self.engine.store_times.now(self.engine.clock.now()).unwrap_or(other)
     }
 
-    /// The store's time, as soon as that is known.
+    /// Waits for the store's time to be known.
     async fn now(&self) -> Option<StoreTime> {
         let mut changes = self.engine.store_times.changes();
         loop {
@@ -288,62 +281,10 @@ impl Driver {
         }
     }
 
-    /// Makes a call until it is answered; nothing if the lease is told to end before.
-    async fn ask<T, F>(&self, work: Work, mut call: impl FnMut(Duration) -> F) -> Option<T>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        let lease = self.lease.clone();
-        tokio::select! {
-            biased;
-            () = lease.cancelled() => None,
-            answer = self.insist(work, &mut call) => Some(answer),
-        }
-    }
-
-    /// Makes a call until it is answered, for as long as this is polled: also within the grace.
-    async fn insist<T, F>(&self, work: Work, call: &mut impl FnMut(Duration) -> F) -> T
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        let engine = &self.engine;
-        self.until_answered(|| {
-            let limit = engine.limit();
-            engine.call(work, limit, call(limit))
-        })
-        .await
-    }
-
-    async fn until_answered<T, E, F>(&self, mut call: impl FnMut() -> F) -> T
-    where
-        E: fmt::Display,
-        F: Future<Output = Result<T, E>>,
-    {
-        let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
-        let (begun, mut told) = (self.engine.clock.now(), false);
-        loop {
-            match call().await {
-                Ok(answer) => {
-                    if told {
-                        tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, "the schedule goes on, the store has answered");
-                    }
-                    return answer;
-                }
-                Err(error) => {
-                    if !told && self.engine.clock.now().since(begun) >= WORTH_TELLING {
-                        told = true;
-                        tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "the schedule waits for the store");
-                    }
-                    tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await;
-                }
-            }
-        }
-    }
-
     // ----- what is written
 
     fn run_id(&self, entry: Entry, instant: StoreTime) -> RunId {
-        RunId { schedule: self.plan.id.clone(), instant, entry }
+        RunId { schedule: self.spec.id.clone(), instant, entry }
     }
 
     fn claim(&self, attempt: Attempt) -> Claim {
@@ -365,32 +306,32 @@ impl Driver {
         }
     }
 
-    /// The same, without a look at what is old. Says whether it is written.
+    /// Writes the same, without a look at what is old. Returns whether it is written.
     async fn write_skip(&self, from: StoreTime, to: StoreTime, count: u64, why: NotRun) -> bool {
         let skipped = Some(Skipped { from, count, why: Why::shortened(why.as_str()) });
         let attempt = Attempt { entry: Entry::Skipped, instant: to, number: 1, instead_of: None };
         let claim = Claim { skipped, ..self.claim(attempt) };
         let store = &self.engine.store;
-        if self.ask(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
+        if self.retry_or_cancelled(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return false;
         }
-        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %from, %to, count, why = why.as_str(), "ticks were not run");
-        metrics::skipped(&self.engine, &self.plan.id, count, why);
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were not run");
+        metrics::skipped(&self.engine, &self.spec.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
         true
     }
 
-    /// Purges what is old, so seldom that it does not count, and often enough that the ledger does not grow.
+    /// Purges what is old: so seldom that it costs little, often enough that the ledger does not grow.
     async fn purge_sometimes(&self, ticks: &mut Ticks) {
-        let Keep { younger_than, at_least } = self.plan.keep;
+        let Keep { younger_than, at_least } = self.spec.keep;
         if !self.engine.entropy.roll().is_multiple_of(at_least.max(ROLL) as u64) || !ticks.may_purge() {
             return;
         }
         let mut gone = BTreeSet::new();
         loop {
             let limit = self.engine.limit();
-            let page = self.engine.store.purge_runs(self.plan.id.clone(), younger_than, at_least, limit);
+            let page = self.engine.store.purge_runs(self.spec.id.clone(), younger_than, at_least, limit);
             let page = tokio::select! {
                 biased;
                 () = self.lease.cancelled() => return,
@@ -400,12 +341,12 @@ impl Driver {
                 ticks.purged(page.mark);
             }
             match page.map(|page| page.page.items.last().map(|run| run.id.clone())) {
-                // What was purged before is not purged again: a store that says so would be asked for ever.
+                // A run that is purged twice would have the store asked for ever.
                 Ok(Some(last)) if gone.insert(last.clone()) => {}
                 Ok(_) => return,
                 Err(error) => {
                     // Another time.
-                    tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "the ledger could not be purged");
+                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the ledger could not be purged");
                     return;
                 }
             }
@@ -415,7 +356,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // They are counted by whoever has it next.
-        metrics::failures(&self.engine, &self.plan.id, 0);
+        // The next owner counts them.
+        metrics::failures(&self.engine, &self.spec.id, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Ticks that have failed for good, and who is told of them.
+//! Ticks that have failed for good, and the program's callbacks about them.
 
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
@@ -11,18 +11,18 @@ use crate::{
     model::{Namespace, Outcome},
 };
 
-/// How many failures may wait for a callback that is slow. More are left out, and the log says so.
+/// Failures that may wait for a slow callback. Further ones are left out, and the log says so.
 const WAITING: usize = 100;
 
-/// Why a tick, or an order, has failed for good. See [`on_failure`](super::ScheduleBuilder::on_failure).
+/// Failure of a tick, or of an order, for good. See [`on_failure`](super::ScheduleBuilder::on_failure).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// How its last attempt ended.
+    /// Outcome of its last attempt.
     pub outcome: Outcome,
-    /// What the job said last, if it said anything.
+    /// Last error of the job, if it had any.
     pub error: Option<String>,
-    /// How many attempts there were, those of other instances included.
+    /// Number of attempts, those of other instances included.
     pub attempts: u32,
 }
 
@@ -35,23 +35,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the program does about it.
+/// Callback of the program.
 pub(super) type OnFailure = Arc<dyn Fn(Tick, Failure) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Calls the program about failures, one after the other, beside the ticks: neither a slow callback nor one
 /// that panics holds up a run.
 #[derive(Debug, Default)]
-pub(super) struct Teller {
+pub(super) struct FailureCallbacks {
     calls: Option<(mpsc::Sender<FailureCall>, JoinHandle<()>)>,
 }
 
 type FailureCall = (OnFailure, Tick, Failure);
 
-impl Teller {
-    pub(super) fn tell(&mut self, engine: &Engine, callback: OnFailure, tick: Tick, failure: Failure) {
+impl FailureCallbacks {
+    pub(super) fn call(&mut self, engine: &Engine, callback: OnFailure, tick: Tick, failure: Failure) {
         let (calls, _) = self.calls.get_or_insert_with(|| {
             let (sender, calls) = mpsc::channel(WAITING);
-            (sender, engine.runtime.spawn(call(calls, engine.config.namespace().clone())))
+            (sender, engine.runtime.spawn(call_all(calls, engine.config.namespace().clone())))
         });
         if let Err(error) = calls.try_send((callback, tick, failure)) {
             let (_, tick, _) = error.into_inner();
@@ -60,17 +60,16 @@ impl Teller {
         }
     }
 
-    /// Until everything was told. What is not by then is told all the same, as long as the program's runtime
-    /// lives.
+    /// Waits for all calls. Dropped, they are made all the same, as long as the program's runtime lives.
     pub(super) async fn finish(self) {
-        let Some((calls, told)) = self.calls else { return };
+        let Some((calls, task)) = self.calls else { return };
         drop(calls);
         // An error says that the runtime ends.
-        let _ = told.await;
+        let _ = task.await;
     }
 }
 
-async fn call(mut calls: mpsc::Receiver<FailureCall>, namespace: Namespace) {
+async fn call_all(mut calls: mpsc::Receiver<FailureCall>, namespace: Namespace) {
     while let Some((callback, tick, failure)) = calls.recv().await {
         let name = tick.schedule().clone();
         if AssertUnwindSafe(async { callback(tick, failure).await }).catch_unwind().await.is_err() {

@@ -1,15 +1,15 @@
-//! The attempts at one tick.
+//! Attempts at one tick.
 
 use std::time::Duration;
 
-use super::{Driver, FIRST_PAUSE, LONGEST_PAUSE, unbegun::Unbegun};
+use super::{Driver, retry::pauses, unbegun::Unbegun};
 use crate::{
     Event,
     elect::Work,
     logic::{
         backoff::Backoff,
         flaw::Flaw,
-        tick::{Attempt, NotRun, Ticks},
+        tick::{Attempt, NotRun, Retries, Ticks},
     },
     model::{Entry, Outcome, RunId, RunRecord, StoreTime, Why},
     schedule::{
@@ -23,15 +23,42 @@ use crate::{
 /// The first moment that is too late.
 const JUST_AFTER: Duration = Duration::from_millis(1);
 
-/// Whether no attempt at that is to be begun: what is ordered is run also while the schedule is held back.
+/// Returns whether no attempt is to be begun: what is ordered is run also while the schedule is held back.
 fn is_held_back(ticks: &Ticks, entry: Entry) -> bool {
     entry != Entry::Order && ticks.is_held_back()
 }
 
-/// What came of the rest before another try.
+/// Attempts at one tick by this driver, one after the other.
+struct Series<'a> {
+    ticks: &'a mut Ticks,
+    subscription: &'a mut Subscription,
+    rests: Backoff,
+    /// Begin of the first one that was claimed.
+    first_begun: Option<StoreTime>,
+}
+
+impl<'a> Series<'a> {
+    fn new(ticks: &'a mut Ticks, subscription: &'a mut Subscription, retries: Retries) -> Self {
+        let rests = Backoff::new(retries.first, retries.longest.max(retries.first));
+        Self { ticks, subscription, rests, first_begun: None }
+    }
+}
+
+/// Result of one attempt, or of asking for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AttemptResult {
+    /// Another one is to be made.
+    Retry,
+    /// The tick is dealt with, as far as this driver can.
+    Over,
+    /// Its claim was given back: nothing was begun.
+    GivenBack,
+}
+
+/// Outcome of the rest before another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rested {
-    /// The try is to be made.
+    /// The attempt is to be made.
     Well,
     /// Not here and now: the lease ends, or the schedule is held back.
     Interrupted,
@@ -39,7 +66,7 @@ enum Rested {
     Displaced,
 }
 
-/// What came of asking for a claim.
+/// Outcome of asking for a claim.
 #[derive(Debug)]
 enum ClaimReply {
     Answered(ClaimAnswer),
@@ -51,103 +78,130 @@ enum ClaimReply {
 
 impl Driver {
     /// Runs a tick: one attempt, and more if it fails and may be tried again.
-    pub(super) async fn tick(
+    pub(super) async fn run_tick(
         &mut self,
         ticks: &mut Ticks,
         subscription: &mut Subscription,
         mut attempt: Attempt,
     ) {
-        let mut rests = {
-            let retries = self.plan.policies.retries;
-            Backoff::new(retries.first, retries.longest.max(retries.first))
-        };
-        let (mut is_over, mut first_begun) = (false, None);
-        while !is_over {
+        let mut series = Series::new(ticks, subscription, self.spec.policies.retries);
+        loop {
             if attempt.instead_of == Some((self.lease.term(), attempt.number)) {
-                // Of what this owner has given back itself.
+                // This owner has given the attempt back itself.
                 attempt = attempt.again(self.lease.term());
             }
-            let claim = self.claim(attempt);
-            let unbegun = Unbegun::new(&self.engine, claim.clone());
-            let flaws = self.engine.flaws;
-            let early = if flaws.has(Flaw::ClaimAfterRun) {
-                Some(self.run(ticks, subscription, attempt, &unbegun).await)
-            } else {
-                None
-            };
-            let latest = ticks.latest_begin(&attempt, self.now_or(attempt.instant));
-            let claimed = match self.ask_for(&unbegun, latest).await {
-                ClaimReply::Answered(claimed) => claimed,
-                ClaimReply::Over => return unbegun.give_back().await,
-                ClaimReply::Late => {
-                    unbegun.give_back().await;
-                    self.skip(ticks, attempt.instant, attempt.instant, 1, NotRun::Late).await;
-                    return;
-                }
-            };
-            if early.is_some() {
-                unbegun.begins();
+            match self.attempt_once(&mut series, attempt).await {
+                AttemptResult::Retry => attempt = attempt.again(self.lease.term()),
+                AttemptResult::Over => break,
+                AttemptResult::GivenBack => return,
             }
-            if !self.is_ours(ticks, claimed).await && !flaws.has(Flaw::RunUnclaimed) {
-                break;
-            }
-            let now = || self.now_or(attempt.instant);
-            let begun = now();
-            let first_begun = *first_begun.get_or_insert(begun);
-            let end = match early {
-                Some(end) => end,
-                None => self.run(ticks, subscription, attempt, &unbegun).await,
-            };
-            let ended = now();
-            let goes_on = self.plan.policies.goes_on_after(end.outcome, attempt.number);
-            let may_try_again = self.may_try_again(attempt, &end);
-            let written = self.finish(&claim, &end).await;
-            let rest = rests.next(self.engine.entropy.roll());
-            let rested = if may_try_again {
-                self.rest(ticks, subscription, attempt.entry, begun, rest).await
-            } else {
-                Rested::Interrupted
-            };
-            is_over = rested != Rested::Well;
-            if is_over {
-                // It is on until there is no other try.
-                let ended = if may_try_again { now() } else { ended };
-                ticks.ended(first_begun, ended);
-                if let Some(run) = &written {
-                    self.tell_if_failed(run, &end, goes_on, rested);
-                }
-                match written {
-                    // It is tried again when the schedule goes on.
-                    Some(run) if may_try_again && is_held_back(ticks, attempt.entry) => {
-                        ticks.found(run, ended);
-                    }
-                    _ => ticks.count(end.outcome),
-                }
-                metrics::failures(&self.engine, &self.plan.id, ticks.failures());
-            }
-            attempt = attempt.again(self.lease.term());
         }
         if !ticks.is_to_be_settled(attempt.entry, attempt.instant) {
-            self.is_done_with(ticks, attempt.entry, attempt.instant).await;
+            self.clear_order(ticks, attempt.entry, attempt.instant).await;
         }
         self.purge_sometimes(ticks).await;
     }
 
-    /// An order that came to its end is not wanted any more.
-    async fn is_done_with(&self, ticks: &mut Ticks, entry: Entry, at: StoreTime) {
+    /// Claims an attempt, runs its job, and records the outcome.
+    async fn attempt_once(&mut self, series: &mut Series<'_>, attempt: Attempt) -> AttemptResult {
+        let claim = self.claim(attempt);
+        let unbegun = Unbegun::new(&self.engine, claim.clone());
+        let early = self.run_too_early(series, attempt, &unbegun).await;
+        let latest = series.ticks.latest_begin(&attempt, self.now_or(attempt.instant));
+        let answer = match self.ask_for_claim(&unbegun, latest).await {
+            ClaimReply::Answered(answer) => answer,
+            ClaimReply::Over => {
+                unbegun.give_back().await;
+                return AttemptResult::GivenBack;
+            }
+            ClaimReply::Late => {
+                unbegun.give_back().await;
+                self.skip(series.ticks, attempt.instant, attempt.instant, 1, NotRun::Late).await;
+                return AttemptResult::GivenBack;
+            }
+        };
+        if early.is_some() {
+            unbegun.set_begun();
+        }
+        if !self.accept_claim(series.ticks, answer).await {
+            return AttemptResult::Over;
+        }
+        let begun = self.now_or(attempt.instant);
+        series.first_begun.get_or_insert(begun);
+        let end = match early {
+            Some(end) => end,
+            None => self.run(series.ticks, series.subscription, attempt, &unbegun).await,
+        };
+        self.conclude(series, attempt, &claim, begun, end).await
+    }
+
+    /// Breaks the rule that an attempt is claimed before its job runs, to see whether a test notices.
+    async fn run_too_early(
+        &self,
+        series: &mut Series<'_>,
+        attempt: Attempt,
+        unbegun: &Unbegun,
+    ) -> Option<AttemptEnd> {
+        if !self.engine.flaws.has(Flaw::ClaimAfterRun) {
+            return None;
+        }
+        Some(self.run(series.ticks, series.subscription, attempt, unbegun).await)
+    }
+
+    /// Records how an attempt has ended, and rests if there is to be another one.
+    async fn conclude(
+        &mut self,
+        series: &mut Series<'_>,
+        attempt: Attempt,
+        claim: &Claim,
+        begun: StoreTime,
+        end: AttemptEnd,
+    ) -> AttemptResult {
+        let ended = self.now_or(attempt.instant);
+        let may_try_again = self.may_try_again(attempt, &end);
+        let written = self.finish(claim, &end).await;
+        let rest = series.rests.next(self.engine.entropy.roll());
+        let rested = if may_try_again {
+            self.rest(series.ticks, series.subscription, attempt.entry, begun, rest).await
+        } else {
+            Rested::Interrupted
+        };
+        if rested == Rested::Well {
+            return AttemptResult::Retry;
+        }
+        let Series { ticks, first_begun, .. } = series;
+        // It is on until there is no other attempt.
+        let ended = if may_try_again { self.now_or(attempt.instant) } else { ended };
+        ticks.ended(first_begun.unwrap_or(begun), ended);
+        if let Some(run) = &written {
+            let goes_on = self.spec.policies.goes_on_after(end.outcome, attempt.number);
+            self.report_if_failed(run, &end, goes_on, rested);
+        }
+        match written {
+            // It is tried again when the schedule goes on.
+            Some(run) if may_try_again && is_held_back(ticks, attempt.entry) => ticks.found(run, ended),
+            _ => ticks.count(end.outcome),
+        }
+        metrics::failures(&self.engine, &self.spec.id, ticks.failures());
+        AttemptResult::Over
+    }
+
+    /// Clears an order that has come to its end.
+    async fn clear_order(&self, ticks: &mut Ticks, entry: Entry, at: StoreTime) {
         if entry != Entry::Order {
             return;
         }
-        let (store, id, ran) = (&self.engine.store, &self.plan.id, Instruction::Ran { at });
-        if self.ask(Work::Defining, |limit| store.instruct(id.clone(), ran.clone(), limit)).await.is_some() {
+        let (store, id, ran) = (&self.engine.store, &self.spec.id, Instruction::Ran { at });
+        let instruct = |limit| store.instruct(id.clone(), ran.clone(), limit);
+        if self.retry_or_cancelled(Work::Defining, instruct).await.is_some() {
             ticks.ordered(at);
         }
     }
 
-    /// Sends a claim until it is answered, as long as its attempt may be begun. What was sent is waited for, so
-    /// that it is known.
-    async fn ask_for(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> ClaimReply {
-        let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+    /// Sends a claim until it is answered, as long as its attempt may be begun. The answer to one that was sent is
+    /// waited for, so that it is known.
+    async fn ask_for_claim(&self, unbegun: &Unbegun, latest: Option<StoreTime>) -> ClaimReply {
+        let mut pauses = pauses();
         loop {
             if self.lease.is_cancelled() {
                 return ClaimReply::Over;
@@ -162,7 +216,7 @@ impl Driver {
                 Ok(answer) => return ClaimReply::Answered(answer),
                 Err(_) if is_late => return ClaimReply::Late,
                 Err(error) => {
-                    tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %error, "a claim was not answered, it is sent again");
+                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "a claim was not answered, it is sent again");
                 }
             }
             tokio::select! {
@@ -174,10 +228,10 @@ impl Driver {
         }
     }
 
-    /// Whether the attempt is to be made.
-    async fn is_ours(&self, ticks: &mut Ticks, claimed: ClaimAnswer) -> bool {
-        let id = &self.plan.id;
-        match claimed {
+    /// Takes in the answer to a claim. Returns whether the attempt is to be made.
+    async fn accept_claim(&self, ticks: &mut Ticks, answer: ClaimAnswer) -> bool {
+        let id = &self.spec.id;
+        let is_ours = match answer {
             // Also one that was applied and not answered; but not one that came to its end.
             ClaimAnswer::Yours(run) if run.was_not_begun() => {
                 let now = self.now_or(run.id.instant);
@@ -186,7 +240,7 @@ impl Driver {
             }
             ClaimAnswer::Yours(run) => run.finish.is_none(),
             ClaimAnswer::Others(run) if run.term > self.lease.term() => {
-                self.is_superseded(Some(&run.holder));
+                self.warn_superseded(Some(&run.holder));
                 self.lease.cancelled().await;
                 false
             }
@@ -201,18 +255,19 @@ impl Driver {
                 false
             }
             ClaimAnswer::Absent => false,
-        }
+        };
+        is_ours || self.engine.flaws.has(Flaw::RunUnclaimed)
     }
 
-    /// Whether there is another try after this attempt, which has failed.
+    /// Returns whether there is another attempt after this one, which has ended like this.
     fn may_try_again(&self, attempt: Attempt, end: &AttemptEnd) -> bool {
-        // What was told to stop is begun again, and not tried again.
-        end.outcome != Outcome::Cancelled && self.plan.policies.goes_on_after(end.outcome, attempt.number)
+        // A cancelled attempt is begun again, which is no retry.
+        end.outcome != Outcome::Cancelled && self.spec.policies.goes_on_after(end.outcome, attempt.number)
     }
 
-    /// One that was told to stop in its last attempt is given up.
+    /// Returns the end as the ledger has it: a tick that is cancelled in its last attempt is abandoned.
     fn on_record(&self, end: AttemptEnd, attempt: Attempt) -> AttemptEnd {
-        let outcome = self.plan.policies.on_record(end.outcome, attempt.number);
+        let outcome = self.spec.policies.on_record(end.outcome, attempt.number);
         if outcome == end.outcome {
             return end;
         }
@@ -234,20 +289,20 @@ impl Driver {
         let now = engine.store_times.now(begun).unwrap_or(attempt.instant);
         let lateness = now.since(attempt.instant);
         if attempt.number == 1 {
-            metrics::begun(engine, &self.plan.id, lateness);
+            metrics::begun(engine, &self.spec.id, lateness);
         }
-        let tick = Tick::new(self.plan.id.clone(), attempt, lateness);
-        let timeout = self.plan.policies.timeout;
+        let tick = Tick::new(self.spec.id.clone(), attempt, lateness);
+        let timeout = self.spec.policies.timeout;
         let displaced = self.make_way(ticks, subscription, now);
-        let begins = || unbegun.begins();
-        let end = run::run(engine, &self.lease, tick, &self.plan.body, timeout, displaced, begins).await;
+        let begins = || unbegun.set_begun();
+        let end = run::run(engine, &self.lease, tick, &self.spec.body, timeout, displaced, begins).await;
         let end = self.on_record(end, attempt);
         let took = engine.clock.now().since(begun);
         if end.outcome == Outcome::Succeeded {
-            tracing::debug!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
+            tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a tick was run");
         } else {
             let (outcome, error) = (end.outcome.as_str(), end.error.as_deref().unwrap_or_default());
-            let (id, instant, tries) = (&self.plan.id, attempt.instant, self.plan.policies.retries.tries);
+            let (id, instant, tries) = (&self.spec.id, attempt.instant, self.spec.policies.retries.tries);
             let (schedule, namespace) = (id.name.as_str(), &id.namespace);
             if self.may_try_again(attempt, &end) {
                 tracing::warn!(
@@ -261,15 +316,15 @@ impl Driver {
                 );
             }
         }
-        metrics::ended(engine, &self.plan.id, end.outcome, took);
-        let last = !self.plan.policies.goes_on_after(end.outcome, attempt.number);
+        metrics::ended(engine, &self.spec.id, end.outcome, took);
+        let last = !self.spec.policies.goes_on_after(end.outcome, attempt.number);
         let run = self.run_id(attempt.entry, attempt.instant);
-        self.tell(run, attempt.number, lateness, took, &end, last);
+        self.send_ran(run, attempt.number, lateness, took, &end, last);
         end
     }
 
-    /// Tells of the end of an attempt.
-    fn tell(
+    /// Sends the event of an attempt's end.
+    fn send_ran(
         &self,
         run: RunId,
         attempt: u32,
@@ -283,23 +338,23 @@ impl Driver {
         self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });
     }
 
-    /// Tells that a tick has failed for good, if it has: the attempt that ended like this is on record.
-    fn tell_if_failed(&mut self, run: &RunRecord, end: &AttemptEnd, goes_on: bool, rested: Rested) {
+    /// Reports that a tick has failed for good, if it has: the attempt that ended like this is on record.
+    fn report_if_failed(&mut self, run: &RunRecord, end: &AttemptEnd, goes_on: bool, rested: Rested) {
         if goes_on && rested != Rested::Displaced || end.outcome == Outcome::Succeeded {
             return;
         }
         if goes_on {
-            // The events have said that another attempt follows: this one is made by nobody.
+            // An event has announced another attempt, which nobody makes.
             let none = AttemptEnd { outcome: Outcome::Displaced, error: end.error.clone() };
             let attempt = run.attempt.saturating_add(1);
-            self.tell(run.id.clone(), attempt, run.lateness(), Duration::ZERO, &none, true);
+            self.send_ran(run.id.clone(), attempt, run.lateness(), Duration::ZERO, &none, true);
         }
         let AttemptEnd { outcome, error } = end.clone();
-        self.failed(Tick::of(run), Failure { outcome, error, attempts: run.attempt });
+        self.notify_failure(Tick::of(run), Failure { outcome, error, attempts: run.attempt });
     }
 
-    /// Writes what came of it, also after the lease was told to end: nobody else has the schedule before this
-    /// instance has let go of it.
+    /// Records the outcome, also after the lease is cancelled: nobody else has the schedule before this instance has
+    /// let go of it.
     async fn finish(&self, claim: &Claim, end: &AttemptEnd) -> Option<RunRecord> {
         let finish = FinishRun {
             run: claim.run.clone(),
@@ -308,19 +363,19 @@ impl Driver {
             attempt: claim.attempt,
             outcome: end.outcome,
             error: end.error.as_deref().map(Why::shortened),
-            last: !self.plan.policies.goes_on_after(end.outcome, claim.attempt),
+            last: !self.spec.policies.goes_on_after(end.outcome, claim.attempt),
         };
         let store = &self.engine.store;
-        let answer = self.insist(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
+        let answer = self.retry_forever(Work::Ledger, &mut |limit| store.finish(finish.clone(), limit)).await;
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
         }
-        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %claim.run.instant, ?answer, "what came of a run could not be written");
         None
     }
 
-    /// Until a run is to make way for the first tick after that; never, if it need not. What falls due while
-    /// the schedule is held back displaces nothing.
+    /// Waits until a run has to make way for the first tick after that; for ever, if it need not. Ticks that fall due
+    /// while the schedule is held back displace nothing.
     async fn make_way(&self, ticks: &mut Ticks, subscription: &mut Subscription, mut since: StoreTime) {
         loop {
             let at = ticks.displaced_at(since);
@@ -339,7 +394,7 @@ impl Driver {
         }
     }
 
-    /// Rests before the next try. Says whether there is to be one.
+    /// Rests before the next attempt. Returns whether there is to be one.
     async fn rest(
         &self,
         ticks: &mut Ticks,
@@ -361,7 +416,7 @@ impl Driver {
         if is_held_back(ticks, entry) { Rested::Interrupted } else { rested }
     }
 
-    /// Nobody runs it again.
+    /// Records that nobody runs a tick again, as its runner died.
     pub(super) async fn abandon(&mut self, ticks: &mut Ticks, run: &RunRecord) {
         let finish = FinishRun {
             run: run.id.clone(),
@@ -373,24 +428,24 @@ impl Driver {
             last: true,
         };
         let store = &self.engine.store;
-        let answer = self.ask(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
+        let answer = self.retry_or_cancelled(Work::Ledger, |limit| store.finish(finish.clone(), limit)).await;
         // Its end may have arrived in between.
         let Some(ClaimAnswer::Yours(RunRecord { finish: Some(finish), .. })) = answer else { return };
         if finish.outcome != Outcome::Abandoned {
             return;
         }
-        tracing::warn!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the runner of a tick died, and nobody runs it again");
         ticks.count(Outcome::Abandoned);
-        metrics::failures(&self.engine, &self.plan.id, ticks.failures());
+        metrics::failures(&self.engine, &self.spec.id, ticks.failures());
         let end = AttemptEnd { outcome: Outcome::Abandoned, error: None };
-        metrics::ended(&self.engine, &self.plan.id, end.outcome, Duration::ZERO);
-        self.tell(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
+        metrics::ended(&self.engine, &self.spec.id, end.outcome, Duration::ZERO);
+        self.send_ran(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
         let failure = Failure {
             outcome: Outcome::Abandoned,
             error: Some(format!("{} died while it ran it", run.holder)),
             attempts: run.attempt,
         };
-        self.failed(Tick::of(run), failure);
-        self.is_done_with(ticks, run.id.entry, run.id.instant).await;
+        self.notify_failure(Tick::of(run), failure);
+        self.clear_order(ticks, run.id.entry, run.id.instant).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the owner of a schedule reads before it runs anything.
+//! Loading of a schedule: what its driver reads, and defines, before it runs anything.
 
 use super::Driver;
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
     store::{Cursor, Define, Refusal, ScheduleSeen},
 };
 
-/// How many entries of the ledger its new owner reads at once.
+/// Entries of the ledger that a new owner reads at first.
 const READ: usize = 20;
-/// And then, if these do not suffice.
+/// Entries that it reads then, if these do not suffice.
 const READ_ON: usize = 1000;
 
-/// Why nothing can be run yet.
+/// Reason why nothing can be run.
 pub(super) enum NotLoaded {
-    /// The lease is told to end.
+    /// The lease is cancelled.
     Over,
     /// Another instance has the schedule under a later term.
     Superseded,
@@ -28,7 +28,7 @@ pub(super) enum NotLoaded {
 }
 
 impl Driver {
-    /// What the store knows of the schedule: its record, and the last entries of its ledger.
+    /// Reads the schedule's record, and the last entries of its ledger.
     pub(super) async fn load(&self) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
         let runner = self.runner.upgrade().ok_or(NotLoaded::Over)?;
         // Whoever takes over ten thousand schedules asks for some at a time.
@@ -37,20 +37,22 @@ impl Driver {
             () = self.lease.cancelled() => return Err(NotLoaded::Over),
             turn = runner.loading.acquire() => turn.map_err(|_| NotLoaded::Over)?,
         };
-        let Some(known) = self.known().await? else { return Ok((self.begun_with().await?, Vec::new())) };
-        let (known, runs) = self.with_the_ledger(known).await?;
-        if self.says(&known) {
+        let Some(known) = self.read_record().await? else {
+            return Ok((self.define_first().await?, Vec::new()));
+        };
+        let (known, runs) = self.read_ledger(known).await?;
+        if self.is_current(&known) {
             return Ok((known, runs));
         }
-        Ok((self.redefined(known, &runs).await?, runs))
+        Ok((self.redefine(known, &runs).await?, runs))
     }
 
-    /// The record that the store has, if it has one.
-    async fn known(&self) -> Result<Option<ScheduleRecord>, NotLoaded> {
+    /// Reads the record, if there is one.
+    async fn read_record(&self) -> Result<Option<ScheduleRecord>, NotLoaded> {
         let known = tokio::select! {
             biased;
             () = self.lease.cancelled() => return Err(NotLoaded::Over),
-            known = self.until_answered(|| self.engine.look_at_schedule(self.plan.id.clone())) => known,
+            known = self.until_ok(|| self.engine.look_at_schedule(self.spec.id.clone())) => known,
         };
         match known {
             ScheduleSeen::Refused(refusal) => Err(NotLoaded::Refused(refusal)),
@@ -59,22 +61,22 @@ impl Driver {
         }
     }
 
-    /// One that nobody has said anything of.
-    async fn begun_with(&self) -> Result<ScheduleRecord, NotLoaded> {
-        let (record, id) = (self.define(None, None).await?, &self.plan.id);
+    /// Defines a schedule that has no record yet.
+    async fn define_first(&self) -> Result<ScheduleRecord, NotLoaded> {
+        let (record, id) = (self.define(None, None).await?, &self.spec.id);
         let since = record.definition.as_ref().map(|definition| definition.since);
-        if since.is_some_and(|since| self.plan.calendar.next(since, since).is_none()) {
-            tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.plan.timing, "the schedule has no tick: it was past when it was stored");
+        if since.is_some_and(|since| self.spec.calendar.next(since, since).is_none()) {
+            tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.spec.timing, "the schedule has no tick: it was past when it was stored");
         }
         Ok(record)
     }
 
-    /// The record with the mark of the ledger, and the last entries of that.
-    async fn with_the_ledger(
+    /// Reads the last entries of the ledger, and takes over its mark into the record.
+    async fn read_ledger(
         &self,
         record: ScheduleRecord,
     ) -> Result<(ScheduleRecord, Vec<RunRecord>), NotLoaded> {
-        let (store, id) = (&self.engine.store, &self.plan.id);
+        let (store, id) = (&self.engine.store, &self.spec.id);
         let mut runs: Vec<RunRecord> = Vec::new();
         let mut after: Option<Cursor> = None;
         let now = self.now().await.ok_or(NotLoaded::Over)?;
@@ -82,7 +84,9 @@ impl Driver {
             // More of them only after a clock that was ahead.
             let many = if runs.is_empty() { READ } else { READ_ON };
             let page = self
-                .ask(Work::Schedules, |limit| store.history(id.clone(), after.clone(), many, limit))
+                .retry_or_cancelled(Work::Schedules, |limit| {
+                    store.history(id.clone(), after.clone(), many, limit)
+                })
                 .await;
             let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
@@ -97,57 +101,55 @@ impl Driver {
         }
     }
 
-    fn says(&self, record: &ScheduleRecord) -> bool {
-        let (timing, policies) = (&self.plan.timing, &self.plan.policies());
+    /// Returns whether the record says what the program says.
+    fn is_current(&self, record: &ScheduleRecord) -> bool {
+        let (timing, policies) = (&self.spec.timing, &self.spec.policies());
         let definition = record.definition.as_ref();
         definition.is_some_and(|known| known.timing == *timing && known.policies == *policies)
     }
 
-    /// The schedule goes by what the program says from now on. What was due by another timing and not dealt with
-    /// is told first, so that it is not lost with whoever does this; where both have the same instants, nothing
-    /// changes.
-    async fn redefined(
-        &self,
-        known: ScheduleRecord,
-        runs: &[RunRecord],
-    ) -> Result<ScheduleRecord, NotLoaded> {
+    /// Defines the schedule as the program says. Ticks that were due by the old timing, and not dealt with, are
+    /// recorded first, so that they are not lost with this instance; where both timings have the same instants,
+    /// nothing changes.
+    async fn redefine(&self, known: ScheduleRecord, runs: &[RunRecord]) -> Result<ScheduleRecord, NotLoaded> {
         if known.definition.as_ref().is_some_and(|known| known.term > self.lease.term()) {
             return Err(NotLoaded::Superseded);
         }
         let now = self.now().await.ok_or(NotLoaded::Over)?;
-        let other = known.definition.as_ref().filter(|definition| definition.timing != self.plan.timing);
+        let other = known.definition.as_ref().filter(|definition| definition.timing != self.spec.timing);
         let before = other.and_then(|other| {
-            let calendar = Calendar::read(other.timing.as_str(), &self.plan.id.name).ok()?;
-            Some((Ticks::load(calendar, self.plan.policies, &known, runs, now), other.timing.clone()))
+            let calendar = Calendar::read(other.timing.as_str(), &self.spec.id.name).ok()?;
+            Some((Ticks::load(calendar, self.spec.policies, &known, runs, now), other.timing.clone()))
         });
         let Some((mut ticks, timing)) = before else { return self.define(Some(&known), None).await };
-        if ticks.agree_with(&self.plan.calendar, now) {
+        if ticks.agree_with(&self.spec.calendar, now) {
             let record = self.define(Some(&known), Some(timing)).await?;
-            // As long as that took they may not have agreed.
+            // Meanwhile they may have ceased to agree.
             let now = self.now().await.ok_or(NotLoaded::Over)?;
-            if !ticks.agree_with(&self.plan.calendar, now) {
+            if !ticks.agree_with(&self.spec.calendar, now) {
                 self.leave_behind(ticks.left_until(now)).await;
             }
             return Ok(record);
         }
         self.leave_behind(ticks.left_until(now)).await;
         let record = self.define(Some(&known), None).await?;
-        // And what fell due since.
+        // And ticks that fell due since.
         let now = self.now().await.ok_or(NotLoaded::Over)?;
         self.leave_behind(ticks.left_behind(&record, now)).await;
         Ok(record)
     }
 
+    /// Records ticks of the old timing as not run.
     async fn leave_behind(&self, step: Option<TickStep>) {
         if let Some(TickStep::Skip { from, to, count, why }) = step {
             self.write_skip(from, to, count, why).await;
         }
     }
 
-    /// The schedule's record, which says what the program says, whatever it was overwritten with.
-    pub(super) async fn defined(&self) -> Result<ScheduleRecord, NotLoaded> {
-        match self.known().await? {
-            Some(known) if self.says(&known) => Ok(known),
+    /// Restores the record, after it was overwritten, to what the program says.
+    pub(super) async fn restore(&self) -> Result<ScheduleRecord, NotLoaded> {
+        match self.read_record().await? {
+            Some(known) if self.is_current(&known) => Ok(known),
             known => self.define(known.as_ref(), None).await,
         }
     }
@@ -157,8 +159,8 @@ impl Driver {
         before: Option<&ScheduleRecord>,
         instead_of: Option<Rules>,
     ) -> Result<ScheduleRecord, NotLoaded> {
-        let (store, id) = (&self.engine.store, &self.plan.id);
-        let (timing, policies) = (self.plan.timing.clone(), self.plan.policies());
+        let (store, id) = (&self.engine.store, &self.spec.id);
+        let (timing, policies) = (self.spec.timing.clone(), self.spec.policies());
         let term = self.lease.term();
         let define = Define {
             schedule: id.clone(),
@@ -168,11 +170,11 @@ impl Driver {
             instead_of,
         };
         let seen = self
-            .ask(Work::Defining, |limit| store.define(define.clone(), limit))
+            .retry_or_cancelled(Work::Defining, |limit| store.define(define.clone(), limit))
             .await
             .ok_or(NotLoaded::Over)?;
         let record = match seen {
-            ScheduleSeen::Found(record) if self.says(&record) => record,
+            ScheduleSeen::Found(record) if self.is_current(&record) => record,
             ScheduleSeen::Refused(refusal) => return Err(NotLoaded::Refused(refusal)),
             ScheduleSeen::Found(_) | ScheduleSeen::Absent => return Err(NotLoaded::Superseded),
         };
@@ -190,18 +192,18 @@ impl Driver {
         Ok(record)
     }
 
-    /// Nothing can be run. If the lease does not end, the driver does: its spread begins it again after a
-    /// rest.
-    pub(super) async fn wait_for_the_end(&self, why: NotLoaded) {
+    /// Reports why nothing can be run. If the lease does not end, the driver does: its spread begins it again after
+    /// a rest.
+    pub(super) async fn report_not_loaded(&self, why: NotLoaded) {
         match why {
             NotLoaded::Over => {}
             NotLoaded::Superseded => {
-                self.is_superseded(None);
-                self.rest_in_vain().await;
+                self.warn_superseded(None);
+                self.rest_before_reload().await;
             }
             NotLoaded::Refused(refusal) => {
-                tracing::error!(schedule = self.plan.id.name.as_str(), namespace = %self.plan.id.namespace, %refusal, "the schedule cannot be run, its record has to be looked at");
-                self.rest_in_vain().await;
+                tracing::error!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %refusal, "the schedule cannot be run, its record has to be looked at");
+                self.rest_before_reload().await;
             }
         }
     }

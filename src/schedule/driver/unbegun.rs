@@ -1,4 +1,4 @@
-//! A claim whose job was not polled yet: whatever ends it before that gives it back, so that a tick that nobody
+//! Claims whose job was not polled yet. Whatever ends one before that gives it back, so that a tick that nobody
 //! began is not lost.
 //!
 //! ```text
@@ -15,28 +15,28 @@ use std::{
     time::Duration,
 };
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use super::retry::pauses;
 use crate::{
     StoreError,
     elect::{Engine, Work},
     error::Applied,
-    logic::{backoff::Backoff, session::LONGEST_ATTEMPT},
+    logic::session::LONGEST_ATTEMPT,
     model::{Outcome, Why},
     store::{Claim, ClaimAnswer, FinishRun},
 };
 
-/// For so long it is tried: by then whoever has the schedule next has settled it.
+/// Time for which giving it back is tried: by then the next owner of the schedule has settled it.
 const TRIED: Duration = Duration::from_secs(5 * 60);
-/// A claim that was sent has arrived after so long, or never will.
+/// Time after which a claim that was sent has arrived, or never will.
 const ARRIVED: Duration = LONGEST_ATTEMPT.saturating_mul(2);
 
-/// A claim of one attempt, until its job is polled. Dropped before that, it is given back in the background: a
+/// Claim of one attempt, until its job is polled. Dropped before that, it is given back in the background: a
 /// write that names its term and attempt, so that it changes nothing of anybody else's, however late it comes.
 #[derive(Debug)]
 pub(super) struct Unbegun {
     engine: Arc<Engine>,
     claim: Claim,
-    /// It may be on record, and its job was not polled.
+    /// The claim may be on record, and its job was not polled.
     is_open: AtomicBool,
 }
 
@@ -59,15 +59,15 @@ impl Unbegun {
         answer
     }
 
-    /// Its job is polled from now on.
-    pub(super) fn begins(&self) {
+    /// Notes that its job is polled from now on: there is nothing to give back.
+    pub(super) fn set_begun(&self) {
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Gives it back. What is not answered by the end of the grace is seen to in the background, and so is a
-    /// claim that is still on its way.
+    /// Gives the claim back. Unanswered by the end of the grace, or still on its way, it is given back in the
+    /// background.
     pub(super) async fn give_back(&self) {
-        let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+        let mut pauses = pauses();
         while self.is_open.load(Ordering::Acquire) {
             match finish(&self.engine, &self.claim).await {
                 Ok(ClaimAnswer::Absent) => return,
@@ -89,7 +89,7 @@ impl Drop for Unbegun {
 
 async fn give_back_late(engine: &Engine, claim: &Claim) {
     let (begun, mut is_late) = (engine.clock.now(), false);
-    let mut pauses = Backoff::new(FIRST_PAUSE * 2, LONGEST_PAUSE);
+    let mut pauses = pauses();
     while engine.clock.now().since(begun) < TRIED {
         match finish(engine, claim).await {
             Ok(ClaimAnswer::Absent) if !is_late => {
