@@ -96,7 +96,7 @@ impl<'a> Absorption<'a> {
     }
 
     fn absorb_record(&mut self, asked: Moment, key: &Key, seen: &LockSeen) {
-        self.state.bench.read(key, seen);
+        self.state.bench.learn_record(key, seen);
         self.changed |= self.state.view.read(key, seen, asked, self.now, self.store_now);
     }
 }

@@ -217,7 +217,7 @@ impl SpreadActor {
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.mark_changed();
             }
-            Report::Said(key) => {
+            Report::Noted(key) => {
                 // Plans go by the record, here as everywhere.
                 let now = self.engine().clock.now();
                 {

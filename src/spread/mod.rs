@@ -32,9 +32,9 @@
 mod absorb;
 mod act;
 mod actor;
-mod busy;
 mod handle;
 mod metrics;
+mod move_permit;
 mod put_back;
 mod reading;
 mod shared;
@@ -55,8 +55,8 @@ use std::{
 
 use futures::{FutureExt, Stream};
 
-pub(crate) use busy::{BusyGuard, MovePermit};
 pub use handle::Spread;
+pub(crate) use move_permit::{BusyGuard, MovePermit};
 pub use source::{Change, Task};
 pub use view::{Explanation, Member, SpreadStatus, TaskState};
 pub use worker::Phase;

@@ -1,5 +1,5 @@
-//! Tasks whose holders died with them, one after the other: they run here one by one, each after the one before has
-//! run for a while, and the session's record says which.
+//! Trials of tasks whose holders died with them, one after the other. They run here one by one, each after the one
+//! before has run for a while, and the session's record says which.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,21 +21,21 @@ use crate::{
     sync::locked,
 };
 
-/// The suspects of one spread that this instance has, and what is known of those who died.
+/// Suspects of one spread that this instance holds, and what is known of the dead.
 #[derive(Debug)]
 pub(super) struct Bench {
     spread: SpreadName,
     docket: Mutex<Docket>,
-    /// Something has changed that those who wait for their trial may wait for.
+    /// Notifies those who wait for their trial.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Docket {
     deaths: Deaths,
-    /// Tasks of the dead, and of those that were quarantined for what they did: who takes one reads its record.
+    /// Tasks of the dead, and tasks that were quarantined for deaths: who takes one reads its record.
     noted: BTreeSet<Key>,
-    /// Whether they wait, or run on trial.
+    /// Suspects that wait, or run on trial.
     suspects: BTreeMap<Key, (Suspicion, Stage)>,
     now: Option<TrialSession>,
 }
@@ -46,7 +46,7 @@ enum Stage {
     Runs,
 }
 
-/// A trial that goes on.
+/// Trial that goes on.
 #[derive(Debug)]
 struct TrialSession {
     trial: Trial,
@@ -55,13 +55,13 @@ struct TrialSession {
     written: bool,
 }
 
-/// A task has a place on the bench, until this is dropped.
+/// Place of a task on the bench, until this is dropped.
 #[derive(Debug)]
 pub(super) struct TrialSeat {
     bench: Arc<Bench>,
     engine: Arc<Engine>,
     key: Key,
-    /// Hears of the end.
+    /// Receives the end.
     report: mpsc::UnboundedSender<Report>,
 }
 
@@ -74,8 +74,8 @@ impl Bench {
         locked(&self.docket)
     }
 
-    /// A session was seen: its death may say something of its tasks.
-    pub(super) fn saw(&self, sighting: &SessionSeen) {
+    /// Learns from a session: its death may say something of its tasks.
+    pub(super) fn learn(&self, sighting: &SessionSeen) {
         if let SessionSeen::Dead(record) = sighting {
             self.docket().deaths.learn(record, &self.spread);
         }
@@ -87,16 +87,16 @@ impl Bench {
         }
     }
 
-    /// Whoever takes these next takes them from the dead.
+    /// Notes that whoever takes these next takes them from the dead.
     pub(super) fn note<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
-        // A schedule has its attempts.
+        // Of a schedule the ledger counts the attempts.
         if self.spread.as_str() != SCHEDULES {
             self.docket().noted.extend(keys.cloned());
         }
     }
 
-    /// A task's record was read.
-    pub(super) fn read(&self, key: &Key, seen: &LockSeen) {
+    /// Learns from a task's record.
+    pub(super) fn learn_record(&self, key: &Key, seen: &LockSeen) {
         if let LockSeen::Found(record) = seen
             && record.past.first().is_some_and(trial::is_of_a_killer)
         {
@@ -104,28 +104,28 @@ impl Bench {
         }
     }
 
-    /// Whether that was said of a task, which was granted here.
-    pub(super) fn was_noted(&self, key: &Key) -> bool {
+    /// Takes the note of a task that was granted here. Returns whether there was one.
+    pub(super) fn take_note(&self, key: &Key) -> bool {
         self.docket().noted.remove(key)
     }
 
-    /// What speaks against a task, after those holders.
+    /// Weighs what speaks against a task, after those holders.
     pub(super) fn suspicion(&self, key: &Key, past: &[Past]) -> Suspicion {
         trial::suspicion(key, past, &self.docket().deaths)
     }
 
-    /// Whether it waits for its trial, or is on trial: it is not moved meanwhile, for that would begin it anew.
+    /// Returns whether a task waits for its trial, or is on trial. Moved meanwhile, it would be tried again.
     pub(super) fn holds(&self, key: &Key) -> bool {
         self.docket().suspects.contains_key(key)
     }
 
-    /// All of those.
+    /// Returns all tasks that wait for their trial, or are on trial.
     pub(super) fn suspects(&self) -> BTreeSet<Key> {
         self.docket().suspects.keys().cloned().collect()
     }
 
-    /// What is to be said of a task, if it has a place here.
-    pub(super) fn tells(&self, key: &Key) -> Option<String> {
+    /// Explains why a task waits for its trial, or is on trial.
+    pub(super) fn explain(&self, key: &Key) -> Option<String> {
         let docket = self.docket();
         let (suspicion, stage) = docket.suspects.get(key)?;
         let says = match stage {
@@ -161,19 +161,20 @@ impl Docket {
 }
 
 impl TrialSeat {
-    /// Until it is this one's turn, and the store knows of it; for how long it is tried then.
-    pub(super) async fn turn(&self) -> Duration {
+    /// Waits until this task is called, and the store knows of it. Returns the length of its trial.
+    pub(super) async fn called(&self) -> Duration {
         loop {
             let mut moved = std::pin::pin!(self.bench.moved.notified());
             moved.as_mut().enable();
-            if let Some(length) = self.is_called() {
+            if let Some(length) = self.call_up() {
                 return length;
             }
             moved.await;
         }
     }
 
-    fn is_called(&self) -> Option<Duration> {
+    /// Calls up the next trial, if none goes on. Returns the length of this task's, if it may begin.
+    fn call_up(&self) -> Option<Duration> {
         let mut docket = self.bench.docket();
         if docket.now.is_none() {
             let waiting = docket.waiting();
@@ -182,7 +183,7 @@ impl TrialSeat {
             let worst = most.copied().max_by_key(|found| found.holders()).unwrap_or_default();
             let length = trial::length(worst, waiting.len(), self.engine.times.ttl);
             docket.now = Some(TrialSession { trial, length, written: false });
-            self.write(Some(trial));
+            self.publish(Some(trial));
         }
         let now = docket.now.as_ref().filter(|now| now.written && now.trial.is_of(&self.key))?;
         let length = now.length;
@@ -192,9 +193,9 @@ impl TrialSeat {
         Some(length)
     }
 
-    /// Says in the session's record whom it has on trial. If this process dies before that was written, nobody is
-    /// blamed.
-    fn write(&self, trial: Option<Trial>) {
+    /// Writes into the session's record which tasks are on trial. If this process dies before that is written, none
+    /// is blamed.
+    fn publish(&self, trial: Option<Trial>) {
         let Some(version) = self.engine.spreads.set_trial(&self.bench.spread, trial) else { return };
         self.engine.hurry();
         if trial.is_none() {
@@ -214,8 +215,8 @@ impl TrialSeat {
         });
     }
 
-    /// It runs, and keeps its seat for so long.
-    pub(super) fn try_for(self, length: Duration, lease: Lease) {
+    /// Keeps the seat for so long, while the task runs.
+    pub(super) fn hold_for(self, length: Duration, lease: Lease) {
         let runtime = self.engine.runtime.clone();
         runtime.spawn(async move {
             tokio::select! {
@@ -234,9 +235,9 @@ impl Drop for TrialSeat {
         docket.suspects.remove(&self.key);
         if docket.is_over() {
             docket.now = None;
-            // Of the next one the record will say so itself.
+            // The next trial will be published in its place.
             if docket.suspects.is_empty() {
-                self.write(None);
+                self.publish(None);
             }
         }
         drop(docket);
@@ -247,9 +248,9 @@ impl Drop for TrialSeat {
 }
 
 impl ActorState {
-    /// What the dead say of what they had. Their tasks may be granted to a ticket that stands in line already.
+    /// Learns from a death what was held then. Those tasks may be granted to a ticket that stands in line already.
     pub(super) fn learn_of_death(&self, session: SessionId, sighting: &SessionSeen) {
-        self.bench.saw(sighting);
+        self.bench.learn(sighting);
         let was_alive = matches!(
             self.view.session(session),
             Some(PeerSeen::Member(_) | PeerSeen::Bystander | PeerSeen::Missing)

@@ -368,7 +368,7 @@ impl Explanation {
         if !avoided.is_empty() {
             says.push(format!("others go first than {}, where it failed or was revoked", avoided.join(", ")));
         }
-        says.extend(state.bench.tells(&key));
+        says.extend(state.bench.explain(&key));
         says.extend(status.tried_elsewhere(&key));
         match status.here.get(&key) {
             Some(Phase::Failed { times, error }) => {

@@ -1,4 +1,4 @@
-//! A task whose holders died with it: it is tried before it runs like any other.
+//! Trial of a task whose holders died with it, before it runs like any other.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use crate::{
     store::LockSeen,
 };
 
-/// How long a task rests that killed its process.
+/// Rest of a task that killed its processes.
 const RESTS: Duration = Duration::from_secs(60 * 60);
 
 impl Worker {
-    /// Until it may run; or how it ends, if it may not.
-    pub(super) async fn stands_trial(&mut self) -> Option<Exit> {
-        if !self.noted {
+    /// Waits until the task may run; returns the exit if it may not.
+    pub(super) async fn stand_trial(&mut self) -> Option<Exit> {
+        if !self.may_be_suspect {
             return None;
         }
         let (engine, lock) = (self.engine.clone(), self.lease.lock().clone());
         let seen = self.attend(async move { engine.look(lock).await }).await;
         if self.lease.is_cancelled() {
-            return Some(self.told_to_go());
+            return Some(self.exit_on_cancel());
         }
         let suspicion = match seen {
             Ok(LockSeen::Found(record)) => self.bench.suspicion(&self.key, &record.past),
-            // The next death would tell more.
+            // Another death would show it.
             _ => Suspicion::default(),
         };
         if suspicion.is_guilty() {
-            return Some(self.killed(suspicion));
+            return Some(self.quarantine_killer(suspicion));
         }
         if !suspicion.is_suspect() {
             return None;
@@ -42,30 +42,30 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = lease.cancelled() => None,
-                length = seat.turn() => Some(length),
+                length = seat.called() => Some(length),
             }
         });
         match length.await {
             Some(length) => {
-                seat.try_for(length, self.lease.clone());
+                seat.hold_for(length, self.lease.clone());
                 None
             }
-            None => Some(self.told_to_go()),
+            None => Some(self.exit_on_cancel()),
         }
     }
 
-    /// It is not run for a while, by anybody: whoever did died of it.
-    fn killed(&self, suspicion: Suspicion) -> Exit {
+    /// Quarantines a task that killed whoever ran it.
+    fn quarantine_killer(&self, suspicion: Suspicion) -> Exit {
         let now = self.store_now(self.engine.clock.now());
         let error = suspicion.verdict();
         let quarantine =
             Quarantine { since: suspicion.since.unwrap_or(now), tries: suspicion.holders(), error };
-        let parting = Handback { note: Some(quarantine.note()), closed_for: RESTS, ..Handback::default() };
+        let handback = Handback { note: Some(quarantine.note()), closed_for: RESTS, ..Handback::default() };
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
         let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "a task is quarantined");
         self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
-        (TaskEnd::Quarantined, parting)
+        (TaskEnd::Quarantined, handback)
     }
 }
