@@ -1,7 +1,9 @@
 //! The durations and other numbers an instance runs by, and the rules they keep.
 
 mod env;
+mod near;
 mod read;
+mod shown;
 mod sooner;
 #[cfg(test)]
 mod tests;
@@ -11,9 +13,7 @@ pub use self::env::read as read_variables;
 
 use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
-use self::read::{Raw, Shown, Table};
+use self::shown::Shown;
 use crate::{
     model::{Holder, Namespace},
     store::Retention,
@@ -32,8 +32,7 @@ const RETENTIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.sat
 /// How an instance behaves: who it is, how long it holds what it has, and what it keeps.
 ///
 #[doc = include_str!("../docs/configuration.md")]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Table<Raw>", into = "Raw")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectConfig {
     namespace: Namespace,
     holder: Holder,

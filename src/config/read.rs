@@ -1,380 +1,294 @@
-//! From what somebody wrote to a configuration, and back. Everything is read as it stands first, so
-//! that a message can name the field, whatever format it came in.
+//! From what somebody wrote to a configuration, and back. Everything is read into figment's values first, so
+//! that a message names the field and the value, whatever format they came in.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, time::Duration};
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-    ser::SerializeMap,
+use figment::{
+    error::Kind,
+    value::{Dict, Value},
 };
+use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, ElectConfig, sooner::conflict};
-use crate::model::LimitError;
+use super::{ConfigError, ElectConfig, near, sooner::conflict};
+use crate::model::{Holder, Namespace};
 
-/// The longest text of a duration, and the longest number in one. `humantime` panics where a sum of
-/// parts is 2^64 s; within these it stays far below.
-const LONGEST_TEXT: usize = 64;
-const MOST_DIGITS: usize = 10;
-const EXAMPLES: &str = r#""500ms", "30s" or "1h 30m""#;
+/// The longest text that a message shows.
+const LONGEST_SHOWN: usize = 64;
 
 /// The fields as they were written; nothing for those that were not.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Raw {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    takeover_within: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hold_duration: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_interval: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_duration: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stop_grace: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    margin: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    poll_interval: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settle: Option<RawValue>,
-    retention: Table<RawRetention>,
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    namespace: Namespace,
+    holder: Holder,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    takeover_within: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    hold_duration: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    refresh_interval: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    refresh_duration: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    stop_grace: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    margin: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    poll_interval: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    settle: Option<Duration>,
+    #[serde(default)]
+    retention: RawRetention,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawRetention {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    locks: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_entries: Option<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sessions: Option<RawValue>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    locks: Option<Duration>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    runs: Option<Duration>,
+    #[serde(default, with = "number", skip_serializing_if = "Option::is_none")]
+    run_entries: Option<usize>,
+    #[serde(default, with = "duration", skip_serializing_if = "Option::is_none")]
+    sessions: Option<Duration>,
 }
 
-/// What is written by name only: serde would also read a list, and take its entries by their places.
-#[derive(Debug, Default)]
-pub(super) struct Table<T>(T);
+/// Every field by its path.
+pub(super) const FIELDS: [&str; 14] = [
+    "namespace",
+    "holder",
+    "takeover_within",
+    "hold_duration",
+    "refresh_interval",
+    "refresh_duration",
+    "stop_grace",
+    "margin",
+    "poll_interval",
+    "settle",
+    "retention.locks",
+    "retention.runs",
+    "retention.run_entries",
+    "retention.sessions",
+];
 
-trait Fields {
-    /// What it is, for a message.
-    const WHAT: &'static str;
-}
-
-impl Fields for Raw {
-    const WHAT: &'static str = "a table with the fields of a configuration";
-}
-
-impl Fields for RawRetention {
-    const WHAT: &'static str = "a table for `retention`";
-}
-
-impl<'de, T: Fields + Deserialize<'de>> Deserialize<'de> for Table<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Only<T>(PhantomData<T>);
-
-        impl<'de, T: Fields + Deserialize<'de>> Visitor<'de> for Only<T> {
-            type Value = Table<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(T::WHAT)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+/// The configuration, checked. `called` says what a field is called where it was written.
+pub(super) fn read(written: Dict, called: &dyn Fn(&str) -> String) -> Result<ElectConfig, ConfigError> {
+    let written = Value::from(written);
+    // serde would take the entries of a list by their places.
+    if let Some(list @ Value::Array(..)) = written.find_ref("retention") {
+        return Err(refused(&called("retention"), list, "must be a table"));
+    }
+    let raw: Raw = written.deserialize().map_err(|error| explained(&error, &written, called))?;
+    if raw.takeover_within.is_some() {
+        for (field, chosen) in [
+            ("hold_duration", raw.hold_duration),
+            ("refresh_interval", raw.refresh_interval),
+            ("refresh_duration", raw.refresh_duration),
+        ] {
+            if chosen.is_some() {
+                return Err(conflict(&called(field)));
             }
         }
-
-        from.deserialize_map(Only(PhantomData))
     }
-}
-
-impl<T: Serialize> Serialize for Table<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(to)
-    }
+    let config = raw.into_config();
+    config.validate()?;
+    Ok(config)
 }
 
 impl Raw {
-    /// Every field with its name.
-    pub(super) fn slots(&mut self) -> [(&'static str, &mut Option<RawValue>); 14] {
-        let Table(retention) = &mut self.retention;
-        [
-            ("namespace", &mut self.namespace),
-            ("holder", &mut self.holder),
-            ("takeover_within", &mut self.takeover_within),
-            ("hold_duration", &mut self.hold_duration),
-            ("refresh_interval", &mut self.refresh_interval),
-            ("refresh_duration", &mut self.refresh_duration),
-            ("stop_grace", &mut self.stop_grace),
-            ("margin", &mut self.margin),
-            ("poll_interval", &mut self.poll_interval),
-            ("settle", &mut self.settle),
-            ("retention.locks", &mut retention.locks),
-            ("retention.runs", &mut retention.runs),
-            ("retention.run_entries", &mut retention.run_entries),
-            ("retention.sessions", &mut retention.sessions),
-        ]
-    }
-
-    /// The configuration, checked. `called` says what a field is called where it was written.
-    pub(super) fn read(self, called: &dyn Fn(&str) -> String) -> Result<ElectConfig, ConfigError> {
-        let text = |field: &str, written: Option<RawValue>| match written {
-            Some(RawValue::Text(text)) => Ok(text),
-            Some(other) => Err(refused(&called(field), &other, "must be a text")),
-            None => Err(missing(&called(field))),
-        };
-        let Table(retention) = self.retention;
-        let namespace = text("namespace", self.namespace)?;
-        let holder = text("holder", self.holder)?;
-        let mut config = ElectConfig::new(
-            namespace.parse().map_err(|error| limited("namespace", &called("namespace"), &error))?,
-            holder.parse().map_err(|error| limited("holder", &called("holder"), &error))?,
-        );
-        let time = |field: &str, written: &Option<RawValue>| {
-            written.as_ref().map(|written| duration(&called(field), written)).transpose()
-        };
-        if let Some(within) = time("takeover_within", &self.takeover_within)? {
-            for (field, written) in [
-                ("hold_duration", &self.hold_duration),
-                ("refresh_interval", &self.refresh_interval),
-                ("refresh_duration", &self.refresh_duration),
-            ] {
-                if written.is_some() {
-                    return Err(conflict(&called(field)));
-                }
-            }
+    fn into_config(self) -> ElectConfig {
+        let mut config = ElectConfig::new(self.namespace, self.holder);
+        if let Some(within) = self.takeover_within {
             config = config.takeover_within(within);
         }
-        config.hold_duration = time("hold_duration", &self.hold_duration)?;
-        config.stop_grace = time("stop_grace", &self.stop_grace)?;
-        config.margin = time("margin", &self.margin)?;
-        config.poll_interval = time("poll_interval", &self.poll_interval)?;
-        for (field, written, to) in [
-            ("refresh_interval", &self.refresh_interval, &mut config.refresh_interval),
-            ("refresh_duration", &self.refresh_duration, &mut config.refresh_duration),
-            ("settle", &self.settle, &mut config.settle),
-            ("retention.locks", &retention.locks, &mut config.retention.locks),
-            ("retention.runs", &retention.runs, &mut config.retention_runs),
-            ("retention.sessions", &retention.sessions, &mut config.retention.sessions),
+        config.hold_duration = self.hold_duration;
+        config.stop_grace = self.stop_grace;
+        config.margin = self.margin;
+        config.poll_interval = self.poll_interval;
+        let RawRetention { locks, runs, run_entries, sessions } = self.retention;
+        for (chosen, to) in [
+            (self.refresh_interval, &mut config.refresh_interval),
+            (self.refresh_duration, &mut config.refresh_duration),
+            (self.settle, &mut config.settle),
+            (locks, &mut config.retention.locks),
+            (runs, &mut config.retention_runs),
+            (sessions, &mut config.retention.sessions),
         ] {
-            *to = time(field, written)?.unwrap_or(*to);
+            *to = chosen.unwrap_or(*to);
         }
-        if let Some(written) = retention.run_entries {
-            config.retention_run_entries = number(&called("retention.run_entries"), &written)?;
-        }
-        config.validate()?;
-        Ok(config)
+        config.retention_run_entries = run_entries.unwrap_or(config.retention_run_entries);
+        config
     }
 }
 
-impl TryFrom<Table<Raw>> for ElectConfig {
-    type Error = ConfigError;
-
-    fn try_from(Table(raw): Table<Raw>) -> Result<Self, ConfigError> {
-        raw.read(&str::to_owned)
+impl<'de> Deserialize<'de> for ElectConfig {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let written = Dict::deserialize(from)?;
+        read(written, &str::to_owned).map_err(serde::de::Error::custom)
     }
 }
 
-impl From<ElectConfig> for Raw {
-    fn from(config: ElectConfig) -> Self {
-        let text = |text: &dyn fmt::Display| Some(RawValue::Text(text.to_string()));
-        let time = |time: Duration| text(&Shown(time));
+impl Serialize for ElectConfig {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         // They follow from it.
-        let chosen = |chosen: Duration| time(chosen).filter(|_| config.takeover_within.is_none());
-        Self {
-            takeover_within: config.takeover_within.and_then(time),
-            namespace: text(&config.namespace),
-            holder: text(&config.holder),
-            hold_duration: config.hold_duration.and_then(chosen),
-            refresh_interval: chosen(config.refresh_interval),
-            refresh_duration: chosen(config.refresh_duration),
-            stop_grace: config.stop_grace.and_then(time),
-            margin: config.margin.and_then(time),
-            poll_interval: config.poll_interval.and_then(time),
-            settle: time(config.settle),
-            retention: Table(RawRetention {
-                locks: time(config.retention.locks),
-                runs: time(config.retention_runs),
-                run_entries: Some(RawValue::Number(config.retention_run_entries.to_string())),
-                sessions: time(config.retention.sessions),
-            }),
+        let chosen = |chosen: Duration| Some(chosen).filter(|_| self.takeover_within.is_none());
+        Raw {
+            namespace: self.namespace.clone(),
+            holder: self.holder.clone(),
+            takeover_within: self.takeover_within,
+            hold_duration: self.hold_duration.and_then(chosen),
+            refresh_interval: chosen(self.refresh_interval),
+            refresh_duration: chosen(self.refresh_duration),
+            stop_grace: self.stop_grace,
+            margin: self.margin,
+            poll_interval: self.poll_interval,
+            settle: Some(self.settle),
+            retention: RawRetention {
+                locks: Some(self.retention.locks),
+                runs: Some(self.retention_runs),
+                run_entries: Some(self.retention_run_entries),
+                sessions: Some(self.retention.sessions),
+            },
         }
+        .serialize(to)
     }
 }
 
-/// A value as it was written.
-#[derive(Clone, Debug)]
-pub(super) enum RawValue {
-    Text(String),
-    Number(String),
-    /// `true` or `false`.
-    Truth(bool),
-    Table(Vec<(String, RawValue)>),
-    /// A list, whatever is in it.
-    List,
-    /// `null`, where a format has such.
-    Nothing,
+/// The error with the field as it is called where it was written, the value, and the rule.
+fn explained(error: &figment::Error, written: &Value, called: &dyn Fn(&str) -> String) -> ConfigError {
+    let field = error.path.join(".");
+    let beside = |name: &str| match field.rsplit_once('.') {
+        Some((table, _)) => format!("{table}.{name}"),
+        None => name.to_owned(),
+    };
+    let value = written.find_ref(&field).filter(|_| !field.is_empty());
+    match (&error.kind, value) {
+        (Kind::MissingField(name), _) => {
+            let field = called(name);
+            ConfigError::new(&field, format!("{field} is required, and not set"))
+        }
+        (Kind::UnknownField(name, known), _) => {
+            let near = near::names(name, known.iter().map(|known| (*known).to_owned()));
+            let near: Vec<_> = near.iter().map(|near| beside(near)).collect();
+            let hint = match &near[..] {
+                [] => format!("there are {}", known.join(", ")),
+                near => format!("did you mean {}?", near.join(" or ")),
+            };
+            ConfigError::new(&field, format!("{field} is not known; {hint}"))
+        }
+        // A name says itself what it must be.
+        (Kind::Message(rule), Some(_)) if matches!(&*field, "namespace" | "holder") => {
+            let field_called = called(&field);
+            let place = if field == field_called { String::new() } else { format!("{field_called}: ") };
+            ConfigError::new(field_called, format!("{place}{rule}"))
+        }
+        (Kind::Message(rule), Some(value)) => refused(&called(&field), value, rule),
+        (_, Some(value)) if matches!(&*field, "namespace" | "holder") => {
+            refused(&called(&field), value, "must be a text")
+        }
+        (_, Some(value)) => refused(&called(&field), value, "must be a table"),
+        (kind, None) => ConfigError::new(field, kind.to_string()),
+    }
 }
 
-impl fmt::Display for RawValue {
+fn refused(field: &str, value: &Value, rule: impl fmt::Display) -> ConfigError {
+    ConfigError::new(field, format!("{field} ({}) {rule}", Written(value)))
+}
+
+/// A value, for a message.
+struct Written<'a>(&'a Value);
+
+impl fmt::Display for Written<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => match text.char_indices().nth(LONGEST_TEXT) {
+        match self.0 {
+            Value::String(_, text) => match text.char_indices().nth(LONGEST_SHOWN) {
                 Some((end, _)) => write!(f, "{:?}...", &text[..end]),
                 None => write!(f, "{text:?}"),
             },
-            Self::Number(number) => f.write_str(number),
-            Self::Truth(truth) => write!(f, "{truth}"),
-            Self::Table(_) => f.write_str("a table"),
-            Self::List => f.write_str("a list"),
-            Self::Nothing => f.write_str("nothing"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for RawValue {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-
-        impl<'de> Visitor<'de> for Any {
-            type Value = RawValue;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number or a table")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<RawValue, E> {
-                Ok(RawValue::Text(text.to_owned()))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<RawValue, E> {
-                Ok(RawValue::Number(number.to_string()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<RawValue, E> {
-                Ok(RawValue::Number(number.to_string()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<RawValue, E> {
-                Ok(RawValue::Number(number.to_string()))
-            }
-
-            fn visit_bool<E>(self, truth: bool) -> Result<RawValue, E> {
-                Ok(RawValue::Truth(truth))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawValue, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(RawValue::Table(entries))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawValue, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(RawValue::List)
-            }
-
-            fn visit_unit<E>(self) -> Result<RawValue, E> {
-                Ok(RawValue::Nothing)
-            }
-        }
-
-        from.deserialize_any(Any)
-    }
-}
-
-impl Serialize for RawValue {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => to.serialize_str(text),
-            Self::Number(number) => match number.parse::<u64>() {
-                Ok(number) => to.serialize_u64(number),
-                Err(_) => to.serialize_str(number),
+            Value::Char(_, letter) => write!(f, "{:?}", letter.to_string()),
+            Value::Bool(_, truth) => write!(f, "{truth}"),
+            Value::Num(_, number) => match (number.to_u128(), number.to_i128(), number.to_f64()) {
+                (Some(number), ..) => write!(f, "{number}"),
+                (_, Some(number), _) => write!(f, "{number}"),
+                (.., Some(number)) => write!(f, "{number}"),
+                _ => f.write_str("a number"),
             },
-            Self::Truth(truth) => to.serialize_bool(*truth),
-            Self::Table(entries) => {
-                let mut map = to.serialize_map(Some(entries.len()))?;
-                for (key, value) in entries {
-                    map.serialize_entry(key, value)?;
-                }
-                map.end()
-            }
-            // Never of a configuration.
-            Self::List | Self::Nothing => to.serialize_unit(),
+            Value::Dict(..) => f.write_str("a table"),
+            Value::Array(..) => f.write_str("a list"),
+            Value::Empty(..) => f.write_str("nothing"),
         }
     }
 }
 
-/// A duration as people write it: `1m 30s`.
-#[derive(Clone, Copy)]
-pub(super) struct Shown(pub(super) Duration);
+/// Durations as `humantime` reads them, once it is sure that it can.
+mod duration {
+    use std::time::Duration;
 
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0.as_secs(), u64::from(self.0.subsec_nanos()));
-        let parts = [
-            (seconds / 86_400, "d"),
-            (seconds / 3600 % 24, "h"),
-            (seconds / 60 % 60, "m"),
-            (seconds % 60, "s"),
-            (nanos / 1_000_000, "ms"),
-            (nanos / 1000 % 1000, "us"),
-            (nanos % 1000, "ns"),
-        ];
-        let mut gap = "";
-        for (number, unit) in parts.into_iter().filter(|(number, _)| *number > 0) {
-            write!(f, "{gap}{number}{unit}")?;
-            gap = " ";
+    use figment::value::Value;
+    use humantime_serde::re::humantime;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::config::shown::Shown;
+
+    const EXAMPLES: &str = r#""500ms", "30s" or "1h 30m""#;
+    /// The longest text, and the longest number in it. `humantime` panics where a sum of parts is 2^64 s; within
+    /// these it stays far below.
+    const LONGEST_TEXT: usize = 64;
+    const MOST_DIGITS: usize = 10;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let written = Option::<Value>::deserialize(from)?;
+        written.map(|written| parse(&written).map_err(D::Error::custom)).transpose()
+    }
+
+    fn parse(written: &Value) -> Result<Duration, String> {
+        let needs_unit = || Err(format!("needs a unit, as in {EXAMPLES}"));
+        let text = match written {
+            Value::String(_, text) => text.trim(),
+            Value::Num(..) => return needs_unit(),
+            _ => return Err(format!("must be a duration such as {EXAMPLES}")),
+        };
+        if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || ".,+-_".contains(c)) {
+            return needs_unit();
         }
-        if gap.is_empty() { f.write_str("0s") } else { Ok(()) }
+        let numbers = text.split(|c: char| !c.is_ascii_digit());
+        if text.len() > LONGEST_TEXT || numbers.map(str::len).any(|digits| digits > MOST_DIGITS) {
+            return Err(format!("is too long for a duration such as {EXAMPLES}"));
+        }
+        humantime::parse_duration(text)
+            .map_err(|error| format!("is not a duration such as {EXAMPLES}: {error}"))
+    }
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.collect_str(&Shown(*time)),
+            None => to.serialize_none(),
+        }
     }
 }
 
-fn refused(field: &str, written: &RawValue, rule: impl fmt::Display) -> ConfigError {
-    ConfigError::new(field, format!("{field} ({written}) {rule}"))
-}
+/// Numbers, which are texts where they come out of variables.
+mod number {
+    use figment::value::Value;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-fn missing(field: &str) -> ConfigError {
-    ConfigError::new(field, format!("{field} is required, and not set"))
-}
-
-fn limited(field: &str, called: &str, error: &LimitError) -> ConfigError {
-    let place = if field == called { String::new() } else { format!("{called}: ") };
-    ConfigError::new(called, format!("{place}{error}"))
-}
-
-fn duration(field: &str, written: &RawValue) -> Result<Duration, ConfigError> {
-    let unit = || Err(refused(field, written, format_args!("needs a unit, as in {EXAMPLES}")));
-    let text = match written {
-        RawValue::Text(text) => text.trim(),
-        RawValue::Number(_) => return unit(),
-        _ => return Err(refused(field, written, format_args!("must be a duration such as {EXAMPLES}"))),
-    };
-    if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || ".,+-_".contains(c)) {
-        return unit();
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+        let Some(written) = Option::<Value>::deserialize(from)? else { return Ok(None) };
+        let number = match &written {
+            Value::String(_, text) => text.parse().ok(),
+            Value::Num(_, number) => number
+                .to_u128()
+                .and_then(|number| usize::try_from(number).ok())
+                .or_else(|| usize::try_from(number.to_i128()?).ok()),
+            _ => None,
+        };
+        number.map(Some).ok_or_else(|| D::Error::custom("must be a number such as 100"))
     }
-    let numbers = text.split(|c: char| !c.is_ascii_digit());
-    if text.len() > LONGEST_TEXT || numbers.map(str::len).any(|digits| digits > MOST_DIGITS) {
-        return Err(refused(field, written, format_args!("is too long for a duration such as {EXAMPLES}")));
-    }
-    humantime::parse_duration(text).map_err(|error| {
-        refused(field, written, format_args!("is not a duration such as {EXAMPLES}: {error}"))
-    })
-}
 
-fn number(field: &str, written: &RawValue) -> Result<usize, ConfigError> {
-    let parsed = match written {
-        RawValue::Number(number) | RawValue::Text(number) => number.parse().ok(),
-        RawValue::Truth(_) | RawValue::Table(_) | RawValue::List | RawValue::Nothing => None,
-    };
-    parsed.ok_or_else(|| refused(field, written, "must be a number such as 100"))
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(number: &Option<usize>, to: S) -> Result<S::Ok, S::Error> {
+        number.serialize(to)
+    }
 }

@@ -119,7 +119,8 @@ fn duration(text: &str) -> Result<u64, String> {
     if text.len() > 64 || digits.is_some_and(|digits| digits > 10) {
         return Err(wrong());
     }
-    let duration = humantime::parse_duration(text).map_err(|error| format!("{}: {error}", wrong()))?;
+    let duration = humantime_serde::re::humantime::parse_duration(text)
+        .map_err(|error| format!("{}: {error}", wrong()))?;
     let seconds = duration.as_secs();
     if duration != Duration::from_secs(seconds) || !(1..=LONGEST).contains(&seconds) {
         return Err("must have whole seconds, from 1s to 366d".to_owned());

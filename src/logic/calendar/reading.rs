@@ -10,7 +10,9 @@ impl Calendar {
     pub(crate) fn read(timing: &str, name: &ScheduleName) -> Result<Self, CalendarError> {
         let unknown = || CalendarError::of(timing, "is not one that this version has written");
         let (rest, spread) = match timing.split_once(", spread over ") {
-            Some((rest, spread)) => (rest, humantime::parse_duration(spread).map_err(|_| unknown())?),
+            Some((rest, spread)) => {
+                (rest, humantime_serde::re::humantime::parse_duration(spread).map_err(|_| unknown())?)
+            }
             None => (timing, Duration::ZERO),
         };
         let (expression, place) = match rest.rsplit_once(" in ") {

@@ -143,7 +143,7 @@ impl Policies {
 impl fmt::Display for Policies {
     /// In one line, as the store keeps it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = humantime::format_duration;
+        let time = humantime_serde::re::humantime::format_duration;
         match self.misfire {
             Misfire::Skip { tolerance } => write!(f, "misfire skip later than {}", time(tolerance))?,
             Misfire::One { window } => write!(f, "misfire one within {}", time(window))?,
