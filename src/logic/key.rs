@@ -334,7 +334,7 @@ pub(crate) struct KeyMachine {
     /// A grant was seen that nobody here wants, while an operation was under way that may explain it.
     strayed: bool,
     /// The last term that was released here, and when: reads may show it for a while.
-    released: Option<(Term, Moment)>,
+    last_release: Option<(Term, Moment)>,
     /// Who else held the lock when it was last seen.
     other: Option<Box<LockRecord>>,
     /// The last thing known says that the lock is free.
@@ -379,7 +379,7 @@ impl KeyMachine {
             next_in_line: None,
             stirred: false,
             strayed: false,
-            released: None,
+            last_release: None,
             other: None,
             free: false,
             handed: false,
@@ -481,9 +481,11 @@ impl KeyMachine {
     pub(crate) fn leave(&mut self, now: Moment, ticket: Ticket) {
         self.changed = now;
         if let Some(place) = self.line.iter().position(|stander| stander.by.ticket == ticket) {
-            let head = place == 0;
             let Some(stander) = self.line.remove(place) else { return };
-            self.undecided |= stander.doubtful || head && self.under_way;
+            // Only the first sends takes: one of them may be under way.
+            let is_take_under_way = place == 0 && self.under_way;
+            let may_have_been_granted = stander.doubtful || is_take_under_way;
+            self.undecided |= may_have_been_granted;
             self.stirred |= self.under_way;
             if stander.place != QueuePlace::Nowhere {
                 self.leave_line(stander.by.session, ticket);
@@ -521,9 +523,10 @@ impl KeyMachine {
     /// A session of this instance is over: its tickets are void, its locks are freed by its death.
     pub(crate) fn session_over(&mut self, now: Moment, session: SessionId) {
         self.changed = now;
-        let (void, line) = mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
+        let (void, line): (VecDeque<_>, _) =
+            mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
         self.line = line;
-        for stander in Vec::from_iter::<VecDeque<Contender>>(void) {
+        for stander in void {
             // Others are not to look past it for as long as the dead are remembered.
             if stander.place != QueuePlace::Nowhere {
                 self.leave_line(session, stander.by.ticket);
@@ -777,7 +780,7 @@ impl KeyMachine {
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
                 ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
-                ReleaseAnswer::Released => self.released(around, term, &then),
+                ReleaseAnswer::Released => self.on_released(around, term, &then),
             },
             (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
             (Op::Register(tickets), OpReply::Done) => self.registered(around, &tickets),
@@ -818,7 +821,8 @@ impl KeyMachine {
             if head.tries >= TRIES || !error.is_retryable() {
                 let ticket = head.by.ticket;
                 // Also a take that was lost before others that were refused.
-                self.undecided |= head.doubtful || unknown && taken.is_some();
+                let is_take_lost = unknown && taken.is_some();
+                self.undecided |= head.doubtful || is_take_lost;
                 self.line.pop_front();
                 self.out.push(Out::Verdict(ticket, TicketOutcome::Failed(error)));
             }
@@ -971,14 +975,14 @@ impl KeyMachine {
 
     /// Whether this term was released so lately that reads may still show it.
     fn is_released(&self, now: Moment, term: Term) -> bool {
-        self.released.is_some_and(|(released, at)| term <= released && now.since(at) < self.poll / 2)
+        self.last_release.is_some_and(|(released, at)| term <= released && now.since(at) < self.poll / 2)
     }
 
     fn turn_away_the_impatient(&mut self) {
-        let (once, waits) =
-            mem::take(&mut self.line).into_iter().partition(|s: &Contender| s.patience == Patience::Once);
+        let (once, waits): (VecDeque<_>, _) =
+            mem::take(&mut self.line).into_iter().partition(|s| s.patience == Patience::Once);
         self.line = waits;
-        for stander in Vec::from_iter::<VecDeque<Contender>>(once) {
+        for stander in once {
             self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::Here));
         }
         for stander in &mut self.line {
@@ -1039,7 +1043,7 @@ impl KeyMachine {
             (Patience::Once, None) => {}
             (Patience::Waits, _) if head.step == NextStep::Try => head.step = NextStep::Again,
             (Patience::Waits, _) => {
-                self.wait(now, jittered(self.poll, around.roll));
+                self.schedule_next_look(now, jittered(self.poll, around.roll));
             }
         }
     }
@@ -1054,13 +1058,14 @@ impl KeyMachine {
         } else {
             // A little late, so that it is open by then; the store knows better than our guess. Or the
             // next poll, if that is sooner.
-            self.wait(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
+            self.schedule_next_look(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
             self.free = self.look_at.since(now) >= left;
             self.unsure_of_place = true;
         }
     }
 
-    fn wait(&mut self, now: Moment, time: Duration) {
+    /// Looks at the lock again after `time`; until then the first in line waits, or is tried again if it does not wait.
+    fn schedule_next_look(&mut self, now: Moment, time: Duration) {
         self.look_at = now + time;
         self.unsure_of_entry = true;
         if let Some(head) = self.line.front_mut() {
@@ -1099,7 +1104,7 @@ impl KeyMachine {
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
-            self.wait(around.now, self.poll);
+            self.schedule_next_look(around.now, self.poll);
         }
     }
 
@@ -1149,18 +1154,18 @@ impl KeyMachine {
         back.refused += 1;
         if back.refused >= RELEASE_TRIES {
             self.out.push(Out::Refused(refusal));
-            self.released(around, term, then);
+            self.on_released(around, term, then);
         } else {
             let whole = FIRST_REST.saturating_mul(1 << back.refused);
             self.pause = around.now + jittered(whole, around.roll);
         }
     }
 
-    fn released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo) {
+    fn on_released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Out::Parted(back.ticket));
-        self.released = Some((term, around.now));
+        self.last_release = Some((term, around.now));
         self.handed_on = matches!(then, ReleaseTo::HandTo(_));
         self.free = matches!(then, ReleaseTo::Free);
         self.handed = matches!(then, ReleaseTo::HandTo(_));
