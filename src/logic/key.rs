@@ -306,6 +306,15 @@ struct Return {
     refused: u32,
 }
 
+/// What happened while an operation was under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlight {
+    /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
+    stale: bool,
+    /// A grant was seen that nobody here wants, and that the answer may explain.
+    unexpected_grant: bool,
+}
+
 /// One key of one instance.
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that is known, or not, of the key")]
 #[derive(Clone, Debug)]
@@ -320,7 +329,8 @@ pub(crate) struct KeyMachine {
     left: Vec<(SessionId, Ticket)>,
     /// One of those was given up: the lock may be handed to it all the same.
     given_up: bool,
-    under_way: bool,
+    /// The operation that was begun and not answered yet: no other is begun meanwhile.
+    in_flight: Option<InFlight>,
     /// A take was given up before it was answered.
     undecided: bool,
     /// A hint may say that what is held here was freed, or only that it was before: a read is to tell.
@@ -329,10 +339,6 @@ pub(crate) struct KeyMachine {
     queue: bool,
     /// Who stood there, first of all, as it was read while the lock was held.
     next_in_line: Option<(Moment, Vec<Waiter>)>,
-    /// The lock may have become free while an operation was under way, whose answer may not know it.
-    stirred: bool,
-    /// A grant was seen that nobody here wants, while an operation was under way that may explain it.
-    strayed: bool,
     /// The last term that was released here, and when: reads may show it for a while.
     last_release: Option<(Term, Moment)>,
     /// Who else held the lock when it was last seen.
@@ -372,13 +378,11 @@ impl KeyMachine {
             line: VecDeque::new(),
             left: Vec::new(),
             given_up: false,
-            under_way: false,
+            in_flight: None,
             undecided: false,
             verify: false,
             queue: false,
             next_in_line: None,
-            stirred: false,
-            strayed: false,
             last_release: None,
             other: None,
             free: false,
@@ -405,7 +409,7 @@ impl KeyMachine {
             && self.returns.is_empty()
             && self.line.is_empty()
             && self.left.is_empty()
-            && !self.under_way
+            && self.in_flight.is_none()
             && !self.undecided
             && self.out.is_empty()
     }
@@ -483,10 +487,10 @@ impl KeyMachine {
         if let Some(place) = self.line.iter().position(|stander| stander.by.ticket == ticket) {
             let Some(stander) = self.line.remove(place) else { return };
             // Only the first sends takes: one of them may be under way.
-            let is_take_under_way = place == 0 && self.under_way;
+            let is_take_under_way = place == 0 && self.in_flight.is_some();
             let may_have_been_granted = stander.doubtful || is_take_under_way;
             self.undecided |= may_have_been_granted;
-            self.stirred |= self.under_way;
+            self.make_answer_stale();
             if stander.place != QueuePlace::Nowhere {
                 self.leave_line(stander.by.session, ticket);
                 self.given_up = true;
@@ -566,7 +570,7 @@ impl KeyMachine {
                 self.free = matches!(change, Some(LockChange::Freed));
                 self.unsure_of_place |= self.free;
                 self.look_at = now;
-                self.stirred |= self.under_way;
+                self.make_answer_stale();
             }
             // It may be about an earlier holding, which the hint does not tell. Most are; so the read
             // that tells waits a moment, and is not made if the lock is given back by then.
@@ -581,10 +585,17 @@ impl KeyMachine {
     /// Hints may have been lost.
     pub(crate) fn resync(&mut self, now: Moment) {
         self.queue = true;
-        self.stirred |= self.under_way;
+        self.make_answer_stale();
         self.unsure_of_entry = true;
         if !self.line.is_empty() {
             self.look_at = now;
+        }
+    }
+
+    /// The lock may have become free: an answer that is awaited may be from before.
+    const fn make_answer_stale(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.stale = true;
         }
     }
 
@@ -613,7 +624,7 @@ impl KeyMachine {
         let wanted = self.stands(session, ticket) && !self.is_blocked(Some(session))
             || self.held.is_some_and(|held| held.ticket == ticket)
             || self.returns.iter().any(|back| back.term == term);
-        let undecided = self.under_way || self.undecided || self.changed >= asked;
+        let undecided = self.in_flight.is_some() || self.undecided || self.changed >= asked;
         if self.flaws.has(Flaw::HastyAudit) || (!wanted && !undecided) {
             self.changed = now;
             self.pass_on(session, ticket, term);
@@ -622,7 +633,7 @@ impl KeyMachine {
 
     /// The audit did not find the lock that is held here under this term.
     pub(crate) fn missed(&mut self, asked: Moment, term: Term) {
-        let undecided = self.under_way || self.changed >= asked;
+        let undecided = self.in_flight.is_some() || self.changed >= asked;
         if let Some(held) = &mut self.held
             && held.term == term
             && held.hold == HeldState::Runs
@@ -636,7 +647,7 @@ impl KeyMachine {
 
     /// What to do next. After [`Next::Do`] nothing else is begun until its [answer](Self::answered).
     pub(crate) fn next(&mut self, around: Context<'_>) -> NextOp {
-        if self.under_way {
+        if self.in_flight.is_some() {
             return NextOp::Idle;
         }
         match self.choose(around) {
@@ -648,7 +659,7 @@ impl KeyMachine {
                         stander.place = QueuePlace::Asked;
                     }
                 }
-                self.under_way = true;
+                self.in_flight = Some(InFlight::default());
                 NextOp::Do(op)
             }
             other => other,
@@ -745,7 +756,7 @@ impl KeyMachine {
 
     /// The answer to the operation that was under way since `sent`.
     pub(crate) fn answered(&mut self, around: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
-        self.under_way = false;
+        let in_flight = self.in_flight.take().unwrap_or_default();
         self.changed = around.now;
         let reads_line = matches!(op, Op::ReadLine { .. });
         if let OpReply::Failed(error) = answer {
@@ -757,10 +768,10 @@ impl KeyMachine {
             self.succeeded(around, op, answer);
         }
         // What was asked for may have been answered from before it. Whoever holds back for others does so still.
-        if mem::take(&mut self.stirred) && !reads_line {
+        if in_flight.stale && !reads_line {
             self.look_at = around.now;
         }
-        self.undecided |= mem::take(&mut self.strayed) && self.held.is_none();
+        self.undecided |= in_flight.unexpected_grant && self.held.is_none();
     }
 
     fn succeeded(&mut self, around: Context<'_>, op: Op, answer: OpReply) {
@@ -955,10 +966,12 @@ impl KeyMachine {
                 self.free = !self.handed_on;
                 self.pause = around.now + AFTER_RELEASE;
             }
-            // Nobody here wants it (any more): it is passed on.
-            None if !self.under_way => self.pass_on(session, ticket, term),
-            // The answer that is awaited may say more.
-            None => self.strayed = true,
+            None => match &mut self.in_flight {
+                // The answer that is awaited may say more.
+                Some(in_flight) => in_flight.unexpected_grant = true,
+                // Nobody here wants it (any more): it is passed on.
+                None => self.pass_on(session, ticket, term),
+            },
         }
     }
 
