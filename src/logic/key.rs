@@ -315,6 +315,17 @@ struct InFlight {
     unexpected_grant: bool,
 }
 
+/// What may have changed since it was last known, and is to be read again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recheck {
+    /// Whether what is held here is held still: a hint may say that it was freed, or only that it was before.
+    lock: bool,
+    /// Who stands first in line, before the next try.
+    line: bool,
+    /// Whether the first of this instance stands in line still: a failure of the store may have undone its place.
+    entry: bool,
+}
+
 /// One key of one instance.
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that is known, or not, of the key")]
 #[derive(Clone, Debug)]
@@ -333,8 +344,7 @@ pub(crate) struct KeyMachine {
     in_flight: Option<InFlight>,
     /// A take was given up before it was answered.
     undecided: bool,
-    /// A hint may say that what is held here was freed, or only that it was before: a read is to tell.
-    verify: bool,
+    recheck: Recheck,
     /// Somebody else may stand in the store's line.
     queue: bool,
     /// Who stood there, first of all, as it was read while the lock was held.
@@ -349,10 +359,6 @@ pub(crate) struct KeyMachine {
     handed: bool,
     /// The last release was such a hand-over.
     handed_on: bool,
-    /// Read the line before the next try.
-    unsure_of_place: bool,
-    /// A failure of the store may have undone the place in line: the next look is at that too.
-    unsure_of_entry: bool,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
@@ -380,7 +386,7 @@ impl KeyMachine {
             given_up: false,
             in_flight: None,
             undecided: false,
-            verify: false,
+            recheck: Recheck::default(),
             queue: false,
             next_in_line: None,
             last_release: None,
@@ -388,8 +394,6 @@ impl KeyMachine {
             free: false,
             handed: false,
             handed_on: false,
-            unsure_of_place: false,
-            unsure_of_entry: false,
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
@@ -568,14 +572,16 @@ impl KeyMachine {
                 if !self.line.is_empty() && self.held.is_none() =>
             {
                 self.free = matches!(change, Some(LockChange::Freed));
-                self.unsure_of_place |= self.free;
+                self.recheck.line |= self.free;
                 self.look_at = now;
                 self.make_answer_stale();
             }
             // It may be about an earlier holding, which the hint does not tell. Most are; so the read
             // that tells waits a moment, and is not made if the lock is given back by then.
-            Some(LockChange::Freed | LockChange::Closed) | None if self.held.is_some() && !self.verify => {
-                self.verify = true;
+            Some(LockChange::Freed | LockChange::Closed) | None
+                if self.held.is_some() && !self.recheck.lock =>
+            {
+                self.recheck.lock = true;
                 self.look_at = now + VERIFY_AFTER;
             }
             Some(LockChange::Freed | LockChange::Closed) | None => {}
@@ -586,7 +592,7 @@ impl KeyMachine {
     pub(crate) fn resync(&mut self, now: Moment) {
         self.queue = true;
         self.make_answer_stale();
-        self.unsure_of_entry = true;
+        self.recheck.entry = true;
         if !self.line.is_empty() {
             self.look_at = now;
         }
@@ -607,7 +613,7 @@ impl KeyMachine {
     /// A session that was watched is dead.
     pub(crate) fn died(&mut self, now: Moment, session: SessionId) {
         if self.is_held_by(session) {
-            self.unsure_of_place = true;
+            self.recheck.line = true;
             self.look_at = now;
         }
     }
@@ -690,7 +696,7 @@ impl KeyMachine {
     /// What is to be done about the lock itself, once nothing of it is to be given back.
     fn lock_step(&self, around: Context<'_>) -> NextOp {
         if self.held.is_some() {
-            return match self.verify {
+            return match self.recheck.lock {
                 true if around.now >= self.look_at => NextOp::Do(Op::Look),
                 true => NextOp::At(self.look_at),
                 false => NextOp::Idle,
@@ -709,9 +715,9 @@ impl KeyMachine {
         let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| NextOp::Do(Op::Take { by: head.by.clone(), dead });
         let reads = self.reading.is_over(around.now);
-        let unsure = self.unsure_of_place && !line::is_first(around, head);
+        let unsure = self.recheck.line && !line::is_first(around, head);
         let look = match head.step {
-            NextStep::Waiting if self.unsure_of_entry && reads => {
+            NextStep::Waiting if self.recheck.entry && reads => {
                 Op::Poll { session: head.by.session, ticket: head.by.ticket }
             }
             _ => Op::Look,
@@ -849,7 +855,7 @@ impl KeyMachine {
 
     fn seen(&mut self, around: Context<'_>, seen: LockSeen) {
         if let Some(held) = &mut self.held {
-            self.verify = false;
+            self.recheck.lock = false;
             let ours = matches!(&seen, LockSeen::Found(record)
                 if record.term == held.term && record.is_granted_to(held.session, held.ticket));
             if !ours && held.hold == HeldState::Runs {
@@ -874,11 +880,11 @@ impl KeyMachine {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(around.now, around.roll),
         }
-        self.unsure_of_entry = false;
+        self.recheck.entry = false;
         self.seen(around, seen);
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
-        self.unsure_of_place |= self.free || head.step == NextStep::Again;
+        self.recheck.line |= self.free || head.step == NextStep::Again;
         if head.by.ticket == ticket && stands == Some(false) {
             // A failure of the store undid it: it stands behind others from now on.
             head.step = NextStep::Again;
@@ -950,7 +956,7 @@ impl KeyMachine {
                 let ticket = stander.by.ticket;
                 self.other = None;
                 self.free = false;
-                self.verify = false;
+                self.recheck.lock = false;
                 self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
                 self.queue |= stander.contested;
                 if stander.place != QueuePlace::Nowhere {
@@ -1073,14 +1079,14 @@ impl KeyMachine {
             // next poll, if that is sooner.
             self.schedule_next_look(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
             self.free = self.look_at.since(now) >= left;
-            self.unsure_of_place = true;
+            self.recheck.line = true;
         }
     }
 
     /// Looks at the lock again after `time`; until then the first in line waits, or is tried again if it does not wait.
     fn schedule_next_look(&mut self, now: Moment, time: Duration) {
         self.look_at = now + time;
-        self.unsure_of_entry = true;
+        self.recheck.entry = true;
         if let Some(head) = self.line.front_mut() {
             head.step = match (head.patience, head.step) {
                 // It is not to wait, so it is tried again, in a moment.

@@ -189,7 +189,7 @@ impl KeyMachine {
             self.next_in_line = Some((around.now, line));
             return;
         }
-        self.unsure_of_place = false;
+        self.recheck.line = false;
         let Some(head) = self.line.front_mut() else { return };
         let place =
             line.iter().position(|w| w.by.session == head.by.session && w.by.ticket == head.by.ticket);
@@ -197,7 +197,7 @@ impl KeyMachine {
             // A failure of the store undid it.
             head.place = QueuePlace::Nowhere;
         }
-        self.unsure_of_entry = false;
+        self.recheck.entry = false;
         head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
         // Each once: of those who wait in one instance only the first tries.
         let mut ahead = Vec::new();
