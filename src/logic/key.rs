@@ -315,6 +315,43 @@ struct InFlight {
     unexpected_grant: bool,
 }
 
+/// What was last learned of the lock.
+///
+/// These are no states that exclude each other: each comes from a source of its own, and the next operation depends on
+/// which of them contradict. A hint that the lock is free leaves the record as it was read, until a take has been
+/// answered, because somebody who stands before this instance may have it by then.
+#[derive(Clone, Debug, Default)]
+struct LastSeen {
+    /// The record that was read last, if it named another holder.
+    other: Option<Box<LockRecord>>,
+    /// A read, a hint or a release here says that the lock is free.
+    free: bool,
+    /// A release here handed it over, or an answer said that a ticket of this session has it: it has a holder, though
+    /// no read has shown it yet.
+    handed_over: bool,
+}
+
+/// The last release here.
+#[derive(Clone, Copy, Debug)]
+struct LastRelease {
+    term: Term,
+    at: Moment,
+    /// The lock went to a waiter.
+    handed_over: bool,
+}
+
+/// Places in the store's line that are to be removed.
+#[derive(Clone, Debug)]
+struct Leaving {
+    /// Tickets that contend no more and may still have a place.
+    tickets: Vec<(SessionId, Ticket)>,
+    /// One of those was given up: the lock may be handed to it all the same.
+    given_up: bool,
+    /// How often in a row that failed.
+    tries: u32,
+    rest: Rest,
+}
+
 /// What may have changed since it was last known, and is to be read again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recheck {
@@ -327,7 +364,6 @@ struct Recheck {
 }
 
 /// One key of one instance.
-#[expect(clippy::struct_excessive_bools, reason = "each is one thing that is known, or not, of the key")]
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMachine {
     flaws: Flaws,
@@ -336,10 +372,6 @@ pub(crate) struct KeyMachine {
     held: Option<HeldLock>,
     returns: VecDeque<Return>,
     line: VecDeque<Contender>,
-    /// Tickets that stand no more and may still have a place in the store's line.
-    left: Vec<(SessionId, Ticket)>,
-    /// One of those was given up: the lock may be handed to it all the same.
-    given_up: bool,
     /// The operation that was begun and not answered yet: no other is begun meanwhile.
     in_flight: Option<InFlight>,
     /// A take was given up before it was answered.
@@ -349,24 +381,15 @@ pub(crate) struct KeyMachine {
     queue: bool,
     /// Who stood there, first of all, as it was read while the lock was held.
     next_in_line: Option<(Moment, Vec<Waiter>)>,
-    /// The last term that was released here, and when: reads may show it for a while.
-    last_release: Option<(Term, Moment)>,
-    /// Who else held the lock when it was last seen.
-    other: Option<Box<LockRecord>>,
-    /// The last thing known says that the lock is free.
-    free: bool,
-    /// It was handed to somebody: he holds it, though nothing was seen of it yet.
-    handed: bool,
-    /// The last release was such a hand-over.
-    handed_on: bool,
+    last_release: Option<LastRelease>,
+    last_seen: LastSeen,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
     /// What has to do with the line rests by itself: nothing else waits for it.
     standing: Rest,
-    leaving: Rest,
+    leaving: Leaving,
     reading: Rest,
-    leave_tries: u32,
     changed: Moment,
     out: Vec<Out>,
 }
@@ -382,25 +405,19 @@ impl KeyMachine {
             held: None,
             returns: VecDeque::new(),
             line: VecDeque::new(),
-            left: Vec::new(),
-            given_up: false,
             in_flight: None,
             undecided: false,
             recheck: Recheck::default(),
             queue: false,
             next_in_line: None,
             last_release: None,
-            other: None,
-            free: false,
-            handed: false,
-            handed_on: false,
+            last_seen: LastSeen::default(),
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
             standing: rest.clone(),
-            leaving: rest.clone(),
+            leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
-            leave_tries: 0,
             // Nothing has changed: what an audit found is news to a key that was just made.
             changed: Moment::after_start(Duration::ZERO),
             out: Vec::new(),
@@ -412,7 +429,7 @@ impl KeyMachine {
         self.held.is_none()
             && self.returns.is_empty()
             && self.line.is_empty()
-            && self.left.is_empty()
+            && self.leaving.tickets.is_empty()
             && self.in_flight.is_none()
             && !self.undecided
             && self.out.is_empty()
@@ -456,7 +473,7 @@ impl KeyMachine {
             // Others of this instance wait: they are before it, and it does not wait.
             if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
                 let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
-                let verdict = match &self.other {
+                let verdict = match &self.last_seen.other {
                     Some(record) => {
                         TicketOutcome::Held(record.clone(), known(record).unwrap_or(Liveness::Alive))
                     }
@@ -468,7 +485,8 @@ impl KeyMachine {
         }
         // Behind others of this instance it only stands in line; so it does if somebody has just been
         // given the lock.
-        let first = self.held.is_none() && self.line.is_empty() && !(self.handed && self.hints);
+        let first =
+            self.held.is_none() && self.line.is_empty() && !(self.last_seen.handed_over && self.hints);
         let open = first && expect != Expect::Held;
         let step = if open || patience == Patience::Once { NextStep::Try } else { NextStep::Again };
         self.line.push_back(Contender {
@@ -497,7 +515,7 @@ impl KeyMachine {
             self.make_answer_stale();
             if stander.place != QueuePlace::Nowhere {
                 self.leave_line(stander.by.session, ticket);
-                self.given_up = true;
+                self.leaving.given_up = true;
             }
         }
     }
@@ -557,7 +575,7 @@ impl KeyMachine {
                 self.ours(around, session, ticket, term, at);
             }
             Some(LockChange::Granted { session, term, .. }) => {
-                self.free = false;
+                self.last_seen.free = false;
                 if let Some(held) = &mut self.held
                     && term > held.term
                     && held.hold == HeldState::Runs
@@ -571,8 +589,8 @@ impl KeyMachine {
             Some(LockChange::Freed | LockChange::Closed) | None
                 if !self.line.is_empty() && self.held.is_none() =>
             {
-                self.free = matches!(change, Some(LockChange::Freed));
-                self.recheck.line |= self.free;
+                self.last_seen.free = matches!(change, Some(LockChange::Freed));
+                self.recheck.line |= self.last_seen.free;
                 self.look_at = now;
                 self.make_answer_stale();
             }
@@ -607,7 +625,7 @@ impl KeyMachine {
 
     /// Whether the lock was in the hands of that session when it was last seen.
     pub(crate) fn is_held_by(&self, session: SessionId) -> bool {
-        self.other.as_ref().is_some_and(|record| record.is_held_by(session))
+        self.last_seen.other.as_ref().is_some_and(|record| record.is_held_by(session))
     }
 
     /// A session that was watched is dead.
@@ -712,7 +730,7 @@ impl KeyMachine {
     }
 
     fn head_step(&self, around: Context<'_>, head: &Contender) -> NextOp {
-        let holder = self.other.as_ref().and_then(|record| record.holding.as_ref());
+        let holder = self.last_seen.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| NextOp::Do(Op::Take { by: head.by.clone(), dead });
         let reads = self.reading.is_over(around.now);
         let unsure = self.recheck.line && !line::is_first(around, head);
@@ -730,14 +748,16 @@ impl KeyMachine {
         match head.step {
             NextStep::Waiting if around.now < self.look_at => NextOp::At(self.look_at),
             _ if read_line && reads => NextOp::Do(Op::ReadLine { most: LINE_READ, to: None }),
-            _ if self.free => take(Vec::new()),
+            _ if self.last_seen.free => take(Vec::new()),
             _ => match holder {
                 // Where a holder is expected, a read costs less than a write that loses.
-                None if head.step == NextStep::Try && !self.handed => take(head.dead().into_iter().collect()),
+                None if head.step == NextStep::Try && !self.last_seen.handed_over => {
+                    take(head.dead().into_iter().collect())
+                }
                 Some(held) => match (around.known)(held.by.session) {
                     Some(Liveness::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {
-                        let record = self.other.as_ref().expect("it names a holder");
+                        let record = self.last_seen.other.as_ref().expect("it names a holder");
                         NextOp::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
                     }
                     _ => NextOp::Do(look),
@@ -751,9 +771,11 @@ impl KeyMachine {
     /// changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is handed
     /// the lock by one who lives.
     fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
-        let Some(holder) = self.other.as_ref().filter(|_| head.expect != Expect::Held) else { return false };
+        let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {
+            return false;
+        };
         let held = holder.holding.as_ref().map(|held| held.by.session);
-        let may_be_taken = self.free || held.and_then(around.known) == Some(Liveness::Dead);
+        let may_be_taken = self.last_seen.free || held.and_then(around.known) == Some(Liveness::Dead);
         let read = |(term, at)| term == holder.term && around.now.since(at) < head.by.ttl;
         !may_be_taken && !head.line_read.is_some_and(read)
     }
@@ -864,12 +886,12 @@ impl KeyMachine {
             return;
         }
         self.undecided = false;
-        self.handed = false;
+        self.last_seen.handed_over = false;
         match seen {
             LockSeen::Found(record) => self.learned(around, record),
             LockSeen::Absent => {
-                self.other = None;
-                self.free = true;
+                self.last_seen.other = None;
+                self.last_seen.free = true;
             }
             LockSeen::Refused(refusal) => self.refused(around, refusal),
         }
@@ -884,7 +906,7 @@ impl KeyMachine {
         self.seen(around, seen);
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
-        self.recheck.line |= self.free || head.step == NextStep::Again;
+        self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
         if head.by.ticket == ticket && stands == Some(false) {
             // A failure of the store undid it: it stands behind others from now on.
             head.step = NextStep::Again;
@@ -895,7 +917,7 @@ impl KeyMachine {
     }
 
     fn took(&mut self, around: Context<'_>, by: &Candidate, answer: TakeAnswer) {
-        self.free = false;
+        self.last_seen.free = false;
         self.undecided = false;
         match answer {
             TakeAnswer::Taken(record)
@@ -909,8 +931,8 @@ impl KeyMachine {
             TakeAnswer::Taken(_) => {}
             // R11: an answer that says another ticket of ours has it decides nothing. A read will.
             TakeAnswer::Held(record) if around.current.is_some_and(|session| record.is_held_by(session)) => {
-                self.other = None;
-                self.handed = true;
+                self.last_seen.other = None;
+                self.last_seen.handed_over = true;
                 self.look_at = around.now;
             }
             TakeAnswer::Held(record) => self.learned(around, record),
@@ -954,8 +976,8 @@ impl KeyMachine {
             Some(place) => {
                 let Some(stander) = self.line.remove(place) else { return };
                 let ticket = stander.by.ticket;
-                self.other = None;
-                self.free = false;
+                self.last_seen.other = None;
+                self.last_seen.free = false;
                 self.recheck.lock = false;
                 self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
                 self.queue |= stander.contested;
@@ -966,18 +988,20 @@ impl KeyMachine {
                 self.out.push(Out::Verdict(ticket, TicketOutcome::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
-            // It was released just now, and a majority does not know it yet: a take will find it free,
-            // or in the hands of whom it was given to.
-            None if self.is_released(around.now, term) => {
-                self.free = !self.handed_on;
-                self.pause = around.now + AFTER_RELEASE;
+            None => {
+                if let Some(last) = self.release_that_reads_may_miss(around.now, term) {
+                    // It was released just now, and a majority does not know it yet: a take will find it free,
+                    // or in the hands of the one it was given to.
+                    self.last_seen.free = !last.handed_over;
+                    self.pause = around.now + AFTER_RELEASE;
+                } else if let Some(in_flight) = &mut self.in_flight {
+                    // The answer that is awaited may say more.
+                    in_flight.unexpected_grant = true;
+                } else {
+                    // Nobody here wants it (any more): it is passed on.
+                    self.pass_on(session, ticket, term);
+                }
             }
-            None => match &mut self.in_flight {
-                // The answer that is awaited may say more.
-                Some(in_flight) => in_flight.unexpected_grant = true,
-                // Nobody here wants it (any more): it is passed on.
-                None => self.pass_on(session, ticket, term),
-            },
         }
     }
 
@@ -992,9 +1016,9 @@ impl KeyMachine {
         self.queue || self.waiting() > 0
     }
 
-    /// Whether this term was released so lately that reads may still show it.
-    fn is_released(&self, now: Moment, term: Term) -> bool {
-        self.last_release.is_some_and(|(released, at)| term <= released && now.since(at) < self.poll / 2)
+    /// The release of this term, if it was so lately that reads may still show the term.
+    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<LastRelease> {
+        self.last_release.filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
     }
 
     fn turn_away_the_impatient(&mut self) {
@@ -1032,14 +1056,14 @@ impl KeyMachine {
         let now = around.now;
         let Some(held) = &record.holding else {
             if closed_for(around, &record).is_zero() {
-                self.other = None;
-                self.free = true;
+                self.last_seen.other = None;
+                self.last_seen.free = true;
             } else {
                 self.closed(around, record);
             }
             return;
         };
-        self.free = false;
+        self.last_seen.free = false;
         let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
         if Some(session) == around.current {
             let term = record.term;
@@ -1048,7 +1072,7 @@ impl KeyMachine {
         }
         let named = named(&record, held);
         let dead = (around.known)(session);
-        self.other = Some(Box::new(record));
+        self.last_seen.other = Some(Box::new(record));
         let Some(head) = self.line.front_mut() else { return };
         head.contested = true;
         if dead == Some(Liveness::Dead) {
@@ -1071,14 +1095,14 @@ impl KeyMachine {
     fn closed(&mut self, around: Context<'_>, record: LockRecord) {
         let now = around.now;
         let left = closed_for(around, &record);
-        self.other = None;
+        self.last_seen.other = None;
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
         } else {
             // A little late, so that it is open by then; the store knows better than our guess. Or the
             // next poll, if that is sooner.
             self.schedule_next_look(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
-            self.free = self.look_at.since(now) >= left;
+            self.last_seen.free = self.look_at.since(now) >= left;
             self.recheck.line = true;
         }
     }
@@ -1110,7 +1134,7 @@ impl KeyMachine {
         if standing == Liveness::Dead {
             return;
         }
-        if let Some(record) = self.other.clone()
+        if let Some(record) = self.last_seen.other.clone()
             && let Some(ticket) = self.drop_impatient_head()
         {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, standing)));
@@ -1118,8 +1142,8 @@ impl KeyMachine {
     }
 
     fn refused(&mut self, around: Context<'_>, refusal: Refusal) {
-        self.free = false;
-        self.other = None;
+        self.last_seen.free = false;
+        self.last_seen.other = None;
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
@@ -1184,10 +1208,10 @@ impl KeyMachine {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
         self.out.push(Out::Parted(back.ticket));
-        self.last_release = Some((term, around.now));
-        self.handed_on = matches!(then, ReleaseTo::HandTo(_));
-        self.free = matches!(then, ReleaseTo::Free);
-        self.handed = matches!(then, ReleaseTo::HandTo(_));
+        let handed_over = matches!(then, ReleaseTo::HandTo(_));
+        self.last_release = Some(LastRelease { term, at: around.now, handed_over });
+        self.last_seen.free = matches!(then, ReleaseTo::Free);
+        self.last_seen.handed_over = handed_over;
         self.look_at = around.now;
         if let Some(line) = &back.line {
             self.queue |= line.len() > 1;

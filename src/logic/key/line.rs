@@ -18,8 +18,8 @@ impl KeyMachine {
             let unregistered = self.line.iter().filter(|stander| stander.is_unregistered());
             return Some(Op::Register(unregistered.map(|stander| (*stander.by).clone()).collect()));
         }
-        if self.leaving.is_over(now) && !self.left.is_empty() {
-            return Some(Op::Leave(self.left.clone()));
+        if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
+            return Some(Op::Leave(self.leaving.tickets.clone()));
         }
         (self.reading.is_over(now) && self.reads_ahead(around))
             .then_some(Op::ReadLine { most: FIRST_IN_LINE, to: None })
@@ -29,7 +29,7 @@ impl KeyMachine {
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
             Op::Register(_) => self.standing.is_well(),
-            Op::Leave(_) => self.leaving.is_well() && self.line.is_empty(),
+            Op::Leave(_) => self.leaving.rest.is_well() && self.line.is_empty(),
             _ => false,
         }
     }
@@ -39,7 +39,7 @@ impl KeyMachine {
         let now = around.now;
         [
             self.standing.end(now).filter(|_| self.has_to_register(around)),
-            self.leaving.end(now).filter(|_| !self.left.is_empty()),
+            self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
             self.reading.end(now).filter(|_| self.reads_ahead(around)),
         ]
         .into_iter()
@@ -140,26 +140,26 @@ impl KeyMachine {
     }
 
     pub(super) fn leave_line(&mut self, session: SessionId, ticket: Ticket) {
-        if !self.left.contains(&(session, ticket)) {
-            self.left.push((session, ticket));
+        if !self.leaving.tickets.contains(&(session, ticket)) {
+            self.leaving.tickets.push((session, ticket));
         }
     }
 
     pub(super) fn has_left(&mut self, gone: &[(SessionId, Ticket)]) {
-        self.leaving.worked();
-        self.leave_tries = 0;
-        self.left.retain(|ticket| !gone.contains(ticket));
+        self.leaving.rest.worked();
+        self.leaving.tries = 0;
+        self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
         // The lock may have been handed to one of them in between.
-        self.undecided |= std::mem::take(&mut self.given_up) && self.held.is_none();
+        self.undecided |= std::mem::take(&mut self.leaving.given_up) && self.held.is_none();
     }
 
     /// A place that is left behind does no harm: whoever reads the line and knows its session dead removes it, and
     /// one that is handed the lock passes it on. So that is not tried for ever.
     pub(super) fn not_left(&mut self, around: Context<'_>, gone: &[(SessionId, Ticket)]) {
-        self.leaving.failed(around.now, around.roll);
+        self.leaving.rest.failed(around.now, around.roll);
         // Without a session there is no store to leave anything in.
-        self.leave_tries += u32::from(around.current.is_some());
-        if self.leave_tries >= LEAVE_TRIES {
+        self.leaving.tries += u32::from(around.current.is_some());
+        if self.leaving.tries >= LEAVE_TRIES {
             self.has_left(gone);
         }
     }
@@ -198,7 +198,7 @@ impl KeyMachine {
             head.place = QueuePlace::Nowhere;
         }
         self.recheck.entry = false;
-        head.line_read = self.other.as_ref().map(|record| (record.term, around.now));
+        head.line_read = self.last_seen.other.as_ref().map(|record| (record.term, around.now));
         // Each once: of those who wait in one instance only the first tries.
         let mut ahead = Vec::new();
         for Waiter { by, .. } in &line[..place.unwrap_or(line.len())] {
@@ -216,7 +216,7 @@ impl KeyMachine {
             self.look_at = around.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
             head.step = NextStep::Waiting;
             // By then somebody before us may have it.
-            self.free = false;
+            self.last_seen.free = false;
         }
     }
 }
