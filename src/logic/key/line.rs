@@ -1,12 +1,35 @@
 //! The line: standing in it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
 //! fails rests by itself, and takes, releases and looks go on without it.
 
+use std::time::Duration;
+
 use super::{
-    Contender, Context, FIRST_IN_LINE, Handback, Holder, KeyMachine, LEAVE_TRIES, LINE_KEPT,
-    LONGEST_STEP_BACK, Line, Liveness, Moment, NextStep, Op, Out, QueuePlace, ReleaseTo, Return, STEP_BACK,
-    SessionId, Ticket, WATCHED_AHEAD, WHOLE_LINE, Waiter,
+    KeyMachine,
+    state::{Contender, NextStep, QueuePlace, Return},
+    types::{Context, Handback, Op, Out},
 };
-use crate::model::Candidate;
+use crate::{
+    clock::Moment,
+    logic::watch::Liveness,
+    model::{Candidate, Holder, SessionId, Ticket, Waiter},
+    store::{Line, ReleaseTo},
+};
+
+/// How many of the line a releaser reads: who is first, and some more in case that one is dead.
+pub(crate) const FIRST_IN_LINE: usize = 8;
+/// A line that was read while the lock was held is as good as new for so long.
+const LINE_KEPT: Duration = Duration::from_secs(1);
+/// The n-th instance in line tries so much later than the one before it, that a free lock is no stampede.
+const STEP_BACK: Duration = Duration::from_millis(50);
+/// Nobody holds back longer.
+const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
+/// How many before us in line are watched: should a lock be handed to one that died, its death is
+/// near.
+pub(crate) const WATCHED_AHEAD: usize = 3;
+/// Who is to be given the lock by name is looked for among so many.
+pub(crate) const WHOLE_LINE: usize = 1000;
+/// How often in a row leaving the line is tried. Whoever reads the line removes what is left then.
+const LEAVE_TRIES: u32 = 10;
 
 impl KeyMachine {
     // ----- what to do

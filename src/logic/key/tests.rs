@@ -15,9 +15,15 @@ use futures::FutureExt;
 
 use super::*;
 use crate::{
+    StoreError,
     clock::Clock,
-    model::{Kind, LockId},
-    store::{Declaration, Evidence, Hint, MemoryStore, Open, Release, Store, Take, Wait},
+    error::Applied,
+    logic::flaw::Flaw,
+    model::{Holder, Kind, LockId, StoreTime, Term, Why},
+    store::{
+        Declaration, Evidence, Hint, MemoryStore, Open, Refusal, Release, ReleaseAnswer, ReleaseTo, Store,
+        Take, TakeAnswer, Wait,
+    },
 };
 
 /// `SplitMix64`.

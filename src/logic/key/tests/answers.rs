@@ -1,6 +1,7 @@
 //! What a machine does about answers that are lost, late, or say what it does not expect.
 
 use super::*;
+use crate::logic::key::held::RELEASE_TRIES;
 
 fn failed(applied: Applied) -> OpReply {
     OpReply::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "a test says so")))

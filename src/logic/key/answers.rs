@@ -1,0 +1,291 @@
+//! What the answers of the store change.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    KeyMachine, SOON,
+    choose::named,
+    state::{HeldState, NextStep, QueuePlace},
+    types::{Context, Op, OpReply, Out, Patience, TicketOutcome},
+};
+use crate::{
+    StoreError,
+    clock::Moment,
+    error::Applied,
+    logic::{backoff::jittered, flaw::Flaw, watch::Liveness},
+    model::{Candidate, LockRecord, StoreTime, Ticket},
+    store::{LockSeen, Refusal, ReleaseAnswer, TakeAnswer},
+};
+
+/// How often a ticket that does not wait is tried, if the store does not answer.
+const TRIES: u32 = 3;
+
+impl KeyMachine {
+    /// The answer to the operation that was under way since `sent`.
+    pub(crate) fn answered(&mut self, around: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
+        let in_flight = self.in_flight.take().unwrap_or_default();
+        self.changed = around.now;
+        let reads_line = matches!(op, Op::ReadLine { .. });
+        if let OpReply::Failed(error) = answer {
+            self.failed(around, sent, &op, error);
+        } else {
+            if !op.is_of_the_line() {
+                self.backoff.reset();
+            }
+            self.succeeded(around, op, answer);
+        }
+        // What was asked for may have been answered from before it. Whoever holds back for others does so still.
+        if in_flight.stale && !reads_line {
+            self.look_at = around.now;
+        }
+        self.undecided |= in_flight.unexpected_grant && self.held.is_none();
+    }
+
+    fn succeeded(&mut self, around: Context<'_>, op: Op, answer: OpReply) {
+        match (op, answer) {
+            (Op::Look, OpReply::Seen(seen)) => self.seen(around, seen),
+            (Op::Poll { ticket, .. }, OpReply::Polled { seen, stands }) => {
+                self.polled(around, ticket, seen, stands);
+            }
+            (Op::Take { by, dead }, OpReply::Took(answer)) => {
+                if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
+                    self.out.push(Out::TookOver(*dead));
+                }
+                self.took(around, &by, answer);
+            }
+            (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
+                self.confirmed(session, ticket, answer)
+            }
+            (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
+                ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
+                ReleaseAnswer::Released => self.on_released(around, term, &then),
+            },
+            (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
+            (Op::Register(tickets), OpReply::Done) => self.registered(around, &tickets),
+            (Op::Leave(gone), OpReply::Done) => self.has_left(&gone),
+            (Op::Inquire { .. }, OpReply::Known(standing)) => self.inquired(standing),
+            (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
+        }
+    }
+
+    fn failed(&mut self, around: Context<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
+        match op {
+            Op::Register(_) => return self.standing.failed(around.now, around.roll),
+            Op::Leave(gone) => return self.not_left(around, gone),
+            Op::ReadLine { .. } => {
+                self.reading.failed(around.now, around.roll);
+                if let Some(back) = self.returns.front_mut() {
+                    // Fairness can wait; the lock cannot.
+                    back.line = Some(Vec::new());
+                }
+                return;
+            }
+            _ => {}
+        }
+        // One that hung has had its pause.
+        self.pause = around.now.max(sent + self.backoff.next(around.roll));
+        let unknown = error.applied() == Applied::Unknown && !self.flaws.has(Flaw::UnknownIsNo);
+        if self.flaws.has(Flaw::UnknownIsNo)
+            && matches!(op, Op::Release { .. })
+            && let Some(back) = self.returns.pop_front()
+        {
+            self.out.push(Out::Parted(back.ticket));
+        }
+        let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
+        if let Some(head) = self.line.front_mut()
+            && head.patience == Patience::Once
+        {
+            head.tries += 1;
+            if head.tries >= TRIES || !error.is_retryable() {
+                let ticket = head.by.ticket;
+                // Also a take that was lost before others that were refused.
+                let is_take_lost = unknown && taken.is_some();
+                self.undecided |= head.doubtful || is_take_lost;
+                self.line.pop_front();
+                self.out.push(Out::Verdict(ticket, TicketOutcome::Failed(error)));
+            }
+        }
+        if let Some(ticket) = taken.filter(|_| unknown) {
+            match self.line.iter_mut().find(|stander| stander.by.ticket == ticket) {
+                Some(stander) => stander.doubtful = true,
+                // It has left in the meantime.
+                None => self.undecided = true,
+            }
+        }
+    }
+
+    fn seen(&mut self, around: Context<'_>, seen: LockSeen) {
+        if let Some(held) = &mut self.held {
+            self.recheck.lock = false;
+            let ours = matches!(&seen, LockSeen::Found(record)
+                if record.term == held.term && record.is_granted_to(held.session, held.ticket));
+            if !ours && held.hold == HeldState::Runs {
+                held.hold = HeldState::Suspected;
+            }
+            return;
+        }
+        self.undecided = false;
+        self.last_seen.handed_over = false;
+        match seen {
+            LockSeen::Found(record) => self.learned(around, record),
+            LockSeen::Absent => {
+                self.last_seen.other = None;
+                self.last_seen.free = true;
+            }
+            LockSeen::Refused(refusal) => self.refused(around, refusal),
+        }
+    }
+
+    fn polled(&mut self, around: Context<'_>, ticket: Ticket, seen: LockSeen, stands: Option<bool>) {
+        match stands {
+            Some(_) => self.reading.worked(),
+            None => self.reading.failed(around.now, around.roll),
+        }
+        self.recheck.entry = false;
+        self.seen(around, seen);
+        let Some(head) = self.line.front_mut() else { return };
+        // Others may be before it: the line is read before it tries.
+        self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
+        if head.by.ticket == ticket && stands == Some(false) {
+            // A failure of the store undid it: it stands behind others from now on.
+            head.step = NextStep::Again;
+            head.place = QueuePlace::Nowhere;
+            head.line_read = None;
+            head.ahead = None;
+        }
+    }
+
+    fn took(&mut self, around: Context<'_>, by: &Candidate, answer: TakeAnswer) {
+        self.last_seen.free = false;
+        self.undecided = false;
+        match answer {
+            TakeAnswer::Taken(record)
+                if Some(by.session) == around.current || self.flaws.has(Flaw::LateAnswer) =>
+            {
+                let since =
+                    record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
+                self.ours(around, by.session, by.ticket, record.term, since);
+            }
+            // R10: it came after the end. The session's death frees the lock.
+            TakeAnswer::Taken(_) => {}
+            // R11: an answer that says another ticket of ours has it decides nothing. A read will.
+            TakeAnswer::Held(record) if around.current.is_some_and(|session| record.is_held_by(session)) => {
+                self.last_seen.other = None;
+                self.last_seen.handed_over = true;
+                self.look_at = around.now;
+            }
+            TakeAnswer::Held(record) => self.learned(around, record),
+            TakeAnswer::Closed(record) => self.closed(around, record),
+            TakeAnswer::Refused(refusal) => self.refused(around, refusal),
+        }
+    }
+
+    /// The lock as it stands, and not granted to the ticket that asked.
+    fn learned(&mut self, around: Context<'_>, record: LockRecord) {
+        let now = around.now;
+        let Some(held) = &record.holding else {
+            if closed_for(around, &record).is_zero() {
+                self.last_seen.other = None;
+                self.last_seen.free = true;
+            } else {
+                self.closed(around, record);
+            }
+            return;
+        };
+        self.last_seen.free = false;
+        let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
+        if Some(session) == around.current {
+            let term = record.term;
+            self.ours(around, session, ticket, term, since);
+            return;
+        }
+        let named = named(&record, held);
+        let dead = (around.known)(session);
+        self.last_seen.other = Some(Box::new(record));
+        let Some(head) = self.line.front_mut() else { return };
+        head.contested = true;
+        if dead == Some(Liveness::Dead) {
+            head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
+            return;
+        }
+        self.out.push(Out::Watch(session, Some(named)));
+        match (head.patience, dead) {
+            (Patience::Once, Some(standing)) => self.inquired(standing),
+            // Asked about next.
+            (Patience::Once, None) => {}
+            (Patience::Waits, _) if head.step == NextStep::Try => head.step = NextStep::Again,
+            (Patience::Waits, _) => {
+                self.schedule_next_look(now, jittered(self.poll, around.roll));
+            }
+        }
+    }
+
+    /// Nobody holds it, and nobody may take it yet.
+    fn closed(&mut self, around: Context<'_>, record: LockRecord) {
+        let now = around.now;
+        let left = closed_for(around, &record);
+        self.last_seen.other = None;
+        if let Some(ticket) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
+        } else {
+            // A little late, so that it is open by then; the store knows better than our guess. Or the
+            // next poll, if that is sooner.
+            self.schedule_next_look(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
+            self.last_seen.free = self.look_at.since(now) >= left;
+            self.recheck.line = true;
+        }
+    }
+
+    fn refused(&mut self, around: Context<'_>, refusal: Refusal) {
+        self.last_seen.free = false;
+        self.last_seen.other = None;
+        if let Some(ticket) = self.drop_impatient_head() {
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
+        } else {
+            self.schedule_next_look(around.now, self.poll);
+        }
+    }
+
+    fn inquired(&mut self, standing: Liveness) {
+        if standing == Liveness::Dead {
+            return;
+        }
+        if let Some(record) = self.last_seen.other.clone()
+            && let Some(ticket) = self.drop_impatient_head()
+        {
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, standing)));
+        }
+    }
+
+    /// Looks at the lock again after `time`; until then the first in line waits, or is tried again if it does not wait.
+    fn schedule_next_look(&mut self, now: Moment, time: Duration) {
+        self.look_at = now + time;
+        self.recheck.entry = true;
+        if let Some(head) = self.line.front_mut() {
+            head.step = match (head.patience, head.step) {
+                // It is not to wait, so it is tried again, in a moment.
+                (Patience::Once, _) => {
+                    self.pause = now + SOON.min(time);
+                    NextStep::Try
+                }
+                (Patience::Waits, NextStep::Try) => NextStep::Again,
+                (Patience::Waits, _) => NextStep::Waiting,
+            };
+        }
+    }
+
+    fn drop_impatient_head(&mut self) -> Option<Ticket> {
+        let head = self.line.front()?;
+        let once = head.patience == Patience::Once;
+        if once { self.line.pop_front().map(|stander| stander.by.ticket) } else { None }
+    }
+}
+
+/// How long the key may stay closed, as far as the store's time can be guessed.
+fn closed_for(around: Context<'_>, record: &LockRecord) -> Duration {
+    match (record.closed, around.store_now) {
+        (Some(closed), Some(store_now)) => closed.left(store_now),
+        (Some(closed), None) => closed.length,
+        (None, _) => Duration::ZERO,
+    }
+}

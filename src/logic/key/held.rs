@@ -1,0 +1,298 @@
+//! What this instance holds: how it is granted, doubted, confirmed or lost, and given back.
+
+use std::{collections::VecDeque, mem, time::Duration};
+
+use super::{
+    FIRST_REST, KeyMachine,
+    state::{HeldLock, HeldState, LastRelease, NextStep, QueuePlace, Return},
+    types::{Context, Handback, Out, Patience, TicketOutcome},
+};
+use crate::{
+    clock::Moment,
+    logic::{backoff::jittered, flaw::Flaw},
+    model::{Ended, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Ticket, Why},
+    store::{Refusal, ReleaseTo, TakeAnswer},
+};
+
+/// A read that follows a release by less may be from before it.
+const AFTER_RELEASE: Duration = Duration::from_millis(5);
+/// How often a release is sent whose record the store refuses to write. The audit finds what is left then.
+pub(super) const RELEASE_TRIES: u32 = 5;
+
+impl KeyMachine {
+    /// Nothing runs under this ticket any more: its lock can go. Under a session that is over there is
+    /// nothing to send: its death frees the lock.
+    pub(crate) fn ended(&mut self, around: Context<'_>, ticket: Ticket, parting: Handback) {
+        let now = around.now;
+        self.changed = now;
+        if let Some(held) = self.held.take_if(|held| held.ticket == ticket) {
+            let line = self.take_next_in_line(around, &parting);
+            if parting.keep || held.hold == HeldState::Lost || Some(held.session) != around.current {
+                self.out.push(Out::Parted(ticket));
+            } else {
+                self.give_back(held.session, held.ticket, held.term, parting);
+                if let Some(back) = self.returns.back_mut() {
+                    back.line = line;
+                }
+            }
+            if let Some(head) = self.line.front_mut()
+                && head.step == NextStep::Again
+                && head.place != QueuePlace::Stands
+            {
+                head.step = NextStep::Try;
+            }
+            self.pause = now;
+            self.look_at = now;
+        }
+    }
+
+    /// The record says that a ticket of ours holds the lock.
+    pub(super) fn ours(
+        &mut self,
+        around: Context<'_>,
+        session: SessionId,
+        ticket: Ticket,
+        term: Term,
+        since: StoreTime,
+    ) {
+        if self.held.is_some_and(|held| held.ticket == ticket)
+            || self.returns.iter().any(|back| back.term == term)
+        {
+            return;
+        }
+        let place =
+            self.line.iter().position(|stander| stander.by.session == session && stander.by.ticket == ticket);
+        let place = match place {
+            None if self.flaws.has(Flaw::AnyTicket) && !self.line.is_empty() => Some(0),
+            place => place,
+        };
+        if self.is_blocked(Some(session)) {
+            self.pass_on(session, ticket, term);
+            return;
+        }
+        if let Some(held) = &mut self.held {
+            // Then what runs here has lost it.
+            if term > held.term && held.hold == HeldState::Runs {
+                held.hold = HeldState::Suspected;
+            }
+            return;
+        }
+        match place {
+            Some(place) => {
+                let Some(stander) = self.line.remove(place) else { return };
+                let ticket = stander.by.ticket;
+                self.last_seen.other = None;
+                self.last_seen.free = false;
+                self.recheck.lock = false;
+                self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
+                self.queue |= stander.contested;
+                if stander.place != QueuePlace::Nowhere {
+                    self.leave_line(session, ticket);
+                }
+                self.changed = around.now;
+                self.out.push(Out::Verdict(ticket, TicketOutcome::Granted { term, since }));
+                self.turn_away_the_impatient();
+            }
+            None => {
+                if let Some(last) = self.release_that_reads_may_miss(around.now, term) {
+                    // It was released just now, and a majority does not know it yet: a take will find it free,
+                    // or in the hands of the one it was given to.
+                    self.last_seen.free = !last.handed_over;
+                    self.pause = around.now + AFTER_RELEASE;
+                } else if let Some(in_flight) = &mut self.in_flight {
+                    // The answer that is awaited may say more.
+                    in_flight.unexpected_grant = true;
+                } else {
+                    // Nobody here wants it (any more): it is passed on.
+                    self.pass_on(session, ticket, term);
+                }
+            }
+        }
+    }
+
+    /// Gives back what nobody here wants, to nobody: places like that of its ticket may stand in line still that nobody
+    /// can remove, and a lock that is handed from one to the next never comes to those who wait.
+    fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
+        self.leave_line(session, ticket);
+        self.give_back(session, ticket, term, Handback::default());
+        if let Some(back) = self.returns.iter_mut().find(|back| back.term == term) {
+            back.line = Some(Vec::new());
+        }
+    }
+
+    fn give_back(&mut self, session: SessionId, ticket: Ticket, term: Term, parting: Handback) {
+        if !self.returns.iter().any(|back| back.term == term) {
+            self.returns.push_back(Return { session, ticket, term, parting, line: None, refused: 0 });
+        }
+    }
+
+    pub(super) fn confirmed(&mut self, session: SessionId, ticket: Ticket, answer: TakeAnswer) {
+        let Some(held) = self.held.as_mut().filter(|held| held.ticket == ticket) else {
+            // Its job has ended in the meantime: what it was granted anew goes back with what it had.
+            if let TakeAnswer::Taken(record) = answer {
+                self.give_back(session, ticket, record.term, Handback::default());
+            }
+            return;
+        };
+        let found = match answer {
+            TakeAnswer::Taken(record) if record.term == held.term => {
+                held.hold = HeldState::Runs;
+                return;
+            }
+            // The record was free or gone, and is ours again under a new term: that keeps others out
+            // until the job has stopped, and is given back then.
+            TakeAnswer::Taken(record) => {
+                let loss = lost(&record, held.term);
+                held.hold = HeldState::Runs;
+                held.term = record.term;
+                self.out.push(Out::Lost(ticket, loss));
+                return;
+            }
+            TakeAnswer::Held(record) | TakeAnswer::Closed(record) => lost(&record, held.term),
+            TakeAnswer::Refused(refusal) => Loss::Vanished { found: refusal.to_string() },
+        };
+        held.hold = HeldState::Lost;
+        self.out.push(Out::Lost(ticket, found));
+        // Until the job has ended nobody here can take the lock up: they stand aside.
+        let places: Vec<_> =
+            self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
+        let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.ticket)).collect();
+        for (session, ticket) in places {
+            self.leave_line(session, ticket);
+        }
+        for stander in &mut self.line {
+            stander.step = NextStep::Again;
+            stander.place = QueuePlace::Nowhere;
+        }
+    }
+
+    /// The store does not write the record. For a moment, perhaps: so it is tried again.
+    pub(super) fn not_released(
+        &mut self,
+        around: Context<'_>,
+        term: Term,
+        then: &ReleaseTo,
+        refusal: Refusal,
+    ) {
+        let Some(back) = self.returns.iter_mut().find(|back| back.term == term) else { return };
+        back.refused += 1;
+        if back.refused >= RELEASE_TRIES {
+            self.out.push(Out::Refused(refusal));
+            self.on_released(around, term, then);
+        } else {
+            let whole = FIRST_REST.saturating_mul(1 << back.refused);
+            self.pause = around.now + jittered(whole, around.roll);
+        }
+    }
+
+    pub(super) fn on_released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo) {
+        let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
+        let Some(back) = self.returns.remove(place) else { return };
+        self.out.push(Out::Parted(back.ticket));
+        let handed_over = matches!(then, ReleaseTo::HandTo(_));
+        self.last_release = Some(LastRelease { term, at: around.now, handed_over });
+        self.last_seen.free = matches!(then, ReleaseTo::Free);
+        self.last_seen.handed_over = handed_over;
+        self.look_at = around.now;
+        if let Some(line) = &back.line {
+            self.queue |= line.len() > 1;
+        }
+        if let ReleaseTo::HandTo(to) = then
+            && Some(to.session) == around.current
+        {
+            // R11: this answer makes nobody a holder. A majority event or read will.
+            if self.flaws.has(Flaw::ReleaseMakesHolder) {
+                self.ours(
+                    around,
+                    to.session,
+                    to.ticket,
+                    Term::new(term.get() + 1),
+                    StoreTime::from_millis(0),
+                );
+            }
+            self.look_at = around.now + AFTER_RELEASE;
+        }
+        for stander in &mut self.line {
+            if stander.step == NextStep::Again {
+                stander.step = NextStep::Waiting;
+            }
+        }
+    }
+
+    /// The audit found the lock in the hands of this session for a ticket; it was sent for at `asked`.
+    pub(crate) fn found(
+        &mut self,
+        asked: Moment,
+        now: Moment,
+        session: SessionId,
+        ticket: Ticket,
+        term: Term,
+    ) {
+        let wanted = self.stands(session, ticket) && !self.is_blocked(Some(session))
+            || self.held.is_some_and(|held| held.ticket == ticket)
+            || self.returns.iter().any(|back| back.term == term);
+        let undecided = self.in_flight.is_some() || self.undecided || self.changed >= asked;
+        if self.flaws.has(Flaw::HastyAudit) || (!wanted && !undecided) {
+            self.changed = now;
+            self.pass_on(session, ticket, term);
+        }
+    }
+
+    /// The audit did not find the lock that is held here under this term.
+    pub(crate) fn missed(&mut self, asked: Moment, term: Term) {
+        let undecided = self.in_flight.is_some() || self.changed >= asked;
+        if let Some(held) = &mut self.held
+            && held.term == term
+            && held.hold == HeldState::Runs
+            && !undecided
+        {
+            held.hold = HeldState::Suspected;
+        }
+    }
+
+    fn turn_away_the_impatient(&mut self) {
+        let (once, waits): (VecDeque<_>, _) =
+            mem::take(&mut self.line).into_iter().partition(|s| s.patience == Patience::Once);
+        self.line = waits;
+        for stander in once {
+            self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::Here));
+        }
+        for stander in &mut self.line {
+            if stander.step == NextStep::Try {
+                stander.step = NextStep::Again;
+            }
+        }
+    }
+
+    /// Whether what this instance holds keeps it from holding more: it is lost, or of a session that is
+    /// over, and has not ended.
+    pub(super) fn is_blocked(&self, current: Option<SessionId>) -> bool {
+        self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
+    }
+
+    /// Whether somebody may stand in line for what is held here.
+    pub(super) fn is_queue_likely(&self) -> bool {
+        self.queue || self.waiting() > 0
+    }
+
+    /// The release of this term, if it was so lately that reads may still show the term.
+    fn release_that_reads_may_miss(&self, now: Moment, term: Term) -> Option<LastRelease> {
+        self.last_release.filter(|last| term <= last.term && now.since(last.at) < self.poll / 2)
+    }
+}
+
+/// Why a lock that was held under this term is held no more.
+fn lost(record: &LockRecord, term: Term) -> Loss {
+    let past = record.past.iter().find(|past| past.term == term);
+    let forced = past.filter(|past| past.how == Ended::Forced).and_then(|past| past.note.as_ref());
+    let revoked = forced.and_then(|note| {
+        let (by, why) = note.as_str().split_once(": ")?;
+        Some(Loss::Revoked { by: Holder::new(by).ok()?, why: Why::shortened(why) })
+    });
+    revoked.unwrap_or_else(|| Loss::Vanished {
+        found: match &record.holding {
+            Some(held) => format!("{} holds it under term {}", held.by.holder, record.term),
+            None => format!("nobody holds it, and its last term is {}", record.term),
+        },
+    })
+}

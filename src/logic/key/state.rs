@@ -1,0 +1,149 @@
+//! What a key machine remembers: contenders, what is held, what goes back, and what was last seen.
+
+use super::{
+    rest::Rest,
+    types::{Expect, Handback, Patience},
+};
+use crate::{
+    clock::Moment,
+    model::{Candidate, LockRecord, SessionId, Term, Ticket, Waiter},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// It has not been tried.
+    Try,
+    /// It lost. The lock may have become free just before it stood in line.
+    Again,
+    /// It waits for a hint, a death, or the next look.
+    Waiting,
+}
+
+/// Whether a ticket has a place in the store's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueuePlace {
+    /// It has none.
+    Nowhere,
+    /// One was asked for: it may have it, also if that was not answered.
+    Asked,
+    /// It has one.
+    Stands,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Contender {
+    pub(super) by: Box<Candidate>,
+    pub(super) patience: Patience,
+    pub(super) step: NextStep,
+    pub(super) tries: u32,
+    /// It lost at least once: others want this lock too.
+    pub(super) contested: bool,
+    /// A take of it was not answered.
+    pub(super) doubtful: bool,
+    pub(super) place: QueuePlace,
+    /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
+    /// who knows of a death names the dead.
+    pub(super) expect: Expect,
+    /// When it read the line last, and under which term somebody held the lock then.
+    pub(super) line_read: Option<(Term, Moment)>,
+    /// Who stood before it then, and was not known dead.
+    pub(super) ahead: Option<Vec<SessionId>>,
+}
+
+impl Contender {
+    pub(super) fn is_unregistered(&self) -> bool {
+        self.patience == Patience::Waits && self.step != NextStep::Try && self.place != QueuePlace::Stands
+    }
+
+    pub(super) fn dead(&self) -> Option<SessionId> {
+        if let Expect::Dead(session) = self.expect { Some(session) } else { None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeldState {
+    /// A job runs, or a guard is out.
+    Runs,
+    /// Something says that the lock is not ours any more; a write is to tell.
+    Suspected,
+    /// It is lost. The job has been told; its end is awaited.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldLock {
+    pub(super) session: SessionId,
+    pub(super) ticket: Ticket,
+    pub(super) term: Term,
+    pub(super) hold: HeldState,
+}
+
+/// A lock that is to be given back.
+#[derive(Clone, Debug)]
+pub(super) struct Return {
+    pub(super) session: SessionId,
+    pub(super) ticket: Ticket,
+    pub(super) term: Term,
+    pub(super) parting: Handback,
+    /// Who waits, once it was looked up.
+    pub(super) line: Option<Vec<Waiter>>,
+    /// How often the store refused to write its record.
+    pub(super) refused: u32,
+}
+
+/// What happened while an operation was under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InFlight {
+    /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
+    pub(super) stale: bool,
+    /// A grant was seen that nobody here wants, and that the answer may explain.
+    pub(super) unexpected_grant: bool,
+}
+
+/// What was last learned of the lock.
+///
+/// These are no states that exclude each other: each comes from a source of its own, and the next operation depends on
+/// which of them contradict. A hint that the lock is free leaves the record as it was read, until a take has been
+/// answered, because somebody who stands before this instance may have it by then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastSeen {
+    /// The record that was read last, if it named another holder.
+    pub(super) other: Option<Box<LockRecord>>,
+    /// A read, a hint or a release here says that the lock is free.
+    pub(super) free: bool,
+    /// A release here handed it over, or an answer said that a ticket of this session has it: it has a holder, though
+    /// no read has shown it yet.
+    pub(super) handed_over: bool,
+}
+
+/// The last release here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastRelease {
+    pub(super) term: Term,
+    pub(super) at: Moment,
+    /// The lock went to a waiter.
+    pub(super) handed_over: bool,
+}
+
+/// Places in the store's line that are to be removed.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving {
+    /// Tickets that contend no more and may still have a place.
+    pub(super) tickets: Vec<(SessionId, Ticket)>,
+    /// One of those was given up: the lock may be handed to it all the same.
+    pub(super) given_up: bool,
+    /// How often in a row that failed.
+    pub(super) tries: u32,
+    pub(super) rest: Rest,
+}
+
+/// What may have changed since it was last known, and is to be read again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recheck {
+    /// Whether what is held here is held still: a hint may say that it was freed, or only that it was before.
+    pub(super) lock: bool,
+    /// Who stands first in line, before the next try.
+    pub(super) line: bool,
+    /// Whether the first of this instance stands in line still: a failure of the store may have undone its place.
+    pub(super) entry: bool,
+}

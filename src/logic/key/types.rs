@@ -1,0 +1,181 @@
+//! What goes into the machine of a key and what comes out: operations, answers, outcomes, and what surrounds it.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    StoreError,
+    clock::Moment,
+    logic::watch::{Liveness, Named},
+    model::{Candidate, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Ticket, Why},
+    store::{Line, LockSeen, Refusal, ReleaseAnswer, ReleaseTo, TakeAnswer},
+};
+
+/// An operation on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Read the lock.
+    Look,
+    /// Take it for this ticket, naming those known dead.
+    Take { by: Box<Candidate>, dead: Vec<SessionId> },
+    /// Ask by a write whether this ticket, which runs here, still holds it.
+    Confirm { session: SessionId, ticket: Ticket },
+    /// Release it.
+    Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
+    /// Read the lock, and whether this ticket stands in line still.
+    Poll { session: SessionId, ticket: Ticket },
+    /// Read who stands first in line; whether those live that may be given the lock, and whoever bears that name.
+    ReadLine { most: usize, to: Option<Holder> },
+    /// Stand in line with these tickets.
+    Register(Vec<Candidate>),
+    /// Leave the line with these.
+    Leave(Vec<(SessionId, Ticket)>),
+    /// Find out about the holder's session.
+    Inquire { session: SessionId, named: Named },
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub(crate) enum OpReply {
+    Seen(LockSeen),
+    /// Nothing is known of the place if it could not be read.
+    Polled {
+        seen: LockSeen,
+        stands: Option<bool>,
+    },
+    Took(TakeAnswer),
+    Released(ReleaseAnswer),
+    Line(Line),
+    Done,
+    Known(Liveness),
+    Failed(Arc<StoreError>),
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NextOp {
+    /// This; then bring the answer.
+    Do(Op),
+    /// Nothing until then, or until something happens.
+    At(Moment),
+    /// Nothing until something happens.
+    Idle,
+}
+
+/// What the machine tells its shell.
+#[derive(Clone, Debug)]
+pub(crate) enum Out {
+    /// This ticket was answered and stands no more.
+    Verdict(Ticket, TicketOutcome),
+    /// Watch this session: it holds the lock, or stands before us in line.
+    Watch(SessionId, Option<Named>),
+    /// The lease of this ticket is lost, although its session lives.
+    Lost(Ticket, Loss),
+    /// The lock of this ticket is released, or was gone.
+    Parted(Ticket),
+    /// It was taken from this session, which is dead.
+    TookOver(SessionId),
+    /// The lock cannot be released: its record cannot be written.
+    Refused(Refusal),
+}
+
+/// What became of a ticket.
+#[derive(Clone, Debug)]
+pub(crate) enum TicketOutcome {
+    /// It holds the lock.
+    Granted { term: Term, since: StoreTime },
+    /// Somebody else does.
+    Held(Box<LockRecord>, Liveness),
+    /// This instance does, for another ticket, or waits for it.
+    Here,
+    /// Nobody does, and nobody may yet.
+    Closed(Box<LockRecord>),
+    /// The record cannot be used.
+    Refused(Refusal),
+    /// The store did not answer.
+    Failed(Arc<StoreError>),
+    /// Its session ended first.
+    SessionOver,
+}
+
+/// Whether a ticket waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It is answered at once.
+    Once,
+    /// It stands until it is granted or left.
+    Waits,
+}
+
+/// What whoever tickets for a key knows of it already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Nothing: it may be free.
+    Nothing,
+    /// Somebody alive holds it: a take would lose.
+    Held,
+    /// The one on its record is dead.
+    Dead(SessionId),
+}
+
+/// In what manner a ticket is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitMode {
+    pub(crate) patience: Patience,
+    pub(crate) expect: Expect,
+}
+
+impl WaitMode {
+    /// Answered at once, with nothing known.
+    pub(crate) const ONCE: Self = Self { patience: Patience::Once, expect: Expect::Nothing };
+    /// Until it is granted, with nothing known.
+    pub(crate) const WAITS: Self = Self { patience: Patience::Waits, expect: Expect::Nothing };
+    /// Until it is handed over by one who lives.
+    pub(crate) const HEIR: Self = Self { patience: Patience::Waits, expect: Expect::Held };
+
+    /// Answered at once; the record may name that one, who is dead.
+    pub(crate) const fn once(dead: Option<SessionId>) -> Self {
+        let expect = match dead {
+            Some(dead) => Expect::Dead(dead),
+            None => Expect::Nothing,
+        };
+        Self { patience: Patience::Once, expect }
+    }
+}
+
+/// How a job gives its lock back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Handback {
+    /// Leave the record as it is: it is freed by the death of the session, which is near.
+    pub(crate) keep: bool,
+    /// Keep the key closed for so long.
+    pub(crate) closed_for: Duration,
+    /// To this ticket, which was seen in line.
+    pub(crate) heir: Option<Box<Candidate>>,
+    /// To a waiter of this name, if there is one.
+    pub(crate) to: Option<Holder>,
+    /// What the record is to say of the end.
+    pub(crate) note: Option<Why>,
+}
+
+/// What surrounds the key as a step is taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) now: Moment,
+    /// The session that is valid now, if there is one.
+    pub(crate) current: Option<SessionId>,
+    /// What is known of other sessions.
+    pub(crate) known: &'a dyn Fn(SessionId) -> Option<Liveness>,
+    /// Whether another session was seen to beat, and its next beat is not due yet.
+    pub(crate) beats: &'a dyn Fn(SessionId) -> bool,
+    /// The store's time, as far as it can be guessed.
+    pub(crate) store_now: Option<StoreTime>,
+    /// Any random number.
+    pub(crate) roll: u64,
+}
+
+impl Op {
+    /// Whether it has to do with the line alone, which decides nothing.
+    pub(super) const fn is_of_the_line(&self) -> bool {
+        matches!(self, Self::Register(_) | Self::Leave(_) | Self::ReadLine { .. })
+    }
+}
