@@ -1,4 +1,5 @@
-//! Digests of task sets: what members need to know of each other's tasks in order to plan together.
+//! Digests that are the same on every machine and in every version: of names, and of the task sets that members
+//! compare in order to plan together.
 
 use crate::model::{Buckets, Key, Share};
 
@@ -47,7 +48,7 @@ fn digest<'a>(keys: impl Iterator<Item = &'a Key>) -> u64 {
     digest.0
 }
 
-/// A digest that is being made.
+/// A 64-bit FNV-1a digest that is being made.
 #[derive(Debug)]
 pub(crate) struct Digest(u64);
 
@@ -72,11 +73,16 @@ impl Digest {
         self.0
     }
 
-    /// With every bit in every other: names that differ in their last letter are far apart.
+    /// The digest with its high bits in the low ones too: FNV-1a leaves those apart, and `%` looks at the low ones
+    /// first. The instants of schedules depend on these numbers, so they must never change.
+    pub(crate) const fn half_mixed(&self) -> u64 {
+        let hash = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash ^ (hash >> 33)
+    }
+
+    /// The digest with every bit in every other: names that differ in their last letter are far apart.
     pub(crate) const fn mixed(&self) -> u64 {
-        let mut hash = self.0;
-        hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        let hash = self.half_mixed().wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         hash ^ (hash >> 33)
     }
 }
