@@ -110,7 +110,7 @@ impl Crew {
                 let (runs, by) = (self.runs.clone(), member.number);
                 let scheduling = member.elect.schedule(format!("job-{schedule:05}"), expression);
                 let schedule = scheduling.spread_over(spread_over).run(move |tick, _lease| {
-                    let run = Run { by, instant: tick.instant(), at: wall() };
+                    let run = Run { by, instant: tick.scheduled_at(), at: wall() };
                     runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
                     std::future::ready(Ok::<_, String>(()))
                 });

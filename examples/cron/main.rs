@@ -75,7 +75,7 @@ impl Drop for Running {
 
 /// What the jobs do: little, and the invoices fail at first, so that they are tried again.
 async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Result<(), String> {
-    let (schedule, instant) = (tick.schedule().as_str(), tick.instant());
+    let (schedule, instant) = (tick.schedule().as_str(), tick.scheduled_at());
     let late = match tick.lateness() {
         late if late < SECOND => String::new(),
         late => format!(", {:.1} s late", late.as_secs_f64()),

@@ -133,7 +133,7 @@ impl Habits {
 pub fn tick_id(tick: &Tick) -> TickId {
     let schedule = super::schedule_of(tick.schedule().as_str()).unwrap_or(usize::MAX);
     let entry = if tick.is_ordered() { Entry::Order } else { Entry::Tick };
-    TickId { schedule, instant: tick.instant(), entry }
+    TickId { schedule, instant: tick.scheduled_at(), entry }
 }
 
 /// Has an instance run all schedules of its fleet, until it is closed.
@@ -154,7 +154,7 @@ fn begin(instance: &Instance, schedule: usize) -> Option<Schedule> {
     let habits = Habits::of(instance.fleet().plan(), schedule);
     let (worker, dice) = (instance.clone(), instance.fleet().dice());
     let run = move |tick: Tick, lease: Lease| {
-        let moment = tick.instant().as_millis().unsigned_abs() ^ u64::from(tick.attempt());
+        let moment = tick.scheduled_at().as_millis().unsigned_abs() ^ u64::from(tick.attempt());
         job(&worker, &tick, lease, dice.clone().split(moment), habits)
     };
     let schedule = instance.elect().schedule(schedule_name(schedule), habits.expression());

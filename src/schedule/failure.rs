@@ -56,7 +56,7 @@ impl FailureCallbacks {
         if let Err(error) = calls.try_send((callback, tick, failure)) {
             let (_, tick, _) = error.into_inner();
             let (schedule, namespace) = (tick.schedule().as_str(), engine.config.namespace());
-            tracing::warn!(schedule, %namespace, instant = %tick.instant(), waiting = WAITING, "on_failure is too slow: it is not called for this tick");
+            tracing::warn!(schedule, %namespace, instant = %tick.scheduled_at(), waiting = WAITING, "on_failure is too slow: it is not called for this tick");
         }
     }
 

@@ -85,8 +85,12 @@ impl Drop for Running {
 
 impl Book {
     fn begin(&self, tick: &Tick, by: &str) -> Running {
-        let run =
-            Run { instant: tick.instant(), is_ordered: tick.is_ordered(), by: by.to_owned(), at: wall() };
+        let run = Run {
+            instant: tick.scheduled_at(),
+            is_ordered: tick.is_ordered(),
+            by: by.to_owned(),
+            at: wall(),
+        };
         let mut before = None;
         self.0.send_modify(|page| {
             before = page.runs_at.replace(by.to_owned());

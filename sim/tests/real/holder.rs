@@ -174,7 +174,7 @@ fn pulse(elect: &Elect) -> Schedule {
     let misfire = Misfire::All { window: Duration::from_secs(120), at_most: 120 };
     let pulse = elect.schedule(PULSE, "* * * * * *").misfire(misfire).overlap(Overlap::Queue);
     let run = async |tick: tenure::schedule::Tick, lease: Lease| {
-        say(&Line::Ticked { instant: tick.instant().as_millis(), attempt: tick.attempt() });
+        say(&Line::Ticked { instant: tick.scheduled_at().as_millis(), attempt: tick.attempt() });
         // It may be killed in the middle.
         tokio::select! {
             () = lease.cancelled() => Err("told to stop"),

@@ -67,7 +67,7 @@ impl Book {
     pub(crate) fn begin(self: &Arc<Self>, tick: &Tick, by: &str, at: StoreTime) -> Running {
         let before = self.running.lock().unwrap().insert(tick.schedule().clone(), by.to_owned());
         assert_eq!(before, None, "{tick} runs at {by}, too");
-        let run = Run { instant: tick.instant(), attempt: tick.attempt(), by: by.to_owned(), at };
+        let run = Run { instant: tick.scheduled_at(), attempt: tick.attempt(), by: by.to_owned(), at };
         self.runs.lock().unwrap().push(run);
         Running(self.clone(), tick.schedule().clone())
     }

@@ -25,7 +25,7 @@ impl Told {
     fn by(&self, schedule: ScheduleBuilder) -> ScheduleBuilder {
         let told = self.clone();
         schedule.on_failure(move |tick: Tick, failure: Failure| {
-            told.0.lock().unwrap().push((tick.instant(), failure.to_string()));
+            told.0.lock().unwrap().push((tick.scheduled_at(), failure.to_string()));
             std::future::ready(())
         })
     }

@@ -140,7 +140,7 @@ async fn a_job_that_does_not_stop_when_its_time_is_over_is_dropped() {
     let set = |schedule: ScheduleBuilder| schedule.timeout(20 * SECOND);
     let book = crew.book.clone();
     let job = move |tick: tenure::schedule::Tick, _| {
-        let running = book.begin(&tick, "a", tick.instant());
+        let running = book.begin(&tick, "a", tick.scheduled_at());
         async move {
             let _running = running;
             std::future::pending::<Result<(), String>>().await
@@ -216,7 +216,7 @@ async fn a_job_that_panics_has_failed_and_the_next_tick_is_run() {
     let crew = Crew::new();
     let set = |schedule: ScheduleBuilder| schedule.on_crash(OnCrash::AtMostOnce);
     let job = |tick: tenure::schedule::Tick, _| async move {
-        assert!(tick.instant() > at(60), "the first one");
+        assert!(tick.scheduled_at() > at(60), "the first one");
         Ok(())
     };
     let member = crew.with_job("a", MINUTELY, set, job).await;
