@@ -135,14 +135,14 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
             ("close", grace) => {
                 say(Said::Closes);
                 let grace: u64 = grace.parse().unwrap_or(0);
-                let closed = match spread.take() {
-                    Some(spread) if grace > 0 => spread.close_for_restart(Duration::from_secs(grace)).await,
-                    part => {
-                        let closed = elect.close().await;
-                        drop(part);
-                        closed
-                    }
+                // Dropped before, it would give its tasks away.
+                let part = spread.take();
+                let closed = if part.is_some() && grace > 0 {
+                    elect.close_for_restart(Duration::from_secs(grace)).await
+                } else {
+                    elect.close().await
                 };
+                drop(part);
                 say(Said::Closed { overran: closed.overran.len() });
                 return;
             }

@@ -1,13 +1,13 @@
 //! A spread that is taken part in.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::{Change, Explanation, SpreadStatus, Task, put_back, shared::Shared, source::TaskRegistry};
 use crate::{
-    elect::{CloseReport, Elect, Error, EventFilter, EventStream, Lease},
+    elect::{Elect, Error, EventFilter, EventStream, Lease},
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Kind, Share, SpreadName},
     store::LockSeen,
@@ -19,7 +19,7 @@ use crate::{
 pub struct Spread<M = ()> {
     elect: Elect,
     shared: Arc<Shared>,
-    book: Arc<TaskRegistry<M>>,
+    registry: Arc<TaskRegistry<M>>,
     task: JoinHandle<()>,
     #[expect(dead_code, reason = "its drop ends the part it takes")]
     stopper: DropGuard,
@@ -29,11 +29,11 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     pub(super) fn new(
         elect: Elect,
         shared: Arc<Shared>,
-        book: Arc<TaskRegistry<M>>,
+        registry: Arc<TaskRegistry<M>>,
         task: JoinHandle<()>,
     ) -> Self {
         let stopper = shared.stop.clone().drop_guard();
-        Self { elect, shared, book, task, stopper }
+        Self { elect, shared, registry, task, stopper }
     }
 
     /// Its name.
@@ -141,17 +141,17 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// There is this task, too, or in place of the one of the same key. Instances that know different tasks
     /// share out those they know alike: tell all of them.
     pub fn add(&self, task: Task<M>) {
-        self.book.apply(Change::Add(task));
+        self.registry.apply(Change::Add(task));
     }
 
     /// There is no task of this key any more.
     pub fn remove(&self, key: &Key) {
-        self.book.apply(Change::Remove(key.clone()));
+        self.registry.apply(Change::Remove(key.clone()));
     }
 
     /// There are these tasks, and no others.
     pub fn replace(&self, tasks: impl IntoIterator<Item = Task<M>>) {
-        self.book.apply(Change::Replace(tasks.into_iter().collect()));
+        self.registry.apply(Change::Replace(tasks.into_iter().collect()));
     }
 
     /// Has a task tried again now that rests because it [failed too often](crate::Event::Quarantined), by whoever is
@@ -184,11 +184,5 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         let patience = self.elect.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
         // An error says that it takes longer, and goes on.
         let _ = tokio::time::timeout(patience, self.task).await;
-    }
-
-    /// Closes the whole instance, and keeps its tasks for the next one of the same holder's name. See
-    /// [`Elect::close_for_restart`].
-    pub async fn close_for_restart(self, grace: Duration) -> CloseReport {
-        self.elect.close_for_restart(grace).await
     }
 }

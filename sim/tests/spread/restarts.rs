@@ -13,10 +13,10 @@ async fn a_rolling_restart_with_grace_moves_nothing() {
     for player in 0..10 {
         let leaves = players.remove(0);
         let begun = Instant::now();
-        let closed = leaves.spread.close_for_restart(SECOND * 60).await;
+        let closed = leaves.elect.close_for_restart(SECOND * 60).await;
         assert!(closed.overran.is_empty());
         assert!(begun.elapsed() <= SECOND / 10, "it returns at once: {:?}", begun.elapsed());
-        drop(leaves.elect);
+        drop((leaves.spread, leaves.elect));
         tokio::time::sleep(SECOND * 5).await;
         assert_eq!(team.book.running(), 90, "nobody takes what is reserved");
         players.push(team.join(&format!("pod-{player:02}")).await);
@@ -36,7 +36,7 @@ async fn what_is_reserved_for_one_that_does_not_come_back_goes_to_the_others() {
     let mut players = team.of(3).await;
     tokio::time::sleep(SECOND * 5).await;
     let leaves = players.remove(0);
-    leaves.spread.close_for_restart(SECOND * 20).await;
+    leaves.elect.close_for_restart(SECOND * 20).await;
     tokio::time::sleep(SECOND * 19).await;
     assert_eq!(counts(&players), [10, 10]);
     let why = players[0].spread.explain("task-000").await.unwrap().to_string();
@@ -101,7 +101,9 @@ async fn one_that_comes_back_with_a_smaller_cap_takes_no_more() {
     let team = Team::new(20);
     let mut players = team.of(2).await;
     tokio::time::sleep(SECOND * 5).await;
-    players.remove(0).spread.close_for_restart(SECOND * 60).await;
+    let leaves = players.remove(0);
+    leaves.elect.close_for_restart(SECOND * 60).await;
+    drop(leaves);
     players.push(team.join_as("pod-00", |spread| spread.cap(4)).await);
     team.settled(&players).await;
     tokio::time::sleep(SECOND * 10).await;
@@ -115,7 +117,7 @@ async fn all_that_restart_together_find_what_they_had() {
     tokio::time::sleep(SECOND * 5).await;
     let homes = team.terms().await;
     for player in players {
-        player.spread.close_for_restart(SECOND * 60).await;
+        player.elect.close_for_restart(SECOND * 60).await;
     }
     let back = team.of(4).await;
     assert_eq!(counts(&back), [10; 4]);
