@@ -267,10 +267,10 @@ impl OneSession {
             Ok(sighting) => {
                 if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
                     if self.opened {
-                        self.engine.spreads.has_changed(self.engine.clock.now());
+                        self.engine.spreads.note_own_change(self.engine.clock.now());
                     }
                     self.shares = self.shares.max(version);
-                    self.engine.spreads.is_published(version);
+                    self.engine.spreads.mark_published(version);
                 }
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {

@@ -1,4 +1,4 @@
-//! The spreads this instance takes part in: what it brings to each, and who is told of their news.
+//! Spreads that this instance takes part in: its share of each, and the inbox for its news.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,22 +21,22 @@ use crate::{
     sync::locked,
 };
 
-/// What happened since somebody looked last. Of each task and session the last word only, so that it is
-/// never larger than the spread.
+/// News since somebody looked last. Of each task and session the latest only, so that they are never larger than the
+/// spread.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadNews {
     /// Hints may have been lost.
     pub(crate) resync: bool,
     pub(crate) tasks: BTreeMap<Key, Option<LockChange>>,
-    /// Tasks that somebody began to wait for.
+    /// Tasks that an instance has begun to wait for.
     pub(crate) lines: BTreeSet<Key>,
     /// Sessions that changed.
     pub(crate) sessions: BTreeSet<SessionId>,
-    /// Sessions as somebody else of this instance saw them.
+    /// Sessions as other parts of this instance saw them.
     pub(crate) sightings: BTreeMap<SessionId, SessionSeen>,
 }
 
-/// Where the news of one spread arrive.
+/// Inbox of one spread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     news: Mutex<SpreadNews>,
@@ -44,7 +44,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    fn tell(&self, change: impl FnOnce(&mut SpreadNews)) {
+    fn add(&self, change: impl FnOnce(&mut SpreadNews)) {
         change(&mut locked(&self.news));
         self.wake.notify_one();
     }
@@ -53,25 +53,25 @@ impl Inbox {
         mem::take(&mut locked(&self.news))
     }
 
-    /// Until there may be news.
+    /// Waits until there may be news.
     pub(crate) async fn news(&self) {
         self.wake.notified().await;
     }
 }
 
-/// Tasks are to be kept for a restart. Dropped, they are not.
+/// Keeps the tasks for a restart, if [`keep`](Self::keep) is called. Dropped, it does not.
 pub(crate) struct Reserving<'a> {
     spreads: &'a Spreads,
     version: u64,
 }
 
 impl Reserving<'_> {
-    /// Once the store has this version, it knows.
+    /// Version of the shares that says so.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The store knows: tasks are kept when their jobs end.
+    /// Has tasks kept when their jobs end: the store has the version.
     pub(crate) fn keep(self) {
         self.spreads.reserved.store(true, Ordering::Release);
     }
@@ -85,23 +85,23 @@ impl Drop for Reserving<'_> {
     }
 }
 
-/// All of them.
+/// All spreads of this instance.
 #[derive(Debug)]
 pub(crate) struct Spreads {
-    book: Mutex<SpreadRegistry>,
-    /// The version of the shares that the store has, for certain.
+    registry: Mutex<SpreadRegistry>,
+    /// Version of the shares that the store has for certain.
     published: watch::Sender<u64>,
-    /// The instance closes for a restart: what it holds waits for its next session.
+    /// The instance closes for a restart: its tasks wait for its next session.
     reserved: AtomicBool,
-    /// A spread was left.
+    /// Notifies when a spread is left.
     left: Notify,
-    /// Those whose tasks the program does not say: that it says those of one hides nothing of the others.
-    mute: Mutex<BTreeSet<SpreadName>>,
-    /// A beat brought a change of its own shares then: the next hint that says so tells nothing new.
-    echo: Mutex<Option<Moment>>,
+    /// Spreads whose task sources fail: while there is one, the trouble is not over.
+    failing: Mutex<BTreeSet<SpreadName>>,
+    /// When a beat wrote a change of the own shares: the next hint of such a change is its echo.
+    own_change: Mutex<Option<Moment>>,
 }
 
-/// A hint of a change of one's own is seldom later.
+/// Time after which the hint of an own change is no echo any more.
 const ECHO: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -115,83 +115,83 @@ struct SpreadRegistry {
 impl Default for Spreads {
     fn default() -> Self {
         Self {
-            book: Mutex::default(),
+            registry: Mutex::default(),
             published: watch::Sender::new(0),
             reserved: AtomicBool::new(false),
             left: Notify::new(),
-            mute: Mutex::default(),
-            echo: Mutex::default(),
+            failing: Mutex::default(),
+            own_change: Mutex::default(),
         }
     }
 }
 
 impl Spreads {
-    fn book(&self) -> MutexGuard<'_, SpreadRegistry> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, SpreadRegistry> {
+        locked(&self.registry)
     }
 
-    fn mute(&self) -> MutexGuard<'_, BTreeSet<SpreadName>> {
-        locked(&self.mute)
+    fn failing(&self) -> MutexGuard<'_, BTreeSet<SpreadName>> {
+        locked(&self.failing)
     }
 
-    /// Takes part in a spread from now on; nothing if it does already.
+    /// Joins a spread; `None` if this instance takes part in it already.
     pub(crate) fn join(&self, spread: &SpreadName) -> Option<Arc<Inbox>> {
-        let mut book = self.book();
-        if book.inboxes.contains_key(spread) {
+        let mut registry = self.registry();
+        if registry.inboxes.contains_key(spread) {
             return None;
         }
         let inbox = Arc::new(Inbox::default());
-        book.inboxes.insert(spread.clone(), inbox.clone());
+        registry.inboxes.insert(spread.clone(), inbox.clone());
         Some(inbox)
     }
 
-    /// Takes no part in it any more, and may join it again.
+    /// Leaves a spread, which may be joined again.
     pub(crate) fn leave(&self, spread: &SpreadName) {
         self.retract(spread);
-        self.book().inboxes.remove(spread);
+        self.registry().inboxes.remove(spread);
         self.left.notify_waiters();
     }
 
-    /// Until a spread is left, counted from the call.
+    /// Waits until a spread is left, from the call on.
     pub(crate) fn left(&self) -> impl Future<Output = ()> + '_ {
         self.left.notified()
     }
 
-    /// Takes no part in it any more. What is reserved for a restart stays reserved.
+    /// Retracts the share of a spread, unless it is reserved for a restart.
     pub(crate) fn retract(&self, spread: &SpreadName) {
-        let mut book = self.book();
-        if !self.is_reserved() && book.shares.remove(spread).is_some() {
-            book.version += 1;
+        let mut registry = self.registry();
+        if !self.is_reserved() && registry.shares.remove(spread).is_some() {
+            registry.version += 1;
         }
     }
 
-    /// What it brings. Says whether that is news.
+    /// Sets the share of a spread. Returns whether it has changed.
     pub(crate) fn publish(&self, share: Share) -> bool {
-        let mut book = self.book();
-        // What is reserved for a restart stays so.
-        let known = book.shares.get(&share.spread);
+        let mut registry = self.registry();
+        // A reservation for a restart stays, and so does a trial.
+        let known = registry.shares.get(&share.spread);
         let reserved = known.map_or(Duration::ZERO, |known| known.reserved);
         let share = Share { reserved, trial: known.and_then(|known| known.trial), ..share };
-        let news = book.shares.get(&share.spread) != Some(&share);
+        let news = registry.shares.get(&share.spread) != Some(&share);
         if news {
-            book.shares.insert(share.spread.clone(), share);
-            book.version += 1;
+            registry.shares.insert(share.spread.clone(), share);
+            registry.version += 1;
         }
         news
     }
 
-    /// What it tries alone, and with which version the store knows of it; nothing if it takes no part.
+    /// Sets the tasks on trial. Returns the version with which the store has them; `None` without a share.
     pub(crate) fn set_trial(&self, spread: &SpreadName, trial: Option<Trial>) -> Option<u64> {
-        let mut book = self.book();
-        let share = book.shares.get_mut(spread)?;
+        let mut registry = self.registry();
+        let share = registry.shares.get_mut(spread)?;
         share.trial = trial;
-        book.version += 1;
-        Some(book.version)
+        registry.version += 1;
+        Some(registry.version)
     }
 
-    /// Says of all shares, if there are any, that their tasks are to wait so long after the session's end.
+    /// Reserves the tasks of all shares for so long after the session's end; `None` without shares.
     pub(crate) fn reserve(&self, grace: Duration) -> Option<Reserving<'_>> {
-        if self.book().shares.is_empty() {
+        if self.registry().shares.is_empty() {
             return None;
         }
         let version = self.set_reserved(grace);
@@ -199,24 +199,24 @@ impl Spreads {
     }
 
     fn set_reserved(&self, grace: Duration) -> u64 {
-        let mut book = self.book();
-        book.shares.values_mut().for_each(|share| share.reserved = grace);
-        book.version += 1;
-        book.version
+        let mut registry = self.registry();
+        registry.shares.values_mut().for_each(|share| share.reserved = grace);
+        registry.version += 1;
+        registry.version
     }
 
     pub(crate) fn is_reserved(&self) -> bool {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// What it brings, and the version of that.
+    /// Returns all shares, and their version.
     pub(crate) fn shares(&self) -> (u64, Vec<Share>) {
-        let book = self.book();
-        (book.version, book.shares.values().cloned().collect())
+        let registry = self.registry();
+        (registry.version, registry.shares.values().cloned().collect())
     }
 
-    /// The store has that version.
-    pub(crate) fn is_published(&self, version: u64) {
+    /// Notes that the store has that version.
+    pub(crate) fn mark_published(&self, version: u64) {
         self.published.send_if_modified(|known| {
             let news = *known < version;
             *known = version.max(*known);
@@ -224,18 +224,18 @@ impl Spreads {
         });
     }
 
-    /// A beat has changed the shares.
-    pub(crate) fn has_changed(&self, now: Moment) {
-        *locked(&self.echo) = Some(now);
+    /// Notes that a beat has written a change of the shares.
+    pub(crate) fn note_own_change(&self, now: Moment) {
+        *locked(&self.own_change) = Some(now);
     }
 
-    /// Whether a hint of a change of this instance's session tells what it did itself.
-    pub(crate) fn is_echo(&self, now: Moment) -> bool {
-        let changed = locked(&self.echo).take();
+    /// Takes the last own change. Returns whether a hint of a change of the own session is its echo.
+    pub(crate) fn take_echo(&self, now: Moment) -> bool {
+        let changed = locked(&self.own_change).take();
         changed.is_some_and(|changed| now.since(changed) < ECHO)
     }
 
-    /// Until the store has that version.
+    /// Waits until the store has that version.
     pub(crate) async fn published(&self, version: u64) {
         // The sender is in self.
         let _ = self.published.subscribe().wait_for(|known| *known >= version).await;
@@ -244,47 +244,47 @@ impl Spreads {
     // ----- news
 
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        self.book().inboxes.values().cloned().collect()
+        self.registry().inboxes.values().cloned().collect()
     }
 
-    fn tell_all(&self, change: impl Fn(&mut SpreadNews)) {
+    fn add_to_all(&self, change: impl Fn(&mut SpreadNews)) {
         for inbox in self.inboxes() {
-            inbox.tell(&change);
+            inbox.add(&change);
         }
     }
 
-    fn tell(&self, spread: &SpreadName, change: impl FnOnce(&mut SpreadNews)) {
-        let inbox = self.book().inboxes.get(spread).cloned();
+    fn add(&self, spread: &SpreadName, change: impl FnOnce(&mut SpreadNews)) {
+        let inbox = self.registry().inboxes.get(spread).cloned();
         if let Some(inbox) = inbox {
-            inbox.tell(change);
+            inbox.add(change);
         }
     }
 
     pub(crate) fn resync(&self) {
-        self.tell_all(|news| news.resync = true);
+        self.add_to_all(|news| news.resync = true);
     }
 
     pub(crate) fn task(&self, spread: &SpreadName, key: &Key, change: Option<LockChange>) {
-        self.tell(spread, |news| {
+        self.add(spread, |news| {
             news.tasks.insert(key.clone(), change);
         });
     }
 
     pub(crate) fn line(&self, spread: &SpreadName, key: &Key) {
-        self.tell(spread, |news| {
+        self.add(spread, |news| {
             news.lines.insert(key.clone());
         });
     }
 
     pub(crate) fn session(&self, session: SessionId) {
-        self.tell_all(|news| {
+        self.add_to_all(|news| {
             news.sessions.insert(session);
         });
     }
 
-    /// Somebody of this instance saw a session.
+    /// Adds a look at a session by another part of this instance.
     pub(crate) fn saw(&self, session: SessionId, sighting: &SessionSeen) {
-        self.tell_all(|news| {
+        self.add_to_all(|news| {
             // The dead stay dead.
             if !news.sightings.get(&session).is_some_and(SessionSeen::is_dead) {
                 news.sightings.insert(session, sighting.clone());
@@ -294,21 +294,21 @@ impl Spreads {
 }
 
 impl Engine {
-    /// The program did not say which tasks a spread has; it was asked then.
-    pub(crate) fn tasks_not_told(&self, spread: &SpreadName, asked: Moment, error: &str) {
-        self.spreads.mute().insert(spread.clone());
+    /// Notes that the task source of a spread, asked then, has failed.
+    pub(crate) fn task_source_failed(&self, spread: &SpreadName, asked: Moment, error: &str) {
+        self.spreads.failing().insert(spread.clone());
         let error = format!("spread {spread}: {error}");
         let error = StoreError::new("the program", "name the tasks", Applied::No, true, error);
         self.fails(Work::Tasks, asked, &error);
     }
 
-    /// It did, or it is not asked any more.
-    pub(crate) fn tasks_told(&self, spread: &SpreadName) {
-        let all_are = {
-            let mut mute = self.spreads.mute();
-            mute.remove(spread) && mute.is_empty()
+    /// Notes that the task source of a spread works, or has ended.
+    pub(crate) fn task_source_works(&self, spread: &SpreadName) {
+        let all_work = {
+            let mut failing = self.spreads.failing();
+            failing.remove(spread) && failing.is_empty()
         };
-        if all_are {
+        if all_work {
             self.works(Work::Tasks);
         }
     }

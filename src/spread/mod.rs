@@ -233,11 +233,11 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
             return Err(Error::Reserved(spread));
         }
         let job = Arc::new(job);
-        self.begin(move |book: Arc<TaskRegistry<M>>| {
+        self.begin(move |registry: Arc<TaskRegistry<M>>| {
             Arc::new(move |key, lease, _| {
                 let job = job.clone();
                 // All of the program's code is called within the guarded poll, or panics there.
-                Some(match catch_unwind(AssertUnwindSafe(|| book.task(key))) {
+                Some(match catch_unwind(AssertUnwindSafe(|| registry.task(key))) {
                     Ok(task) => {
                         let task = task?;
                         async move { job(task, lease).await.map_err(|error| error.to_string()) }.boxed()
@@ -296,16 +296,16 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         metrics::joined(elect.engine(), &spread);
         let share = Share { cap, weight, ..Share::new(spread.clone()) };
         let shared = Arc::new(Shared::new(spread, share));
-        let book = Arc::new(TaskRegistry::new(shared.clone()));
-        let start = start(book.clone());
+        let registry = Arc::new(TaskRegistry::new(shared.clone()));
+        let start = start(registry.clone());
         let wants = Wants { lock_delay, ..Wants::default() };
         let actor = SpreadActor::new(elect.clone(), shared.clone(), inbox, start, rules, wants);
         let runtime = elect.engine().runtime.clone();
         let task = runtime.spawn(actor.run());
-        if let Some(follow) = source.begin(&book, &elect) {
+        if let Some(follow) = source.begin(&registry, &elect) {
             runtime.spawn(follow);
         }
-        Ok(Spread::new(elect, shared, book, task))
+        Ok(Spread::new(elect, shared, registry, task))
     }
 }
 

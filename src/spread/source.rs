@@ -1,4 +1,4 @@
-//! Where the tasks come from.
+//! Sources of a spread's tasks: a fixed set, a stream, or a closure that is asked.
 
 use std::{
     collections::BTreeMap,
@@ -21,12 +21,12 @@ use crate::{
     sync::locked,
 };
 
-/// Who has failed to tell the tasks is asked again after so long at first,
+/// Shortest pause after a source has failed.
 const SOONEST: Duration = Duration::from_secs(1);
-/// and after so long at most.
+/// Longest pause.
 const LATEST: Duration = Duration::from_secs(60);
 
-/// A task of a spread.
+/// Task of a spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task<M = ()> {
     key: Key,
@@ -34,7 +34,7 @@ pub struct Task<M = ()> {
 }
 
 impl<M> Task<M> {
-    /// A task of that key, with what its job is to know of it.
+    /// Creates a task of that key, with data for its job.
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -42,27 +42,27 @@ impl<M> Task<M> {
         Ok(Self { key: Key::new(key)?, meta })
     }
 
-    /// Its key.
+    /// Key of the task.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
-    /// What its job is to know of it. A job that runs keeps what it was started with.
+    /// Data for its job. A job that runs keeps what it was started with.
     #[must_use]
     pub const fn meta(&self) -> &M {
         &self.meta
     }
 }
 
-/// A change of the tasks there are.
+/// Change of the set of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<M = ()> {
-    /// There is this one, too, or in place of the one of the same key.
+    /// Adds this task, or replaces the one of the same key.
     Add(Task<M>),
-    /// There is no task of this key any more.
+    /// Removes the task of this key.
     Remove(Key),
-    /// There are these, and no others.
+    /// Replaces all tasks by these.
     Replace(Vec<Task<M>>),
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Source<M> {
 }
 
 impl<M> Source<M> {
-    /// How often they are asked for, if they are.
+    /// Interval at which the tasks are asked for, if they are.
     pub(super) const fn every(&self) -> Option<Duration> {
         if let Self::Asked { every, .. } = self { Some(*every) } else { None }
     }
@@ -85,7 +85,7 @@ impl<M> Source<M> {
     }
 }
 
-/// The tasks there are, and what is known of each.
+/// Tasks of the spread, with the data for their jobs.
 pub(crate) struct TaskRegistry<M> {
     tasks: Mutex<BTreeMap<Key, M>>,
     shared: Arc<Shared>,
@@ -106,7 +106,7 @@ impl<M: Clone> TaskRegistry<M> {
         locked(&self.tasks)
     }
 
-    /// A task as its job gets it: the program's code clones what is known of it.
+    /// Returns a task for its job: the program's code clones its data.
     pub(super) fn task(&self, key: &Key) -> Option<Task<M>> {
         let meta = self.tasks().get(key).cloned()?;
         Some(Task { key: key.clone(), meta })
@@ -144,24 +144,24 @@ impl<M: Clone> TaskRegistry<M> {
 }
 
 impl<M: Clone + Send + Sync + 'static> Source<M> {
-    /// Brings the tasks; what is left to do goes on until the spread stops.
+    /// Brings the first tasks. Returns what follows their changes until the spread stops.
     pub(super) fn begin(
         self,
-        book: &Arc<TaskRegistry<M>>,
+        registry: &Arc<TaskRegistry<M>>,
         elect: &Elect,
     ) -> Option<impl Future<Output = ()> + use<M>> {
-        let stop = book.shared.stop.clone();
-        // Who follows the tasks keeps neither the spread nor the engine.
-        let weak = Arc::downgrade(book);
+        let stop = registry.shared.stop.clone();
+        // Following the tasks keeps neither the spread nor the engine alive.
+        let weak = Arc::downgrade(registry);
         let follow = match self {
             Self::Fixed(tasks) => {
-                book.replace(tasks);
+                registry.replace(tasks);
                 return None;
             }
             Self::Stream(changes) => listen(changes, weak, Arc::downgrade(elect.engine())).boxed(),
             Self::Asked { every, ask } => inquire(every, ask, weak, Arc::downgrade(elect.engine())).boxed(),
         };
-        let (engine, spread) = (Arc::downgrade(elect.engine()), book.shared.spread.clone());
+        let (engine, spread) = (Arc::downgrade(elect.engine()), registry.shared.spread.clone());
         Some(async move {
             tokio::select! {
                 biased;
@@ -169,17 +169,17 @@ impl<M: Clone + Send + Sync + 'static> Source<M> {
                 () = follow => {}
             }
             if let Some(engine) = engine.upgrade() {
-                engine.tasks_told(&spread);
+                engine.task_source_works(&spread);
             }
         })
     }
 }
 
-/// Asks for the tasks again and again. What fails, and what panics, is asked again.
+/// Asks for the tasks again and again, also after an error or a panic.
 async fn inquire<M: Clone>(
     every: Duration,
     ask: TaskQuery<M>,
-    book: Weak<TaskRegistry<M>>,
+    registry: Weak<TaskRegistry<M>>,
     engine: Weak<Engine>,
 ) {
     let mut rests = Backoff::new(every.min(SOONEST), every.min(LATEST));
@@ -188,76 +188,76 @@ async fn inquire<M: Clone>(
         // All of the program's code is called within, also what drops the tasks there were.
         let answer = guarded(async {
             let answer = ask().await;
-            let Some(book) = book.upgrade() else { return answer.map(drop) };
-            answer.map(|tasks| book.apply(Change::Replace(tasks)))
+            let Some(registry) = registry.upgrade() else { return answer.map(drop) };
+            answer.map(|tasks| registry.apply(Change::Replace(tasks)))
         })
         .await;
-        let (Some(book), Some(engine)) = (book.upgrade(), engine.upgrade()) else { return };
+        let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { return };
         let rest = match answer {
             Ok(Ok(())) => {
-                engine.tasks_told(&book.shared.spread);
+                engine.task_source_works(&registry.shared.spread);
                 rests.reset();
                 jittered(every, engine.entropy.roll())
             }
             Ok(Err(error)) => {
-                let (spread, namespace) = (&book.shared.spread, engine.config.namespace());
+                let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
                 tracing::warn!(%spread, %namespace, error, "the tasks of a spread were not told, they stay as they were");
-                engine.tasks_not_told(spread, asked, &error);
+                engine.task_source_failed(spread, asked, &error);
                 rests.next(engine.entropy.roll())
             }
             Err(panic) => {
-                panicked(&engine, &book, asked, &panic);
+                panicked(&engine, &registry, asked, &panic);
                 rests.next(engine.entropy.roll())
             }
         };
-        drop((book, engine));
+        drop((registry, engine));
         tokio::time::sleep(rest).await;
     }
 }
 
-/// Follows what a stream says. One that has panicked may be broken: that is told once, and it is polled again, ever
-/// more seldom, until it says that it has ended.
+/// Follows a stream. One that has panicked may be broken: that is logged once, and it is polled again, ever more
+/// seldom, until it ends.
 async fn listen<M: Clone>(
     mut changes: Pin<Box<dyn Stream<Item = Change<M>> + Send>>,
-    book: Weak<TaskRegistry<M>>,
+    registry: Weak<TaskRegistry<M>>,
     engine: Weak<Engine>,
 ) {
     let mut rests = Backoff::new(SOONEST, LATEST);
     loop {
         let change = guarded(async {
             let change = changes.next().await?;
-            book.upgrade().map(|book| book.apply(change))
+            registry.upgrade().map(|registry| registry.apply(change))
         });
         let change = change.await;
-        let (Some(book), Some(engine)) = (book.upgrade(), engine.upgrade()) else { return };
+        let (Some(registry), Some(engine)) = (registry.upgrade(), engine.upgrade()) else { return };
         let rest = match change {
             Ok(None) => return,
             Ok(Some(())) => {
-                engine.tasks_told(&book.shared.spread);
+                engine.task_source_works(&registry.shared.spread);
                 rests.reset();
                 continue;
             }
             Err(panic) if rests.is_fresh() => {
-                panicked(&engine, &book, engine.clock.now(), &panic);
+                panicked(&engine, &registry, engine.clock.now(), &panic);
                 rests.next(engine.entropy.roll())
             }
             Err(panic) => {
-                engine.tasks_not_told(&book.shared.spread, engine.clock.now(), &panic);
+                engine.task_source_failed(&registry.shared.spread, engine.clock.now(), &panic);
                 rests.next(engine.entropy.roll())
             }
         };
-        drop((book, engine));
+        drop((registry, engine));
         tokio::time::sleep(rest).await;
     }
 }
 
-fn panicked<M>(engine: &Engine, book: &TaskRegistry<M>, asked: Moment, panic: &str) {
-    let (spread, namespace) = (&book.shared.spread, engine.config.namespace());
+fn panicked<M>(engine: &Engine, registry: &TaskRegistry<M>, asked: Moment, panic: &str) {
+    let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
     tracing::error!(%spread, %namespace, panic, "what tells the tasks of a spread panicked, they stay as they were");
-    engine.tasks_not_told(spread, asked, &format!("panicked: {panic}"));
+    engine.task_source_failed(spread, asked, &format!("panicked: {panic}"));
 }
 
-/// The program's code; what it said if it panicked.
+/// Runs the program's code; a panic is an error with its message.
 async fn guarded<T>(code: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(code).catch_unwind().await.map_err(|panic| panic_message(&*panic))
 }
