@@ -29,6 +29,7 @@ mod answer;
 mod contract;
 mod hints;
 mod memory;
+mod methods;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 mod ops;

@@ -1,13 +1,13 @@
 //! Revocations: what an operator wants of a session, or of a lock.
 
-use super::MemoryStore;
+use super::State;
 use crate::{
     model::Ended,
     store::{MAX_REQUESTS, Refusal, Revocation, RevokeAnswer, SessionNews},
 };
 
-impl MemoryStore {
-    pub(super) fn revoke_now(&self, revocation: Revocation) -> RevokeAnswer {
+impl State {
+    pub(super) fn revoke(&self, revocation: Revocation) -> RevokeAnswer {
         let now = self.clock.wall();
         let mut records = self.records();
         match revocation {

@@ -1,0 +1,45 @@
+//! The line before a lock.
+
+use super::State;
+use crate::{
+    model::{LockId, SessionId, Ticket, Waiter},
+    store::{Hint, Line, Wait},
+};
+
+impl State {
+    pub(super) fn wait(&self, waits: Vec<Wait>) {
+        waits.into_iter().for_each(|wait| self.wait_for(wait));
+    }
+
+    fn wait_for(&self, wait: Wait) {
+        let since = self.clock.wall();
+        let Wait { lock, by } = wait;
+        let place = (lock.clone(), by.session, by.ticket);
+        self.records().waiters.entry(place).or_insert_with(|| {
+            self.hint(Hint::Queue { lock: lock.clone() });
+            Waiter { lock, by, since }
+        });
+    }
+
+    pub(super) fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>) {
+        let mut records = self.records();
+        for place in &waits {
+            records.waiters.remove(place);
+        }
+    }
+
+    pub(super) fn waiters(&self, lock: LockId, at_most: usize) -> Line {
+        let records = self.records();
+        let mut line: Vec<_> =
+            records.waiters.values().filter(|waiter| waiter.lock == lock).cloned().collect();
+        line.sort_by_key(|waiter| (waiter.since, waiter.by.session, waiter.by.ticket));
+        let whole = line.len() < at_most;
+        line.truncate(at_most);
+        Line { waiters: line, whole }
+    }
+
+    pub(super) fn places(&self, places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool> {
+        let records = self.records();
+        places.iter().map(|place| records.waiters.contains_key(place)).collect()
+    }
+}
