@@ -22,16 +22,12 @@ use super::{
 use tenure::{
     Applied, StoreError,
     clock::{Clock, Moment},
-    model::{
-        Kind, LockId, LockRecord, Namespace, Request, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        StoreTime, Ticket,
-    },
+    model::{LockId, Request, SessionId, StoreTime, Ticket},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release, ReleaseAnswer,
-        Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store,
-        Take, TakeAnswer, Wait,
+        Answer, Capabilities, Declaration, Hint, MemoryStore, Release, ReleaseAnswer, Revocation,
+        SessionSeen, Store,
     },
+    store_methods,
     testing::TestClock,
 };
 
@@ -408,28 +404,28 @@ impl Way {
     }
 }
 
-/// Writes, each as it is applied at the primary and again at the majority.
+/// A write, as it is applied at the primary and again at the majority.
 macro_rules! writes {
-    ($($kept:ident $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
-        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
-            let again = ($($argument.clone(),)*);
+    (($kept:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
+        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
+            let again = ($($argument.clone(),)+);
             self.write(
                 Kept::$kept,
-                move |store| now(store.$method($($argument,)* limit)),
+                move |store| now(store.$method($($argument,)+ limit)),
                 move |ledger| {
-                    let ($($argument,)*) = again;
-                    let _applied = now(ledger.$method($($argument,)* AT_ONCE));
+                    let ($($argument,)+) = again;
+                    let _applied = now(ledger.$method($($argument,)+ AT_ONCE));
                 },
             )
-        })+
+        }
     };
 }
 
 macro_rules! reads {
-    ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
-        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
-            self.read(move |seen| now(seen.$method($($argument,)* limit)))
-        })+
+    ($method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
+        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
+            self.read(move |seen| now(seen.$method($($argument,)+ limit)))
+        }
     };
 }
 
@@ -488,34 +484,24 @@ impl Store for Way {
         )
     }
 
-    writes! {
-        Majority open(open: Open) -> SessionSeen;
-        Majority beat(beat: BeatWrite) -> SessionSeen;
-        Majority take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
-        Primary wait(waits: Vec<Wait>) -> ();
-        Majority set_value(set: SetValue) -> SetAnswer;
-        Majority revoke(revocation: Revocation) -> RevokeAnswer;
-        Majority define(define: Define) -> ScheduleSeen;
-        Majority instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
-        Majority delete_schedule(schedule: ScheduleId) -> bool;
-        Majority claim(claim: Claim) -> ClaimAnswer;
-        Majority finish(finish: FinishRun) -> ClaimAnswer;
-        Majority purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-        Majority purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
+    store_methods! { writes:
+        open(Majority);
+        beat(Majority);
+        take(Majority);
+        wait(Primary);
+        set_value(Majority);
+        revoke(Majority);
+        define(Majority);
+        instruct(Majority);
+        delete_schedule(Majority);
+        claim(Majority);
+        finish(Majority);
+        purge_runs(Majority);
+        purge(Majority);
     }
 
-    reads! {
-        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
-        sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
-        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
-        waiters(lock: LockId, at_most: usize) -> Line;
-        places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>;
-        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
-        list_locks(
-            namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
-        ) -> Page<LockRecord>;
-        schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
-        list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
-        history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
+    store_methods! { reads:
+        observe sessions locks waiters places held_by list_locks schedules list_schedules
+        history
     }
 }

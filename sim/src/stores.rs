@@ -22,46 +22,27 @@ use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
 use tenure::{
     clock::Clock,
     model::{
-        Death, Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Term, Ticket, Why,
+        Death, LockId, LockRecord, Namespace, Nonce, ScheduleId, SessionId, SessionRecord, StoreTime, Term,
+        Ticket, Why,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release,
-        ReleaseAnswer, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer,
-        SetValue, Store, Take, TakeAnswer, Wait,
+        FinishRun, Held, Hint, Instruction, LockChange, LockSeen, Open, Page, Release, ReleaseAnswer,
+        RunPage, ScheduleSeen, SessionSeen, Store, Take, TakeAnswer, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
 
 /// Passes the rest of the contract on.
-macro_rules! pass_on {
-    ($to:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+macro_rules! pass_on_what_nobody_judges {
+    ($to:ident: $($more:ident)*) => {
         fn capabilities(&self) -> Capabilities {
             self.$to.capabilities()
         }
 
-        $(fn $method(&self, $($argument: $type,)* limit: Duration) -> Answer<'_, $answer> {
-            self.$to.$method($($argument,)* limit)
-        })+
-    };
-}
-
-macro_rules! pass_on_what_nobody_judges {
-    ($to:ident: $($more:tt)*) => {
-        pass_on! {
-            $to:
-            sessions(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<SessionRecord>;
-            waiters(lock: LockId, at_most: usize) -> Line;
-            places(places: Vec<(LockId, SessionId, Ticket)>) -> Vec<bool>;
-            list_locks(
-                namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
-            ) -> Page<LockRecord>;
-            schedules(schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen>;
-            list_schedules(namespace: Namespace, after: Option<Cursor>, at_most: usize) -> Page<ScheduleRecord>;
-            delete_schedule(schedule: ScheduleId) -> bool;
-            history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage;
-            purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged;
+        tenure::store_methods! {
+            to $to:
+            sessions waiters places list_locks schedules list_schedules delete_schedule history purge
             $($more)*
         }
     };
@@ -365,12 +346,7 @@ impl Store for Ledger {
 
     pass_on_what_nobody_judges! {
         store:
-        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
-        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
-        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
-        set_value(set: SetValue) -> SetAnswer;
-        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
-        revoke(revocation: Revocation) -> RevokeAnswer;
+        stop_waiting observe locks set_value held_by revoke
     }
 }
 
@@ -554,19 +530,8 @@ impl Store for TermsKept {
 
     pass_on_what_nobody_judges! {
         store:
-        define(define: Define) -> ScheduleSeen;
-        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
-        claim(claim: Claim) -> ClaimAnswer;
-        finish(finish: FinishRun) -> ClaimAnswer;
-        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-        wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
-        open(open: Open) -> SessionSeen;
-        beat(beat: BeatWrite) -> SessionSeen;
-        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
-        declare(declaration: Declaration) -> SessionSeen;
-        set_value(set: SetValue) -> SetAnswer;
-        revoke(revocation: Revocation) -> RevokeAnswer;
+        define instruct claim finish purge_runs wait stop_waiting open beat observe declare
+        set_value revoke
     }
 }
 
@@ -640,21 +605,8 @@ impl Store for Deposed {
 
     pass_on_what_nobody_judges! {
         store:
-        define(define: Define) -> ScheduleSeen;
-        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
-        claim(claim: Claim) -> ClaimAnswer;
-        finish(finish: FinishRun) -> ClaimAnswer;
-        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-        wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
-        open(open: Open) -> SessionSeen;
-        beat(beat: BeatWrite) -> SessionSeen;
-        take(takes: Vec<Take>, dead: Vec<SessionId>) -> Vec<TakeAnswer>;
-        release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
-        locks(locks: Vec<LockId>) -> Vec<LockSeen>;
-        set_value(set: SetValue) -> SetAnswer;
-        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
-        revoke(revocation: Revocation) -> RevokeAnswer;
+        define instruct claim finish purge_runs wait stop_waiting open beat take release locks
+        set_value held_by revoke
     }
 }
 

@@ -1,14 +1,30 @@
 //! The signatures of the contract's operations, for those who write them all in the same way.
 
-/// Writes methods of a [`Store`](crate::store::Store): all that have a limit, or those that are named.
+/// Writes methods of a [`Store`](crate::store::Store), without repeating their signatures.
 ///
-/// For each of them it calls a macro of the caller's with its signature, but for the limit. What stands
-/// in parentheses behind a name comes before the signature.
+/// - `store_methods! { to inner: open beat }` passes these on to the store in the field `inner`.
+/// - `store_methods!(each)` calls the macro `each` with the signature of every method that has a limit, but
+///   for that: `each! { open(open: Open) -> SessionSeen }`.
+/// - `store_methods! { each: open beat }` does so for these methods.
+/// - `store_methods! { each: open(some words); beat(others); }` puts what stands in the parentheses before
+///   the signature: `each! { (some words) open(open: Open) -> SessionSeen }`.
 ///
-/// Not part of the stable interface: a method that the contract gains is one that this macro writes.
+/// Not part of the stable interface: whenever the contract gains a method, this macro writes one more.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! store_methods {
+    (to $store:ident: $($method:ident)+) => {
+        $($crate::store_methods! { @$method [$crate::store_methods] @pass_on $store })+
+    };
+    (@pass_on $store:ident $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
+        fn $method(
+            &self,
+            $($argument: $type,)+
+            limit: ::std::time::Duration
+        ) -> $crate::store::Answer<'_, $answer> {
+            self.$store.$method($($argument,)+ limit)
+        }
+    };
     ($each:ident) => {
         $crate::store_methods! {
             $each:
@@ -18,33 +34,33 @@ macro_rules! store_methods {
         }
     };
     ($each:ident: $($method:ident)+) => {
-        $($crate::store_methods! { @$method $each })+
+        $($crate::store_methods! { @$method [$each] })+
     };
     ($each:ident: $($method:ident($($with:tt)+);)+) => {
-        $($crate::store_methods! { @$method $each ($($with)+) })+
+        $($crate::store_methods! { @$method [$each] ($($with)+) })+
     };
-    (@open $each:ident $($with:tt)*) => {
-        $each! { $($with)* open(open: $crate::store::Open) -> $crate::store::SessionSeen }
+    (@open [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* open(open: $crate::store::Open) -> $crate::store::SessionSeen }
     };
-    (@beat $each:ident $($with:tt)*) => {
-        $each! { $($with)* beat(beat: $crate::store::BeatWrite) -> $crate::store::SessionSeen }
+    (@beat [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* beat(beat: $crate::store::BeatWrite) -> $crate::store::SessionSeen }
     };
-    (@observe $each:ident $($with:tt)*) => {
-        $each! {
+    (@observe [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* observe(
                 sessions: Vec<$crate::model::SessionId>
             ) -> Vec<$crate::store::SessionSeen>
         }
     };
-    (@declare $each:ident $($with:tt)*) => {
-        $each! {
+    (@declare [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* declare(
                 declaration: $crate::store::Declaration
             ) -> $crate::store::SessionSeen
         }
     };
-    (@sessions $each:ident $($with:tt)*) => {
-        $each! {
+    (@sessions [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* sessions(
                 namespace: $crate::model::Namespace,
                 after: Option<$crate::store::Cursor>,
@@ -52,49 +68,49 @@ macro_rules! store_methods {
             ) -> $crate::store::Page<$crate::model::SessionRecord>
         }
     };
-    (@take $each:ident $($with:tt)*) => {
-        $each! {
+    (@take [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* take(
                 takes: Vec<$crate::store::Take>,
                 dead: Vec<$crate::model::SessionId>
             ) -> Vec<$crate::store::TakeAnswer>
         }
     };
-    (@release $each:ident $($with:tt)*) => {
-        $each! {
+    (@release [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* release(
                 releases: Vec<$crate::store::Release>
             ) -> Vec<$crate::store::ReleaseAnswer>
         }
     };
-    (@wait $each:ident $($with:tt)*) => {
-        $each! { $($with)* wait(waits: Vec<$crate::store::Wait>) -> () }
+    (@wait [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* wait(waits: Vec<$crate::store::Wait>) -> () }
     };
-    (@stop_waiting $each:ident $($with:tt)*) => {
-        $each! {
+    (@stop_waiting [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* stop_waiting(
                 waits: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::model::Ticket)>
             ) -> ()
         }
     };
-    (@waiters $each:ident $($with:tt)*) => {
-        $each! { $($with)* waiters(lock: $crate::model::LockId, at_most: usize) -> $crate::store::Line }
+    (@waiters [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* waiters(lock: $crate::model::LockId, at_most: usize) -> $crate::store::Line }
     };
-    (@places $each:ident $($with:tt)*) => {
-        $each! {
+    (@places [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* places(
                 places: Vec<($crate::model::LockId, $crate::model::SessionId, $crate::model::Ticket)>
             ) -> Vec<bool>
         }
     };
-    (@set_value $each:ident $($with:tt)*) => {
-        $each! { $($with)* set_value(set: $crate::store::SetValue) -> $crate::store::SetAnswer }
+    (@set_value [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* set_value(set: $crate::store::SetValue) -> $crate::store::SetAnswer }
     };
-    (@locks $each:ident $($with:tt)*) => {
-        $each! { $($with)* locks(locks: Vec<$crate::model::LockId>) -> Vec<$crate::store::LockSeen> }
+    (@locks [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* locks(locks: Vec<$crate::model::LockId>) -> Vec<$crate::store::LockSeen> }
     };
-    (@list_locks $each:ident $($with:tt)*) => {
-        $each! {
+    (@list_locks [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* list_locks(
                 namespace: $crate::model::Namespace,
                 kind: Option<$crate::model::Kind>,
@@ -103,8 +119,8 @@ macro_rules! store_methods {
             ) -> $crate::store::Page<$crate::model::LockRecord>
         }
     };
-    (@held_by $each:ident $($with:tt)*) => {
-        $each! {
+    (@held_by [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* held_by(
                 session: $crate::model::SessionId,
                 after: Option<$crate::store::Cursor>,
@@ -112,33 +128,33 @@ macro_rules! store_methods {
             ) -> $crate::store::Page<$crate::store::Held>
         }
     };
-    (@revoke $each:ident $($with:tt)*) => {
-        $each! {
+    (@revoke [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* revoke(
                 revocation: $crate::store::Revocation
             ) -> $crate::store::RevokeAnswer
         }
     };
-    (@define $each:ident $($with:tt)*) => {
-        $each! { $($with)* define(define: $crate::store::Define) -> $crate::store::ScheduleSeen }
+    (@define [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* define(define: $crate::store::Define) -> $crate::store::ScheduleSeen }
     };
-    (@instruct $each:ident $($with:tt)*) => {
-        $each! {
+    (@instruct [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* instruct(
                 schedule: $crate::model::ScheduleId,
                 instruction: $crate::store::Instruction
             ) -> $crate::store::ScheduleSeen
         }
     };
-    (@schedules $each:ident $($with:tt)*) => {
-        $each! {
+    (@schedules [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* schedules(
                 schedules: Vec<$crate::model::ScheduleId>
             ) -> Vec<$crate::store::ScheduleSeen>
         }
     };
-    (@list_schedules $each:ident $($with:tt)*) => {
-        $each! {
+    (@list_schedules [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* list_schedules(
                 namespace: $crate::model::Namespace,
                 after: Option<$crate::store::Cursor>,
@@ -146,17 +162,17 @@ macro_rules! store_methods {
             ) -> $crate::store::Page<$crate::model::ScheduleRecord>
         }
     };
-    (@delete_schedule $each:ident $($with:tt)*) => {
-        $each! { $($with)* delete_schedule(schedule: $crate::model::ScheduleId) -> bool }
+    (@delete_schedule [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* delete_schedule(schedule: $crate::model::ScheduleId) -> bool }
     };
-    (@claim $each:ident $($with:tt)*) => {
-        $each! { $($with)* claim(claim: $crate::store::Claim) -> $crate::store::ClaimAnswer }
+    (@claim [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* claim(claim: $crate::store::Claim) -> $crate::store::ClaimAnswer }
     };
-    (@finish $each:ident $($with:tt)*) => {
-        $each! { $($with)* finish(finish: $crate::store::FinishRun) -> $crate::store::ClaimAnswer }
+    (@finish [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! { $($with)* finish(finish: $crate::store::FinishRun) -> $crate::store::ClaimAnswer }
     };
-    (@history $each:ident $($with:tt)*) => {
-        $each! {
+    (@history [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* history(
                 schedule: $crate::model::ScheduleId,
                 after: Option<$crate::store::Cursor>,
@@ -164,8 +180,8 @@ macro_rules! store_methods {
             ) -> $crate::store::RunPage
         }
     };
-    (@purge_runs $each:ident $($with:tt)*) => {
-        $each! {
+    (@purge_runs [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* purge_runs(
                 schedule: $crate::model::ScheduleId,
                 older_than: ::std::time::Duration,
@@ -173,8 +189,8 @@ macro_rules! store_methods {
             ) -> $crate::store::RunPage
         }
     };
-    (@purge $each:ident $($with:tt)*) => {
-        $each! {
+    (@purge [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
             $($with)* purge(
                 namespace: $crate::model::Namespace,
                 retention: $crate::store::Retention,

@@ -11,10 +11,11 @@ use tenure::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, Line, LockSeen, MemoryStore, Open, Page, Purged, Release,
+        FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release,
         ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen,
         SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
     },
+    store_methods,
     testing::conformance::LIMIT,
 };
 
@@ -296,6 +297,8 @@ impl Store for Mutant {
         self.store.capabilities()
     }
 
+    store_methods! { to store: sessions waiters list_schedules delete_schedule history }
+
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
         async move {
             let answer = self.store.open(open.clone(), limit).await?;
@@ -382,16 +385,6 @@ impl Store for Mutant {
         .boxed()
     }
 
-    fn sessions(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<SessionRecord>> {
-        self.store.sessions(namespace, after, at_most, limit)
-    }
-
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
         async move {
             let mut answers = Vec::new();
@@ -449,10 +442,6 @@ impl Store for Mutant {
             self.store.stop_waiting(waits, limit).await
         }
         .boxed()
-    }
-
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line> {
-        self.store.waiters(lock, at_most, limit)
     }
 
     fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
@@ -620,30 +609,6 @@ impl Store for Mutant {
             self.store.finish(finish, limit).await
         }
         .boxed()
-    }
-
-    fn list_schedules(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<ScheduleRecord>> {
-        self.store.list_schedules(namespace, after, at_most, limit)
-    }
-
-    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool> {
-        self.store.delete_schedule(schedule, limit)
-    }
-
-    fn history(
-        &self,
-        schedule: ScheduleId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage> {
-        self.store.history(schedule, after, at_most, limit)
     }
 
     fn purge_runs(

@@ -12,15 +12,10 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream::BoxStream};
 use crate::{What, key_of};
 use tenure::{
     clock::{Clock, Moment},
-    model::{
-        Kind, LockId, LockRecord, Namespace, Nonce, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-        Term, Ticket,
-    },
+    model::{LockId, LockRecord, Nonce, SessionId, Term, Ticket},
     store::{
-        Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockChange, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention,
-        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take,
-        TakeAnswer, Wait,
+        Answer, BeatWrite, Capabilities, Hint, LockChange, LockSeen, Open, SessionSeen, Store, Take,
+        TakeAnswer,
     },
 };
 
@@ -157,18 +152,7 @@ impl Store for Wire {
 
     pass_on_what_nobody_judges! {
         store:
-        define(define: Define) -> ScheduleSeen;
-        instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen;
-        claim(claim: Claim) -> ClaimAnswer;
-        finish(finish: FinishRun) -> ClaimAnswer;
-        purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage;
-        wait(waits: Vec<Wait>) -> ();
-        stop_waiting(waits: Vec<(LockId, SessionId, Ticket)>) -> ();
-        observe(sessions: Vec<SessionId>) -> Vec<SessionSeen>;
-        declare(declaration: Declaration) -> SessionSeen;
-        release(releases: Vec<Release>) -> Vec<ReleaseAnswer>;
-        set_value(set: SetValue) -> SetAnswer;
-        held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>;
-        revoke(revocation: Revocation) -> RevokeAnswer;
+        define instruct claim finish purge_runs wait stop_waiting observe declare release
+        set_value held_by revoke
     }
 }

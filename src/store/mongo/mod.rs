@@ -62,14 +62,8 @@ use self::{
     hints::Hints,
     renewal::{Connection, Current, UriSource},
 };
-use super::{
-    Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, Line, LockSeen, Open, Page, Purged, Reach, Release, ReleaseAnswer, Retention, Revocation,
-    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
-};
-use crate::model::{
-    Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Ticket,
-};
+use super::{Answer, Capabilities, Hint, Reach, Store};
+use crate::store_methods;
 
 /// How long the first answer of a fresh client may take: it has to find the servers.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -373,173 +367,47 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, C
     Ok(has_hints)
 }
 
+/// One method of the contract: what it is called in errors, and the module that carries it out.
+macro_rules! carried_out {
+    (($doing:literal by $module:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
+        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
+            self.step(limit, $doing, move |store| $module::$method(store, $($argument,)+ limit))
+        }
+    };
+}
+
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_hints)
     }
 
-    fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "open a session", move |store| sessions::open(store, open, limit))
-    }
-
-    fn beat(&self, beat: BeatWrite, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "beat", move |store| sessions::beat(store, beat, limit))
-    }
-
-    fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>> {
-        self.step(limit, "observe sessions", move |store| sessions::observe(store, sessions, limit))
-    }
-
-    fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {
-        self.step(limit, "declare a session dead", move |store| sessions::declare(store, declaration, limit))
-    }
-
-    fn sessions(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<SessionRecord>> {
-        self.step(limit, "list sessions", move |store| {
-            sessions::sessions(store, namespace, after, at_most, limit)
-        })
-    }
-
-    fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>> {
-        self.step(limit, "take locks", move |store| take::take(store, takes, dead, limit))
-    }
-
-    fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>> {
-        self.step(limit, "release locks", move |store| release::release(store, releases, limit))
-    }
-
-    fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()> {
-        self.step(limit, "stand in line", move |store| line::wait(store, waits, limit))
-    }
-
-    fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()> {
-        self.step(limit, "leave the line", move |store| line::stop_waiting(store, waits, limit))
-    }
-
-    fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line> {
-        self.step(limit, "look along the line", move |store| line::waiters(store, lock, at_most, limit))
-    }
-
-    fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>> {
-        self.step(limit, "look for places in line", move |store| line::places(store, places, limit))
-    }
-
-    fn set_value(&self, set: SetValue, limit: Duration) -> Answer<'_, SetAnswer> {
-        self.step(limit, "set a value", move |store| locks::set_value(store, set, limit))
-    }
-
-    fn locks(&self, locks: Vec<LockId>, limit: Duration) -> Answer<'_, Vec<LockSeen>> {
-        self.step(limit, "read locks", move |store| locks::locks(store, locks, limit))
-    }
-
-    fn list_locks(
-        &self,
-        namespace: Namespace,
-        kind: Option<Kind>,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<LockRecord>> {
-        self.step(limit, "list locks", move |store| {
-            locks::list_locks(store, namespace, kind, after, at_most, limit)
-        })
-    }
-
-    fn held_by(
-        &self,
-        session: SessionId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<Held>> {
-        self.step(limit, "audit a session", move |store| {
-            locks::held_by(store, session, after, at_most, limit)
-        })
-    }
-
-    fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
-        self.step(limit, "revoke a lock", move |store| revoke::revoke(store, revocation, limit))
-    }
-
-    fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen> {
-        self.step(limit, "define a schedule", move |store| schedules::define(store, define, limit))
-    }
-
-    fn instruct(
-        &self,
-        schedule: ScheduleId,
-        instruction: Instruction,
-        limit: Duration,
-    ) -> Answer<'_, ScheduleSeen> {
-        self.step(limit, "instruct a schedule", move |store| {
-            schedules::instruct(store, schedule, instruction, limit)
-        })
-    }
-
-    fn list_schedules(
-        &self,
-        namespace: Namespace,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, Page<ScheduleRecord>> {
-        self.step(limit, "list schedules", move |store| {
-            schedules::list(store, namespace, after, at_most, limit)
-        })
-    }
-
-    fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool> {
-        self.step(limit, "delete a schedule", move |store| runs::delete_schedule(store, schedule, limit))
-    }
-
-    fn schedules(&self, schedules: Vec<ScheduleId>, limit: Duration) -> Answer<'_, Vec<ScheduleSeen>> {
-        self.step(limit, "read schedules", move |store| schedules::schedules(store, schedules, limit))
-    }
-
-    fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        self.step(limit, "claim a tick", move |store| runs::claim(store, claim, limit))
-    }
-
-    fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer> {
-        self.step(limit, "finish a run", move |store| runs::finish(store, finish, limit))
-    }
-
-    fn history(
-        &self,
-        schedule: ScheduleId,
-        after: Option<Cursor>,
-        at_most: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage> {
-        self.step(limit, "read a history", move |store| runs::history(store, schedule, after, at_most, limit))
-    }
-
-    fn purge_runs(
-        &self,
-        schedule: ScheduleId,
-        older_than: Duration,
-        keep: usize,
-        limit: Duration,
-    ) -> Answer<'_, RunPage> {
-        self.step(limit, "purge runs", move |store| {
-            runs::purge_runs(store, schedule, older_than, keep, limit)
-        })
-    }
-
-    fn purge(
-        &self,
-        namespace: Namespace,
-        retention: Retention,
-        after: Option<Cursor>,
-        limit: Duration,
-    ) -> Answer<'_, Purged> {
-        self.step(limit, "purge", move |store| purge::purge(store, namespace, retention, after, limit))
+    store_methods! { carried_out:
+        open("open a session" by sessions);
+        beat("beat" by sessions);
+        observe("observe sessions" by sessions);
+        declare("declare a session dead" by sessions);
+        sessions("list sessions" by sessions);
+        take("take locks" by take);
+        release("release locks" by release);
+        wait("stand in line" by line);
+        stop_waiting("leave the line" by line);
+        waiters("look along the line" by line);
+        places("look for places in line" by line);
+        set_value("set a value" by locks);
+        locks("read locks" by locks);
+        list_locks("list locks" by locks);
+        held_by("audit a session" by locks);
+        revoke("revoke a lock" by revoke);
+        define("define a schedule" by schedules);
+        instruct("instruct a schedule" by schedules);
+        list_schedules("list schedules" by schedules);
+        delete_schedule("delete a schedule" by runs);
+        schedules("read schedules" by schedules);
+        claim("claim a tick" by runs);
+        finish("finish a run" by runs);
+        history("read a history" by runs);
+        purge_runs("purge runs" by runs);
+        purge("purge" by purge);
     }
 
     fn hints(&self) -> BoxStream<'static, Hint> {

@@ -144,7 +144,7 @@ fn schedule_seen(document: Option<&Document>) -> ScheduleSeen {
 
 /// From one schedule to the next over the primary index, past their ledgers: an index of the records alone would
 /// have every deployment grant one more right.
-pub(super) async fn list(
+pub(super) async fn list_schedules(
     store: MongoStore,
     namespace: Namespace,
     last: Option<Cursor>,
