@@ -3,9 +3,10 @@
 use std::{future::Future, time::Duration};
 
 use super::{
-    CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease, job,
+    CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease,
+    hold::Hold,
+    job,
     keys::{AcquireOutcome, Wants},
-    lease::Hold,
     troubles::chain,
 };
 use crate::{
@@ -255,7 +256,7 @@ impl KeyRequest {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
         let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, WaitMode::ONCE);
-        Ok(match standing.told().await {
+        Ok(match standing.outcome().await {
             AcquireOutcome::Granted(hold) => Ok(hold),
             AcquireOutcome::Other(verdict) => Err(busy(lock, verdict)?),
         })

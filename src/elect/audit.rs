@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, Work, lease::LeaseCell, metrics, troubles::chain};
+use super::{Engine, Work, hold::LeaseCell, metrics, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,

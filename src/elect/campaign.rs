@@ -13,9 +13,9 @@ use tracing::Instrument;
 use super::{
     Elect, Error, EventStream, HeldBy, JobEnd, KeyRequest, Lease, Work,
     events::EventFilter,
+    hold::Hold,
     job,
     keys::{AcquireOutcome, Wants},
-    lease::Hold,
     metrics,
 };
 use crate::{
@@ -295,7 +295,7 @@ impl CampaignTask {
             let told = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                told = standing.told() => told,
+                told = standing.outcome() => told,
             };
             if let AcquireOutcome::Granted(hold) = told {
                 return Some(hold);

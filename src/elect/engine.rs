@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -21,14 +21,14 @@ use super::{
     keeper::Command,
     keys::{Keys, PendingTicket, Wants},
     leader::Leaders,
-    lease::LeaseCell,
     metrics,
+    probe::Probe,
     runtime::Runtime,
     schedule_inbox::ScheduleInbox,
     session::Session,
     spreads::Spreads,
     store_times::StoreTimes,
-    tallies::{Note, Tallies},
+    tallies::Tallies,
     troubles::{Troubles, Work},
     watcher::Watcher,
 };
@@ -100,24 +100,7 @@ pub(crate) struct Engine {
     pub(crate) closing: CancellationToken,
     /// The last beat that counted.
     last_beat: Mutex<Option<Moment>>,
-    probe: Option<Probe>,
-}
-
-/// The program shows that it lives, by running a task from time to time.
-#[derive(Debug)]
-pub(crate) struct Probe {
-    pub(crate) patience: Duration,
-    alive: AtomicU64,
-}
-
-impl Probe {
-    pub(crate) fn new(patience: Duration, now: Moment) -> Self {
-        Self { patience, alive: AtomicU64::new(nanos(now)) }
-    }
-}
-
-fn nanos(moment: Moment) -> u64 {
-    u64::try_from(moment.since(Moment::after_start(Duration::ZERO)).as_nanos()).unwrap_or(u64::MAX)
+    pub(super) probe: Option<Probe>,
 }
 
 /// What an engine is made of, besides what is always the same.
@@ -221,7 +204,7 @@ impl Engine {
     }
 
     /// Those who wait for a session may go on with the one they know.
-    pub(crate) fn doubt_is_over(&self) {
+    pub(crate) fn announce_recovery(&self) {
         self.session_changed.notify_waiters();
     }
 
@@ -405,61 +388,7 @@ impl Engine {
         self.schedule_looks.submit(self, |engine| &engine.schedule_looks, schedule).await
     }
 
-    // ----- what is told
-
-    pub(crate) fn lease_granted(&self, lease: &LeaseCell) {
-        let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
-        let (term, session) = (lease.term, lease.session.id);
-        if self.tallies.note(&lease.lock, Note::Acquired, None) {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired a task");
-        } else {
-            tracing::info!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired");
-        }
-        metrics::acquired(self, lease);
-        self.events.tell(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
-    }
-
-    pub(crate) fn lease_lost(&self, lease: &LeaseCell, loss: &Loss) {
-        let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
-        let (lock, term) = (lease.lock.clone(), lease.term);
-        if loss.is_wanted() {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "told to stop");
-            return;
-        }
-        if self.tallies.note(&lease.lock, Note::Lost, Some(loss.to_string())) {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost a task");
-        } else {
-            tracing::warn!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost");
-        }
-        metrics::lost(self, loss);
-        self.events.tell(Event::Lost { lock, term, loss: loss.clone() });
-    }
-
-    pub(crate) fn lease_parted(&self, lease: &LeaseCell, lost: bool) {
-        metrics::parted(self, lease);
-        if !lost {
-            let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
-            let term = lease.term;
-            if self.tallies.note(&lease.lock, Note::Released, None) {
-                tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, "released a task");
-            } else {
-                tracing::info!(%kind, key = key.as_str(), %namespace, %term, %holder, "released");
-            }
-            self.events.tell(Event::Released { lock: lease.lock.clone(), term: lease.term });
-        }
-    }
-
-    pub(crate) fn overran(&self, lease: &LeaseCell, by: Duration) {
-        metrics::overran(self);
-        self.events.tell(Event::Overran { lock: lease.lock.clone(), term: lease.term, by });
-    }
-
-    pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
-        let (lock, term) = (lease.lock.clone(), lease.term);
-        let LockId { kind, key, namespace } = &lease.lock;
-        tracing::error!(%kind, key = key.as_str(), %namespace, %term, panic = message, "a job panicked");
-        self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
-    }
+    // ----- the state of the store, as the keeper finds it
 
     pub(crate) fn beaten(&self, took: Duration, budget: Duration) {
         metrics::beaten(self, took, budget);
@@ -532,25 +461,6 @@ impl Engine {
         self.closing.cancel();
         self.close_session(None);
         self.events.end();
-    }
-
-    // ----- the probe
-
-    pub(crate) fn probe_patience(&self) -> Option<Duration> {
-        self.probe.as_ref().map(|probe| probe.patience)
-    }
-
-    pub(crate) fn show_alive(&self) {
-        if let Some(probe) = &self.probe {
-            probe.alive.store(nanos(self.clock.now()), Ordering::Release);
-        }
-    }
-
-    pub(crate) fn probe_failed(&self) -> bool {
-        self.probe.as_ref().is_some_and(|probe| {
-            let alive = Moment::after_start(Duration::from_nanos(probe.alive.load(Ordering::Acquire)));
-            self.clock.now().since(alive) > probe.patience
-        })
     }
 }
 

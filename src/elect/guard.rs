@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tracing::Instrument;
 
-use super::{Error, JobEnd, Lease, job, keys, lease::Hold};
+use super::{Error, JobEnd, Lease, hold::Hold, job, keys};
 use crate::{
     logic::session::LONGEST_ATTEMPT,
     model::{Key, Loss, StoreTime, Term},

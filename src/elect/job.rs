@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::{
     Lease,
-    lease::{Hold, LeaseCell},
+    hold::{Hold, LeaseCell},
 };
 use crate::logic::flaw::Flaw;
 use crate::model::Loss;

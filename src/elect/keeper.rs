@@ -215,7 +215,7 @@ impl OneSession {
                     self.opened = true;
                     self.engine.session_opened(&self.session);
                 } else if sound && self.session.is_sound_again() {
-                    self.engine.doubt_is_over();
+                    self.engine.announce_recovery();
                 }
             }
             Action::Requests(requests) => self.requests(requests),

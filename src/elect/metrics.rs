@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, lease::LeaseCell, troubles::Work};
+use super::{Engine, hold::LeaseCell, troubles::Work};
 
 use crate::model::Loss;
 #[cfg(feature = "metrics")]

@@ -20,14 +20,18 @@ mod error;
 mod events;
 mod guard;
 mod health;
+mod hold;
 pub(crate) mod job;
 mod keeper;
+mod key_task;
 mod keys;
 mod leader;
 mod lease;
 mod metrics;
 mod namesakes;
 
+mod probe;
+mod report;
 mod runtime;
 mod schedule_inbox;
 mod session;
@@ -57,9 +61,9 @@ pub(crate) use engine::{Engine, LastFailure};
 #[cfg(any(test, feature = "testing", tenure_sim))]
 pub use entropy::splitmix;
 pub(crate) use events::EventFilter;
+pub(crate) use hold::{Hold, RunPermit};
 pub(crate) use job::{call as call_blocking, panic_message};
 pub(crate) use keys::{AcquireOutcome, Wants};
-pub(crate) use lease::{Hold, RunPermit};
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
 pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
@@ -454,7 +458,7 @@ impl Elect {
             let mut standing = engine.stand(&session, Some(self.life()), lock, wants, WaitMode::WAITS);
             let told = tokio::select! {
                 biased;
-                told = standing.told() => told,
+                told = standing.outcome() => told,
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
             };
             if let AcquireOutcome::Granted(hold) = told {

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::lease::LeaseCell;
+use super::hold::LeaseCell;
 use crate::{
     clock::Moment,
     logic::{

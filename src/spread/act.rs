@@ -144,7 +144,7 @@ impl SpreadActor {
             async move {
                 tokio::select! {
                     biased;
-                    outcome = ticket.told() => (key, Some(outcome)),
+                    outcome = ticket.outcome() => (key, Some(outcome)),
                     () = withdraw.cancelled() => (key, None),
                 }
             }

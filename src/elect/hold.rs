@@ -1,0 +1,371 @@
+//! A granted lock while this process has it: who runs under it, and how it is given back.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, Lease, session::Session};
+use crate::{
+    clock::Moment,
+    logic::{flaw::Flaw, key::Handback},
+    model::{LockId, Loss, StoreTime, Term, Ticket},
+    sync::locked,
+};
+
+/// A lock in the hands of this process, for as long as something runs under it.
+pub(crate) struct LeaseCell {
+    pub(super) engine: Arc<Engine>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) lock: LockId,
+    pub(crate) ticket: Ticket,
+    pub(crate) term: Term,
+    pub(crate) since: StoreTime,
+    pub(super) granted: Moment,
+    pub(super) token: CancellationToken,
+    /// Something was said that concerns those who run.
+    pub(super) changed: Notify,
+    pub(super) state: Mutex<LeaseState>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LeaseState {
+    /// Why it is lost, once it is.
+    pub(super) loss: Option<Loss>,
+    /// When what still runs is dropped.
+    pub(super) drop_at: Option<Moment>,
+    /// How many futures and calls run under it.
+    pub(super) workers: u32,
+    /// When nothing more was to be polled under it, because the lock itself was lost.
+    pub(super) cut_at: Option<Moment>,
+    /// Its owner is done with it; it goes back when the last worker has left, and lets the engine go.
+    pub(super) closing: Option<(Handback, Option<Arc<super::Life>>)>,
+    /// The key has been given back.
+    pub(super) parted: bool,
+    /// The number of the last change of the value.
+    pub(super) value_set: u64,
+    /// The value is the program's, if there is one.
+    pub(super) speaks: bool,
+}
+
+impl fmt::Debug for LeaseCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("lock", &self.lock)
+            .field("term", &self.term)
+            .field("loss", &self.state().loss)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LeaseCell {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        session: Arc<Session>,
+        lock: LockId,
+        ticket: Ticket,
+        term: Term,
+        since: StoreTime,
+    ) -> Arc<Self> {
+        let granted = engine.clock.now();
+        Arc::new(Self {
+            engine,
+            session,
+            lock,
+            ticket,
+            term,
+            since,
+            granted,
+            token: CancellationToken::new(),
+            changed: Notify::new(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// From now on it is told what becomes of its session. Nothing begins in a doubt, or after the end:
+    /// then nobody is told of it, and the answer is no.
+    pub(crate) fn begin(self: &Arc<Self>) -> bool {
+        self.session.enter(self, self.granted, || self.engine.lease_granted(self))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, LeaseState> {
+        locked(&self.state)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.engine.clock.now()
+    }
+
+    /// Tells those who run to stop within the grace. The first reason stands.
+    pub(crate) fn cancel(&self, loss: Loss) {
+        let drop_at = self.now() + self.session.times.stop_grace;
+        self.tell(loss, drop_at);
+        if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
+            let (engine, lock, ticket, term) =
+                (self.engine.clone(), self.lock.clone(), self.ticket, self.term);
+            // Later: whoever cancels may have the key in hand.
+            self.engine.runtime.spawn(async move {
+                engine.keys.ended(&engine, &lock, ticket, term, Handback::default());
+            });
+        }
+    }
+
+    /// Nothing is polled under it any more: somebody else may hold the lock.
+    pub(crate) fn cut(&self, loss: Loss) {
+        let now = self.now();
+        self.state().cut_at.get_or_insert(now);
+        self.tell(loss, Moment::after_start(Duration::ZERO));
+    }
+
+    fn tell(&self, loss: Loss, drop_at: Moment) {
+        {
+            let mut state = self.state();
+            if state.parted {
+                return;
+            }
+            // The first reason stands; but what was given up and ran out before it was given back is lost.
+            let first = match &state.loss {
+                None => true,
+                Some(before) => before.is_wanted() && state.cut_at.is_some() && !loss.is_wanted(),
+            };
+            if first {
+                self.engine.lease_lost(self, &loss);
+                state.loss = Some(loss);
+            }
+            state.drop_at = Some(state.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+        }
+        self.token.cancel();
+        self.changed.notify_waiters();
+    }
+
+    /// Why nothing more may be polled under it, if so (R9). Whoever finds first that its session is over
+    /// tells of it: that may be a poll, when the process was frozen until now.
+    pub(crate) fn must_stop(&self, now: Moment) -> Option<Loss> {
+        self.find_out(now);
+        self.stops(now)
+    }
+
+    /// The same, for those who only look.
+    pub(super) fn stops(&self, now: Moment) -> Option<Loss> {
+        if let Some(loss) = self.session.loss(now) {
+            return Some(self.state().loss.clone().unwrap_or(loss));
+        }
+        let state = self.state();
+        state.loss.clone().filter(|_| state.drop_at.is_some_and(|at| now >= at))
+    }
+
+    pub(super) fn find_out(&self, now: Moment) {
+        let known = self.state().cut_at.is_some();
+        if let Some(loss) = self.session.loss(now).filter(|_| !known) {
+            self.cut(loss);
+        }
+    }
+
+    /// By how much what returns now went past the end of the lease, if it did.
+    pub(crate) fn overrun(&self, now: Moment) -> Option<(Duration, Loss)> {
+        let end = self.session.end();
+        let (cut_at, loss) = {
+            let state = self.state();
+            (state.cut_at, state.loss.clone())
+        };
+        let since = if now >= end { cut_at.map_or(end, |cut| cut.min(end)) } else { cut_at? };
+        Some((now.since(since), loss.or_else(|| self.session.loss(now))?))
+    }
+
+    /// Until nothing more may be polled under it.
+    pub(crate) async fn stopped(&self) {
+        let mut changed = std::pin::pin!(self.changed.notified());
+        loop {
+            changed.as_mut().enable();
+            let now = self.now();
+            if self.must_stop(now).is_some() {
+                return;
+            }
+            // The keeper tells when the session is over; only a grace has an end of its own.
+            let drop_at = self.state().drop_at;
+            if let Some(at) = drop_at {
+                let at = at.min(self.session.end());
+                tokio::select! {
+                    biased;
+                    () = changed.as_mut() => changed.set(self.changed.notified()),
+                    () = tokio::time::sleep(at.since(now)) => {}
+                }
+            } else {
+                changed.as_mut().await;
+                changed.set(self.changed.notified());
+            }
+        }
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        let parted = self.state().parted;
+        !parted && self.stops(now).is_none()
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        if !self.is_valid(now) {
+            return Duration::ZERO;
+        }
+        let end = self.session.end();
+        self.state().drop_at.map_or(end, |at| at.min(end)).since(now)
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        let told = self.state().loss.clone();
+        told.or_else(|| self.session.loss(self.now()))
+    }
+
+    pub(crate) fn held_for(&self) -> Duration {
+        self.now().since(self.granted)
+    }
+
+    /// Whether something runs under it, or its owner has not let go.
+    pub(crate) fn runs(&self) -> bool {
+        !self.state().parted
+    }
+
+    // ----- those who run under it
+
+    /// Somebody begins to run under it; unless its owner is done with it.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
+        let mut state = self.state();
+        if state.closing.is_some() {
+            return None;
+        }
+        state.workers += 1;
+        Some(RunPermit(self.clone()))
+    }
+
+    /// Until only one runs under it: calls that block may go on after all else has ended.
+    pub(crate) async fn alone(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state().workers <= 1 {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Its owner is done with it. It goes back once nothing runs under it.
+    fn close(&self, parting: Handback, life: Option<Arc<super::Life>>) {
+        // What ran out before it was given back is lost, whoever comes to know it.
+        self.find_out(self.now());
+        let go = {
+            let mut state = self.state();
+            if state.closing.is_none() {
+                state.closing = Some((parting, life));
+            }
+            if state.workers > 0 {
+                let grace = self.now() + self.session.times.stop_grace;
+                state.loss.get_or_insert(Loss::Resigned);
+                state.drop_at.get_or_insert(grace);
+            }
+            state.may_go()
+        };
+        self.token.cancel();
+        self.changed.notify_waiters();
+        if let Some(parting) = go {
+            self.part(parting);
+        }
+    }
+
+    fn part(&self, (parting, life): (Handback, Option<Arc<super::Life>>)) {
+        let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
+        self.engine.lease_parted(self, lost);
+        self.session.left(self.ticket);
+        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, self.term, parting);
+        // Last: the engine may end with it.
+        drop(life);
+    }
+}
+
+impl LeaseState {
+    pub(super) fn next_value(&mut self) -> u64 {
+        self.value_set += 1;
+        self.value_set
+    }
+
+    /// The parting, once: when the owner is done and nobody runs.
+    fn may_go(&mut self) -> Option<(Handback, Option<Arc<super::Life>>)> {
+        let go = self.workers == 0 && self.closing.is_some() && !self.parted;
+        self.parted |= go;
+        // What is left behind says that the owner is done.
+        if go { self.closing.replace((Handback::default(), None)) } else { None }
+    }
+}
+
+/// Somebody who runs under a lease. The lock is not released while there is one.
+#[derive(Debug)]
+pub(crate) struct RunPermit(Arc<LeaseCell>);
+
+impl Drop for RunPermit {
+    fn drop(&mut self) {
+        self.0.find_out(self.0.now());
+        let go = {
+            let mut state = self.0.state();
+            state.workers -= 1;
+            state.may_go()
+        };
+        self.0.changed.notify_waiters();
+        if let Some(parting) = go {
+            self.0.part(parting);
+        }
+    }
+}
+
+/// The one that owns a granted lock. Dropping it gives the lock back, when nothing runs under it any
+/// more; from any thread, also outside a runtime.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    cell: Arc<LeaseCell>,
+    /// Keeps the engine alive.
+    life: Option<Arc<super::Life>>,
+    /// The least time the key stays closed to others, counted from the grant.
+    at_least: Duration,
+    /// To whom, and what to say.
+    parting: Handback,
+}
+
+impl Hold {
+    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<super::Life>>, at_least: Duration) -> Self {
+        Self { cell, life, at_least, parting: Handback::default() }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
+        &self.cell
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        Lease::of(self.cell.clone())
+    }
+
+    /// Somebody begins to run under it.
+    pub(crate) fn work(&self) -> RunPermit {
+        self.cell.enter().expect("the owner has not let go")
+    }
+
+    pub(crate) fn part_with(&mut self, parting: Handback) {
+        self.parting = parting;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut parting = std::mem::take(&mut self.parting);
+        let rest = self.at_least.saturating_sub(self.cell.held_for());
+        // The store keeps whole milliseconds.
+        let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
+        parting.closed_for = parting.closed_for.max(rest);
+        self.cell.close(parting, self.life.take());
+    }
+}

@@ -1,0 +1,258 @@
+//! One key: its machine, who waits for it, and the task that performs what the machine says.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::{
+    Engine, Life, Work,
+    hold::{Hold, LeaseCell},
+    keys::{AcquireOutcome, Wants},
+    report::release_refused,
+    session::Session,
+};
+use crate::{
+    StoreError,
+    logic::{
+        key::{
+            Context, FIRST_IN_LINE, Handback, KeyMachine, NextOp, Op, OpReply, Out, TicketOutcome,
+            WATCHED_AHEAD,
+        },
+        watch::Liveness,
+    },
+    model::{Candidate, Holder, LockId, Ticket, Waiter},
+    store::{Line, Release, Take, Wait},
+    sync::locked,
+};
+
+pub(super) struct PendingKey {
+    pub(super) ticket: Ticket,
+    pub(super) reply: oneshot::Sender<AcquireOutcome>,
+    pub(super) session: Arc<Session>,
+    pub(super) life: Option<Arc<Life>>,
+    pub(super) at_least: Duration,
+}
+
+pub(super) struct KeyCell {
+    pub(super) lock: LockId,
+    pub(super) state: Mutex<KeyState>,
+    pub(super) wake: Notify,
+}
+
+pub(super) struct KeyState {
+    pub(super) machine: KeyMachine,
+    /// A task performs what the machine says.
+    pub(super) running: bool,
+    pub(super) pending: Vec<PendingKey>,
+    pub(super) lease: Option<Arc<LeaseCell>>,
+    /// Those who wait for a lock to be given back.
+    pub(super) awaiting: Vec<(Ticket, oneshot::Sender<()>)>,
+}
+
+impl KeyCell {
+    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
+        locked(&self.state)
+    }
+}
+
+/// What is done once no lock is held any more.
+#[derive(Default)]
+pub(super) struct AfterStep {
+    pub(super) replies: Vec<(oneshot::Sender<AcquireOutcome>, AcquireOutcome)>,
+    pub(super) holds: Vec<Hold>,
+    /// With these may go the last that keeps the engine alive.
+    pub(super) lives: Vec<Arc<Life>>,
+    pub(super) parted: Vec<oneshot::Sender<()>>,
+}
+
+impl AfterStep {
+    pub(super) fn perform(self) {
+        for (reply, outcome) in self.replies {
+            // Nobody waits for it any more: what was granted is given back by its drop.
+            let _ = reply.send(outcome);
+        }
+        for parted in self.parted {
+            let _ = parted.send(());
+        }
+    }
+}
+
+impl KeyCell {
+    pub(super) fn new(engine: &Arc<Engine>, lock: &LockId) -> Self {
+        let machine = KeyMachine::new(
+            engine.poll(),
+            engine.store.capabilities().hints,
+            engine.flaws,
+            engine.clock.now(),
+        );
+        let state =
+            KeyState { machine, running: false, pending: Vec::new(), lease: None, awaiting: Vec::new() };
+        Self { lock: lock.clone(), state: Mutex::new(state), wake: Notify::new() }
+    }
+}
+
+/// Lets something happen to a key, and applies what its machine puts out.
+pub(super) fn apply<T>(
+    engine: &Arc<Engine>,
+    cell: &Arc<KeyCell>,
+    state: &mut KeyState,
+    event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
+) -> (T, AfterStep) {
+    let made = engine.around(|around| event(state, around));
+    let mut after = AfterStep::default();
+    for out in state.machine.take_out() {
+        match out {
+            Out::Verdict(ticket, outcome) => state.conclude(engine, cell, ticket, outcome, &mut after),
+            Out::TookOver(session) => engine.lock_taken_over(&cell.lock, session),
+            Out::Refused(refusal) => release_refused(&cell.lock, &refusal),
+            Out::Watch(session, named) => {
+                if engine.watcher.watch(engine, session, named) == Some(Liveness::Dead) {
+                    state.machine.died(engine.clock.now(), session);
+                }
+            }
+            Out::Lost(ticket, loss) => {
+                if let Some(lease) = state.lease.as_ref().filter(|lease| lease.ticket == ticket) {
+                    lease.cut(loss);
+                }
+            }
+            Out::Parted(ticket) => {
+                let (of_it, rest): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == ticket);
+                state.awaiting = rest;
+                after.parted.extend(of_it.into_iter().map(|(_, notify)| notify));
+            }
+        }
+    }
+    (made, after)
+}
+
+impl KeyState {
+    /// The outcome of a ticket, for whoever waits for it.
+    fn conclude(
+        &mut self,
+        engine: &Arc<Engine>,
+        cell: &KeyCell,
+        ticket: Ticket,
+        outcome: TicketOutcome,
+        after: &mut AfterStep,
+    ) {
+        let Some(place) = self.pending.iter().position(|pending| pending.ticket == ticket) else { return };
+        let pending = self.pending.swap_remove(place);
+        let TicketOutcome::Granted { term, since } = outcome else {
+            after.replies.push((pending.reply, AcquireOutcome::Other(outcome)));
+            return;
+        };
+        let lease = LeaseCell::new(engine.clone(), pending.session, cell.lock.clone(), ticket, term, since);
+        let outcome = if lease.begin() {
+            self.lease = Some(lease.clone());
+            let hold = Hold::new(lease, pending.life, pending.at_least);
+            if engine.is_closed() {
+                // It is given back as this is dropped.
+                after.holds.push(hold);
+                AcquireOutcome::Other(TicketOutcome::SessionOver)
+            } else {
+                AcquireOutcome::Granted(hold)
+            }
+        } else {
+            // The session is expiring: the lock goes back, and whoever waits waits for a session.
+            engine.keys.note_parted(&cell.lock, term);
+            engine.around(|around| self.machine.ended(around, ticket, Handback::default()));
+            after.lives.extend(pending.life);
+            AcquireOutcome::Other(TicketOutcome::SessionOver)
+        };
+        after.replies.push((pending.reply, outcome));
+    }
+}
+
+/// Does what the machine of one key says, until there is nothing to do.
+pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
+    loop {
+        // What is left then is seen to by the session's end.
+        if engine.closing.is_cancelled() {
+            return;
+        }
+        match engine.keys.next(&engine, &cell) {
+            NextOp::Idle => return,
+            NextOp::At(at) => {
+                let wait = at.since(engine.clock.now());
+                tokio::select! {
+                    biased;
+                    () = cell.wake.notified() => {}
+                    () = engine.closing.cancelled() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+            NextOp::Do(op) => {
+                let sent = engine.clock.now();
+                let answer = perform(&engine, &cell.lock, &op).await;
+                let ((), after) = {
+                    let mut state = cell.state();
+                    apply(&engine, &cell, &mut state, |state, around| {
+                        state.machine.answered(around, sent, op, answer);
+                    })
+                };
+                after.perform();
+            }
+        }
+    }
+}
+
+pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpReply {
+    let answer = match op.clone() {
+        Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
+        Op::Poll { session, ticket } => {
+            let place = (lock.clone(), session, ticket);
+            let (seen, stands) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
+            seen.map(|seen| OpReply::Polled { seen, stands: stands.ok() })
+        }
+        Op::Take { by, dead } => {
+            engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(OpReply::Took)
+        }
+        Op::Confirm { session, ticket } => {
+            let by: Candidate = engine.candidate_of(session, ticket, &Wants::default());
+            engine.take(Take { lock: lock.clone(), by }, Vec::new()).await.map(OpReply::Took)
+        }
+        Op::Release { session, term, note, then } => {
+            let release = Release { lock: lock.clone(), session, term, note, then };
+            engine.release(release).await.map(OpReply::Released)
+        }
+        Op::ReadLine { most, to } => read_line(engine, lock, most, to.as_ref()).await.map(OpReply::Line),
+        Op::Register(tickets) => {
+            let waits = tickets.into_iter().map(|by| Wait { lock: lock.clone(), by }).collect();
+            engine.wait(waits).await.map(|()| OpReply::Done)
+        }
+        Op::Leave(left) => {
+            let places = left.into_iter().map(|(session, ticket)| (lock.clone(), session, ticket)).collect();
+            engine.stop_waiting(places).await.map(|()| OpReply::Done)
+        }
+        Op::Inquire { session, named } => {
+            engine.watcher.inquire(engine, session, named).await.map(OpReply::Known)
+        }
+    };
+    answer.unwrap_or_else(OpReply::Failed)
+}
+
+/// The line, and of whom it matters whether they live, unless the store does not answer: the first, who may be given
+/// the lock, or those of that name; and of a line whose first are dead those behind them, whose turn it may be.
+pub(super) async fn read_line(
+    engine: &Arc<Engine>,
+    lock: &LockId,
+    most: usize,
+    to: Option<&Holder>,
+) -> Result<Line, Arc<StoreError>> {
+    let limit = engine.limit();
+    let line = engine.call(Work::Lines, limit, engine.store.waiters(lock.clone(), most, limit)).await?;
+    let (first, rest) = line.waiters.split_at(line.waiters.len().min(FIRST_IN_LINE));
+    let sessions = |waiters: &[Waiter]| waiters.iter().map(|waiter| waiter.by.session).collect::<Vec<_>>();
+    let named = rest.iter().filter(|waiter| to == Some(&waiter.by.holder)).map(|waiter| waiter.by.session);
+    engine.watcher.meet(engine, sessions(first).into_iter().chain(named).collect()).await;
+    let now = engine.clock.now();
+    let beat = first.iter().filter(|waiter| engine.watcher.beats(waiter.by.session, now)).count();
+    if beat < WATCHED_AHEAD && to.is_none() {
+        engine.watcher.meet(engine, sessions(rest)).await;
+    }
+    Ok(line)
+}
