@@ -13,8 +13,8 @@ use crate::{
     elect::splitmix,
     logic::{
         digest,
-        picture::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
         plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
+        view::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{
         About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock::Moment,
     elect::{Engine, chain},
-    logic::picture::PeerSeen,
+    logic::view::PeerSeen,
     model::{Key, SessionId, SessionRecord, StoreTime},
     store::{LockSeen, SessionSeen},
 };

@@ -23,7 +23,7 @@ use crate::{
     elect::{AcquireOutcome, Engine, Hold, Session},
     logic::{
         key::{TicketOutcome, WaitMode},
-        picture::{Bounds, Resolved, SpreadAction, TaskPlace},
+        view::{Bounds, Resolved, SpreadAction, TaskPlace},
     },
     model::{Key, Loss},
     store::{LockChange, LockSeen},

@@ -6,7 +6,7 @@
 //! task from one that lives.
 //!
 //! ```text
-//!  hints, looks ──▶ picture (logic/picture) ──▶ plan (logic/plan) ──▶ actions ──▶ actor
+//!  hints, looks ──▶ view (logic/view) ──▶ plan (logic/plan) ──▶ actions ──▶ actor
 //!                        ▲                                                       │
 //!                        └────────── locks granted, given, lost ◀── workers ◀────┘
 //! ```

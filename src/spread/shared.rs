@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Moment,
     elect::{Engine, Session},
-    logic::picture::{Me, Mine, Resolved, SpreadView},
+    logic::view::{Me, Mine, Resolved, SpreadView},
     model::{Key, Share, SpreadName},
     sync::locked,
 };

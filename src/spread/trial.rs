@@ -13,8 +13,8 @@ use super::{shared::ActorState, worker::Report};
 use crate::{
     elect::{Engine, Lease, Note},
     logic::{
-        picture::PeerSeen,
         trial::{self, Deaths, Suspicion},
+        view::PeerSeen,
     },
     model::{Key, Past, SCHEDULES, SessionId, SpreadName, StoreTime, Trial},
     store::{LockSeen, SessionSeen},

@@ -12,9 +12,9 @@ use crate::{
     elect::Engine,
     logic::{
         digest,
-        picture::{Peer, PeerSeen, SpreadView, TaskPlace},
         plan::PLAN_VERSION,
         quarantine::Quarantine,
+        view::{Peer, PeerSeen, SpreadView, TaskPlace},
     },
     model::{Holder, Key, LockRecord, SessionId, Share, SpreadName, StoreTime, Term},
     store::LockSeen,

@@ -1,4 +1,4 @@
-//! Fleets of pictures that act on what they hear, late and in any order.
+//! Fleets of views that act on what they hear, late and in any order.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ enum News {
 
 struct One {
     me: Me,
-    picture: SpreadView,
+    view: SpreadView,
     mine: BTreeMap<Key, Mine>,
     news: Vec<News>,
 }
@@ -64,22 +64,22 @@ impl Fleet {
     fn join(&mut self) -> SessionId {
         let number = self.next;
         self.next += 1;
-        let mut picture = picture(0);
-        picture.set(&self.tasks_of(number).map(key).collect());
+        let mut view = view(0);
+        view.set(&self.tasks_of(number).map(key).collect());
         for (key, (holder, term)) in &self.truth {
             let change = holder.map_or(Some(LockChange::Freed), |holder| granted(holder.as_u128(), *term));
-            picture.hinted(key, change, at(self.now - 5000));
+            view.hinted(key, change, at(self.now - 5000));
         }
         for (session, one) in &self.members {
-            picture.saw(*session, &self.alive(one.me.session.as_u128()), at(self.now), None);
+            view.saw(*session, &self.alive(one.me.session.as_u128()), at(self.now), None);
         }
         for session in &self.dead {
             let died = dead(session.as_u128(), Death::own(), Duration::ZERO, 0);
-            picture.saw(*session, &died, at(self.now), None);
+            view.saw(*session, &died, at(self.now), None);
         }
         self.tell(&News::Session(id(number), self.alive(number)));
         let me = Me { share: share_of(self.tasks_of(number)), ..me(number) };
-        let one = One { me, picture, mine: BTreeMap::new(), news: Vec::new() };
+        let one = One { me, view, mine: BTreeMap::new(), news: Vec::new() };
         self.members.insert(id(number), one);
         id(number)
     }
@@ -115,10 +115,10 @@ impl Fleet {
         for news in one.news.drain(..most.min(one.news.len())) {
             match news {
                 News::Task(key, change) => {
-                    one.picture.hinted(&key, change, now);
+                    one.view.hinted(&key, change, now);
                 }
                 News::Session(session, sighting) => {
-                    one.picture.saw(session, &sighting, now, None);
+                    one.view.saw(session, &sighting, now, None);
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Fleet {
     /// One member plans, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
-        let resolved = one.picture.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
+        let resolved = one.view.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
         let orders = resolved.orders.len();
         for order in resolved.orders {
             match order {
@@ -267,7 +267,7 @@ fn assert_even(fleet: &Fleet, seed: u64) {
         let part = digest::part(task);
         let share = |session: SessionId| share_of(fleet.tasks_of(session.as_u128()));
         let knows = |other: &SessionId| {
-            fleet.members[other].picture.knows(task) && digest::agree(&share(*holder), &share(*other), part)
+            fleet.members[other].view.knows(task) && digest::agree(&share(*holder), &share(*other), part)
         };
         for other in fleet.members.keys().filter(|other| knows(other)) {
             assert!(counts[holder] <= counts[other] + 2, "seed {seed}: {counts:?}, {task} of {holder}");
@@ -305,7 +305,7 @@ fn versions_with_other_tasks_come_to_rest_with_all_shared_out_as_evenly_as_they_
         }
         fleet.settle();
         for (task, (holder, _)) in &fleet.truth {
-            let is_known = fleet.members.values().any(|one| one.picture.knows(task));
+            let is_known = fleet.members.values().any(|one| one.view.knows(task));
             assert_eq!(holder.is_some(), is_known, "seed {seed}: {task}");
         }
         assert_even(&fleet, seed);

@@ -1,4 +1,4 @@
-//! The picture against what is told late, twice and in any order; and fleets of them that act on it.
+//! The view against what is told late, twice and in any order; and fleets of them that act on it.
 
 mod fleets;
 mod planning;
@@ -86,10 +86,10 @@ fn granted(session: u128, term: u64) -> Option<LockChange> {
     Some(LockChange::Granted { session, ticket, term, at: StoreTime::from_millis(0) })
 }
 
-fn picture(tasks: usize) -> SpreadView {
-    let mut picture = SpreadView::new(spread());
-    picture.set(&(0..tasks).map(key).collect());
-    picture
+fn view(tasks: usize) -> SpreadView {
+    let mut view = SpreadView::new(spread());
+    view.set(&(0..tasks).map(key).collect());
+    view
 }
 
 /// A schedule of the first member, which is in the middle of a run or is not.
@@ -113,7 +113,7 @@ fn of_a_run(task: usize, kept: bool) -> LockSeen {
 
 #[test]
 fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must_give_all() {
-    let mut one = picture(4);
+    let mut one = view(4);
     let store_now = Some(StoreTime::from_millis(60_000));
     // What came last goes first, if it may.
     for task in 0..4 {
@@ -144,7 +144,7 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
 
 #[test]
 fn what_was_read_before_a_hint_does_not_count() {
-    let mut one = picture(1);
+    let mut one = view(1);
     let absent = LockSeen::Absent;
     assert!(one.read(&key(0), &absent, at(1), at(2), None), "what is unknown is news");
     assert!(one.hinted(&key(0), granted(1, 5), at(10)));
@@ -165,7 +165,7 @@ fn what_was_read_before_a_hint_does_not_count() {
 
 #[test]
 fn an_older_beat_and_a_life_after_death_are_not_believed() {
-    let mut one = picture(0);
+    let mut one = view(0);
     let now = at(0);
     assert!(one.saw(id(1), &alive(1, 5), now, None));
     let drains = Share { draining: true, ..share() };
@@ -180,7 +180,7 @@ fn an_older_beat_and_a_life_after_death_are_not_believed() {
 fn only_one_that_closed_itself_reserves_and_never_for_longer_than_it_said() {
     let why = crate::model::Why::shortened("it did not beat for its whole ttl");
     let left = |why, store_now: Option<i64>| {
-        let mut one = picture(1);
+        let mut one = view(1);
         one.saw(id(1), &dead(1, why, 60 * SECOND, 1_000_000), at(0), store_now.map(StoreTime::from_millis));
         match one.session(id(1)) {
             Some(PeerSeen::Reserved { until, .. }) => until.since(at(0)).as_secs(),
@@ -196,7 +196,7 @@ fn only_one_that_closed_itself_reserves_and_never_for_longer_than_it_said() {
 
 #[test]
 fn the_ring_begins_after_oneself_and_has_all_who_may_hold_a_task() {
-    let mut one = picture(0);
+    let mut one = view(0);
     for number in [1, 3, 5, 7] {
         one.saw(id(number), &alive(number, 1), at(0), None);
     }
@@ -210,7 +210,7 @@ fn the_ring_begins_after_oneself_and_has_all_who_may_hold_a_task() {
 #[test]
 fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
     for share in [Share { paused: true, ..share() }, Share { reserved: SECOND, ..share() }] {
-        let mut one = picture(4);
+        let mut one = view(4);
         one.saw(id(2), &SessionSeen::Alive(record(2, 1, vec![share])), at(0), None);
         for task in 0..3 {
             one.hinted(&key(task), granted(2, 5), at(0));
@@ -227,9 +227,9 @@ const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
 #[test]
 fn what_a_member_tries_is_known_and_changes_no_plan() {
     let trial = Some(crate::model::Trial::of(&Key::new("t").unwrap()));
-    let mut picture = SpreadView::new(spread());
+    let mut view = SpreadView::new(spread());
     let record = |beat, trial| record(1, beat, vec![Share { trial, ..share() }]);
-    let mut saw = |record: SessionRecord| picture.saw(record.id, &SessionSeen::Alive(record), at(0), None);
+    let mut saw = |record: SessionRecord| view.saw(record.id, &SessionSeen::Alive(record), at(0), None);
     assert!(saw(record(1, None)));
     assert!(!saw(record(2, trial)));
     assert!(!saw(record(3, None)));

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Me, Peer, SpreadView, resolve::Avoid};
+use super::{Me, Peer, SpreadView, orders::Avoid};
 use crate::{
     logic::{
         digest::{Digest, agree},
@@ -39,20 +39,18 @@ struct Group<'a> {
 /// Plans these tasks, each with its part. What those have besides who take part is `left`, of the tasks that
 /// are known here.
 pub(super) fn plan<'a>(
-    picture: &SpreadView,
+    view: &SpreadView,
     me: &Me,
     tasks: impl Iterator<Item = (u8, PlannedTask<&'a Key, SessionId>)>,
     left: &BTreeMap<SessionId, usize>,
     avoid: &Avoid<'a>,
 ) -> Plan<&'a Key, SessionId> {
-    let others = picture.members().filter(|(id, peer)| *id != me.session && takes_part(peer));
+    let others = view.members().filter(|(id, peer)| *id != me.session && takes_part(peer));
     let (alike, otherwise): (Vec<_>, Vec<_>) =
         others.partition(|(_, peer)| peer.share.digest == me.share.digest);
-    let mut alike: BTreeMap<_, _> = alike
-        .into_iter()
-        .map(|(id, peer)| (id, member(picture, id, &peer.share, peer.plan_version)))
-        .collect();
-    alike.insert(me.session, member(picture, me.session, &me.share, PLAN_VERSION));
+    let mut alike: BTreeMap<_, _> =
+        alike.into_iter().map(|(id, peer)| (id, member(view, id, &peer.share, peer.plan_version))).collect();
+    alike.insert(me.session, member(view, me.session, &me.share, PLAN_VERSION));
     if otherwise.iter().all(|(_, peer)| peer.share.buckets.is_none()) {
         // All of them, and nobody else.
         let (tasks, members): (Vec<_>, Vec<_>) =
@@ -62,9 +60,9 @@ pub(super) fn plan<'a>(
     let whole: Vec<_> = alike.keys().copied().collect();
     let mut groups = grouped(me, &whole, &otherwise, tasks);
     let mut members = alike;
-    let besides = picture.foreign_counts();
+    let besides = view.foreign_counts();
     for (id, peer) in otherwise {
-        let mut member = member(picture, id, &peer.share, peer.plan_version);
+        let mut member = member(view, id, &peer.share, peer.plan_version);
         // What it has that nobody here knows. One that knows the same as me gives such a task away already.
         member.load = besides.get(&id).copied().unwrap_or(0);
         members.insert(id, member);
@@ -72,7 +70,7 @@ pub(super) fn plan<'a>(
     for (id, member) in &mut members {
         member.load += left.get(id).copied().unwrap_or(0);
     }
-    groups.sort_by_cached_key(|group| (Reverse(group.members.len()), rank_of(picture, &group.members)));
+    groups.sort_by_cached_key(|group| (Reverse(group.members.len()), rank_of(view, &group.members)));
     one_by_one(&groups, &mut members, avoid)
 }
 
@@ -87,7 +85,7 @@ fn around<'a>(
     plan
 }
 
-fn member(picture: &SpreadView, id: SessionId, share: &Share, version: u32) -> PlanMember<SessionId> {
+fn member(view: &SpreadView, id: SessionId, share: &Share, version: u32) -> PlanMember<SessionId> {
     PlanMember {
         id,
         cap: share.cap,
@@ -95,12 +93,12 @@ fn member(picture: &SpreadView, id: SessionId, share: &Share, version: u32) -> P
         draining: share.draining,
         load: 0,
         apart: version != PLAN_VERSION,
-        rank: rank(&picture.spread, &[id]),
+        rank: rank(&view.spread, &[id]),
     }
 }
 
-fn rank_of(picture: &SpreadView, members: &[SessionId]) -> u64 {
-    rank(&picture.spread, members)
+fn rank_of(view: &SpreadView, members: &[SessionId]) -> u64 {
+    rank(&view.spread, members)
 }
 
 /// A place in an order that is another in each spread.

@@ -1,4 +1,4 @@
-//! What one instance does about a spread, by its picture: it plans, and finds its own part.
+//! What one instance does about a spread, by its view: it plans, and finds its own part.
 
 use std::{
     cmp::Reverse,
@@ -26,7 +26,7 @@ const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
 /// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 
-/// Whose picture it is.
+/// Whose view it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Me {
     pub(crate) session: SessionId,

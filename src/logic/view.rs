@@ -1,11 +1,11 @@
 //! What one instance knows of a spread: who takes part, and who holds which task.
 //!
-//! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a picture
+//! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a view
 //! that is wrong costs moves and time, and is mended by the next look.
 
 mod failures;
 mod groups;
-mod resolve;
+mod orders;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 use failures::Failures;
-pub(crate) use resolve::{Bounds, Me, Mine, Resolved, SpreadAction};
+pub(crate) use orders::{Bounds, Me, Mine, Resolved, SpreadAction};
 
 /// A task that came less than this ago is not moved on.
 const FRESH: Duration = Duration::from_secs(2);
@@ -155,21 +155,17 @@ impl SpreadView {
     /// Who has a task, as was learned now. Says whether that is news.
     fn place(&mut self, key: &Key, now: Moment, place: TaskPlace) -> bool {
         let Some(known) = self.tasks.get_mut(key) else { return false };
-        let changed = match (&known.place, &place) {
+        if let (TaskPlace::Free { .. }, TaskPlace::Free { .. }) = (&known.place, &place) {
             // Free for as long as before; but what was read before this is older.
-            (TaskPlace::Free { .. }, TaskPlace::Free { .. }) => {
-                known.at = now;
-                return false;
-            }
+            known.at = now;
+            return false;
+        }
+        let changed = match (&known.place, &place) {
+            (TaskPlace::Held { term, .. }, TaskPlace::Held { term: read, .. }) if read < term => false,
             (
                 TaskPlace::Held { session, term, kept, .. },
                 TaskPlace::Held { session: other, term: later, kept: stays, .. },
-            ) => {
-                if later < term {
-                    return false;
-                }
-                (session, term, kept) != (other, later, stays)
-            }
+            ) => (session, term, kept) != (other, later, stays),
             (old, new) => old != new,
         };
         if changed {
@@ -295,16 +291,20 @@ impl SpreadView {
             }
             SessionSeen::Dead(record) => self.died(record, now, store_now),
         };
-        let dead =
-            |seen: Option<&PeerSeen>| matches!(seen, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
-        // The dead stay dead; and who takes no part is of interest only to what it holds.
-        if was == Some(&seen) || dead(was) && !dead(Some(&seen)) {
+        let is_dead = |seen: &PeerSeen| matches!(seen, PeerSeen::Dead { .. } | PeerSeen::Reserved { .. });
+        // The dead stay dead.
+        let rises = was.is_some_and(is_dead) && !is_dead(&seen);
+        if was == Some(&seen) || rises {
             return false;
         }
         // What it tries changes no plan.
         let plans_alike = was.is_some_and(|was| was.plans_like(&seen));
-        let was_there = self.sessions.insert(session, seen).is_some_and(|was| was != PeerSeen::Bystander);
-        !plans_alike && (was_there || !matches!(self.sessions[&session], PeerSeen::Bystander))
+        // One that takes no part is of interest only for what it holds.
+        let matters = |seen: &PeerSeen| *seen != PeerSeen::Bystander;
+        let mattered = was.is_some_and(matters);
+        let matters_now = matters(&seen);
+        self.sessions.insert(session, seen);
+        !plans_alike && (mattered || matters_now)
     }
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.

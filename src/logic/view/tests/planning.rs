@@ -4,8 +4,8 @@ use super::*;
 use crate::model::{Candidate, Holding, Kind, LockId};
 
 /// By what was learned, with nothing of its own.
-fn resolved(picture: &SpreadView, me: &Me, now: u64) -> Resolved {
-    picture.resolve(me, &BTreeMap::new(), BOUNDS, at(now))
+fn resolved(view: &SpreadView, me: &Me, now: u64) -> Resolved {
+    view.resolve(me, &BTreeMap::new(), BOUNDS, at(now))
 }
 
 fn taken(resolved: &Resolved) -> Vec<Key> {
@@ -22,7 +22,7 @@ fn joined(number: u128, of: Share) -> SessionSeen {
 
 #[test]
 fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
-    let mut one = picture(1);
+    let mut one = view(1);
     one.hinted(&key(0), granted(9, 5), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
     for (number, started) in [(2, 30), (3, 10), (4, 20)] {
@@ -43,7 +43,7 @@ fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
 
 #[test]
 fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
-    let mut one = picture(1);
+    let mut one = view(1);
     one.hinted(&key(0), granted(9, 5), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
     let mut back = record(2, 1, vec![Share { digest: 99, ..share() }]);
@@ -72,7 +72,7 @@ fn a_record_that_is_read_is_as_old_as_it_says() {
         let holding = Some(Holding { by, value_set: 0, acquired_at });
         let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Task(spread()), key: key(0) };
         let record = LockRecord { id: lock, term: Term::new(5), holding, closed: None, past: Vec::new() };
-        let mut one = picture(1);
+        let mut one = view(1);
         one.read(&key(0), &LockSeen::Found(record), at(10_000), at(10_000), store_now);
         match one.task(&key(0)) {
             Some(TaskPlace::Held { settles, .. }) => settles.since(at(10_000)).as_millis(),
@@ -88,7 +88,7 @@ fn a_record_that_is_read_is_as_old_as_it_says() {
 #[test]
 fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap() {
     // They were planned for another, that does not take them.
-    let mut one = picture(300);
+    let mut one = view(300);
     for task in 0..300 {
         one.hinted(&key(task), Some(LockChange::Freed), at(0));
     }
@@ -114,7 +114,7 @@ fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap(
 fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     // Ten that both know, and three that each has for itself.
     let (mine, theirs) = (share_of(3..16), share_of(0..13));
-    let mut one = picture(0);
+    let mut one = view(0);
     one.set(&(3..16).map(key).collect());
     one.saw(id(2), &joined(2, theirs.clone()), at(0), None);
     for task in 3..16 {
@@ -142,7 +142,7 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
 
 #[test]
 fn with_a_member_of_another_plan_nothing_is_exchanged() {
-    let mut one = picture(30);
+    let mut one = view(30);
     let mut earlier = record(2, 1, vec![share()]);
     earlier.about.plan_version = PLAN_VERSION - 1;
     one.saw(id(2), &SessionSeen::Alive(earlier), at(0), None);
