@@ -182,6 +182,9 @@ impl fmt::Debug for Buckets {
     }
 }
 
+/// Stands between who asks for a lock and why, in the note of its record.
+const SEPARATOR: &str = ": ";
+
 /// An operator asks a holder to give a lock back.
 ///
 /// Known by lock and term: asking twice is asking once.
@@ -198,15 +201,75 @@ pub struct Request {
 }
 
 impl Request {
-    /// What the record says of a lock that was taken away: by whom, and why.
+    /// Returns the note that the record keeps of a lock that was taken away: `by: why`.
+    ///
+    /// A name that could be taken for more than the name stands in quotes.
     #[must_use]
     pub fn note(&self) -> Why {
-        Why::shortened(&format!("{}: {}", self.by, self.why))
+        let by = self.by.as_str();
+        if by.contains(SEPARATOR) || by.starts_with('"') {
+            let escaped = by.replace('\\', r"\\").replace('"', r#"\""#);
+            Why::shortened(&format!("\"{escaped}\"{SEPARATOR}{}", self.why))
+        } else {
+            Why::shortened(&format!("{by}{SEPARATOR}{}", self.why))
+        }
+    }
+
+    /// Returns who asked for a lock, and why, from the [note](Self::note) in its record.
+    pub(crate) fn read_note(note: &Why) -> Option<(Holder, Why)> {
+        let note = note.as_str();
+        let Some(quoted) = note.strip_prefix('"') else {
+            let (by, why) = note.split_once(SEPARATOR)?;
+            return Some((Holder::new(by).ok()?, Why::shortened(why)));
+        };
+        let mut by = String::new();
+        let mut chars = quoted.chars();
+        loop {
+            match chars.next()? {
+                '"' => break,
+                '\\' => by.push(chars.next()?),
+                plain => by.push(plain),
+            }
+        }
+        let why = chars.as_str().strip_prefix(SEPARATOR)?;
+        Some((Holder::new(by).ok()?, Why::shortened(why)))
     }
 
     /// Whether the two ask for the same thing.
     #[must_use]
     pub fn is_about(&self, lock: &LockId, term: Term) -> bool {
         self.lock == *lock && self.term == term
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Kind;
+
+    fn request(by: &str, why: &str) -> Request {
+        let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
+        Request { lock, term: Term::new(1), by: by.parse().unwrap(), why: Why::new(why).unwrap() }
+    }
+
+    #[test]
+    fn a_note_says_by_whom_and_why() {
+        assert_eq!(request("pod-1", "a: b").note().as_str(), "pod-1: a: b");
+        assert_eq!(request("ops: night", "a").note().as_str(), r#""ops: night": a"#);
+        assert_eq!(Request::read_note(&Why::new("nothing of the kind").unwrap()), None);
+        assert_eq!(Request::read_note(&Why::new(r#""cut off"#).unwrap()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_note_is_read_as_it_was_meant(
+            by in r#"[a:\\" ]{0,12}[a:"]"#,
+            why in r#"[a:\\" ]{0,12}"#,
+        ) {
+            let request = request(&by, &why);
+            prop_assert_eq!(Request::read_note(&request.note()), Some((request.by, request.why)));
+        }
     }
 }

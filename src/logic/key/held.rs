@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::Moment,
     logic::{backoff::jittered, flaw::Flaw},
-    model::{Ended, Holder, LockRecord, Loss, SessionId, StoreTime, Term, Ticket, Why},
+    model::{Ended, LockRecord, Loss, Request, SessionId, StoreTime, Term, Ticket},
     store::{Refusal, ReleaseTo, TakeAnswer},
 };
 
@@ -285,10 +285,7 @@ impl KeyMachine {
 fn lost(record: &LockRecord, term: Term) -> Loss {
     let past = record.past.iter().find(|past| past.term == term);
     let forced = past.filter(|past| past.how == Ended::Forced).and_then(|past| past.note.as_ref());
-    let revoked = forced.and_then(|note| {
-        let (by, why) = note.as_str().split_once(": ")?;
-        Some(Loss::Revoked { by: Holder::new(by).ok()?, why: Why::shortened(why) })
-    });
+    let revoked = forced.and_then(Request::read_note).map(|(by, why)| Loss::Revoked { by, why });
     revoked.unwrap_or_else(|| Loss::Vanished {
         found: match &record.holding {
             Some(held) => format!("{} holds it under term {}", held.by.holder, record.term),
