@@ -1,4 +1,4 @@
-//! How old a member is to be before it is given tasks: one whose sessions before died young may do so again,
+//! Age a member must reach before it is given tasks: one whose earlier sessions died young may do so again,
 //! and would take with it what it was given.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -8,7 +8,7 @@ use crate::{
     store::SessionSeen,
 };
 
-/// Who lived so long has done its work for longer than its death costs anybody.
+/// Age at which a member has worked for longer than its death costs anybody.
 const GROWN: Duration = Duration::from_secs(600);
 /// A death is held against those of its name for so long.
 const REMEMBERED: Duration = Duration::from_secs(3600);
@@ -78,13 +78,13 @@ impl Row {
         }
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub(crate) fn deaths(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 }
 
-/// How many deaths in a row are usual among those: half of them have no more. Where all die young, of what they
+/// Returns how many deaths in a row are usual among those: half of them have no more. Where all die young, of what they
 /// run or where, nobody is better than others to leave the tasks to.
 pub(crate) fn usual<'a>(
     sessions: &[SessionRecord],
@@ -105,7 +105,7 @@ pub(crate) fn usual<'a>(
     deaths.get(deaths.len() / 2).copied().unwrap_or(0)
 }
 
-/// Whether it ended, or may have, without having lived for long, and not long ago; its last beat counts, since
+/// Returns whether it ended, or may have, without having lived for long, and not long ago; its last beat counts, since
 /// its death was found later. By the store's clock: wrong, it costs nothing but time.
 fn died_young(session: &SessionRecord, now: StoreTime) -> bool {
     let closed = session.death.as_ref().is_some_and(Death::is_own);
@@ -113,7 +113,7 @@ fn died_young(session: &SessionRecord, now: StoreTime) -> bool {
     !closed && lived < GROWN && gone < REMEMBERED
 }
 
-/// How long one is to have lived before it is given tasks, after so many deaths in a row: as long as its death
+/// Returns how long one is to have lived before it is given tasks, after so many deaths in a row: as long as its death
 /// would keep its tasks from everybody, and twice as long with each death more.
 pub(crate) fn least_age(deaths: u32, ttl: Duration) -> Duration {
     let Some(doublings) = deaths.checked_sub(1) else { return Duration::ZERO };

@@ -1,4 +1,4 @@
-//! How long to wait before the next try.
+//! Delays before the next try.
 
 use std::time::Duration;
 

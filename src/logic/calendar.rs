@@ -36,9 +36,9 @@ const LAST: i64 = zone::days_since_1970(9000, 1, 1) * DAY - 1;
 /// A spread or a period is no longer: 366 days.
 const LONGEST: u64 = 366 * DAY as u64;
 
-/// What becomes of a tick whose civil time a change of the clock skips.
+/// Rule for a tick whose civil time a change of the clock skips.
 ///
-/// It is asked of *fixed* patterns only, such as `30 2 * * *`. A pattern whose seconds, minutes or hours
+/// Applies to *fixed* patterns only, such as `30 2 * * *`. A pattern whose seconds, minutes or hours
 /// begin with `*` follows the clock: what is skipped is not run, and an hour that comes twice is run twice. A
 /// fixed pattern's time that comes twice runs once, at its first, under each of these rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ pub(crate) struct Calendar {
     expression: Expression,
     zone: Zone,
     dst: Dst,
-    /// How many seconds later everything is: this schedule's part of the spread.
+    /// Seconds by which everything is later: this schedule's part of the spread.
     phase: i64,
     timing: String,
 }
@@ -165,12 +165,12 @@ impl Calendar {
         self.instants(begin, to, since).take(at_most).collect()
     }
 
-    /// How many instants there are in (after, to], counted no further than `at_most`.
+    /// Returns how many instants there are in (after, to], counted no further than `at_most`.
     pub(crate) fn count(&self, after: StoreTime, to: StoreTime, since: StoreTime, at_most: usize) -> usize {
         self.instants(after, to, since).take(at_most).count()
     }
 
-    /// What it goes by, in one line: of one schedule, equal lines have equal instants.
+    /// Returns its rules in one line: of one schedule, equal lines have equal instants.
     pub(crate) fn timing(&self) -> &str {
         &self.timing
     }

@@ -3,13 +3,13 @@
 
 use crate::model::{Buckets, Key, Share};
 
-/// What a share says of these tasks. They come in their order.
+/// Writes the digests of these tasks into a share. The keys come in their order.
 pub(crate) fn publish<'a>(share: &mut Share, keys: impl Iterator<Item = &'a Key> + Clone) {
     share.digest = digest(keys.clone());
     share.buckets = Some(buckets(keys));
 }
 
-/// Whether both are known to know the same tasks of that part.
+/// Returns whether both are known to know the same tasks of that part.
 pub(crate) fn agree(one: &Share, other: &Share, part: u8) -> bool {
     let digests = |share: &Share| share.buckets.as_ref().map(|buckets| buckets.digest(part));
     one.digest == other.digest || digests(one).is_some() && digests(one) == digests(other)

@@ -52,7 +52,7 @@ pub enum Flaw {
     ClaimAfterRun,
     /// Whoever has a schedule goes on from now, not from what its ledger says.
     ForgetLedger,
-    /// What is run at most once is begun again when its runner died.
+    /// A run that is to happen at most once is begun again when its runner died.
     SettleTwice,
 }
 
@@ -66,7 +66,7 @@ impl Flaws {
         Self(Some(flaw))
     }
 
-    /// Whether the engine has this flaw. Never, in a program.
+    /// Returns whether the engine has this flaw. Never, in a program.
     pub(crate) fn has(self, flaw: Flaw) -> bool {
         cfg!(tenure_sim) && self.0 == Some(flaw)
     }

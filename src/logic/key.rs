@@ -1,4 +1,4 @@
-//! What one instance does about one key: who of it holds the key, who of it waits, and the one
+//! The machine of one key in one instance: which of its tickets holds the key, which wait, and the one
 //! operation that is under way.
 //!
 //! A ticket goes `Try`, then (if it waits at all) stands in line, `Again`, `Waiting`, until it is granted or
@@ -38,7 +38,7 @@ pub(crate) use choose::LINE_READ;
 pub(crate) use line::{FIRST_IN_LINE, WATCHED_AHEAD, WHOLE_LINE};
 pub(crate) use types::{Context, Expect, Handback, NextOp, Op, OpReply, Out, TicketOutcome, WaitMode};
 
-/// How long after a hint that tells too little a read is to tell the rest.
+/// Delay before the read that follows a hint which says too little.
 const VERIFY_AFTER: Duration = Duration::from_millis(50);
 /// The least time between two takes of a key that is said to be closed.
 const SOON: Duration = Duration::from_millis(50);
@@ -61,14 +61,14 @@ pub(crate) struct KeyMachine {
     recheck: Recheck,
     /// Somebody else may stand in the store's line.
     queue: bool,
-    /// Who stood there, first of all, as it was read while the lock was held.
+    /// First waiters of that line, as read while the lock was held.
     next_in_line: Option<(Moment, Vec<Waiter>)>,
     last_release: Option<LastRelease>,
     last_seen: LastSeen,
     look_at: Moment,
     pause: Moment,
     backoff: Backoff,
-    /// What has to do with the line rests by itself: nothing else waits for it.
+    /// Work on the line rests by itself: nothing else waits for it.
     standing: Rest,
     leaving: Leaving,
     reading: Rest,
@@ -117,22 +117,22 @@ impl KeyMachine {
             && self.out.is_empty()
     }
 
-    /// What the shell is to tell others.
+    /// Takes what has been put out since the last call.
     pub(crate) fn take_out(&mut self) -> Vec<Out> {
         mem::take(&mut self.out)
     }
 
-    /// How many of this instance wait for the key.
+    /// Returns how many of this instance wait for the key.
     pub(crate) fn waiting(&self) -> usize {
         self.line.iter().filter(|stander| stander.patience == Patience::Waits).count()
     }
 
-    /// Whether there is something to do, or nothing at all left to remember.
+    /// Returns whether there is something to do, or nothing at all left to remember.
     pub(crate) fn has_something(&self, around: Context<'_>) -> bool {
         self.is_done() || self.choose(around) != NextOp::Idle
     }
 
-    /// Whether the lock of this ticket is on its way back.
+    /// Returns whether the lock of this ticket is on its way back.
     pub(crate) fn is_returning(&self, ticket: Ticket) -> bool {
         self.returns.iter().any(|back| back.ticket == ticket)
     }
@@ -277,7 +277,7 @@ impl KeyMachine {
         }
     }
 
-    /// Whether the lock was in the hands of that session when it was last seen.
+    /// Returns whether the lock was in the hands of that session when it was last seen.
     pub(crate) fn is_held_by(&self, session: SessionId) -> bool {
         self.last_seen.other.as_ref().is_some_and(|record| record.is_held_by(session))
     }

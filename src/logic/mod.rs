@@ -1,4 +1,26 @@
-//! What the engine decides: pure functions and machines, without I/O, clock or chance of their own.
+//! The decisions of the engine, as machines and pure functions: no I/O, no clock, no randomness of their own.
+//!
+//! ```text
+//!   store's answers, hints, timers, calls            the actor: sleeps, sends, spawns
+//!                  |                                                ^
+//!                  | event, with the time and a random number       | actions
+//!                  v                                                |
+//!   +---------------------------------------------------------------------------------+
+//!   | session     beats, the end of the lease, its loss      -> beat, extend, lose    |
+//!   | watch       other sessions, until one is dead          -> look, declare dead    |
+//!   | key         one key: take, wait, confirm, release      -> next operation, out   |
+//!   | view, plan  a spread: members and tasks, the plan      -> take, wait, give      |
+//!   | tick        a schedule: its ledger, what is due        -> claim, skip, wait     |
+//!   +---------------------------------------------------------------------------------+
+//! ```
+//!
+//! A machine is a value. An event changes it and returns what is to be done; it says when it wants to be asked again.
+//! The actors in `elect`, `spread` and `schedule` carry that out and bring back the answer as the next event. So each
+//! decision can be tested with any order of events, at any time, without a store.
+//!
+//! Beside the machines: `calendar` (the instants of a schedule), `store_time` (an estimate of the store's clock),
+//! `quarantine`, `trial` and `age` (tasks and members that fail), `backoff`, `digest`, and `flaw` (rules broken on
+//! purpose, to test the tests).
 
 pub(crate) mod age;
 pub(crate) mod backoff;

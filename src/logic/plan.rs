@@ -1,4 +1,4 @@
-//! Who gets which tasks: pure, and the same for everybody who plans.
+//! The plan: who gets which tasks. Pure, and the same for everybody who plans.
 //!
 //! In this order: every task has an owner if the caps allow, each count is within one of its quota, and as
 //! few tasks move as can be. Moves that have been made change nothing of those that are left, so that
@@ -19,9 +19,9 @@ pub(crate) const PLAN_VERSION: u32 = 2;
 /// A task, and who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedTask<T, M> {
-    /// Which task.
+    /// The task.
     pub(crate) id: T,
-    /// Who owns it; whoever is not among the members does not.
+    /// Owner; one that is not among the members does not count.
     pub(crate) owner: Option<M>,
     /// Since when, by any number that grows: what came last is given away first, so that what others lent
     /// for the time of a restart goes back, and the rest stays.
@@ -39,25 +39,25 @@ pub(crate) struct PlanMember<M> {
     pub(crate) cap: u32,
     /// Its part in proportion to the others'. With nothing here it gets nothing.
     pub(crate) weight: u32,
-    /// It gives its tasks away and gets no new ones.
+    /// Gives its tasks away and gets no new ones.
     pub(crate) draining: bool,
-    /// How many others it has, that are not planned here: they count as if they were.
+    /// Number of other tasks it has, not planned here: they count as if they were.
     pub(crate) load: usize,
-    /// It plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
+    /// Plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
     /// gets its part.
     pub(crate) apart: bool,
     /// Where it stands among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,
 }
 
-/// What is to be done.
+/// Moves to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan<T, M> {
-    /// Who gets what, by task.
+    /// Moves, by task.
     pub(crate) moves: Vec<Move<T, M>>,
     /// Tasks for which nobody has room, in their order.
     pub(crate) waiting: Vec<T>,
-    /// How many tasks each member is to own, by member.
+    /// Number of tasks each member is to own, by member.
     pub(crate) targets: Vec<(M, usize)>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn plan<T: Ord + Copy, M: Ord + Copy>(
     assign(&tasks, &owners, &free, &room, &members, by_member)
 }
 
-/// What has no owner, and what came last to whoever has too many. What is given away then does not depend
+/// Returns what has no owner, and what came last to whoever has too many. What is given away then does not depend
 /// on what was given before.
 fn free<T, M>(
     tasks: &[PlannedTask<T, M>],
@@ -130,7 +130,7 @@ fn free<T, M>(
     free
 }
 
-/// What is free goes, in its order, to whoever has room, in theirs; what nobody owned comes first.
+/// Assigns the free tasks, in their order, to members with room, in theirs; those that nobody owned come first.
 fn assign<T: Ord + Copy, M: Ord + Copy>(
     tasks: &[PlannedTask<T, M>],
     owners: &[Option<usize>],

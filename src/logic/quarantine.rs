@@ -1,6 +1,6 @@
 //! A task that fails again and again: what its record says of that, how long it rests, and who is to try it last.
 //!
-//! It stands in the notes of the last holders, which every member reads alike.
+//! Quarantine is recorded in the notes of the last holders, which every member reads alike.
 
 use std::{fmt, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::model::{Ended, Holder, Past, StoreTime, Why};
 const PART: u32 = 12;
 /// Not all who fail at once come back at once.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// What somebody mends in the night works before they have gone to bed again.
+/// Longest rest: what somebody mends in the night works before they have gone to bed again.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// Who failed a task is the last to get it, until so long after it was to be tried again.
+/// Time after the next try for which whoever failed a task is the last to get it.
 const AVOIDED: Duration = Duration::from_secs(10 * 60);
-/// What lies ahead of the store's clock by more than this was written before that clock was set back.
+/// Most by which a record may lie ahead of the store's clock: beyond it, the clock was set back since.
 const AHEAD: Duration = Duration::from_secs(60);
 /// A row of failures is over if nobody tried for so long, though the task was open.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 
-/// How the notes begin that are written here.
+/// Beginning of the notes that are written here.
 const FAILING: &str = "quarantined, failing since ";
 const TRIES: &str = ", tries ";
 const REVOKED: &str = "revoked by ";
@@ -30,24 +30,24 @@ const REVOKED: &str = "revoked by ";
 pub(crate) struct Quarantine {
     /// When it failed first, of all the failures in a row, by the store's clock.
     pub(crate) since: StoreTime,
-    /// How many holders gave it up since then, one after the other.
+    /// Number of holders that gave it up since then, one after the other.
     pub(crate) tries: u32,
-    /// What it said last.
+    /// Last error.
     pub(crate) error: String,
 }
 
 impl Quarantine {
-    /// How long it rests from then on.
+    /// Returns how long it rests from then on.
     pub(crate) fn rest(&self, now: StoreTime) -> Duration {
         (now.since(self.since) / PART).clamp(SHORTEST, LONGEST)
     }
 
-    /// What the record says of it.
+    /// Returns what the record says of it.
     pub(crate) fn note(&self) -> Why {
         Why::shortened(&self.to_string())
     }
 
-    /// What a note says; nothing if it is another sort of note, or none that was written here.
+    /// Returns what a note says; nothing if it is another sort of note, or none that was written here.
     pub(crate) fn read(note: &Why) -> Option<Self> {
         let (since, rest) = note.as_str().strip_prefix(FAILING)?.split_once(TRIES)?;
         let (tries, error) = rest.split_once(": ")?;
@@ -73,7 +73,7 @@ fn instant(text: &str) -> Option<StoreTime> {
     text.parse::<jiff::Timestamp>().ok().map(|at| StoreTime::from_millis(at.as_millisecond()))
 }
 
-/// What the record is to say of a task that an operator wanted back.
+/// Returns what the record is to say of a task that an operator wanted back.
 pub(crate) fn revoked(by: &Holder, why: &Why) -> Why {
     Why::shortened(&format!("{REVOKED}{by}: {why}"))
 }

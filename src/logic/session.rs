@@ -1,4 +1,4 @@
-//! Whether an instance may still act: its session's beats, its end, its loss.
+//! Session machine: whether an instance may still act, by its session's beats, end and loss.
 //!
 //! ```text
 //!  beat sent   again  again  again  again            doubt      end   ttl over
@@ -35,13 +35,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// How long after its sending a confirmed beat keeps the session valid here (R2).
+    /// Returns how long after its sending a confirmed beat keeps the session valid here (R2).
     pub(crate) const fn validity(&self) -> Duration {
         self.ttl.saturating_sub(self.margin)
     }
 }
 
-/// What happened.
+/// Event for the machine.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionEvent {
     /// A deadline passed, or something woke the keeper.
@@ -56,7 +56,7 @@ pub(crate) enum SessionEvent {
     Abandon(Loss),
 }
 
-/// What is to be done about it.
+/// Action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send an opening that bears this nonce.

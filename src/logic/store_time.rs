@@ -1,4 +1,4 @@
-//! What the store's clock shows, as one instance can tell: its own clock, and how far the store's is off.
+//! Estimate of the store's clock in one instance: its own clock, and how far the store's is off.
 //!
 //! Each answered beat says that the store's clock stood at `at` at some moment between its sending and its
 //! answer. What several say together is narrower than what each says, until the store's clock is set, or
@@ -19,7 +19,7 @@ const GRAIN: Duration = Duration::from_millis(1);
 /// A change of what is known that is worth waking those who wait for an instant.
 const WORTH: u64 = 20;
 
-/// How far the store's clock is ahead of this one, in milliseconds: no less, and no more, at that moment.
+/// Milliseconds by which the store's clock is ahead of this one: no less, and no more, at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offset {
     low: i64,
@@ -32,13 +32,13 @@ impl Offset {
         self.low + (self.high - self.low) / 2
     }
 
-    /// What it may have become since.
+    /// Returns what it may have become since.
     fn aged(self, now: Moment) -> Self {
         let drift = millis(now.since(self.at) / DRIFT);
         Self { low: self.low.saturating_sub(drift), high: self.high.saturating_add(drift), at: now }
     }
 
-    /// What is so by both of them, if they do not contradict each other.
+    /// Returns what both allow, if they do not contradict each other.
     fn and(self, other: Self) -> Option<Self> {
         let both = Self { low: self.low.max(other.low), high: self.high.min(other.high), at: other.at };
         (both.low <= both.high).then_some(both)
@@ -52,9 +52,9 @@ impl Offset {
 /// A jump of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
-    /// It is so far off that it is not believed yet; negative: back.
+    /// So far off that it is not believed yet; negative: back.
     Doubted { millis: i64 },
-    /// It is believed now.
+    /// Believed now.
     Believed { millis: i64 },
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct StoreClock {
     known: Option<Offset>,
     /// Another time that the store shows, and since when.
     doubted: Option<(Offset, Moment)>,
-    /// What those were told who wait.
+    /// Offset that was last reported to those who wait.
     told: Option<i64>,
 }
 
@@ -103,19 +103,19 @@ impl StoreClock {
         }
     }
 
-    /// What it shows now; nothing before the first answer.
+    /// Returns what it shows now; nothing before the first answer.
     pub(crate) fn now(&self, now: Moment) -> Option<StoreTime> {
         let known = self.known?;
         Some(StoreTime::from_millis(since_start(now).saturating_add(known.middle())))
     }
 
-    /// How far off that may be.
+    /// Returns how far off that may be.
     pub(crate) fn uncertainty(&self, now: Moment) -> Option<Duration> {
         let known = self.known?.aged(now);
         Some(Duration::from_millis(known.high.abs_diff(known.low) / 2))
     }
 
-    /// Whether those who wait for an instant would wait for too long or not long enough, for they were told
+    /// Returns whether those who wait for an instant would wait for too long or not long enough, for they were told
     /// something else.
     pub(crate) fn is_news(&mut self) -> bool {
         let Some(known) = self.known else { return false };

@@ -1,4 +1,4 @@
-//! Which tick of a schedule is run next, and which are not run.
+//! Choice of the next tick of a schedule, and of the ticks that are not run.
 //!
 //! ```text
 //!        since                cursor                    now
@@ -23,9 +23,9 @@ mod hold;
 mod overdue;
 mod policies;
 
-/// How far the ledger may be ahead of the clock before the clock is taken to have gone back.
+/// Most by which the ledger may be ahead of the clock before the clock is taken to have gone back.
 const AHEAD: Duration = Duration::from_secs(60);
-/// How long it may take until another instance goes on with what an owner did not end.
+/// Most time until another instance goes on with what an owner did not end.
 const TAKING_OVER: Duration = Duration::from_secs(5 * 60);
 /// Skipped ticks are counted no further.
 const COUNTED: usize = 10_000;
@@ -34,7 +34,7 @@ const COUNTED: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NotRun {
-    /// It was too late, or one of several.
+    /// Was too late, or one of several.
     Late,
     /// The run before it was on.
     Overlapped,
@@ -75,7 +75,7 @@ impl Attempt {
         Self { entry, instant, number: 1, instead_of: None }
     }
 
-    /// What was not begun is no attempt: the same one is made.
+    /// Returns the attempt that follows this run. One that was not begun is no attempt: the same one is made.
     fn after(run: &RunRecord) -> Self {
         Self {
             entry: run.id.entry,
@@ -96,7 +96,7 @@ impl Attempt {
     }
 }
 
-/// What the owner of a schedule does next.
+/// The next step of a schedule's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TickStep {
     /// Begin this attempt, and say when it has ended.
@@ -118,7 +118,7 @@ pub(crate) enum TickStep {
 pub(crate) struct Ticks {
     calendar: Calendar,
     policies: Policies,
-    /// What the record said when this began.
+    /// Definition in the record when this began.
     definition: Option<Definition>,
     /// And says so no more.
     is_overwritten: bool,
@@ -136,11 +136,11 @@ pub(crate) struct Ticks {
     backlog: VecDeque<StoreTime>,
     /// Runs that have not come to their end.
     unsettled: Vec<RunRecord>,
-    /// What fell due meanwhile is not run.
+    /// Spans of runs: ticks that fell due meanwhile are not run.
     busy: RunSpans,
     /// A run has made way for this one: it is not too late.
     awaited: Option<StoreTime>,
-    /// How many ticks in a row have failed in the end.
+    /// Number of ticks in a row that have failed in the end.
     failures: u32,
 }
 
@@ -188,7 +188,7 @@ impl Ticks {
         ticks
     }
 
-    /// Whether the last entries of a ledger, last first, go back far enough to go on from.
+    /// Returns whether the last entries of a ledger, last first, go back far enough to go on from.
     pub(crate) fn are_enough(runs: &[RunRecord], now: StoreTime) -> bool {
         runs.iter().any(|run| run.id.entry != Entry::Order && is_believable(run.id.instant, now))
     }
@@ -205,7 +205,7 @@ impl Ticks {
         }
     }
 
-    /// What waits to be made up for is due as if it had never been looked at.
+    /// Makes the backlog due as if it had never been looked at.
     fn look_again_at_the_backlog(&mut self) {
         if let Some(first) = self.backlog.front() {
             self.cursor = just_before(*first);
@@ -213,12 +213,12 @@ impl Ticks {
         }
     }
 
-    /// Whether nothing is to be begun, but what is ordered.
+    /// Returns whether nothing is to be begun, but what is ordered.
     pub(crate) fn is_held_back(&self) -> bool {
         self.hold.is_on()
     }
 
-    /// Whether the ledger was purged up to an instant that the clock has not reached: nothing is run until
+    /// Returns whether the ledger was purged up to an instant that the clock has not reached: nothing is run until
     /// then.
     pub(crate) fn is_silenced(&self, now: StoreTime) -> bool {
         self.mark.is_some_and(|mark| !is_believable(mark, now))
@@ -231,7 +231,7 @@ impl Ticks {
         }
     }
 
-    /// Whether that is to be begun again, or given up.
+    /// Returns whether that is to be begun again, or given up.
     pub(crate) fn is_to_be_settled(&self, entry: Entry, instant: StoreTime) -> bool {
         self.unsettled.iter().any(|run| run.id.entry == entry && run.id.instant == instant)
     }
@@ -245,7 +245,7 @@ impl Ticks {
         attempt.is_first_of_a_tick().then(|| if now <= latest { latest } else { now.plus(window) })
     }
 
-    /// Whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's
+    /// Returns whether the ledger may be purged: not while it is ahead of its owner. A purge goes by the store's
     /// clock, and may arrive late; what is still to be reached must not be forgotten.
     pub(crate) fn may_purge(&self) -> bool {
         self.last.is_none_or(|last| last <= self.cursor)
@@ -266,7 +266,7 @@ impl Ticks {
         self.orders.retain(|order| *order != at);
     }
 
-    /// Whether a run is to be begun again, or to be given up; these were the last.
+    /// Returns whether a run is to be begun again, or to be given up; these were the last.
     fn is_unsettled<'a>(
         &self,
         run: &RunRecord,
@@ -306,7 +306,7 @@ impl Ticks {
         }
     }
 
-    /// Whether the ledger may not know any more what became of it: a claim that came late, after the purge,
+    /// Returns whether the ledger may not know any more what became of it: a claim that came late, after the purge,
     /// stands there as if nothing had been run.
     fn is_forgotten(&self, run: &RunRecord) -> bool {
         run.id.entry == Entry::Tick && self.mark.is_some_and(|mark| run.id.instant <= mark)
@@ -316,12 +316,12 @@ impl Ticks {
         !self.is_forgotten(run) && self.policies.may_begin_again(run.attempt)
     }
 
-    /// Whether another calendar says the same of what is not dealt with yet.
+    /// Returns whether another calendar says the same of what is not dealt with yet.
     pub(crate) fn agree_with(&self, other: &Calendar, now: StoreTime) -> bool {
         self.calendar.agrees(other, self.cursor, now, self.since, COUNTED)
     }
 
-    /// What was due and not run when the timing that the record tells of was stored.
+    /// Returns what was due and not run when the timing that the record tells of was stored.
     pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<TickStep> {
         let since = record.definition.as_ref()?.since;
         if since == self.since {
@@ -330,7 +330,7 @@ impl Ticks {
         self.left_until(if is_believable(since, now) { since } else { now })
     }
 
-    /// What is due until then and not run, as the schedule gets another timing.
+    /// Returns what is due until then and not run, as the schedule gets another timing.
     pub(crate) fn left_until(&mut self, to: StoreTime) -> Option<TickStep> {
         self.look_again_at_the_backlog();
         let first = self.calendar.next(self.cursor, self.since).filter(|first| *first <= to)?;
@@ -343,7 +343,7 @@ impl Ticks {
         self.hear(record, now);
     }
 
-    /// What to do at this time of the store.
+    /// Returns what to do at this time of the store.
     pub(crate) fn next(&mut self, now: StoreTime) -> TickStep {
         if self.is_overwritten {
             return TickStep::Overwritten;
@@ -379,7 +379,7 @@ impl Ticks {
         self.due(now)
     }
 
-    /// What becomes of the ticks that are due.
+    /// Returns what becomes of the ticks that are due.
     fn due(&mut self, now: StoreTime) -> TickStep {
         let first = self.calendar.next(self.cursor, self.since);
         let Some(first) = first.filter(|first| *first <= now) else {
@@ -466,7 +466,7 @@ impl Ticks {
         self.awaited = self.awaited.or(awaited);
     }
 
-    /// Whether the pause that goes on covers it.
+    /// Returns whether the pause that goes on covers it.
     fn is_held_back_at(&self, instant: StoreTime) -> bool {
         self.is_held_back() && self.hold.pause().is_some_and(|pause| pause.covers(instant))
     }
@@ -480,18 +480,18 @@ impl Ticks {
         }
     }
 
-    /// How many ticks in a row have failed in the end.
+    /// Returns how many ticks in a row have failed in the end.
     pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 }
 
-/// What is further ahead was written while the clock was: it tells nothing of now.
+/// Returns whether an instant can be of now: what is further ahead was written while the clock was.
 fn is_believable(at: StoreTime, now: StoreTime) -> bool {
     at <= now.plus(AHEAD)
 }
 
-/// How many of the last runs failed, with none between them that did not. Last first.
+/// Returns how many of the last runs failed, with none between them that did not. Last first.
 pub(crate) fn failures(runs: &[RunRecord]) -> u32 {
     let mut failures = 0;
     for run in runs {

@@ -1,4 +1,4 @@
-//! Which tasks may be what kills the processes that run them, and when each of them is tried by itself. From records
+//! Trials of tasks that may kill the processes that run them: each is tried by itself. From records
 //! only: a session says in its own whom it has on trial, and is believed when it is dead.
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive, time::Duration};
@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive, time::Durati
 use super::quarantine::Quarantine;
 use crate::model::{Death, Ended, Holder, Key, Past, SessionId, SessionRecord, SpreadName, StoreTime, Trial};
 
-/// Whose holder lived so long with it kills nobody.
+/// Time after which a task has proved that it does not kill its holder.
 const LONG: Duration = Duration::from_secs(600);
 /// After so many deaths of its holders in a row a task is a suspect: with one, every task of an instance that
 /// crashed would be.
@@ -21,7 +21,7 @@ const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 /// group whose trial ended with a death in smaller ones.
 const ONE_BY_ONE: usize = 16;
 
-/// What stands in the note of a task that was quarantined for this: others read it again.
+/// Words in the note of a task that was quarantined for this: others read them again.
 const KILLED: &str = "it killed its process";
 
 /// A session that died, as far as it tells something of its tasks.
@@ -30,7 +30,7 @@ struct Gone {
     started: StoreTime,
     last_beat: StoreTime,
     ttl: Duration,
-    /// It closed itself: nothing killed it.
+    /// Closed by itself: nothing killed it.
     closed: bool,
     trial: Option<Trial>,
 }
@@ -53,7 +53,7 @@ impl Deaths {
         self.0.entry(record.about.holder.clone()).or_default().insert(record.id, gone);
     }
 
-    /// What is so old that no row of deaths has it.
+    /// Forgets deaths so old that no row of deaths has them.
     pub(crate) fn forget(&mut self, now: StoreTime) {
         self.0.retain(|_, gone| {
             gone.retain(|_, gone| now.since(gone.last_beat) < REMEMBERED);
@@ -61,7 +61,7 @@ impl Deaths {
         });
     }
 
-    /// How many have died since then, and not closed themselves.
+    /// Returns how many have died since then, and not closed themselves.
     fn since(&self, begun: StoreTime) -> u32 {
         let died = |gone: &&Gone| !gone.closed && gone.last_beat >= begun;
         u32::try_from(self.0.values().flat_map(BTreeMap::values).filter(died).count()).unwrap_or(u32::MAX)
@@ -75,32 +75,32 @@ impl Deaths {
     }
 }
 
-/// What speaks against a task.
+/// Evidence against a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Suspicion {
-    /// How many of its holders died with it, and nobody knows why.
+    /// Number of its holders that died with it, and nobody knows why.
     pub(crate) deaths: u32,
-    /// How many died while another was tried.
+    /// Number that died while another was tried.
     pub(crate) beside: u32,
-    /// How many died while it was tried with others.
+    /// Number that died while it was tried with others.
     pub(crate) shared: u32,
-    /// How many died while it was tried alone.
+    /// Number that died while it was tried alone.
     pub(crate) blames: u32,
     /// The smallest group that was tried with it when its holder died: so many digits of its digest.
     pub(crate) narrowed: u8,
     /// When the first of them was found dead.
     pub(crate) since: Option<StoreTime>,
-    /// How many sessions have died since the first of them had it, of all that there are.
+    /// Number of all sessions that have died since the first of them had it.
     pub(crate) all: u32,
 }
 
 impl Suspicion {
-    /// Whether it is to be tried before it runs like any other.
+    /// Returns whether it is to be tried before it runs like any other.
     pub(crate) const fn is_suspect(self) -> bool {
         self.deaths + self.beside >= SUSPECT_AFTER || self.blames > 0 || self.shared > 0
     }
 
-    /// Whether it is not to be run for a while.
+    /// Returns whether it is not to be run for a while.
     pub(crate) fn is_guilty(self) -> bool {
         let (fewest, most) = GUILTY_AFTER.into_inner();
         self.blames >= self.odds().clamp(fewest, most)
@@ -111,20 +111,20 @@ impl Suspicion {
         self.all.div_ceil(self.holders().max(1)).max(1)
     }
 
-    /// How many of its holders died with it, one after the other.
+    /// Returns how many of its holders died with it, one after the other.
     pub(crate) const fn holders(self) -> u32 {
         self.deaths + self.beside + self.shared + self.blames
     }
 
-    /// What is said of one that is guilty.
+    /// Returns what is said of one that is guilty.
     pub(crate) fn verdict(self) -> String {
         format!("{KILLED} {} times while it was tried alone", self.blames)
     }
 }
 
-/// What its last holders say of a task, the latest first. Of those that moved it on soon nothing is learned; one
-/// that had it for long, in peace or not, ends the row. Who died while somebody else was tried
-/// may still make it a suspect, lest it hide behind that, and blames the other.
+/// Returns what its last holders say of a task, the latest first. Of those that moved it on soon nothing is learned;
+/// one that had it for long, in peace or not, ends the row. Who died while somebody else was tried may still make it
+/// a suspect, lest it hide behind that, and blames the other.
 pub(crate) fn suspicion(key: &Key, past: &[Past], deaths: &Deaths) -> Suspicion {
     let (mut found, mut begun) = (Suspicion::default(), None);
     for holding in past {
@@ -157,14 +157,14 @@ pub(crate) fn suspicion(key: &Key, past: &[Past], deaths: &Deaths) -> Suspicion 
     found
 }
 
-/// Whether it was quarantined for what it did to its processes.
+/// Returns whether it was quarantined for what it did to its processes.
 pub(crate) fn is_of_a_killer(holding: &Past) -> bool {
     let quarantine = holding.note.as_ref().and_then(Quarantine::read);
     quarantine.is_some_and(|quarantine| quarantine.error.starts_with(KILLED))
 }
 
-/// Who of those that wait is tried next: what is blamed most, then what most holders died with, so that what kills
-/// is found before it is mistaken for another.
+/// Returns who of those that wait is tried next: what is blamed most, then what most holders died with, so that what
+/// kills is found before it is mistaken for another.
 pub(crate) fn next(waiting: &BTreeMap<Key, Suspicion>) -> Option<Trial> {
     let first = |(key, suspicion): &(&Key, &Suspicion)| {
         let Suspicion { deaths, beside, blames, narrowed, .. } = **suspicion;
@@ -181,7 +181,7 @@ pub(crate) fn next(waiting: &BTreeMap<Key, Suspicion>) -> Option<Trial> {
     Some(if like_it <= ONE_BY_ONE { alone } else { alone.group(suspicion.narrowed + 1) })
 }
 
-/// How long a trial lasts: a third of a ttl, twice as long for each death more than makes a suspect, but not so
+/// Returns how long a trial lasts: a third of a ttl, twice as long for each death more than makes a suspect, but not so
 /// long that all who wait have to for longer than ten ttls; and shorter the more others die.
 pub(crate) fn length(suspicion: Suspicion, waiting: usize, ttl: Duration) -> Duration {
     let doublings = suspicion.holders().saturating_sub(SUSPECT_AFTER).min(8);

@@ -1,4 +1,4 @@
-//! What one instance knows of a spread: who takes part, and who holds which task.
+//! One instance's view of a spread: who takes part, and who holds which task.
 //!
 //! Filled from listings, hints and answers in any order. Nothing here decides who holds a lock: a view
 //! that is wrong costs moves and time, and is mended by the next look.
@@ -41,7 +41,7 @@ pub(crate) struct Peer {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) started: StoreTime,
-    /// Which plan it computes.
+    /// Version of the plan it computes.
     pub(crate) plan_version: u32,
     pub(crate) share: Share,
 }
@@ -49,20 +49,20 @@ pub(crate) struct Peer {
 /// A session, as far as this spread is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSeen {
-    /// It takes part.
+    /// Takes part.
     Member(Peer),
-    /// It is alive, or cannot be read, and takes no part (any more). What it holds is its own.
+    /// Alive or unreadable, and takes no part (any more). Its locks are its own.
     Bystander,
-    /// It is closed for a restart: until then its tasks wait for the next session of that holder.
+    /// Closed for a restart: until then its tasks wait for the next session of that holder.
     Reserved { holder: Holder, until: Moment },
-    /// It is dead, and this was learned then.
+    /// Dead, which was learned then.
     Dead { since: Moment },
     /// There is no record of it, and none of its death: it counts as alive until it is declared dead.
     Missing,
 }
 
 impl PeerSeen {
-    /// Whether it makes no difference to a plan which of the two it is.
+    /// Returns whether it makes no difference to a plan which of the two it is.
     fn plans_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Member(one), Self::Member(other)) => {
@@ -74,7 +74,7 @@ impl PeerSeen {
     }
 }
 
-/// Who has a task.
+/// Place of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TaskPlace {
     /// Not known (any more): its record is to be read.
@@ -96,7 +96,7 @@ struct Known {
     part: u8,
     /// When that was learned: what was read before does not count.
     at: Moment,
-    /// What its record said of failures when it was read last.
+    /// Failures in its record when it was read last.
     failures: Option<Box<Failures>>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct SpreadView {
     /// The latest beat that was seen of each: what was seen before is older.
     beats: BTreeMap<SessionId, Beat>,
     tasks: BTreeMap<Key, Known>,
-    /// What is held of tasks that are not known here, and when that was learned.
+    /// Holders of tasks that are not known here, and when that was learned.
     foreign: BTreeMap<Key, (SessionId, Term, Moment)>,
 }
 
@@ -152,7 +152,7 @@ impl SpreadView {
         self.tasks.contains_key(key)
     }
 
-    /// Who has a task, as was learned now. Says whether that is news.
+    /// Places a task where it was found now. Returns whether that is news.
     fn place(&mut self, key: &Key, now: Moment, place: TaskPlace) -> bool {
         let Some(known) = self.tasks.get_mut(key) else { return false };
         if let (TaskPlace::Free { .. }, TaskPlace::Free { .. }) = (&known.place, &place) {
@@ -174,7 +174,7 @@ impl SpreadView {
         changed
     }
 
-    /// Who holds a task that is not known here. Says whether that is news.
+    /// Records who holds a task that is not known here. Returns whether that is news.
     fn place_foreign(&mut self, key: &Key, now: Moment, held: Option<(SessionId, Term)>) -> bool {
         let was = self.foreign.get(key).map(|(session, term, _)| (*session, *term));
         match held {
@@ -205,7 +205,7 @@ impl SpreadView {
         self.place(key, now, place)
     }
 
-    /// It was granted to that session just now.
+    /// Records a grant to that session just now.
     pub(crate) fn granted(&mut self, key: &Key, session: SessionId, term: Term, now: Moment) -> bool {
         self.place(key, now, TaskPlace::Held { session, term, settles: now + FRESH, kept: false })
     }
@@ -248,7 +248,7 @@ impl SpreadView {
         }
     }
 
-    /// What a hint or a read said of it may not be so.
+    /// Forgets the place of a task: a hint or a read may have been wrong.
     pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
         self.place(key, now, TaskPlace::Unknown);
     }
@@ -376,7 +376,7 @@ impl SpreadView {
         self.tasks.iter().filter(|(_, known)| is_unknown(known)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// How many tasks each holds that are not known here.
+    /// Returns how many tasks each holds that are not known here.
     fn foreign_counts(&self) -> BTreeMap<SessionId, usize> {
         let mut counts = BTreeMap::new();
         for (session, ..) in self.foreign.values() {

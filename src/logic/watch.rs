@@ -1,4 +1,4 @@
-//! Whether somebody else's session is dead: what an observer has seen, and for how long (R3).
+//! Observation of other sessions: whether one is dead, by what was seen of it, and for how long (R3).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 /// Looks are never closer together than this, whatever the store's clock makes one guess.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 
-/// What a lock's record says of its holder's session, for when the session itself is missing.
+/// Session of a holder as the lock's record tells it, for when the session itself is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) namespace: Namespace,
@@ -20,7 +20,7 @@ pub(crate) struct Named {
     pub(crate) ttl: Duration,
 }
 
-/// What is to be done about a session that is watched.
+/// The next thing to do about a session that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing until then.
@@ -31,14 +31,14 @@ pub(crate) enum Due {
     Declare(Evidence),
 }
 
-/// How a session was found.
+/// State in which a session was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
-    /// It beats, or may do so yet.
+    /// Beats, or may do so yet.
     Alive,
     /// Its next beat is overdue.
     Overdue,
-    /// It is dead, and a majority says so.
+    /// Dead, by majority.
     Dead,
 }
 
@@ -55,13 +55,13 @@ struct BeatSeen {
     mark: Mark,
     /// When the answer of the first read arrived that showed it.
     since: Moment,
-    /// How old it was then, as far as the store's clock can be guessed.
+    /// Its age then, as far as the store's clock can be estimated.
     age: Duration,
     ttl: Duration,
     overdue: bool,
 }
 
-/// What one observer knows of one session.
+/// Knowledge of one observer about one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
     /// As the locks name it; nothing until one did.
@@ -71,7 +71,7 @@ pub(crate) struct Observation {
     /// The observer's own pace: no wait between two looks is longer.
     pace: Duration,
     seen: Option<BeatSeen>,
-    /// How often it beats, as far as two sightings tell.
+    /// Time between its beats, as far as two sightings tell.
     interval: Option<Duration>,
     next_look: Moment,
     /// Not to be declared before, after a declaration that found another beat or was not answered.
@@ -110,8 +110,8 @@ impl Observation {
         Some(if seen.overdue { Liveness::Overdue } else { Liveness::Alive })
     }
 
-    /// Whether it was seen to beat, and its next beat is not due yet. A guess, by the store's clock, for choices that
-    /// do no harm if they are wrong.
+    /// Returns whether it was seen to beat, and its next beat is not due yet. A guess, by the store's clock, for
+    /// choices that do no harm if they are wrong.
     pub(crate) fn beats(&self, now: Moment) -> bool {
         let Some(seen) = self.seen.as_ref().filter(|seen| !self.dead && !seen.overdue) else { return false };
         // Beats come up to 2 % earlier than their interval, each by itself.
@@ -119,13 +119,13 @@ impl Observation {
         matches!(seen.mark, Mark::Beat { .. }) && seen.age + now.since(seen.since) < due
     }
 
-    /// How often it beats; until two of its beats were seen, as often as this observer if its ttl is the same.
+    /// Returns how often it beats; until two of its beats were seen, as often as this observer if its ttl is the same.
     fn interval_of(&self, ttl: Duration) -> Duration {
         let guess = if ttl == self.own_ttl { self.pace } else { ttl / 6 };
         self.interval.unwrap_or(guess).clamp(SHORTEST_LOOK, (ttl / 2).max(SHORTEST_LOOK))
     }
 
-    /// How long the beat that was seen last has been the last.
+    /// Returns how long the beat that was seen last has been the last.
     pub(crate) fn silent_for(&self, now: Moment) -> Option<Duration> {
         self.seen.as_ref().map(|seen| now.since(seen.since))
     }

@@ -4,7 +4,7 @@ use std::{fmt, sync::LazyLock, time::Duration};
 
 use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Ticket, Value, Who, Why};
 
-/// What sort of thing a key names. Keys of different kinds never meet.
+/// Sort of thing a key names. Keys of different kinds never meet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A lock, asked for by name.
@@ -18,19 +18,19 @@ pub enum Kind {
 /// The spread whose tasks are the schedules.
 pub(crate) const SCHEDULES: &str = "tenure.schedules";
 
-/// What the value of a schedule's lock begins with while it is kept: in the middle of a run, so that all plan
+/// Beginning of the value of a schedule's lock while it is kept: in the middle of a run, so that all plan
 /// around it.
 const BUSY: &str = "busy: ";
 
 impl Value {
-    /// What the lock of a schedule says that is kept.
+    /// Returns the value of a schedule's lock that is kept.
     pub(crate) fn kept() -> Self {
         Self::new(format!("{BUSY}in the middle of a run, which ends here")).expect("it is short")
     }
 }
 
 impl Kind {
-    /// What the tasks of a spread are.
+    /// Returns the kind of a spread's tasks.
     pub(crate) fn of_tasks(spread: &SpreadName) -> Self {
         if spread.as_str() == SCHEDULES { Self::Schedule } else { Self::Task(spread.clone()) }
     }
@@ -64,9 +64,9 @@ impl fmt::Display for Kind {
 /// Names one lock in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId {
-    /// Who shares keys.
+    /// Namespace of the key.
     pub namespace: Namespace,
-    /// What sort of key.
+    /// Kind of key.
     pub kind: Kind,
     /// The key.
     pub key: Key,
@@ -78,7 +78,7 @@ impl fmt::Display for LockId {
     }
 }
 
-/// Who wants a lock, and what the record is to say if it is granted.
+/// Candidate for a lock, with everything the record says if it is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The session that is to hold it.
@@ -91,9 +91,9 @@ pub struct Candidate {
     pub holder: Holder,
     /// The part of the program.
     pub who: Option<Who>,
-    /// What it wants the lock for.
+    /// Purpose of the lock.
     pub why: Option<Why>,
-    /// What it wants others to read.
+    /// Value for others to read.
     pub value: Option<Value>,
     /// If the session dies with the lock in hand, keep the key closed for so long (lock-delay):
     /// time for work already sent to arrive. Zero for none.
@@ -116,7 +116,7 @@ pub struct Holding {
 pub struct Closed {
     /// Until when, by the store's clock.
     pub until: StoreTime,
-    /// How long that was when it was written. A clock that stands further back than that is
+    /// Length of the wait when it was written. A clock that stands further back than that is
     /// another clock: the wait is not believed (R1).
     pub length: Duration,
 }
@@ -128,7 +128,7 @@ impl Closed {
         Self { until: now.plus(length), length }
     }
 
-    /// How much of the wait is left, and never more than its whole length.
+    /// Returns how much of the wait is left, and never more than its whole length.
     #[must_use]
     pub fn left(&self, now: StoreTime) -> Duration {
         let left = self.until.since(now);
@@ -136,13 +136,13 @@ impl Closed {
     }
 }
 
-/// How a holder came to lose a lock.
+/// End of a holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// It gave it back.
+    /// Gave it back.
     Released,
-    /// It gave it to somebody who waited.
+    /// Gave it to somebody who waited.
     HandedOver,
     /// Its session died.
     Died,
@@ -166,7 +166,7 @@ impl Ended {
     }
 }
 
-/// How many of its last holders a record remembers.
+/// Most past holders a record remembers.
 pub const PAST_HOLDERS: usize = 5;
 
 /// One who held a lock: for whoever asks who had it at 03:12.
@@ -182,20 +182,20 @@ pub struct Past {
     pub from: StoreTime,
     /// Until when.
     pub to: StoreTime,
-    /// How it ended.
+    /// End of the holding.
     pub how: Ended,
-    /// What was said of it, as "by whom: why" for a forced end.
+    /// Note on the end; for a forced end, see [`Request::note`](super::Request::note).
     pub note: Option<Why>,
 }
 
 /// A lock as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRecord {
-    /// Which lock this is.
+    /// Name of the lock.
     pub id: LockId,
     /// The term of its holder, or of the last one.
     pub term: Term,
-    /// Who holds it. Its session may be dead; the record alone does not tell.
+    /// Present holder. Its session may be dead; the record alone does not tell.
     pub holding: Option<Holding>,
     /// Nobody holds it, and nobody may take it yet.
     pub closed: Option<Closed>,
@@ -213,33 +213,33 @@ impl LockRecord {
         self.past.truncate(PAST_HOLDERS);
     }
 
-    /// Whether it is a schedule in the middle of a run, which its holder had to keep for long.
+    /// Returns whether it is a schedule in the middle of a run, which its holder had to keep for long.
     pub(crate) fn is_kept(&self) -> bool {
         let value = self.holding.as_ref().and_then(|held| held.by.value.as_ref());
         self.id.kind == Kind::Schedule
             && value.is_some_and(|value| value.as_bytes().starts_with(BUSY.as_bytes()))
     }
 
-    /// Whether this session holds it.
+    /// Returns whether this session holds it.
     #[must_use]
     pub fn is_held_by(&self, session: SessionId) -> bool {
         self.holding.as_ref().is_some_and(|held| held.by.session == session)
     }
 
-    /// Whether nobody holds it since it was taken away from the holder of that term.
+    /// Returns whether nobody holds it since it was taken away from the holder of that term.
     #[must_use]
     pub fn was_forced_from(&self, term: Term) -> bool {
         let last = self.past.first();
         self.holding.is_none() && last.is_some_and(|last| last.term == term && last.how == Ended::Forced)
     }
 
-    /// Whether nobody has held it since the holder of that term.
+    /// Returns whether nobody has held it since the holder of that term.
     #[must_use]
     pub fn was_left_by(&self, term: Term) -> bool {
         self.holding.is_none() && self.term == term
     }
 
-    /// Whether this ticket of this session holds it.
+    /// Returns whether this ticket of this session holds it.
     #[must_use]
     pub fn is_granted_to(&self, session: SessionId, ticket: Ticket) -> bool {
         self.holding.as_ref().is_some_and(|held| held.by.session == session && held.by.ticket == ticket)

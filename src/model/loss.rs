@@ -10,7 +10,7 @@ use super::{Holder, Why};
 pub enum Loss {
     /// No beat was answered in time: the store is out of reach, or this process was not running.
     Expired {
-        /// How long ago the last answered beat was sent, when the job was told.
+        /// Time since the last answered beat was sent, when the job was notified.
         unreachable_for: Duration,
         /// For how long of that this process did not run at all, at the least: it was stopped, its machine
         /// suspended, or its share of the processor used up. Next to nothing if it ran.
@@ -32,7 +32,7 @@ pub enum Loss {
     },
     /// The record of the lock or of the session is gone, or is not what it was.
     Vanished {
-        /// What was found instead.
+        /// Record that was found instead.
         found: String,
     },
     /// The program gave the lock up: by unlocking, resigning, or stopping a campaign.
@@ -65,7 +65,7 @@ impl Loss {
         }
     }
 
-    /// Whether the program itself wanted it.
+    /// Returns whether the program itself wanted it.
     #[must_use]
     pub const fn is_wanted(&self) -> bool {
         matches!(self, Self::Resigned | Self::Moved | Self::Closed)

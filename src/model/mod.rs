@@ -1,4 +1,4 @@
-//! What is stored: sessions, locks, waiters, runs. Plain data, no clock, no I/O.
+//! Stored data: sessions, locks, waiters, runs. Plain, no clock, no I/O.
 //!
 //! The words are those of the [glossary](crate#words); what may happen to the data is said by the
 //! [`Store`](crate::store::Store).

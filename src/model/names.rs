@@ -1,4 +1,4 @@
-//! What people may call things: checked once, where the text comes in, so that every store can rely on it.
+//! Names and texts that people choose: checked once, where they come in, so that every store can rely on it.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -30,7 +30,7 @@ enum Broken {
     },
 }
 
-/// How a text begins, in quotes, for a message.
+/// Returns how a text begins, in quotes, for a message.
 fn shown(text: &str) -> String {
     const MOST: usize = 32;
     match text.char_indices().nth(MOST) {
@@ -156,11 +156,11 @@ macro_rules! text {
 }
 
 text! {
-    /// Who shares keys with whom: programs that are to exclude each other use the same namespace.
+    /// Set of programs that share keys: those that are to exclude each other use the same namespace.
     Namespace, "namespace", 128
 }
 text! {
-    /// What is held: a lock's name, a task of a spread, a schedule.
+    /// Name of what is held: a lock, a task of a spread, a schedule.
     Key, "key", 512
 }
 text! {
@@ -169,7 +169,7 @@ text! {
     Holder, "holder", 128
 }
 text! {
-    /// Which part of a program holds a lock, where one instance has several.
+    /// Part of a program that holds a lock, where one instance has several.
     Who, "who", 128
 }
 text! {
@@ -181,7 +181,7 @@ text! {
     ScheduleName, "schedule", 128
 }
 text! {
-    /// What a schedule goes by, in one line.
+    /// Rules of a schedule, in one line.
     Rules, "rules", 1024
 }
 

@@ -7,7 +7,7 @@ use super::{Holder, Namespace, Rules, ScheduleName, SessionId, StoreTime, Term, 
 /// Names one schedule in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleId {
-    /// Who shares schedules.
+    /// Namespace of the schedule.
     pub namespace: Namespace,
     /// Its name.
     pub name: ScheduleName,
@@ -19,7 +19,7 @@ impl fmt::Display for ScheduleId {
     }
 }
 
-/// What an entry of the ledger is of. Entries of different sorts never meet, also at the same instant.
+/// Subject of a ledger entry. Entries of different sorts never meet, also at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Entry {
     /// A tick: an instant of the schedule.
@@ -46,11 +46,11 @@ impl Entry {
 /// exclusion. In the order of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
-    /// Which schedule.
+    /// Name of the schedule.
     pub schedule: ScheduleId,
     /// The instant the tick is named after, whenever it runs; of skipped ticks that of the last one.
     pub instant: StoreTime,
-    /// What it is of.
+    /// Subject of the entry.
     pub entry: Entry,
 }
 
@@ -67,7 +67,7 @@ impl RunId {
 pub struct Skipped {
     /// The first of them; the last one is the entry's instant.
     pub from: StoreTime,
-    /// How many there are.
+    /// Number of them.
     pub count: u64,
     /// Why they were not run.
     pub why: Why,
@@ -76,44 +76,44 @@ pub struct Skipped {
 /// A claimed tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
-    /// Which tick.
+    /// Tick of the run.
     pub id: RunId,
-    /// Who claimed it.
+    /// Session that claimed it.
     pub session: SessionId,
     /// The claimer's name.
     pub holder: Holder,
     /// Under which term of the schedule.
     pub term: Term,
-    /// Which attempt this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// When it was claimed.
     pub started: StoreTime,
-    /// What came of it; nothing while it runs, or if its runner died.
+    /// Outcome; nothing while it runs, or if its runner died.
     pub finish: Option<Finish>,
-    /// It is an entry of ticks that were not run.
+    /// Set in an entry of ticks that were not run.
     pub skipped: Option<Skipped>,
 }
 
 impl RunRecord {
-    /// How long after its instant it started.
+    /// Returns how long after its instant it started.
     #[must_use]
     pub fn lateness(&self) -> Duration {
         self.started.since(self.id.instant)
     }
 
-    /// Whether the job did its work.
+    /// Returns whether the job did its work.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Succeeded)
     }
 
-    /// Whether it was given back before its job was polled.
+    /// Returns whether it was given back before its job was polled.
     #[must_use]
     pub fn was_not_begun(&self) -> bool {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::NotBegun)
     }
 
-    /// Whether this attempt, under this session and term, is the one on record.
+    /// Returns whether this attempt, under this session and term, is the one on record.
     #[must_use]
     pub fn is_claimed_by(&self, session: SessionId, term: Term, attempt: u32) -> bool {
         self.session == session && self.term == term && self.attempt == attempt
@@ -127,14 +127,14 @@ pub struct Finish {
     pub at: StoreTime,
     /// How.
     pub outcome: Outcome,
-    /// What the job said went wrong.
+    /// Error that the job reported.
     pub error: Option<Why>,
     /// By the policies of that time no attempt follows. Those of later change nothing of that. Records of earlier
     /// versions do not say it, which is read as no.
     pub last: bool,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -150,10 +150,10 @@ pub enum Outcome {
     Displaced,
     /// Its runner died, or was told to stop too often, and nobody runs it again.
     Abandoned,
-    /// It was claimed, and given back before its job was polled: whoever has the schedule next may claim the
+    /// Was claimed, and given back before its job was polled: whoever has the schedule next may claim the
     /// same attempt.
     NotBegun,
-    /// It was not run.
+    /// Not run.
     Skipped,
 }
 
@@ -189,9 +189,9 @@ impl Outcome {
 /// A schedule as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRecord {
-    /// Which schedule.
+    /// Name of the schedule.
     pub id: ScheduleId,
-    /// What it goes by; nothing until an owner has written it.
+    /// Definition; nothing until an owner has written it.
     pub definition: Option<Definition>,
     /// The last time somebody held it back.
     pub pause: Option<Pause>,
@@ -212,12 +212,12 @@ impl ScheduleRecord {
     }
 }
 
-/// What a schedule goes by.
+/// Definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Which instants it has: expression, zone, and whatever else they depend on.
+    /// Rules for its instants: expression, zone, and whatever else they depend on.
     pub timing: Rules,
-    /// What is done about ticks that are late, overlap, or fail.
+    /// Policies for ticks that are late, overlap, or fail.
     pub policies: Rules,
     /// Since when it has this timing. It has no tick before.
     pub since: StoreTime,
@@ -232,20 +232,20 @@ pub struct Pause {
     pub since: StoreTime,
     /// Until when, once it is over.
     pub until: Option<StoreTime>,
-    /// Who wanted it.
+    /// Operator or instance that wanted it.
     pub by: Holder,
     /// Why.
     pub why: Why,
 }
 
 impl Pause {
-    /// Whether it goes on.
+    /// Returns whether it goes on.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.until.is_none()
     }
 
-    /// Whether a tick of that instant falls into it.
+    /// Returns whether a tick of that instant falls into it.
     #[must_use]
     pub fn covers(&self, instant: StoreTime) -> bool {
         self.since <= instant && self.until.is_none_or(|until| instant < until)
@@ -262,7 +262,7 @@ pub struct PauseBefore {
 }
 
 impl PauseBefore {
-    /// Whether a tick of that instant falls into it.
+    /// Returns whether a tick of that instant falls into it.
     #[must_use]
     pub fn covers(&self, instant: StoreTime) -> bool {
         self.since <= instant && instant < self.until
@@ -274,7 +274,7 @@ impl PauseBefore {
 pub struct RunNow {
     /// When it was given, by the store's clock as whoever gave it knew it.
     pub at: StoreTime,
-    /// Who wants it.
+    /// Operator or instance that wants it.
     pub by: Holder,
     /// Why.
     pub why: Why,

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why};
 
-/// Who an instance is. Written when its session opens, and never changed.
+/// Identity of an instance. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Whom it shares keys with.
@@ -17,51 +17,51 @@ pub struct About {
     pub pid: u32,
     /// The program and its version, as the program names itself.
     pub program: String,
-    /// Which version of the spread's plan it computes.
+    /// Version of the spread's plan that it computes.
     pub plan_version: u32,
 }
 
 /// A session as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Which session this is.
+    /// Id of the session.
     pub id: SessionId,
-    /// Whose it is.
+    /// Instance the session belongs to.
     pub about: About,
     /// When it was opened.
     pub started: StoreTime,
-    /// How often it has beaten. The opening is beat 0.
+    /// Number of beats so far. The opening is beat 0.
     pub beat: Beat,
     /// The mark of the attempt that wrote the last beat.
     pub nonce: Nonce,
     /// When the last beat was written.
     pub beat_at: StoreTime,
-    /// How long each beat keeps it alive: whoever wants to declare it dead must have seen no other
+    /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
     /// beat for so long, by a clock of its own. Fixed for life (R2).
     pub ttl: Duration,
     /// Dead, and since when and why; nothing while it is alive. Never taken back.
     pub death: Option<Death>,
     /// The spreads it takes part in.
     pub shares: Vec<Share>,
-    /// What operators ask of it, until a beat says that it was heard.
+    /// Requests of operators, until a beat acknowledges them.
     pub requests: Vec<Request>,
 }
 
 impl SessionRecord {
-    /// Whether it carries this request, or one for the same thing.
+    /// Returns whether it carries this request, or one for the same thing.
     #[must_use]
     pub fn has_request(&self, request: &Request) -> bool {
         self.requests.iter().any(|known| known.is_about(&request.lock, request.term))
     }
 
-    /// Whether nobody has declared it dead. It may have stopped beating long ago.
+    /// Returns whether nobody has declared it dead. It may have stopped beating long ago.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.death.is_none()
     }
 }
 
-/// How a session died.
+/// Death of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     /// When it was declared.
@@ -77,31 +77,31 @@ pub struct Death {
 const CLOSED: &str = "closed by its own instance";
 
 impl Death {
-    /// What the record says of a session that its own instance closes.
+    /// Returns what the record says of a session that its own instance closes.
     #[must_use]
     pub fn own() -> Why {
         Why::shortened(CLOSED)
     }
 
-    /// Whether its own instance has closed it, with nothing left running.
+    /// Returns whether its own instance has closed it, with nothing left running.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.why.as_str() == CLOSED
     }
 }
 
-/// What one instance brings to one spread.
+/// Contribution of one instance to one spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which spread.
+    /// Name of the spread.
     pub spread: SpreadName,
     /// The most tasks it may get.
     pub cap: u32,
     /// Its part in proportion to the others'.
     pub weight: u32,
-    /// It gives its tasks away and gets no new ones.
+    /// Gives its tasks away and gets no new ones.
     pub draining: bool,
-    /// It keeps what it has, and neither gives nor gets: an operator looks into something.
+    /// Keeps what it has, and neither gives nor gets: an operator looks into something.
     pub paused: bool,
     /// When this session is closed, its tasks wait so long for another session of the same holder: a
     /// restart. Zero if they need not.
@@ -111,8 +111,8 @@ pub struct Share {
     /// The digests of its parts: what members with different sets both know. An earlier version says nothing
     /// of them.
     pub buckets: Option<Buckets>,
-    /// What it tries alone, lest it kill this process. If the session dies meanwhile, that is to blame, and nothing
-    /// else it had.
+    /// Tasks it tries alone, lest they kill this process. If the session dies meanwhile, those are to blame, and
+    /// nothing else it had.
     pub trial: Option<Trial>,
 }
 
@@ -141,9 +141,9 @@ impl Share {
 pub struct Buckets(Arc<[u32; Self::COUNT]>);
 
 impl Buckets {
-    /// How many parts there are.
+    /// Number of parts.
     pub const COUNT: usize = 256;
-    /// How long they are as bytes.
+    /// Length in bytes.
     pub const BYTES: usize = Self::COUNT * size_of::<u32>();
 
     /// Of these digests, in the order of the parts.
@@ -164,7 +164,7 @@ impl Buckets {
         self.0.iter().flat_map(|digest| digest.to_be_bytes()).collect()
     }
 
-    /// What [`to_bytes`](Self::to_bytes) made; nothing if there are not [`BYTES`](Self::BYTES) of them.
+    /// Returns what [`to_bytes`](Self::to_bytes) made; nothing if there are not [`BYTES`](Self::BYTES) of them.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (digests, rest) = bytes.as_chunks::<4>();
@@ -190,11 +190,11 @@ const SEPARATOR: &str = ": ";
 /// Known by lock and term: asking twice is asking once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which lock.
+    /// Name of the lock.
     pub lock: LockId,
     /// Under which term: a lock that has changed hands since is not meant.
     pub term: Term,
-    /// Who asks.
+    /// Operator or instance that asks.
     pub by: Holder,
     /// Why.
     pub why: Why,
@@ -235,7 +235,7 @@ impl Request {
         Some((Holder::new(by).ok()?, Why::shortened(why)))
     }
 
-    /// Whether the two ask for the same thing.
+    /// Returns whether the two ask for the same thing.
     #[must_use]
     pub fn is_about(&self, lock: &LockId, term: Term) -> bool {
         self.lock == *lock && self.term == term

@@ -7,7 +7,7 @@ use super::Key;
 /// So many digits name one task.
 const ALL: u8 = 16;
 
-/// What a member has on trial: the tasks whose digests begin with these hexadecimal digits. All sixteen are of one
+/// Tasks that a member has on trial: those whose digests begin with these hexadecimal digits. All sixteen are of one
 /// task; fewer are of a group, where too many are to be tried.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Trial {
@@ -29,19 +29,19 @@ impl Trial {
         Self { prefix: cut(self.prefix, digits), digits }
     }
 
-    /// Whether this task is on trial.
+    /// Returns whether this task is on trial.
     #[must_use]
     pub fn is_of(self, key: &Key) -> bool {
         cut(digest(key), self.digits) == self.prefix
     }
 
-    /// Whether it is of one task.
+    /// Returns whether it is of one task.
     #[must_use]
     pub const fn is_of_one(self) -> bool {
         self.digits == ALL
     }
 
-    /// How many digits name it.
+    /// Returns how many digits name it.
     #[must_use]
     pub const fn digits(self) -> u8 {
         self.digits

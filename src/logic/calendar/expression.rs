@@ -1,4 +1,4 @@
-//! What was written as an expression, and the canonical text of it.
+//! Expressions as they were written, and their canonical text.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
     Ok((Expression::Pattern(pattern), fields.join(" ")))
 }
 
-/// What begins with `@`.
+/// Returns what begins with `@`.
 fn word(text: &str, zone: &Zone, name: &ScheduleName) -> Result<(Expression, String), String> {
     let text = text.trim();
     let (word, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));

@@ -36,7 +36,7 @@ const FIELDS: [Field; 6] = [
     Field { names: &WEEKDAYS, ..plain(WEEKDAY, 0, 7, 6) },
 ];
 
-/// What is wrong with `TZ=Europe/Berlin 30 2 * * *`, as some crons have it: their zone is of one line only.
+/// Returns what is wrong with `TZ=Europe/Berlin 30 2 * * *`, as some crons have it: their zone is of one line only.
 pub(super) fn zone_before(text: &str) -> Option<String> {
     let (word, zone) = text.split_ascii_whitespace().next()?.split_once('=')?;
     let word = word.to_ascii_uppercase();
@@ -67,8 +67,8 @@ pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool
     Ok((read.join(" "), wildcard))
 }
 
-/// Whether croner has to be told that a day must match both its fields. Vixie's rule again: if one of them begins
-/// with `*`, both; else either. croner knows that of a bare `*`, and not of `*/2`.
+/// Returns whether croner has to be told that a day must match both its fields. Vixie's rule again: if one of them
+/// begins with `*`, both; else either. croner knows that of a bare `*`, and not of `*/2`.
 fn needs_both(day: &str, weekday: &str) -> bool {
     let bare = [day, weekday].contains(&"*");
     !bare && (day.starts_with('*') || weekday.starts_with('*'))
@@ -167,7 +167,7 @@ impl Field {
         }
     }
 
-    /// What `H`, `H/15`, `H(0-29)` and `H(0-29)/10` stand for: a stable number by the schedule's name and the
+    /// Returns what `H`, `H/15`, `H(0-29)` and `H(0-29)/10` stand for: a stable number by the schedule's name and the
     /// field.
     fn spread(&self, rest: &str, name: &ScheduleName) -> Result<String, String> {
         let wrong = || "is not one of H, H/15, H(0-29) or H(0-29)/10".to_owned();
@@ -199,7 +199,7 @@ impl Field {
     }
 }
 
-/// What follows a weekday to say which one of the month, as croner reads it: `#1` to `#5`, and `L` or `#L`.
+/// Returns what follows a weekday to say which one of the month, as croner reads it: `#1` to `#5`, and `L` or `#L`.
 fn split_of_month(item: &str) -> Result<(&str, &str), String> {
     let last = item.strip_suffix("#L").or_else(|| item.strip_suffix('L'));
     if let Some(weekday) = last {

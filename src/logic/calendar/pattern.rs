@@ -22,7 +22,7 @@ pub(super) struct Pattern {
     months: u64,
     /// Days by the length of the month, from 28, and the weekday of its first day, from Sunday.
     days: [[u64; 7]; 4],
-    /// It follows the clock: its seconds, minutes or hours begin with `*`.
+    /// Follows the clock: its seconds, minutes or hours begin with `*`.
     pub(super) wildcard: bool,
 }
 
@@ -52,7 +52,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it names a time that comes. Every month begins with every weekday in some year, with 28 days
+    /// Returns whether it names a time that comes. Every month begins with every weekday in some year, with 28 days
     /// and with 29, too.
     pub(super) fn has_any(&self) -> bool {
         let days = |month: u32| match month {

@@ -30,8 +30,8 @@ impl Calendar {
         if calendar.timing() == timing { Ok(calendar) } else { Err(unknown()) }
     }
 
-    /// Whether both have the same instants in (after, to], as far as `at_most` of them say. What is counted from
-    /// when it was first stored is like nothing else.
+    /// Returns whether both have the same instants in (after, to], as far as `at_most` of them say. What is counted
+    /// from when it was first stored is like nothing else.
     pub(crate) fn agrees(
         &self,
         other: &Self,

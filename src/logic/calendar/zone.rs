@@ -32,7 +32,7 @@ pub(super) struct Transition {
 }
 
 impl Transition {
-    /// Whether it skips civil times: those from `at + from` to before `at + to`.
+    /// Returns whether it skips civil times: those from `at + from` to before `at + to`.
     pub(super) const fn is_gap(&self) -> bool {
         self.to > self.from
     }
@@ -96,7 +96,7 @@ impl Zone {
         changes.take_while(move |change| change.at <= at)
     }
 
-    /// Whether the clocks had shown this civil time before `at`. If so, until which civil time they then went
+    /// Returns whether the clocks had shown this civil time before `at`. If so, until which civil time they then went
     /// on: all between was shown, too.
     pub(super) fn shown_before(&self, civil: i64, at: i64) -> Option<i64> {
         let mut began = at - NEAR;
@@ -132,12 +132,12 @@ impl Zone {
     }
 }
 
-/// What a zone makes of a civil time.
+/// Place of a civil time in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is shown, first at `at`, and the clocks go on to `until`.
+    /// Shown, first at `at`, and the clocks go on to `until`.
     Shown { at: i64, until: i64 },
-    /// It is in a gap, first in the one that ends with this instant.
+    /// In a gap, first in the one that ends with this instant.
     Skipped { by: i64 },
 }
 
@@ -165,7 +165,7 @@ pub(super) const fn date(days: i64) -> (i64, u32, u32) {
     (year, month as u32, day as u32)
 }
 
-/// How many days after 1970 began.
+/// Returns how many days after 1970 began.
 pub(super) const fn days_since_1970(year: i64, month: u32, day: u32) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,4 +1,4 @@
-//! What the answers of the store change.
+//! Answers of the store, and what they change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     store::{LockSeen, Refusal, ReleaseAnswer, TakeAnswer},
 };
 
-/// How often a ticket that does not wait is tried, if the store does not answer.
+/// Most tries of a ticket that does not wait, if the store does not answer.
 const TRIES: u32 = 3;
 
 impl KeyMachine {
@@ -281,7 +281,7 @@ impl KeyMachine {
     }
 }
 
-/// How long the key may stay closed, as far as the store's time can be guessed.
+/// Returns how long the key may stay closed, as far as the store's time can be guessed.
 fn closed_for(around: Context<'_>, record: &LockRecord) -> Duration {
     match (record.closed, around.store_now) {
         (Some(closed), Some(store_now)) => closed.left(store_now),

@@ -11,11 +11,11 @@ use crate::{
     model::LockRecord,
 };
 
-/// How many of the line are read: enough to find one that lives, few enough for one small answer.
+/// Most waiters read at once: enough to find one that lives, few enough for one small answer.
 pub(crate) const LINE_READ: usize = 32;
 
 impl KeyMachine {
-    /// What to do next. After [`Next::Do`] nothing else is begun until its [answer](Self::answered).
+    /// Chooses what to do next. After [`NextOp::Do`] nothing else is begun until its [answer](Self::answered).
     pub(crate) fn next(&mut self, around: Context<'_>) -> NextOp {
         if self.in_flight.is_some() {
             return NextOp::Idle;
@@ -57,7 +57,7 @@ impl KeyMachine {
         }
     }
 
-    /// What is to be done about the lock itself, once nothing of it is to be given back.
+    /// Returns what is to be done about the lock itself, once nothing of it is to be given back.
     fn lock_step(&self, around: Context<'_>) -> NextOp {
         if self.held.is_some() {
             return match self.recheck.lock {
@@ -113,9 +113,9 @@ impl KeyMachine {
         }
     }
 
-    /// Whether the line is to be read for those who are first in it, who are watched: at first, when the lock has
-    /// changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is handed
-    /// the lock by one who lives.
+    /// Returns whether the line is to be read for those who are first in it, who are watched: at first, when the lock
+    /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is
+    /// handed the lock by one who lives.
     fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {
             return false;

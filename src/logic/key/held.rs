@@ -1,4 +1,4 @@
-//! What this instance holds: how it is granted, doubted, confirmed or lost, and given back.
+//! The lock this instance holds: granted, suspected, confirmed or lost, and given back.
 
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// A read that follows a release by less may be from before it.
 const AFTER_RELEASE: Duration = Duration::from_millis(5);
-/// How often a release is sent whose record the store refuses to write. The audit finds what is left then.
+/// Most tries of a release whose record the store refuses to write. The audit finds what is left then.
 pub(super) const RELEASE_TRIES: u32 = 5;
 
 impl KeyMachine {
@@ -264,13 +264,13 @@ impl KeyMachine {
         }
     }
 
-    /// Whether what this instance holds keeps it from holding more: it is lost, or of a session that is
+    /// Returns whether what this instance holds keeps it from holding more: it is lost, or of a session that is
     /// over, and has not ended.
     pub(super) fn is_blocked(&self, current: Option<SessionId>) -> bool {
         self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
     }
 
-    /// Whether somebody may stand in line for what is held here.
+    /// Returns whether somebody may stand in line for what is held here.
     pub(super) fn is_queue_likely(&self) -> bool {
         self.queue || self.waiting() > 0
     }

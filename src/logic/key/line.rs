@@ -15,26 +15,26 @@ use crate::{
     store::{Line, ReleaseTo},
 };
 
-/// How many of the line a releaser reads: who is first, and some more in case that one is dead.
+/// Most waiters a releaser reads: the first, and some more in case that one is dead.
 pub(crate) const FIRST_IN_LINE: usize = 8;
 /// A line that was read while the lock was held is as good as new for so long.
 const LINE_KEPT: Duration = Duration::from_secs(1);
 /// The n-th instance in line tries so much later than the one before it, that a free lock is no stampede.
 const STEP_BACK: Duration = Duration::from_millis(50);
-/// Nobody holds back longer.
+/// Longest time to hold back.
 const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
-/// How many before us in line are watched: should a lock be handed to one that died, its death is
+/// Most waiters ahead of this instance that it watches: should a lock be handed to one that died, its death is
 /// near.
 pub(crate) const WATCHED_AHEAD: usize = 3;
-/// Who is to be given the lock by name is looked for among so many.
+/// Most waiters among whom a successor is looked for by name.
 pub(crate) const WHOLE_LINE: usize = 1000;
-/// How often in a row leaving the line is tried. Whoever reads the line removes what is left then.
+/// Most tries in a row to leave the line. Whoever reads the line removes what is left then.
 const LEAVE_TRIES: u32 = 10;
 
 impl KeyMachine {
     // ----- what to do
 
-    /// What is to be done about the line, unless it rests.
+    /// Returns what is to be done about the line, unless it rests.
     pub(super) fn line_op(&self, around: Context<'_>) -> Option<Op> {
         let now = around.now;
         if self.standing.is_over(now) && self.has_to_register(around) {
@@ -48,7 +48,7 @@ impl KeyMachine {
             .then_some(Op::ReadLine { most: FIRST_IN_LINE, to: None })
     }
 
-    /// Whether that goes before looks and takes: only what works, and of leaving only where nobody waits here.
+    /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here.
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
             Op::Register(_) => self.standing.is_well(),
@@ -70,7 +70,7 @@ impl KeyMachine {
         .min()
     }
 
-    /// What runs here may never end; nobody else is to wait for that.
+    /// Returns whether tickets are to be registered: what runs here may never end, and nobody else is to wait for that.
     fn has_to_register(&self, around: Context<'_>) -> bool {
         !self.is_blocked(around.current) && self.line.iter().any(Contender::is_unregistered)
     }
@@ -101,8 +101,8 @@ impl KeyMachine {
         Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
     }
 
-    /// Who of the line is given the lock: of that name, if one of it may be; else the first. Of others only who was
-    /// seen to beat lately: what is given to the dead is nobody's until they are declared.
+    /// Returns who of the line is given the lock: of that name, if one of it may be; else the first. Of others only
+    /// who was seen to beat lately: what is given to the dead is nobody's until they are declared.
     fn heir<'a>(
         &self,
         around: Context<'_>,
@@ -244,14 +244,14 @@ impl KeyMachine {
     }
 }
 
-/// Whether nobody who lives stood before this one when it read the line. Who comes stands behind it, and those before
-/// it become fewer only: so that is as good as to read the line again.
+/// Returns whether nobody who lives stood before this one when it read the line. Who comes stands behind it, and
+/// those before it become fewer only: so that is as good as to read the line again.
 pub(super) fn is_first(around: Context<'_>, head: &Contender) -> bool {
     head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(around, *session)))
 }
 
-/// Whether one that stands before another is to take the lock first: if it was seen to beat. Of many that live some
-/// were, which is enough to keep those behind them from coming all at once.
+/// Returns whether one that stands before another is to take the lock first: if it was seen to beat. Of many that
+/// live some were, which is enough to keep those behind them from coming all at once.
 fn counts(around: Context<'_>, session: SessionId) -> bool {
     Some(session) != around.current && (around.beats)(session)
 }

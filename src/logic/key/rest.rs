@@ -26,7 +26,7 @@ impl Rest {
         (!self.is_over(now)).then_some(self.until)
     }
 
-    /// Whether it worked when it was tried last, or was not tried.
+    /// Returns whether it worked when it was tried last, or was not tried.
     pub(super) const fn is_well(&self) -> bool {
         self.backoff.is_fresh()
     }

@@ -1,4 +1,4 @@
-//! What a key machine remembers: contenders, what is held, what goes back, and what was last seen.
+//! Memory of a key machine: contenders, the lock that is held, those that go back, and the last view of the lock.
 
 use super::{
     rest::Rest,
@@ -11,22 +11,22 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// It has not been tried.
+    /// Has not been tried.
     Try,
-    /// It lost. The lock may have become free just before it stood in line.
+    /// Lost. The lock may have become free just before it stood in line.
     Again,
-    /// It waits for a hint, a death, or the next look.
+    /// Waits for a hint, a death, or the next look.
     Waiting,
 }
 
-/// Whether a ticket has a place in the store's line.
+/// Place of a ticket in the store's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePlace {
-    /// It has none.
+    /// Has none.
     Nowhere,
     /// One was asked for: it may have it, also if that was not answered.
     Asked,
-    /// It has one.
+    /// Has one.
     Stands,
 }
 
@@ -36,17 +36,17 @@ pub(super) struct Contender {
     pub(super) patience: Patience,
     pub(super) step: NextStep,
     pub(super) tries: u32,
-    /// It lost at least once: others want this lock too.
+    /// Lost at least once: others want this lock too.
     pub(super) contested: bool,
     /// A take of it was not answered.
     pub(super) doubtful: bool,
     pub(super) place: QueuePlace,
-    /// What it knew before it came: an heir is handed the lock by one who lives, and the first take of one
+    /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// who knows of a death names the dead.
     pub(super) expect: Expect,
     /// When it read the line last, and under which term somebody held the lock then.
     pub(super) line_read: Option<(Term, Moment)>,
-    /// Who stood before it then, and was not known dead.
+    /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum HeldState {
     Runs,
     /// Something says that the lock is not ours any more; a write is to tell.
     Suspected,
-    /// It is lost. The job has been told; its end is awaited.
+    /// Lost. The job has been notified; its end is awaited.
     Lost,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct Return {
     pub(super) ticket: Ticket,
     pub(super) term: Term,
     pub(super) parting: Handback,
-    /// Who waits, once it was looked up.
+    /// Waiters, once they were looked up.
     pub(super) line: Option<Vec<Waiter>>,
-    /// How often the store refused to write its record.
+    /// Times the store refused to write its record.
     pub(super) refused: u32,
 }
 
-/// What happened while an operation was under way.
+/// Events that came while an operation was under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InFlight {
     /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
@@ -100,11 +100,11 @@ pub(super) struct InFlight {
     pub(super) unexpected_grant: bool,
 }
 
-/// What was last learned of the lock.
+/// Latest knowledge of the lock.
 ///
-/// These are no states that exclude each other: each comes from a source of its own, and the next operation depends on
-/// which of them contradict. A hint that the lock is free leaves the record as it was read, until a take has been
-/// answered, because somebody who stands before this instance may have it by then.
+/// Not an enum, because the fields do not exclude each other: each has its own source, and the next operation depends
+/// on how they combine. A hint that the lock is free leaves the record as it was read until a take has been answered:
+/// somebody who stands before this instance may have the lock by then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastSeen {
     /// The record that was read last, if it named another holder.
@@ -132,18 +132,18 @@ pub(super) struct Leaving {
     pub(super) tickets: Vec<(SessionId, Ticket)>,
     /// One of those was given up: the lock may be handed to it all the same.
     pub(super) given_up: bool,
-    /// How often in a row that failed.
+    /// Failures in a row.
     pub(super) tries: u32,
     pub(super) rest: Rest,
 }
 
-/// What may have changed since it was last known, and is to be read again.
+/// Facts that may have changed since they were last known, and are to be read again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recheck {
-    /// Whether what is held here is held still: a hint may say that it was freed, or only that it was before.
+    /// The lock held here: a hint may say that it was freed, or only that it was before.
     pub(super) lock: bool,
-    /// Who stands first in line, before the next try.
+    /// The front of the line, before the next try.
     pub(super) line: bool,
-    /// Whether the first of this instance stands in line still: a failure of the store may have undone its place.
+    /// The place of this instance's first ticket: a failure of the store may have undone it.
     pub(super) entry: bool,
 }

@@ -1,4 +1,4 @@
-//! What goes into the machine of a key and what comes out: operations, answers, outcomes, and what surrounds it.
+//! Input and output of a key's machine: operations, answers, outcomes, and the context of a step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ pub(crate) enum Op {
     Inquire { session: SessionId, named: Named },
 }
 
-/// What became of it.
+/// Result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum OpReply {
     Seen(LockSeen),
@@ -50,7 +50,7 @@ pub(crate) enum OpReply {
     Failed(Arc<StoreError>),
 }
 
-/// What to do next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextOp {
     /// This; then bring the answer.
@@ -61,7 +61,7 @@ pub(crate) enum NextOp {
     Idle,
 }
 
-/// What the machine tells its shell.
+/// Output of the machine for its caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
     /// This ticket was answered and stands no more.
@@ -72,16 +72,16 @@ pub(crate) enum Out {
     Lost(Ticket, Loss),
     /// The lock of this ticket is released, or was gone.
     Parted(Ticket),
-    /// It was taken from this session, which is dead.
+    /// The lock was taken from this session, which is dead.
     TookOver(SessionId),
     /// The lock cannot be released: its record cannot be written.
     Refused(Refusal),
 }
 
-/// What became of a ticket.
+/// Outcome of a ticket.
 #[derive(Clone, Debug)]
 pub(crate) enum TicketOutcome {
-    /// It holds the lock.
+    /// Holds the lock.
     Granted { term: Term, since: StoreTime },
     /// Somebody else does.
     Held(Box<LockRecord>, Liveness),
@@ -97,16 +97,16 @@ pub(crate) enum TicketOutcome {
     SessionOver,
 }
 
-/// Whether a ticket waits.
+/// Patience of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It is answered at once.
+    /// Answered at once.
     Once,
-    /// It stands until it is granted or left.
+    /// Waits until it is granted or given up.
     Waits,
 }
 
-/// What whoever tickets for a key knows of it already.
+/// Prior knowledge of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// Nothing: it may be free.
@@ -142,7 +142,7 @@ impl WaitMode {
     }
 }
 
-/// How a job gives its lock back.
+/// Terms on which a job gives its lock back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Handback {
     /// Leave the record as it is: it is freed by the death of the session, which is near.
@@ -153,19 +153,19 @@ pub(crate) struct Handback {
     pub(crate) heir: Option<Box<Candidate>>,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
-    /// What the record is to say of the end.
+    /// Note on the end, for the record.
     pub(crate) note: Option<Why>,
 }
 
-/// What surrounds the key as a step is taken.
+/// Surroundings of the key as a step is taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) now: Moment,
     /// The session that is valid now, if there is one.
     pub(crate) current: Option<SessionId>,
-    /// What is known of other sessions.
+    /// Liveness of other sessions, as far as it is known.
     pub(crate) known: &'a dyn Fn(SessionId) -> Option<Liveness>,
-    /// Whether another session was seen to beat, and its next beat is not due yet.
+    /// True for another session that was seen to beat, and whose next beat is not due yet.
     pub(crate) beats: &'a dyn Fn(SessionId) -> bool,
     /// The store's time, as far as it can be guessed.
     pub(crate) store_now: Option<StoreTime>,
@@ -174,7 +174,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Op {
-    /// Whether it has to do with the line alone, which decides nothing.
+    /// Returns whether it has to do with the line alone, which decides nothing.
     pub(super) const fn is_of_the_line(&self) -> bool {
         matches!(self, Self::Register(_) | Self::Leave(_) | Self::ReadLine { .. })
     }

@@ -1,6 +1,6 @@
 //! Tasks that failed at somebody lately go to others first.
 //!
-//! It is done to a plan that was made without regard to that, so that whatever such a plan promises stays true:
+//! Applied to a plan that was made without regard to that, so that whatever such a plan promises stays true:
 //! who has how many does not change, but for a remainder that somebody else may have as well.
 
 use std::{
@@ -55,7 +55,7 @@ fn avoids<T: Ord + Copy, M: Ord + Copy>(avoid: &BTreeMap<T, Vec<M>>, task: T, me
     avoid.get(&task).is_some_and(|avoided| avoided.contains(&member))
 }
 
-/// How many tasks are to avoid this one.
+/// Returns how many tasks are to avoid this one.
 fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
     avoid.values().filter(|avoided| avoided.contains(member)).count()
 }
@@ -63,14 +63,14 @@ fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
 struct AvoidPass<'a, T, M> {
     plan: &'a mut Plan<T, M>,
     members: BTreeMap<M, PlanMember<M>>,
-    /// What each has that may be moved, latest first.
+    /// Tasks of each that may be moved, latest first.
     has: BTreeMap<M, Vec<T>>,
     counts: BTreeMap<M, usize>,
     moving: BTreeSet<T>,
     avoid: &'a BTreeMap<T, Vec<M>>,
     /// Those who failed anything lately.
     failed: BTreeSet<M>,
-    /// How many tasks avoid one member or another, in the middle.
+    /// Median number of tasks that avoid a member.
     usual: usize,
 }
 
@@ -100,7 +100,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         Self { plan, members, has, counts, moving, avoid, failed, usual }
     }
 
-    /// Whether more tasks failed there than elsewhere. What all need may have been away, and then the fault is
+    /// Returns whether more tasks failed there than elsewhere. What all need may have been away, and then the fault is
     /// nobody's.
     fn is_at_fault(&self, member: M) -> bool {
         faults(self.avoid, &member) > 2 * self.usual + 1

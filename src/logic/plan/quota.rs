@@ -1,4 +1,4 @@
-//! How many tasks each member is to own.
+//! Quotas: how many tasks each member is to own.
 
 use std::cmp::Reverse;
 
@@ -36,7 +36,7 @@ struct Quotas<'a, M> {
     targets: &'a mut [usize],
 }
 
-/// What one may own, everything counted in.
+/// Number of tasks a member may own, everything counted in.
 struct Quota {
     at: usize,
     least: u128,

@@ -14,7 +14,8 @@ pub(super) struct PauseView {
 }
 
 impl PauseView {
-    /// What is understood of what a record says, whose last ticks were run then, and up to `cursor` all dealt with.
+    /// Returns what is understood of what a record says, whose last ticks were run then, and up to `cursor` all dealt
+    /// with.
     pub(super) fn load(
         record: &ScheduleRecord,
         runs: &[RunRecord],

@@ -1,4 +1,4 @@
-//! Whether a schedule that nobody runs has a tick that is due: told from its record and the last entries of its
+//! Overdue ticks of schedules that nobody runs: found in the record and the last entries of the
 //! ledger.
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::{
     model::{Entry, Pause, RunRecord, ScheduleRecord, StoreTime},
 };
 
-/// How a schedule stands that nobody runs.
+/// State of a schedule that nobody runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unowned {
-    /// It has a tick that is due since then, and not in the ledger.
+    /// Has a tick that is due since then, and not in the ledger.
     Overdue(StoreTime),
-    /// It had one tick, then, which is dealt with.
+    /// Had one tick, then, which is dealt with.
     Through(StoreTime),
     /// Nothing is due, or nobody can tell.
     Well,

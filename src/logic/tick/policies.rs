@@ -1,10 +1,10 @@
-//! What is done about ticks that are late, overlap, or fail.
+//! Policies for ticks that are late, overlap, or fail.
 
 use std::{fmt, time::Duration};
 
 use crate::model::Outcome;
 
-/// What becomes of ticks that could not be run when they were due: nobody was there to run them, or the store
+/// Rule for ticks that could not be run when they were due: nobody was there to run them, or the store
 /// could not be reached.
 ///
 /// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is told in
@@ -48,29 +48,29 @@ impl Default for Misfire {
     }
 }
 
-/// What becomes of a tick that falls due while the run before it is on.
+/// Rule for a tick that falls due while the run before it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// It is not run.
+    /// Not run.
     #[default]
     Skip,
-    /// It waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
+    /// Waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
     /// run.
     Queue,
     /// The run is told to stop, and the tick is run when it has.
     Cancel,
 }
 
-/// What becomes of a run whose runner died, or was told to stop before its end.
+/// Rule for a run whose runner died, or was asked to stop before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCrash {
-    /// It is begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
+    /// Begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
     /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.
     AtLeastOnce {
         /// A tick is begun so often in all, so that one that kills its runner does not kill all of them.
         attempts: u32,
     },
-    /// It is not begun again: so its job may have done half of its work, and nobody does the rest. For a job
+    /// Not begun again: so its job may have done half of its work, and nobody does the rest. For a job
     /// that must not be repeated.
     AtMostOnce,
 }
@@ -81,10 +81,10 @@ impl Default for OnCrash {
     }
 }
 
-/// How a job that returned an error, panicked or took too long is tried again, within its tick.
+/// Retries, within its tick, of a job that returned an error, panicked or took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// How often a tick is tried in all. Default: 1.
+    /// Tries of a tick in all. Default: 1.
     pub tries: u32,
     /// The rest before the second try, up to half of it shorter at random; later ones double. At least 10 ms, if
     /// there is a second try. Default: 1 s.
@@ -99,7 +99,7 @@ impl Default for Retries {
     }
 }
 
-/// What is done about ticks that are late, overlap, or fail.
+/// Policies for ticks that are late, overlap, or fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     pub(crate) misfire: Misfire,
@@ -110,7 +110,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Whether a tick is begun once more after an attempt that ended like this, here or elsewhere.
+    /// Returns whether a tick is begun once more after an attempt that ended like this, here or elsewhere.
     pub(crate) const fn goes_on_after(self, outcome: Outcome, attempt: u32) -> bool {
         match outcome {
             Outcome::Failed | Outcome::TimedOut => attempt < self.retries.tries,
@@ -119,7 +119,7 @@ impl Policies {
         }
     }
 
-    /// How an attempt stands in the ledger that ended like this: one that was told to stop in its last attempt
+    /// Returns how an attempt stands in the ledger that ended like this: one that was told to stop in its last attempt
     /// is given up, like one whose runner died.
     pub(crate) const fn on_record(self, outcome: Outcome, attempt: u32) -> Outcome {
         match (outcome, self.on_crash) {
@@ -130,7 +130,7 @@ impl Policies {
         }
     }
 
-    /// Whether what died, or was told to stop, in that attempt is begun again.
+    /// Returns whether what died, or was told to stop, in that attempt is begun again.
     pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
         match self.on_crash {
             // Whoever allows more tries allows as many attempts.

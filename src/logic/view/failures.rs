@@ -1,4 +1,4 @@
-//! What is known of those who failed a task: what its record says, which all members read alike.
+//! Failures of tasks, as their records tell: all members read them alike.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::{
     store::LockSeen,
 };
 
-/// What a task's record says of failures.
+/// Failures in a task's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Failures {
-    /// Who is to get it last, and until when.
+    /// Holders that are to get it last, and until when.
     avoided: Vec<(Holder, Moment)>,
-    /// It is closed because it failed too often.
+    /// Set while it is closed because it failed too often.
     quarantine: Option<Quarantine>,
 }
 
@@ -30,7 +30,7 @@ impl Failures {
         (found != Self::default()).then(|| Box::new(found))
     }
 
-    /// Whether both say the same; the same moment is never guessed twice alike.
+    /// Returns whether both say the same; the same moment is never guessed twice alike.
     fn says(&self, other: &Self) -> bool {
         let who = |one: &Self| one.avoided.iter().map(|(holder, _)| holder.clone()).collect::<Vec<_>>();
         self.quarantine == other.quarantine && who(self) == who(other)
@@ -76,14 +76,14 @@ impl SpreadView {
         Some((known.failures.as_ref()?.quarantine.as_ref()?, until))
     }
 
-    /// How many tasks are closed because they failed too often.
+    /// Returns how many tasks are closed because they failed too often.
     #[cfg(feature = "metrics")]
     pub(crate) fn quarantined(&self, now: Moment) -> usize {
         let is_so = |key: &Key| self.quarantine(key).is_some_and(|(_, until)| now < until);
         self.tasks.keys().filter(|key| is_so(key)).count()
     }
 
-    /// Who is to get a task last.
+    /// Returns who is to get a task last.
     pub(crate) fn avoided(&self, key: &Key, now: Moment) -> Vec<&Holder> {
         self.tasks.get(key).map_or_else(Vec::new, |known| known.avoided(now))
     }

@@ -1,4 +1,4 @@
-//! Which tasks are planned among whom: nobody is planned a task that it is not known to know.
+//! Groups of members that plan together: no member is planned a task that it is not known to know.
 //!
 //! While all know the same tasks there is one group, of all. During a deploy the versions share what is the
 //! same in the sets of both, and each has its own besides. The groups are planned one after the other, and
@@ -18,7 +18,7 @@ use crate::{
     model::{Key, SessionId, Share, SpreadName},
 };
 
-/// Whether that one takes part in the plan of that part of my tasks.
+/// Returns whether that one takes part in the plan of that part of my tasks.
 pub(super) fn plans_with(me: &Me, peer: &Peer, part: u8) -> bool {
     takes_part(peer) && agree(&me.share, &peer.share, part)
 }
@@ -32,7 +32,7 @@ const fn takes_part(peer: &Peer) -> bool {
 struct Group<'a> {
     members: Vec<SessionId>,
     tasks: Vec<PlannedTask<&'a Key, SessionId>>,
-    /// How many of them each has.
+    /// Number of them each member has.
     has: BTreeMap<SessionId, usize>,
 }
 

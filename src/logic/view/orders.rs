@@ -1,4 +1,4 @@
-//! What one instance does about a spread, by its view: it plans, and finds its own part.
+//! Orders of one instance: it plans by its view of the spread, and finds its own part.
 
 use std::{
     cmp::Reverse,
@@ -23,10 +23,10 @@ use crate::{
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// The same for a task that this instance is to get last.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(8);
-/// Who takes what nobody took takes so many at once: whoever was to take them may only be slow.
+/// Most forgotten tasks taken at once: whoever was to take them may only be slow.
 const MOST_FORGOTTEN: usize = 32;
 
-/// Whose view it is.
+/// The instance whose view it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Me {
     pub(crate) session: SessionId,
@@ -36,22 +36,22 @@ pub(crate) struct Me {
     pub(crate) share: Share,
 }
 
-/// What this instance has to do with a task.
+/// Relation of this instance to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mine {
-    /// It asks for the lock, and will be told at once.
+    /// Asks for the lock, and is answered at once.
     Asks,
-    /// It stands in line for it.
+    /// Stands in line for it.
     Waits,
-    /// It holds it and works on it.
+    /// Holds it and works on it.
     Has,
-    /// It holds it, and does not give it away now unless it must.
+    /// Holds it, and does not give it away now unless it must.
     Keeps,
-    /// It is giving it away.
+    /// Is giving it away.
     Gives,
 }
 
-/// What to do about a task.
+/// One thing to do about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SpreadAction {
     /// Take it: nobody holds it, or the dead.
@@ -64,21 +64,21 @@ pub(crate) enum SpreadAction {
     Give { key: Key, to: Option<SessionId>, must: bool },
 }
 
-/// What comes of planning.
+/// Result of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) orders: Vec<SpreadAction>,
     /// Tasks for which nobody has room.
     pub(crate) waiting: BTreeSet<Key>,
-    /// How many each member is to have.
+    /// Number of tasks each member is to have.
     pub(crate) targets: BTreeMap<SessionId, usize>,
-    /// Who is to have what somebody else, or nobody, has now.
+    /// Future owners of tasks that somebody else, or nobody, has now.
     pub(crate) heirs: BTreeMap<Key, Option<SessionId>>,
     /// When time alone may change the plan.
     pub(crate) next: Option<Moment>,
 }
 
-/// Who is to get a task last, of those that failed lately.
+/// Sessions that are to get a task last, because they failed it lately.
 pub(super) type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
 
 /// The most moves one instance has under way.
@@ -91,7 +91,7 @@ pub(crate) struct Bounds {
 }
 
 impl SpreadView {
-    /// Whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
+    /// Returns whose task it is as far as the plan is concerned; nothing if the plan leaves it where it is.
     fn owner(
         &self,
         me: &Me,
@@ -143,7 +143,7 @@ impl SpreadView {
         }
     }
 
-    /// Who takes over what was reserved for which name.
+    /// Returns who takes over what was reserved for which name.
     fn heirs(&self, me: &Me) -> Heirs<'_> {
         let mut heirs: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
         let is_reserved = |seen: &PeerSeen| matches!(seen, PeerSeen::Reserved { .. });
@@ -160,7 +160,7 @@ impl SpreadView {
         Heirs(heirs)
     }
 
-    /// What is in the middle of a run stays, unless its owner must give all it has, or has more than its cap.
+    /// Keeps tasks in the middle of a run where they are, unless the owner must give all it has or is over its cap.
     fn keep_what_may_be_kept(&self, me: &Me, owners: &mut [(&Key, Owner)]) {
         if !owners.iter().any(|(_, owner)| owner.kept) {
             return;
@@ -294,7 +294,7 @@ impl Heirs<'_> {
     }
 }
 
-/// Whose a task is, as the plan sees it.
+/// Owner of a task, as the plan sees it.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     session: Option<SessionId>,
@@ -304,7 +304,7 @@ struct Owner {
     since: Moment,
     term: Term,
     settled: bool,
-    /// It is in the middle of a run.
+    /// In the middle of a run.
     kept: bool,
     /// The part of the task set to which it belongs.
     part: u8,
@@ -327,7 +327,7 @@ impl Resolved {
         self.orders.extend(stale.map(|(key, _)| SpreadAction::Withdraw { key: key.clone() }));
     }
 
-    /// What of the plan is for this instance to do.
+    /// Adds the part of the plan that this instance carries out.
     fn act(
         &mut self,
         me: &Me,
@@ -387,7 +387,7 @@ impl Resolved {
         }
     }
 
-    /// How many more tasks this instance may have.
+    /// Returns how many more tasks this instance may have.
     fn room(&self, me: &Me, mine: &BTreeMap<Key, Mine>) -> usize {
         if me.share.draining || me.share.weight == 0 {
             return 0;
@@ -397,7 +397,7 @@ impl Resolved {
         (me.share.cap as usize).saturating_sub(has + takes)
     }
 
-    /// Who was to take it does not: it stands still. One by one, each a little later, so
+    /// Takes tasks that whoever was to take them did not. One by one, each a little later, so
     /// that not all try at once.
     fn take_what_is_forgotten(
         &mut self,
