@@ -219,7 +219,7 @@ impl OneSession {
                 }
             }
             Action::Requests(requests) => self.requests(requests),
-            Action::Doubt(loss) => {
+            Action::Expiring(loss) => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
                 tracing::warn!(session = %id, %holder, %namespace, %loss, "no beat is answered and the session's end is near: its jobs are cancelled");
                 self.session.cancel_all(&loss);

@@ -91,7 +91,7 @@ impl StoreTimes {
     fn saw(&self, sent: Moment, answered: Moment, at: StoreTime) -> Option<Jump> {
         let (jump, is_news) = {
             let mut clock = self.clock();
-            (clock.saw(sent, answered, at), clock.is_news())
+            (clock.saw(sent, answered, at), clock.report_news())
         };
         if is_news {
             self.signal.changes.fetch_add(1, Ordering::AcqRel);

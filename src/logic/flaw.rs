@@ -1,6 +1,6 @@
 //! Wrong variants of the engine, for the tests that prove the checkers notice.
 
-/// One rule the engine can be told to break, to see whether a fleet's checkers notice.
+/// One rule the engine can be made to break, to see whether a fleet's checkers notice.
 ///
 /// Not for programs: each of these lets two leases of one key overlap, or loses one, or runs a tick that is
 /// not to be run, or loses one.

@@ -8,7 +8,7 @@
 //!
 //! The line decides nothing: who cannot stand in it, or leave it, or read it, tries all the same.
 //!
-//! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the shell does it and
+//! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the caller does it and
 //! brings the answer.
 
 mod answers;

@@ -147,7 +147,7 @@ fn assign<T: Ord + Copy, M: Ord + Copy>(
     for at in orphans.chain(given) {
         let task = tasks[at].id;
         let from = owners[at].map(|owner| members[owner].id);
-        let to = room.next().map(|heir| members[*heir].id);
+        let to = room.next().map(|successor| members[*successor].id);
         if to.is_none() {
             waiting.push(task);
         }

@@ -1,7 +1,7 @@
 //! Session machine: whether an instance may still act, by its session's beats, end and loss.
 //!
 //! ```text
-//!  beat sent   again  again  again  again            doubt      end   ttl over
+//!  beat sent   again  again  again  again            expiring   end   ttl over
 //!   |-----------|------|------|------|-----------------|-----------|-----|
 //!                                            end - stop_grace   sent + ttl - margin
 //! ```
@@ -64,15 +64,15 @@ pub(crate) enum Action {
     /// Send a beat of this number that bears this nonce, naming the requests it heard.
     Beat { number: Beat, nonce: Nonce, limit: Duration },
     /// The session is valid until then. A confirmed beat took so long. Jobs may begin under it if it is
-    /// sound; if not, the end is as near as it was, and a doubt stays.
+    /// sound; if not, the end is as near as it was, and the session stays expiring.
     Extend { end: Moment, took: Duration, sound: bool },
     /// Operators ask for this.
     Requests(Vec<Request>),
     /// The end is near and no beat is answered: cancel every job.
-    Doubt(Loss),
+    Expiring(Loss),
     /// The session is over, here and for ever.
     End(Loss),
-    /// Somebody else uses this id, or buried it before it opened: open another.
+    /// Somebody else uses this id, or declared it dead before it opened: open another.
     Rename,
     /// The opening was answered so late that nothing is left of it: open another.
     TooLate { took: Duration },
@@ -86,8 +86,8 @@ enum SessionState {
     /// Jobs may run until `end`. Left when `end` passes, or an answer says that the session is no more.
     Valid {
         end: Moment,
-        /// The jobs have been told that `end` is near, or there were none yet.
-        doubt: bool,
+        /// The jobs have been notified that `end` is near, or there were none yet.
+        expiring: bool,
     },
     /// Nothing runs under it any more. Never left.
     Over,
@@ -150,8 +150,8 @@ impl SessionMachine {
         let send = self.under_way.is_none().then_some(self.next);
         match self.state {
             SessionState::Opening => send,
-            SessionState::Valid { end, doubt } => {
-                let local = if doubt { end } else { end - self.times.stop_grace };
+            SessionState::Valid { end, expiring } => {
+                let local = if expiring { end } else { end - self.times.stop_grace };
                 Some(send.map_or(local, |send| send.min(local)))
             }
             SessionState::Over => None,
@@ -198,7 +198,7 @@ impl SessionMachine {
             }
             SessionEvent::Abandon(loss) => self.finish(loss, &mut actions),
         }
-        self.doubt(now, &mut actions);
+        self.announce_expiry(now, &mut actions);
         self.send(now, fresh, &mut actions);
         actions
     }
@@ -301,24 +301,24 @@ impl SessionMachine {
             }
             return;
         }
-        let (end, doubt) = match self.state {
+        let (end, expiring) = match self.state {
             SessionState::Opening => {
                 self.phase = attempt.sent;
                 // Heard of so late that a job would be told to stop at once, it is saved like any session
-                // in doubt: by the next beat.
+                // that is expiring: by the next beat.
                 (confirmed, true)
             }
-            SessionState::Valid { end, doubt } => (end.max(confirmed), doubt),
+            SessionState::Valid { end, expiring } => (end.max(confirmed), expiring),
             SessionState::Over => return,
         };
-        // An answer that leaves the end as near as it was takes no doubt away.
-        let doubt = doubt && now >= end - self.times.stop_grace;
-        self.state = SessionState::Valid { end, doubt };
+        // An answer that leaves the end as near as it was leaves the session expiring.
+        let expiring = expiring && now >= end - self.times.stop_grace;
+        self.state = SessionState::Valid { end, expiring };
         self.attempts.retain(|other| other.number >= attempt.number);
         self.heard = attempt.sent;
         self.stalled = self.stalled.filter(|(over, _)| *over > attempt.sent);
         self.backoff.reset();
-        actions.push(Action::Extend { end, took: now.since(attempt.sent), sound: !doubt });
+        actions.push(Action::Extend { end, took: now.since(attempt.sent), sound: !expiring });
         self.next = self.due_after(attempt.sent, now, roll);
     }
 
@@ -332,15 +332,15 @@ impl SessionMachine {
         now.max(due - fraction(interval / 50, roll))
     }
 
-    fn doubt(&mut self, now: Moment, actions: &mut Vec<Action>) {
+    fn announce_expiry(&mut self, now: Moment, actions: &mut Vec<Action>) {
         let loss = self.expired(now);
-        if let SessionState::Valid { end, doubt } = &mut self.state
-            && !*doubt
+        if let SessionState::Valid { end, expiring } = &mut self.state
+            && !*expiring
             && now >= *end - self.times.stop_grace
         {
-            *doubt = true;
+            *expiring = true;
             if !self.flaws.has(Flaw::NoEarlyCancel) {
-                actions.push(Action::Doubt(loss));
+                actions.push(Action::Expiring(loss));
             }
         }
     }

@@ -65,7 +65,7 @@ pub(crate) struct StoreClock {
     /// Another time that the store shows, and since when.
     doubted: Option<(Offset, Moment)>,
     /// Offset that was last reported to those who wait.
-    told: Option<i64>,
+    reported: Option<i64>,
 }
 
 impl StoreClock {
@@ -115,13 +115,13 @@ impl StoreClock {
         Some(Duration::from_millis(known.high.abs_diff(known.low) / 2))
     }
 
-    /// Returns whether those who wait for an instant would wait for too long or not long enough, for they were told
-    /// something else.
-    pub(crate) fn is_news(&mut self) -> bool {
+    /// Returns whether those who wait for an instant are to be notified: with what was reported to them last they would
+    /// wait for too long or not long enough. Counts as reported then.
+    pub(crate) fn report_news(&mut self) -> bool {
         let Some(known) = self.known else { return false };
-        let is_news = self.told.is_none_or(|told| told.abs_diff(known.middle()) > WORTH);
+        let is_news = self.reported.is_none_or(|reported| reported.abs_diff(known.middle()) > WORTH);
         if is_news {
-            self.told = Some(known.middle());
+            self.reported = Some(known.middle());
         }
         is_news
     }
@@ -189,10 +189,10 @@ mod tests {
     fn a_small_jump_is_believed_at_once() {
         let mut clock = StoreClock::default();
         beat(&mut clock, 0, 4, 0);
-        assert!(clock.is_news());
+        assert!(clock.report_news());
         beat(&mut clock, 5000, 4, 30_000);
         assert!(ahead(&clock, 5004).abs_diff(30_000) <= 3);
-        assert!(clock.is_news() && !clock.is_news());
+        assert!(clock.report_news() && !clock.report_news());
         beat(&mut clock, 10_000, 4, -20_000);
         assert!(ahead(&clock, 10_004).abs_diff(-20_000) <= 3);
     }
@@ -249,7 +249,7 @@ mod tests {
         let mut clock = StoreClock::default();
         for at in [i64::MIN, i64::MAX, 0, i64::MIN] {
             clock.saw(here(1), here(2), StoreTime::from_millis(at));
-            let _ = (clock.now(here(5)), clock.uncertainty(here(5)), clock.is_news());
+            let _ = (clock.now(here(5)), clock.uncertainty(here(5)), clock.report_news());
         }
     }
 }

@@ -273,12 +273,12 @@ impl Ticks {
         runs: impl IntoIterator<Item = &'a RunRecord> + Clone,
         now: StoreTime,
     ) -> bool {
-        let was_told = {
+        let was_recorded = {
             let from = |run: &RunRecord| run.skipped.as_ref().map(|skipped| skipped.from);
-            let told = |other: &RunRecord| {
+            let records_it = |other: &RunRecord| {
                 from(other).is_some_and(|from| (from..=other.id.instant).contains(&run.id.instant))
             };
-            run.id.entry == Entry::Tick && runs.clone().into_iter().any(told)
+            run.id.entry == Entry::Tick && runs.clone().into_iter().any(records_it)
         };
         let is_last = || {
             let last = runs.into_iter().find(|other| other.id.entry == run.id.entry);
@@ -291,7 +291,7 @@ impl Ticks {
         }
         match finish.outcome {
             Outcome::Cancelled => self.may_begin_again(run) && is_last(),
-            Outcome::NotBegun => !self.is_forgotten(run) && !was_told,
+            Outcome::NotBegun => !self.is_forgotten(run) && !was_recorded,
             Outcome::Failed | Outcome::TimedOut => {
                 let (window, _) = self.policies.misfire.bounds();
                 let may_be_tried = run.attempt < self.policies.retries.tries && !self.is_forgotten(run);
@@ -338,7 +338,7 @@ impl Ticks {
     }
 
     /// The record was read again, and says by what this goes.
-    pub(crate) fn is_defined(&mut self, record: &ScheduleRecord, now: StoreTime) {
+    pub(crate) fn define(&mut self, record: &ScheduleRecord, now: StoreTime) {
         self.definition.clone_from(&record.definition);
         self.hear(record, now);
     }

@@ -249,7 +249,7 @@ impl SpreadView {
     }
 
     /// Forgets the place of a task: a hint or a read may have been wrong.
-    pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
+    pub(crate) fn forget_place(&mut self, key: &Key, now: Moment) {
         self.place(key, now, TaskPlace::Unknown);
     }
 

@@ -26,7 +26,7 @@ pub enum Entry {
     Tick,
     /// An [`RunNow`]: somebody wanted it run now.
     Order,
-    /// Ticks that were not run, told in one entry. It excludes nothing.
+    /// Ticks that were not run, recorded in one entry. It excludes nothing.
     Skipped,
 }
 
@@ -142,13 +142,13 @@ pub enum Outcome {
     Succeeded,
     /// The job returned an error, or panicked.
     Failed,
-    /// The job was told to stop: its schedule moved, or the program ended.
+    /// The job was asked to stop: its schedule moved, or the program ended.
     Cancelled,
-    /// The job was told to stop, for it took too long.
+    /// The job was asked to stop, for it took too long.
     TimedOut,
-    /// The job was told to stop, for the next tick was due.
+    /// The job was asked to stop, for the next tick was due.
     Displaced,
-    /// Its runner died, or was told to stop too often, and nobody runs it again.
+    /// Its runner died, or was asked to stop too often, and nobody runs it again.
     Abandoned,
     /// Was claimed, and given back before its job was polled: whoever has the schedule next may claim the
     /// same attempt.

@@ -199,7 +199,7 @@ impl Driver {
                     return Halt::Reload;
                 }
                 TickStep::Overwritten => match self.restore().await {
-                    Ok(record) => ticks.is_defined(&record, now),
+                    Ok(record) => ticks.define(&record, now),
                     Err(why) => {
                         self.report_not_loaded(why).await;
                         return Halt::Over;

@@ -301,7 +301,7 @@ impl Fleet {
     /// Those who give, take or wait, by the plan that all have.
     fn named(&self) -> BTreeSet<SessionId> {
         let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
-        let heirs = self.resolve_for(*any).heirs;
+        let heirs = self.resolve_for(*any).successors;
         let owner = |key: &Key| match self.picture.task(key) {
             Some(TaskPlace::Held { session, .. }) => Some(*session),
             _ => None,

@@ -74,7 +74,7 @@ impl<'a> Absorption<'a> {
         for key in between.into_iter().filter(|key| !found.contains(key)) {
             if refused {
                 // Its record may be the one that cannot be used.
-                self.state.view.doubt(&key, self.now);
+                self.state.view.forget_place(&key, self.now);
                 self.changed = true;
             } else {
                 let view = &mut self.state.view;

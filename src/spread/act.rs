@@ -118,7 +118,7 @@ impl SpreadActor {
             }
             SpreadAction::Wait { key } => {
                 let withdraw = CancellationToken::new();
-                self.send_ticket(session, &key, WaitMode::HEIR, withdraw.clone());
+                self.send_ticket(session, &key, WaitMode::SUCCESSOR, withdraw.clone());
                 state.mine.insert(key, TaskWork::Waits(withdraw));
             }
             SpreadAction::Withdraw { key } => {
@@ -180,7 +180,7 @@ impl SpreadActor {
                 state.view.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
             }
             Some(AcquireOutcome::Other(TicketOutcome::Here | TicketOutcome::Failed(_))) => {
-                state.view.doubt(&key, now);
+                state.view.forget_place(&key, now);
             }
             Some(AcquireOutcome::Other(TicketOutcome::Granted { .. } | TicketOutcome::SessionOver))
             | None => {}
@@ -223,7 +223,7 @@ impl SpreadActor {
                 {
                     let mut state = self.shared.state();
                     state.stays.remove(&key);
-                    state.view.doubt(&key, now);
+                    state.view.forget_place(&key, now);
                 }
                 self.mark_touched();
             }
@@ -253,7 +253,7 @@ impl SpreadActor {
                 }
                 // All are to read what the record says of it.
                 TaskEnd::Quarantined | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {
-                    state.view.doubt(key, now);
+                    state.view.forget_place(key, now);
                 }
             }
         }

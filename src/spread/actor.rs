@@ -279,7 +279,7 @@ impl SpreadActor {
         let stray: Vec<_> = stray.cloned().collect();
         let strays = !stray.is_empty();
         for key in stray {
-            state.view.doubt(&key, now);
+            state.view.forget_place(&key, now);
         }
         drop(state);
         if strays {

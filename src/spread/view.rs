@@ -205,7 +205,7 @@ impl SpreadStatus {
         let name = |session: SessionId| all.get(&session).map(|peer| peer.holder.clone());
         let mut tasks = BTreeMap::new();
         for (key, place) in state.view.tasks() {
-            let next = || state.resolved.heirs.get(key).copied().flatten().and_then(name);
+            let next = || state.resolved.successors.get(key).copied().flatten().and_then(name);
             let unowned = || match state.waiting.get(key) {
                 Some(since) => TaskState::Waiting { since: now.since(*since) },
                 None => TaskState::Free { next: next() },
@@ -327,7 +327,7 @@ impl Explanation {
                 says.extend(
                     member.map(|member| why_there(&name, member, &state.share, now, &state.view, &key)),
                 );
-                if let Some(to) = state.resolved.heirs.get(&key).filter(|to| **to != Some(*session)) {
+                if let Some(to) = state.resolved.successors.get(&key).filter(|to| **to != Some(*session)) {
                     let heir = to.and_then(|to| status.name_of_session(to));
                     says.push(match heir {
                         Some(heir) => format!("it is to go to {heir}"),
@@ -339,7 +339,7 @@ impl Explanation {
                 says.push(format!("{holder} is closed for a restart, and is to have it again"));
             }
             Some(TaskState::Free { next: Some(next) }) => {
-                let heir = state.resolved.heirs.get(&key).copied().flatten();
+                let heir = state.resolved.successors.get(&key).copied().flatten();
                 let next = heir.and_then(|heir| status.name_of_session(heir)).unwrap_or(next.to_string());
                 says.push(format!("nobody has it, {next} is to take it"));
             }

@@ -425,9 +425,11 @@ impl Worker {
 
     /// Returns the exit of a worker whose lease is cancelled.
     fn exit_on_cancel(&mut self) -> Exit {
-        let mut handback = Handback { heir: self.successor.take(), ..Handback::default() };
+        let mut handback = Handback { successor: self.successor.take(), ..Handback::default() };
         let ended = match self.lease.loss() {
-            Some(Loss::Moved) => TaskEnd::Given(handback.heir.as_ref().map(|successor| successor.session)),
+            Some(Loss::Moved) => {
+                TaskEnd::Given(handback.successor.as_ref().map(|successor| successor.session))
+            }
             // An operator does not want the task here: others go first, as they read in the record.
             Some(Loss::Revoked { by, why }) => {
                 let note = Some(quarantine::revoked(&by, &why));

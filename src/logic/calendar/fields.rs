@@ -67,7 +67,7 @@ pub(super) fn read(fields: &[&str], name: &ScheduleName) -> Result<(String, bool
     Ok((read.join(" "), wildcard))
 }
 
-/// Returns whether croner has to be told that a day must match both its fields. Vixie's rule again: if one of them
+/// Returns whether croner needs to know that a day must match both its fields. Vixie's rule again: if one of them
 /// begins with `*`, both; else either. croner knows that of a bare `*`, and not of `*/2`.
 fn needs_both(day: &str, weekday: &str) -> bool {
     let bare = [day, weekday].contains(&"*");

@@ -67,7 +67,7 @@ impl KeyMachine {
             };
         }
         match self.line.front() {
-            // Its session has come to its end: it will be told.
+            // Its session has come to its end: it will hear of that.
             Some(head) if Some(head.by.session) != around.current => NextOp::At(around.now + SOON),
             Some(head) => self.head_step(around, head),
             None if self.undecided => NextOp::Do(Op::Look),
@@ -114,7 +114,7 @@ impl KeyMachine {
     }
 
     /// Returns whether the line is to be read for those who are first in it, who are watched: at first, when the lock
-    /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. An heir is
+    /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. A successor is
     /// handed the lock by one who lives.
     fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {

@@ -86,11 +86,11 @@ impl KeyMachine {
         let reads = self.reading.is_over(around.now);
         let then = if !parting.closed_for.is_zero() {
             ReleaseTo::ClosedFor(parting.closed_for)
-        } else if let Some(heir) = &parting.heir {
-            ReleaseTo::HandTo(heir.clone())
+        } else if let Some(successor) = &parting.successor {
+            ReleaseTo::HandTo(successor.clone())
         } else if let Some(line) = line {
-            let heir = self.heir(around, parting.to.as_ref(), line);
-            heir.map_or(ReleaseTo::Free, |heir| ReleaseTo::HandTo(Box::new(heir.clone())))
+            let successor = self.successor(around, parting.to.as_ref(), line);
+            successor.map_or(ReleaseTo::Free, |successor| ReleaseTo::HandTo(Box::new(successor.clone())))
         } else if let Some(to) = parting.to.as_ref().filter(|_| reads) {
             return Op::ReadLine { most: WHOLE_LINE, to: Some(to.clone()) };
         } else if reads && (self.is_queue_likely() || !self.hints) {
@@ -103,7 +103,7 @@ impl KeyMachine {
 
     /// Returns who of the line is given the lock: of that name, if one of it may be; else the first. Of others only
     /// who was seen to beat lately: what is given to the dead is nobody's until they are declared.
-    fn heir<'a>(
+    fn successor<'a>(
         &self,
         around: Context<'_>,
         to: Option<&Holder>,
@@ -126,7 +126,7 @@ impl KeyMachine {
         let (read, line) = self.next_in_line.take()?;
         let is_new = around.now.since(read) < LINE_KEPT;
         // Where nobody of it may be given the lock, it is read again: somebody may have come.
-        (is_new && parting.to.is_none() && self.heir(around, None, &line).is_some()).then_some(line)
+        (is_new && parting.to.is_none() && self.successor(around, None, &line).is_some()).then_some(line)
     }
 
     /// A hint says that somebody began to wait.
@@ -134,8 +134,8 @@ impl KeyMachine {
         self.queue = true;
         // Whoever comes stands behind those that are known: that is of interest if none of them is given the lock.
         if let Some((read, line)) = self.next_in_line.take() {
-            let has_heir = self.heir(around, None, &line).is_some();
-            self.next_in_line = has_heir.then_some((read, line));
+            let has_successor = self.successor(around, None, &line).is_some();
+            self.next_in_line = has_successor.then_some((read, line));
         }
     }
 

@@ -267,8 +267,8 @@ impl World {
             let line = ready(self.store.waiters(lock(), 10, LIMIT));
             self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
             let one = self.dice.below(self.seen_in_line.len() * 3 + 1);
-            let heir = self.seen_in_line.get(one).cloned().map(Box::new);
-            let parting = Handback { heir, ..Handback::default() };
+            let successor = self.seen_in_line.get(one).cloned().map(Box::new);
+            let parting = Handback { successor, ..Handback::default() };
             self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
         }
     }
@@ -608,10 +608,10 @@ impl World {
     }
 }
 
-/// What thousands of heirs send at each poll is to fit into a few batches.
+/// What thousands of successors send at each poll is to fit into a few batches.
 #[test]
-fn an_heir_polls_and_leaves_the_line_unread() {
-    let mut world = one_waits(WaitMode::HEIR);
+fn a_successor_polls_and_leaves_the_line_unread() {
+    let mut world = one_waits(WaitMode::SUCCESSOR);
     assert_eq!(world.sent(1), ["register", "look"]);
     for _ in 0..3 {
         assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
@@ -620,7 +620,7 @@ fn an_heir_polls_and_leaves_the_line_unread() {
 
 #[test]
 fn whose_place_was_undone_takes_it_again() {
-    for manner in [WaitMode::HEIR, WaitMode::WAITS] {
+    for manner in [WaitMode::SUCCESSOR, WaitMode::WAITS] {
         let mut world = one_waits(manner);
         world.sent(1);
         world.sent_at_the_next_poll(1);
@@ -653,7 +653,7 @@ fn the_line_is_read_for_each_holder_once() {
 /// Those who came before it may be dead, and more than are read.
 #[test]
 fn whoever_is_far_back_in_line_tries_in_the_end() {
-    let mut world = one_waits(WaitMode::HEIR);
+    let mut world = one_waits(WaitMode::SUCCESSOR);
     let (session, first) = (world.open(), world.instances[0].running.unwrap());
     let by = |ticket| World::candidate(session, Ticket::new(ticket));
     let waits = (1..=LINE_READ as u64).map(|ticket| Wait { lock: lock(), by: by(ticket) }).collect();
@@ -670,7 +670,7 @@ fn whoever_is_far_back_in_line_tries_in_the_end() {
 /// What was asked for one ticket tells of the lock; whether another may try is for the line to say.
 #[test]
 fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
-    let mut world = one_waits(WaitMode::HEIR);
+    let mut world = one_waits(WaitMode::SUCCESSOR);
     world.sent(1);
     world.pass(1);
     let other = Wait { lock: lock(), by: World::candidate(world.open(), Ticket::new(1)) };
@@ -679,7 +679,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     let by = World::candidate(world.instances[1].session, Ticket::new(2));
     world.with(1, |instance, around| {
         instance.standing.insert(by.ticket, Patience::Waits);
-        instance.machine.stand(around, by, WaitMode::HEIR);
+        instance.machine.stand(around, by, WaitMode::SUCCESSOR);
     });
     world.sent(1);
     let term = world.instances[0].running.unwrap().1;
@@ -697,7 +697,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
 /// Whoever finds it free looks who was there before, and takes it; then it looks who comes next.
 #[test]
 fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
-    let mut world = one_waits(WaitMode::HEIR);
+    let mut world = one_waits(WaitMode::SUCCESSOR);
     world.sent(1);
     let (_, term, _) = world.instances[0].running.unwrap();
     world.release(0, term);

@@ -130,7 +130,7 @@ impl WaitMode {
     /// Until it is granted, with nothing known.
     pub(crate) const WAITS: Self = Self { patience: Patience::Waits, expect: Expect::Nothing };
     /// Until it is handed over by one who lives.
-    pub(crate) const HEIR: Self = Self { patience: Patience::Waits, expect: Expect::Held };
+    pub(crate) const SUCCESSOR: Self = Self { patience: Patience::Waits, expect: Expect::Held };
 
     /// Answered at once; the record may name that one, who is dead.
     pub(crate) const fn once(dead: Option<SessionId>) -> Self {
@@ -150,7 +150,7 @@ pub(crate) struct Handback {
     /// Keep the key closed for so long.
     pub(crate) closed_for: Duration,
     /// To this ticket, which was seen in line.
-    pub(crate) heir: Option<Box<Candidate>>,
+    pub(crate) successor: Option<Box<Candidate>>,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
     /// Note on the end, for the record.

@@ -12,8 +12,8 @@ use super::{Move, Plan, PlanMember, PlannedTask};
 
 /// Changes a plan so that tasks go to those who are to avoid them only where nobody else has room. In this order:
 ///
-/// - Two that are to move change their heirs.
-/// - Of what somebody has too much another task goes. If each of its tasks is to be avoided by the heir, none goes,
+/// - Two that are to move change their successors.
+/// - Of what somebody has too much another task goes. If each of its tasks is to be avoided by the successor, none goes,
 ///   where more failed there than elsewhere; unless it must.
 /// - What nobody has goes to one with one task less to own, and the same right to one more.
 /// - What nobody has goes to one who failed nothing lately, and gives another task in its place.
@@ -31,19 +31,21 @@ pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
     let mut kept = BTreeSet::new();
     for at in 0..around.plan.moves.len() {
         let one = around.plan.moves[at];
-        let Some(heir) = one.to.filter(|heir| avoids(avoid, one.task, *heir)) else { continue };
-        if around.swaps(at, heir) {
+        let Some(successor) = one.to.filter(|successor| avoids(avoid, one.task, *successor)) else {
+            continue;
+        };
+        if around.swaps(at, successor) {
             continue;
         }
         match one.from {
-            Some(owner) => match around.another_of(owner, heir) {
+            Some(owner) => match around.another_of(owner, successor) {
                 Some(other) => around.moves_instead(at, other),
                 None if around.must_give(owner) => {}
-                None if !around.is_at_fault(heir) => {}
+                None if !around.is_at_fault(successor) => {}
                 None => drop(kept.insert(one.task)),
             },
             None => {
-                let _ = around.goes_to_one_with_less(at, heir) || around.goes_in_exchange(at, heir);
+                let _ = around.goes_to_one_with_less(at, successor) || around.goes_in_exchange(at, successor);
             }
         }
     }
@@ -114,28 +116,28 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         self.members.get(&member).is_some_and(|member| member.apart)
     }
 
-    /// Another one that moves gets this heir, and this one that one's.
-    fn swaps(&mut self, at: usize, heir: M) -> bool {
+    /// Another one that moves gets this successor, and this one that one's.
+    fn swaps(&mut self, at: usize, successor: M) -> bool {
         let one = self.plan.moves[at];
         // Nothing that somebody has goes to one that plans otherwise.
         let may = |from: Option<M>, to: M| from.is_none() || !self.is_apart(to);
         let fits = |other: &Move<T, M>| {
-            other.from != Some(heir)
-                && may(other.from, heir)
+            other.from != Some(successor)
+                && may(other.from, successor)
                 && other.to.is_none_or(|to| may(one.from, to))
-                && other.to != Some(heir)
+                && other.to != Some(successor)
                 && other.to.is_some_and(|to| Some(to) != one.from && !self.avoids(one.task, to))
-                && !self.avoids(other.task, heir)
+                && !self.avoids(other.task, successor)
         };
         let Some(with) = self.plan.moves.iter().position(fits) else { return false };
         self.plan.moves[at].to = self.plan.moves[with].to;
-        self.plan.moves[with].to = Some(heir);
+        self.plan.moves[with].to = Some(successor);
         true
     }
 
-    /// The latest task of that owner that stays, and that the heir may have.
-    fn another_of(&self, owner: M, heir: M) -> Option<T> {
-        let may_go = |task: &&T| !self.moving.contains(*task) && !self.avoids(**task, heir);
+    /// The latest task of that owner that stays, and that the successor may have.
+    fn another_of(&self, owner: M, successor: M) -> Option<T> {
+        let may_go = |task: &&T| !self.moving.contains(*task) && !self.avoids(**task, successor);
         self.has.get(&owner)?.iter().find(may_go).copied()
     }
 
@@ -162,12 +164,13 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     }
 
     /// One of the same weight that is to own one less could own one more as well.
-    fn goes_to_one_with_less(&mut self, at: usize, heir: M) -> bool {
+    fn goes_to_one_with_less(&mut self, at: usize, successor: M) -> bool {
         let task = self.plan.moves[at].task;
-        let Some(PlanMember { weight, load, apart: false, .. }) = self.members.get(&heir).copied() else {
+        let Some(PlanMember { weight, load, apart: false, .. }) = self.members.get(&successor).copied()
+        else {
             return false;
         };
-        let whole = self.target(heir) + load;
+        let whole = self.target(successor) + load;
         let could = |other: &&PlanMember<M>| {
             other.weight == weight
                 && !other.draining
@@ -181,20 +184,20 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         for (id, target) in &mut self.plan.targets {
             if *id == other {
                 *target += 1;
-            } else if *id == heir {
+            } else if *id == successor {
                 *target -= 1;
             }
         }
         true
     }
 
-    /// Somebody takes it, and gives what the heir may have.
-    fn goes_in_exchange(&mut self, at: usize, heir: M) -> bool {
-        if self.is_apart(heir) {
+    /// Somebody takes it, and gives what the successor may have.
+    fn goes_in_exchange(&mut self, at: usize, successor: M) -> bool {
+        if self.is_apart(successor) {
             return false;
         }
         let could = |other: &&PlanMember<M>| {
-            other.id != heir
+            other.id != successor
                 && !other.apart
                 && !self.failed.contains(&other.id)
                 && !other.draining
@@ -204,11 +207,11 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         // Who has most is not who came to take a part.
         let mut could: Vec<M> = self.members.values().filter(could).map(|other| other.id).collect();
         could.sort_by_key(|other| (Reverse(self.count(*other)), *other));
-        let given = could.into_iter().find_map(|other| Some((other, self.another_of(other, heir)?)));
+        let given = could.into_iter().find_map(|other| Some((other, self.another_of(other, successor)?)));
         let Some((other, task)) = given else { return false };
         self.moving.insert(task);
         self.plan.moves[at].to = Some(other);
-        self.plan.moves.push(Move { task, from: Some(other), to: Some(heir) });
+        self.plan.moves.push(Move { task, from: Some(other), to: Some(successor) });
         true
     }
 }
@@ -240,8 +243,11 @@ mod tests {
     }
 
     fn made(tasks: &[OneTask], moves: &[Move<u32, u32>]) -> Vec<OneTask> {
-        let heir = |task: &OneTask| moves.iter().find(|one| one.task == task.id).map(|one| one.to);
-        tasks.iter().map(|task| PlannedTask { owner: heir(task).unwrap_or(task.owner), ..*task }).collect()
+        let successor = |task: &OneTask| moves.iter().find(|one| one.task == task.id).map(|one| one.to);
+        tasks
+            .iter()
+            .map(|task| PlannedTask { owner: successor(task).unwrap_or(task.owner), ..*task })
+            .collect()
     }
 
     fn owner_after(tasks: &[OneTask], members: u32, avoided: &[(u32, &[u32])], id: u32) -> Option<u32> {
@@ -259,7 +265,7 @@ mod tests {
         for avoided in [0, 1] {
             assert_eq!(owner_after(&[task(0, None)], 2, &[(0, &[avoided])], 0), Some(1 - avoided));
         }
-        // Two that nobody has change their heirs.
+        // Two that nobody has change their successors.
         let two = [task(0, None), task(1, None)];
         for avoided in [0, 1] {
             assert_eq!(owner_after(&two, 2, &[(0, &[avoided])], 0), Some(1 - avoided));

@@ -132,7 +132,7 @@ fn a_late_answer_is_not_the_one_that_is_waited_for() {
     let second = beat_sent(&script.step(7_500, SessionEvent::Failed(first)));
     let actions = script.answer(8_000, first.get(), 1, first.get());
     assert!(matches!(actions[..], [Action::Extend { end, .. }] if end == at(34_200)), "{actions:?}");
-    // The second is under way: no other is sent, and only the doubt is due.
+    // The second is under way: no other is sent, and only the expiry warning is due.
     assert_eq!(script.machine.deadline(), Some(at(29_200)));
     script.answer(8_100, second.get(), 2, second.get());
     assert_eq!(script.machine.deadline(), Some(at(15_000)), "10 s is no more than half an interval later");
@@ -182,9 +182,9 @@ fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
     let beat = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
     assert_eq!(script.step(24_199, SessionEvent::Wake), []);
-    let doubt = script.step(24_200, SessionEvent::Wake);
+    let expiring = script.step(24_200, SessionEvent::Wake);
     assert!(
-        matches!(doubt[..], [Action::Doubt(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
+        matches!(expiring[..], [Action::Expiring(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
     );
     // Told once.
     assert_eq!(script.step(24_300, SessionEvent::Wake), []);
@@ -198,7 +198,7 @@ fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
 }
 
 #[test]
-fn a_beat_that_is_answered_in_doubt_saves_the_session() {
+fn a_beat_that_is_answered_while_the_session_expires_saves_it() {
     let mut script = BeatScript::opened();
     let beat = script.step(5_000, SessionEvent::Wake);
     let [Action::Beat { nonce, .. }] = beat[..] else { panic!("{beat:?}") };
@@ -208,9 +208,9 @@ fn a_beat_that_is_answered_in_doubt_saves_the_session() {
     let saved =
         matches!(actions[..], [Action::Extend { end, sound: true, .. }] if end == at(24_200 + 29_200));
     assert!(saved, "{actions:?}");
-    // In doubt again, it tells again.
-    let doubt = script.step(24_200 + 24_200, SessionEvent::Wake);
-    assert!(doubt.iter().any(|action| matches!(action, Action::Doubt(_))), "{doubt:?}");
+    // Expiring again, it says so again.
+    let expiring = script.step(24_200 + 24_200, SessionEvent::Wake);
+    assert!(expiring.iter().any(|action| matches!(action, Action::Expiring(_))), "{expiring:?}");
 }
 
 #[test]
@@ -306,17 +306,17 @@ fn an_answer_that_comes_twice_is_heard_once_more_and_ends_nothing() {
 }
 
 #[test]
-fn an_answer_that_leaves_the_end_where_it_was_takes_no_doubt_away() {
+fn an_answer_that_leaves_the_end_where_it_was_leaves_the_session_expiring() {
     let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
-    assert!(matches!(script.step(24_200, SessionEvent::Wake)[..], [Action::Doubt(_)]));
+    assert!(matches!(script.step(24_200, SessionEvent::Wake)[..], [Action::Expiring(_)]));
     // What is on record is the opening still: the end is as near as it was, and nobody is told again.
     let actions = script.answer(24_300, nonce.get(), 0, 1);
     assert!(
         matches!(actions[0], Action::Extend { end, sound: false, .. } if end == at(29_200)),
         "{actions:?}"
     );
-    assert!(!actions.iter().any(|action| matches!(action, Action::Doubt(_))), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Expiring(_))), "{actions:?}");
     assert!(script.machine.deadline().unwrap() <= at(29_200));
 }
 
@@ -326,11 +326,11 @@ fn the_store_has_been_silent_since_the_last_beat_that_was_answered_was_sent() {
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     script.answer(6_000, nonce.get(), 1, nonce.get());
     beat_sent(&script.step(10_000, SessionEvent::Wake));
-    // Nothing else is due than the doubt, and then the end.
+    // Nothing else is due than the expiry warning, and then the end.
     assert_eq!(script.machine.deadline(), Some(at(29_200)));
-    let doubt = script.step(29_200, SessionEvent::Wake);
+    let expiring = script.step(29_200, SessionEvent::Wake);
     assert!(
-        matches!(doubt[..], [Action::Doubt(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
+        matches!(expiring[..], [Action::Expiring(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
     );
     assert_eq!(script.machine.deadline(), Some(at(34_200)));
 }
@@ -365,7 +365,7 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
     let mut in_time = BeatScript { machine: script.machine.clone(), nonce: script.nonce };
     let actions = in_time.answer(24_199, 2, 0, 1);
     assert!(matches!(actions[0], Action::Extend { sound: true, .. }), "{actions:?}");
-    // Nobody has to be told of the doubt, for nothing began; and a beat goes out at once.
+    // Nobody has to be notified, for nothing began; and a beat goes out at once.
     let actions = script.answer(24_200, 2, 0, 1);
     let [Action::Extend { end, sound: false, .. }, Action::Beat { nonce, .. }] = actions[..] else {
         panic!("{actions:?}")
@@ -374,8 +374,8 @@ fn a_session_that_is_heard_of_in_its_grace_is_sound_after_its_next_beat() {
     let actions = script.answer(24_300, nonce.get(), 1, nonce.get());
     assert!(matches!(actions[..], [Action::Extend { sound: true, .. }]), "{actions:?}");
     // Without an answer it ends like any other.
-    let doubt = script.step(24_200 + 24_200, SessionEvent::Wake);
-    assert!(doubt.iter().any(|action| matches!(action, Action::Doubt(_))), "{doubt:?}");
+    let expiring = script.step(24_200 + 24_200, SessionEvent::Wake);
+    assert!(expiring.iter().any(|action| matches!(action, Action::Expiring(_))), "{expiring:?}");
 }
 
 /// Steps that are due, until that moment.
@@ -629,7 +629,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                         }
                         Action::Extend { end: to, .. } => end = end.max(to),
                         Action::End(_) | Action::Rename | Action::TooLate { .. } => over = true,
-                        Action::Requests(_) | Action::Doubt(_) => {}
+                        Action::Requests(_) | Action::Expiring(_) => {}
                     }
                 }
             }

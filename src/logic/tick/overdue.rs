@@ -36,19 +36,19 @@ pub(crate) fn unowned(
     if record.pause.as_ref().is_some_and(Pause::is_on) {
         return Unowned::Well;
     }
-    let told = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
-    let told = told.filter(|at| is_believable(*at, now)).max();
-    if told.is_none() && !is_all {
+    let recorded = runs.iter().filter(|run| run.id.entry != Entry::Order).map(|run| run.id.instant);
+    let recorded = recorded.filter(|at| is_believable(*at, now)).max();
+    if recorded.is_none() && !is_all {
         return Unowned::Well;
     }
     let since = definition.since;
     if let Some(only) = calendar.only(since)
-        && told.max(record.mark).is_some_and(|told| told >= only)
+        && recorded.max(record.mark).is_some_and(|recorded| recorded >= only)
     {
         return Unowned::Through(only);
     }
     let until = record.pause.as_ref().and_then(|pause| pause.until);
-    let dealt_with = [Some(since), told, record.mark, until].into_iter().flatten().max().unwrap_or(since);
+    let dealt_with = [Some(since), recorded, record.mark, until].into_iter().flatten().max().unwrap_or(since);
     match calendar.next(dealt_with, since) {
         Some(due) if due.plus(patience) < now => Unowned::Overdue(due),
         _ => Unowned::Well,

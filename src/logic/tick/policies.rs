@@ -7,7 +7,7 @@ use crate::model::Outcome;
 /// Rule for ticks that could not be run when they were due: nobody was there to run them, or the store
 /// could not be reached.
 ///
-/// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is told in
+/// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is recorded in
 /// one entry of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfire {
@@ -57,7 +57,7 @@ pub enum Overlap {
     /// Waits until the run has ended, and is late then: [`Misfire`] says how many of those that wait are
     /// run.
     Queue,
-    /// The run is told to stop, and the tick is run when it has.
+    /// The run is asked to stop, and the tick is run when it has.
     Cancel,
 }
 
@@ -119,7 +119,7 @@ impl Policies {
         }
     }
 
-    /// Returns how an attempt stands in the ledger that ended like this: one that was told to stop in its last attempt
+    /// Returns how an attempt stands in the ledger that ended like this: one that was asked to stop in its last attempt
     /// is given up, like one whose runner died.
     pub(crate) const fn on_record(self, outcome: Outcome, attempt: u32) -> Outcome {
         match (outcome, self.on_crash) {
@@ -130,7 +130,7 @@ impl Policies {
         }
     }
 
-    /// Returns whether what died, or was told to stop, in that attempt is begun again.
+    /// Returns whether what died, or was asked to stop, in that attempt is begun again.
     pub(super) const fn may_begin_again(self, attempt: u32) -> bool {
         match self.on_crash {
             // Whoever allows more tries allows as many attempts.

@@ -174,7 +174,7 @@ fn what_the_record_says_is_read_again_when_it_says_something_else() {
     other.definition.as_mut().unwrap().since = at(119);
     ticks.hear(&other, at(130));
     assert_eq!(ticks.next(at(130)), TickStep::Overwritten);
-    ticks.is_defined(&other, at(130));
+    ticks.define(&other, at(130));
     assert_eq!(ticks.next(at(130)), first(at(120)), "and nothing is forgotten");
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Resolved {
     /// Number of tasks each member is to have.
     pub(crate) targets: BTreeMap<SessionId, usize>,
     /// Future owners of tasks that somebody else, or nobody, has now.
-    pub(crate) heirs: BTreeMap<Key, Option<SessionId>>,
+    pub(crate) successors: BTreeMap<Key, Option<SessionId>>,
     /// When time alone may change the plan.
     pub(crate) next: Option<Moment>,
 }
@@ -95,7 +95,7 @@ impl SpreadView {
     fn owner(
         &self,
         me: &Me,
-        heirs: &Heirs<'_>,
+        successors: &Successors<'_>,
         mine: Option<&Mine>,
         now: Moment,
         known: &Known,
@@ -135,8 +135,8 @@ impl SpreadView {
                         Some(Owner { dead: Some(session), ..Owner::nobody(*until, part) })
                     }
                     PeerSeen::Reserved { holder, .. } => {
-                        let heir = heirs.of(me, holder, part)?;
-                        Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(heir) })
+                        let successor = successors.of(me, holder, part)?;
+                        Some(Owner { dead: Some(session), settled: true, kept: false, ..owned(successor) })
                     }
                 }
             }
@@ -144,20 +144,20 @@ impl SpreadView {
     }
 
     /// Returns who takes over what was reserved for which name.
-    fn heirs(&self, me: &Me) -> Heirs<'_> {
-        let mut heirs: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
+    fn successors(&self, me: &Me) -> Successors<'_> {
+        let mut successors: BTreeMap<Holder, Vec<_>> = BTreeMap::new();
         let is_reserved = |seen: &PeerSeen| matches!(seen, PeerSeen::Reserved { .. });
         if self.sessions.values().any(is_reserved) {
             for (session, peer) in self.members().filter(|(session, _)| *session != me.session) {
-                let same = heirs.entry(peer.holder.clone()).or_default();
+                let same = successors.entry(peer.holder.clone()).or_default();
                 same.push((peer.started, session, Some(peer)));
             }
-            heirs.entry(me.holder.clone()).or_default().push((me.started, me.session, None));
+            successors.entry(me.holder.clone()).or_default().push((me.started, me.session, None));
         }
-        for same in heirs.values_mut() {
+        for same in successors.values_mut() {
             same.sort_unstable_by_key(|(started, session, _)| Reverse((*started, *session)));
         }
-        Heirs(heirs)
+        Successors(successors)
     }
 
     /// Keeps tasks in the middle of a run where they are, unless the owner must give all it has or is over its cap.
@@ -190,12 +190,12 @@ impl SpreadView {
         bounds: Bounds,
         now: Moment,
     ) -> Resolved {
-        let heirs = self.heirs(me);
+        let successors = self.successors(me);
         // What those have besides with whom a task is not planned, of those that are known here.
         let mut left: BTreeMap<SessionId, usize> = BTreeMap::new();
         let mut owners: Vec<(&Key, Owner)> = Vec::with_capacity(self.tasks.len());
         for (key, known) in &self.tasks {
-            match (self.owner(me, &heirs, mine.get(key), now, known), &known.place) {
+            match (self.owner(me, &successors, mine.get(key), now, known), &known.place) {
                 (Some(owner), _) => owners.push((key, owner)),
                 (None, TaskPlace::Held { session, .. }) => *left.entry(*session).or_default() += 1,
                 (None, _) => {}
@@ -214,7 +214,7 @@ impl SpreadView {
         for (session, target) in &mut resolved.targets {
             *target += left.get(session).copied().unwrap_or(0);
         }
-        resolved.heirs = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
+        resolved.successors = plan.moves.iter().map(|one| (one.task.clone(), one.to)).collect();
         resolved.waiting = plan.waiting.iter().map(|key| (*key).clone()).collect();
         resolved.act(me, mine, bounds, &plan, &owners);
         resolved.take_what_is_forgotten(me, mine, &avoid, now, &owners);
@@ -282,9 +282,9 @@ impl SpreadView {
 type Same<'a> = (StoreTime, SessionId, Option<&'a Peer>);
 
 /// Those of each name, the latest first.
-struct Heirs<'a>(BTreeMap<Holder, Vec<Same<'a>>>);
+struct Successors<'a>(BTreeMap<Holder, Vec<Same<'a>>>);
 
-impl Heirs<'_> {
+impl Successors<'_> {
     /// The session that takes over a task that was reserved for its holder's name: the latest of that name
     /// that is known to know it.
     fn of(&self, me: &Me, holder: &Holder, part: u8) -> Option<SessionId> {
@@ -381,7 +381,7 @@ impl Resolved {
         // What was reserved for this instance is its own already, unless the plan has given it to another.
         for (key, owner) in owners {
             let is_own = owner.session == Some(me.session) && owner.dead.is_some();
-            if is_own && !mine.contains_key(*key) && !self.heirs.contains_key(*key) {
+            if is_own && !mine.contains_key(*key) && !self.successors.contains_key(*key) {
                 self.orders.push(SpreadAction::Take { key: (*key).clone(), dead: owner.dead });
             }
         }
@@ -413,7 +413,7 @@ impl Resolved {
                 continue;
             }
             let is_due = now >= forgotten_at(me, key, owner, avoid);
-            let planned = self.heirs.get(*key).is_some_and(|to| *to == Some(me.session));
+            let planned = self.successors.get(*key).is_some_and(|to| *to == Some(me.session));
             if is_due && !planned && room > 0 {
                 room -= 1;
                 self.orders.push(SpreadAction::Take { key: (*key).clone(), dead: owner.dead });

@@ -79,7 +79,7 @@ fn holds() -> World {
     world
 }
 
-fn heir(op: &Op) -> Option<SessionId> {
+fn successor(op: &Op) -> Option<SessionId> {
     match op {
         Op::Release { then: ReleaseTo::HandTo(by), .. } => Some(by.session),
         Op::Release { then: ReleaseTo::Free, .. } => None,
@@ -182,7 +182,7 @@ fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does(
         world.ends(0, Handback::default());
         assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
         let first = (dead + silent < FIRST_IN_LINE).then_some(lives);
-        assert_eq!(heir(&world.does(0)), first, "{dead} dead and {silent} silent before it");
+        assert_eq!(successor(&world.does(0)), first, "{dead} dead and {silent} silent before it");
     }
 }
 
@@ -201,7 +201,7 @@ fn a_line_that_was_read_while_the_lock_was_held_is_judged_as_its_waiters_stand_a
         if passes == 1000 {
             assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None }, "it is old");
         }
-        assert_eq!(heir(&world.does(0)), Some(waits[usize::from(falls_silent)]));
+        assert_eq!(successor(&world.does(0)), Some(waits[usize::from(falls_silent)]));
     }
 }
 
@@ -223,7 +223,7 @@ fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_an
     let comes = world.strangers(1)[0];
     world.ends(0, Handback::default());
     assert_eq!(world.does(0), read);
-    assert_eq!(heir(&world.does(0)), Some(comes));
+    assert_eq!(successor(&world.does(0)), Some(comes));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn whoever_is_named_is_given_the_lock_if_it_beats() {
         }
         world.ends(0, Handback { to: Some(to.clone()), ..Handback::default() });
         assert_eq!(world.does(0), Op::ReadLine { most: WHOLE_LINE, to: Some(to) });
-        assert_eq!(heir(&world.does(0)), Some(if lives { other } else { first }));
+        assert_eq!(successor(&world.does(0)), Some(if lives { other } else { first }));
     }
 }
 
@@ -254,7 +254,7 @@ fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
     assert!(matches!(read, Op::ReadLine { .. }), "{read:?}");
     let error = StoreError::new("memory", "read the line", Applied::No, false, "it is refused");
     world.answer(0, read, OpReply::Failed(Arc::new(error)));
-    assert_eq!(heir(&world.does(0)), None, "at the same moment");
+    assert_eq!(successor(&world.does(0)), None, "at the same moment");
 }
 
 #[test]

@@ -142,13 +142,15 @@ impl Fleet {
                 SpreadAction::Withdraw { key } => self.hold(session, &key, None),
                 SpreadAction::Give { key, to, must } => {
                     assert_eq!(self.truth[&key].0, Some(session), "only one's own is given away");
-                    let heir = to.filter(|to| {
-                        self.members.get(to).is_some_and(|heir| heir.mine.get(&key) == Some(&Mine::Waits))
+                    let successor = to.filter(|to| {
+                        self.members
+                            .get(to)
+                            .is_some_and(|successor| successor.mine.get(&key) == Some(&Mine::Waits))
                     });
-                    if let Some(heir) = heir {
+                    if let Some(successor) = successor {
                         self.hold(session, &key, None);
-                        self.set(&key, Some(heir));
-                        self.hold(heir, &key, Some(Mine::Has));
+                        self.set(&key, Some(successor));
+                        self.hold(successor, &key, Some(Mine::Has));
                     } else if must {
                         self.hold(session, &key, None);
                         self.set(&key, None);

@@ -31,14 +31,14 @@ fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
         back.started = StoreTime::from_millis(started);
         one.saw(id(number), &SessionSeen::Alive(back), at(0), None);
     }
-    let heirs = |started| {
+    let successors = |started| {
         let me = Me { holder: holder(9), started: StoreTime::from_millis(started), ..me(1) };
         let resolved = resolved(&one, &me, 5000);
         (taken(&resolved), resolved.targets)
     };
-    let (orders, targets) = heirs(25);
+    let (orders, targets) = successors(25);
     assert_eq!((orders, targets[&id(2)]), (vec![], 1), "another of that name came later");
-    assert_eq!(heirs(35).0, [key(0)]);
+    assert_eq!(successors(35).0, [key(0)]);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
     back.about.holder = holder(9);
     one.saw(id(2), &SessionSeen::Alive(back), at(0), None);
     let waits = resolved(&one, &me(1), 5000);
-    assert_eq!((taken(&waits), waits.heirs.len()), (vec![], 0));
+    assert_eq!((taken(&waits), waits.successors.len()), (vec![], 0));
     assert_eq!(taken(&resolved(&one, &me(1), 60_000)), [key(0)], "until its time is over");
 }
 
@@ -96,8 +96,8 @@ fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap(
     let take = |share: Share, mine: &BTreeMap<Key, Mine>, now| {
         let me = Me { share, ..me(1) };
         let resolved = one.resolve(&me, mine, BOUNDS, at(now));
-        let heirs = resolved.heirs.clone();
-        taken(&resolved).into_iter().filter(|key| heirs[key] != Some(id(1))).count()
+        let successors = resolved.successors.clone();
+        taken(&resolved).into_iter().filter(|key| successors[key] != Some(id(1))).count()
     };
     let none = BTreeMap::new();
     assert_eq!(take(share(), &none, 1999), 0, "they are not forgotten yet");
@@ -127,10 +127,10 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     let me = Me { share: mine.clone(), ..me(1) };
     let planned = resolved(&one, &me, 1000);
     let is_common = |key: &Key| digest::agree(&mine, &theirs, digest::part(key));
-    for (key, heir) in &planned.heirs {
-        assert!(*heir == Some(id(1)) || is_common(key), "{key} to {heir:?}");
+    for (key, successor) in &planned.successors {
+        assert!(*successor == Some(id(1)) || is_common(key), "{key} to {successor:?}");
     }
-    assert_eq!(planned.heirs.len(), 13, "each is planned");
+    assert_eq!(planned.successors.len(), 13, "each is planned");
     assert_eq!((planned.targets[&id(1)], planned.targets[&id(2)]), (8, 5), "with three besides");
     // It lets go of them.
     for task in 0..3 {
