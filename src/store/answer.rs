@@ -7,15 +7,15 @@ use crate::model::{
     StoreTime, Term, Ticket, Waiter,
 };
 
-/// What a store can do.
+/// The capabilities of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Its name, for messages.
+    /// The name of the store, for messages.
     pub name: &'static str,
-    /// Who can share it.
+    /// The largest group of instances that can share it.
     pub reach: Reach,
-    /// Whether it gives hints. Without, whoever waits goes by its own pace.
+    /// True if the store gives hints. Without them, waiters poll.
     pub hints: bool,
 }
 
@@ -27,7 +27,7 @@ impl Capabilities {
     }
 }
 
-/// How far a store reaches: nobody beyond it is excluded.
+/// The reach of a store: it excludes nobody beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reach {
@@ -43,7 +43,7 @@ pub enum Reach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It has no layout version: something else wrote it.
+    /// The record has no layout version: something else wrote it.
     Foreign,
     /// Its layout version is not known to this program: a newer one wrote it. A lock counts as
     /// held, a session as alive.
@@ -53,16 +53,16 @@ pub enum Refusal {
     },
     /// A field is missing, of the wrong type, or absurd: somebody wrote it by hand.
     Damaged {
-        /// Which field.
+        /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// It has no room for more.
+    /// The record has no room for more.
     Full {
-        /// Of what.
+        /// The kind of entries.
         what: &'static str,
-        /// How many there may be.
+        /// The number there may be.
         most: usize,
     },
 }
@@ -87,22 +87,22 @@ impl fmt::Display for Refusal {
 pub enum SessionSeen {
     /// Nobody has declared it dead.
     Alive(SessionRecord),
-    /// It is dead, for ever.
+    /// The session is dead, for ever.
     Dead(SessionRecord),
     /// There is none of that id. It may never have been opened, or was deleted.
     Missing,
-    /// It cannot be read. It counts as alive and is never declared.
+    /// The record cannot be read. The session counts as alive and is never declared dead.
     Refused(Refusal),
 }
 
 impl SessionSeen {
-    /// Whether it is alive and its last beat is this one.
+    /// Returns whether the session is alive and its last beat has this nonce.
     #[must_use]
     pub fn bears(&self, nonce: Nonce) -> bool {
         matches!(self, Self::Alive(record) if record.nonce == nonce)
     }
 
-    /// Whether it is dead.
+    /// Returns whether the session is dead.
     #[must_use]
     pub const fn is_dead(&self) -> bool {
         matches!(self, Self::Dead(_))
@@ -117,14 +117,14 @@ impl SessionSeen {
         }
     }
 
-    /// What a record that was read says.
+    /// Returns what a record that was read says.
     #[must_use]
     pub fn of(record: SessionRecord) -> Self {
         if record.is_alive() { Self::Alive(record) } else { Self::Dead(record) }
     }
 }
 
-/// What a take comes to.
+/// The result of a take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakeAnswer {
     /// The caller's ticket holds it, now or since an earlier answer that was lost.
@@ -138,7 +138,7 @@ pub enum TakeAnswer {
 }
 
 impl TakeAnswer {
-    /// What the lock's record means to the ticket that asked for it.
+    /// Returns what the lock's record means to the ticket that asked for it.
     #[must_use]
     pub fn of(record: LockRecord, session: SessionId, ticket: Ticket) -> Self {
         if record.is_granted_to(session, ticket) {
@@ -160,10 +160,10 @@ impl TakeAnswer {
     }
 }
 
-/// What a release comes to.
+/// The result of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseAnswer {
-    /// That session does not hold it under that term any more: since this call, or before it.
+    /// The session does not hold the lock under that term any more: since this call, or before it.
     Released,
     /// The record cannot be written. It stays as it is.
     Refused(Refusal),
@@ -174,7 +174,7 @@ pub enum ReleaseAnswer {
 pub enum LockSeen {
     /// Its record.
     Found(LockRecord),
-    /// It has none: nobody ever took it, or it was purged.
+    /// There is no record: nobody ever took the lock, or it was purged.
     Absent,
     /// Its record cannot be read. It counts as held.
     Refused(Refusal),
@@ -188,18 +188,18 @@ impl LockSeen {
     }
 }
 
-/// What setting a value comes to.
+/// The result of setting a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetAnswer {
-    /// It is set.
+    /// The value is set.
     Set,
-    /// That session does not hold the lock under that term.
+    /// The session does not hold the lock under that term.
     NotHeld,
     /// The record cannot be written.
     Refused(Refusal),
 }
 
-/// What a revocation comes to.
+/// The result of a revocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevokeAnswer {
     /// The holder is asked, now or since before.
@@ -213,7 +213,7 @@ pub enum RevokeAnswer {
     Refused(Refusal),
 }
 
-/// What a claim or a finish comes to: the run as it stands afterwards.
+/// The result of a claim or a finish: the run as it stands afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
     /// The caller's attempt is the one on record.
@@ -237,7 +237,7 @@ impl ClaimAnswer {
 pub enum ScheduleSeen {
     /// Its record.
     Found(ScheduleRecord),
-    /// It has none.
+    /// There is no record.
     Absent,
     /// Its record cannot be used.
     Refused(Refusal),
@@ -246,11 +246,11 @@ pub enum ScheduleSeen {
 /// A lock that a session holds, as the audit lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which lock.
+    /// The lock.
     pub lock: LockId,
-    /// Under which term.
+    /// The term it is held under.
     pub term: Term,
-    /// Granted to which ticket.
+    /// The ticket it was granted to.
     pub ticket: Ticket,
 }
 
@@ -265,7 +265,7 @@ impl Cursor {
         Self(place)
     }
 
-    /// What the store wrote.
+    /// The bytes that the store wrote.
     #[must_use]
     pub fn place(&self) -> &[u8] {
         &self.0
@@ -275,18 +275,18 @@ impl Cursor {
 /// Some records of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// Those that can be read, in order.
+    /// The records that can be read, in order.
     pub items: Vec<T>,
-    /// Those that cannot: what they call themselves, and why.
+    /// The records that cannot, by what they call themselves, each with the reason.
     pub refused: Vec<(String, Refusal)>,
-    /// Where to go on; nothing at the end.
+    /// The place to go on from; `None` at the end.
     pub next: Option<Cursor>,
 }
 
-/// Who stands in line for a lock, as far as was read.
+/// The line for a lock, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Those that can be read, longest wait first.
+    /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
     /// Fewer stand there than were asked for, readable or not: nobody stands behind these.
     pub whole: bool,
@@ -301,7 +301,7 @@ pub struct RunPage {
     pub mark: Option<StoreTime>,
 }
 
-/// What one part of a purge removed.
+/// The numbers of records that one part of a purge removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Locks.
@@ -312,7 +312,7 @@ pub struct Purged {
     pub sessions: u64,
     /// Places in line.
     pub waiters: u64,
-    /// Where to go on; nothing at the end.
+    /// The place to go on from; `None` at the end.
     pub next: Option<Cursor>,
 }
 
@@ -325,14 +325,14 @@ pub enum Hint {
     /// None come at present: the stream ended, or cannot be opened. [`Resync`](Self::Resync) says that it is
     /// open again.
     Failing {
-        /// Why not.
+        /// The reason.
         error: String,
-        /// Whether somebody has to change something first: a right, a password.
+        /// True if somebody has to change something first: a right, a password.
         lasting: bool,
     },
     /// A lock changed hands, or became free.
     Lock {
-        /// Which lock.
+        /// The lock.
         lock: LockId,
         /// The whole change, if the hint has it; else whoever is concerned reads the lock.
         change: Option<LockChange>,
@@ -340,40 +340,40 @@ pub enum Hint {
     /// The holder of a schedule's lock changed its [value](crate::model::Candidate::value). Those of other locks are
     /// their programs' own, and nobody is told.
     Value {
-        /// Which lock.
+        /// The lock.
         lock: LockId,
     },
     /// Somebody began to wait for a lock.
     Queue {
-        /// Which lock.
+        /// The lock.
         lock: LockId,
     },
     /// There is news of a session.
     Session {
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// What news.
+        /// The news.
         news: SessionNews,
     },
     /// A schedule was defined anew, or something is wanted of it.
     Schedule {
-        /// Which schedule.
+        /// The schedule.
         schedule: ScheduleId,
     },
 }
 
-/// What became of a lock.
+/// A change of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// It was granted. Kept: no failure can undo it.
+    /// The lock was granted, and no failure can undo it.
     Granted {
-        /// To which session.
+        /// The session it was granted to.
         session: SessionId,
-        /// To which of its tickets.
+        /// The ticket of that session.
         ticket: Ticket,
-        /// Under which term.
+        /// The term.
         term: Term,
-        /// Since when, by the store's clock: the record's `acquired_at`.
+        /// The time of the grant by the store's clock: the record's `acquired_at`.
         at: StoreTime,
     },
     /// Nobody holds it.
@@ -382,13 +382,13 @@ pub enum LockChange {
     Closed,
 }
 
-/// What became of a session.
+/// News of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionNews {
-    /// It was opened.
+    /// The session was opened.
     Opened,
-    /// It was declared dead.
+    /// The session was declared dead.
     Died,
     /// Something is asked of it, or its shares changed.
     Changed,

@@ -14,10 +14,10 @@ use crate::{
     model::{Kind, LockId, Namespace, ScheduleId, ScheduleRecord, SessionId, Ticket},
 };
 
-/// What an operation of a store comes to.
+/// The future of an operation of a store.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// Where sessions, locks, waiters and runs are kept.
+/// A place where sessions, locks, waiters and runs are kept.
 ///
 /// # What every method keeps to
 ///
@@ -25,22 +25,22 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// step a key, in any order. Nothing is held between calls. ([`purge`](Self::purge) and
 /// [`purge_runs`](Self::purge_runs) are several steps, each of which is safe by itself.)
 ///
-/// **Losing is an answer.** A race that was lost, a session that is dead, a record that is damaged:
-/// each is an `Ok` that says how things stand. A record nobody can make sense of, one without a
-/// layout version, or with one this program does not know, is [refused](super::Refusal) for that key alone; it is
-/// never written, and the other keys of the batch go on.
+/// **Losing is an answer.** A lost race, a dead session, a damaged record: each is an `Ok` that says how
+/// things stand. A record that cannot be used (damaged, without a layout version, or with an unknown one)
+/// is [refused](super::Refusal) for that key alone: it is never written, and the other keys of the batch go
+/// on.
 ///
 /// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
 /// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
 ///
 /// **Again is the same.** Every write carries an identity of its own (a ticket, a nonce, a term, a
-/// number). The same write may be sent any number of times, arrive late, or twice: as long as what it
-/// did stands, it recognises itself and does nothing more. What came to an end in between is not
-/// remembered for ever: a take that arrives after the release of its own grant is granted again, to a
-/// ticket that stands no more (R7); so may a waiter stand in line again that has left it, and a session
-/// open again whose dead record was purged. Each is found by the audit, skipped, or declared dead in
-/// its turn. What is said of a schedule bears no identity but an order's instant: what arrives late counts
-/// from then, and an order that has run is found in the ledger.
+/// number). The same write may be sent any number of times, arrive late, or twice: as long as its effect
+/// stands, it recognises itself and does nothing more. What has ended in between is not remembered for
+/// ever: a take that arrives after the release of its own grant is granted again, to a ticket that stands
+/// no more (R7); a waiter that has left the line may stand in it again; a session whose dead record was
+/// purged may open again. Each of these is found by the audit, skipped, or declared dead in its turn.
+/// Definitions of a schedule, and instructions to it, bear no identity but an order's instant: one that
+/// arrives late counts from then, and an order that has run is found in the ledger.
 ///
 /// **Whole milliseconds.** Durations are kept in milliseconds; what is beyond is cut off.
 ///
@@ -63,7 +63,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///
 /// R1 to R13 are the [rules of safety](crate::store#rules-of-safety).
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// What this store can do.
+    /// Returns what this store can do.
     fn capabilities(&self) -> Capabilities;
 
     // ----- sessions
@@ -71,10 +71,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Opens a session. Inserts it only if there is none of that id, and answers with the one that
     /// is there afterwards.
     ///
-    /// It is the caller's if it bears the nonce of one of the caller's attempts; its time counts
-    /// from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
-    /// machine): the caller takes another id. Found [`SessionSeen::Dead`], it was buried before it
-    /// opened.
+    /// The session is the caller's if it bears the nonce of one of the caller's attempts; its time
+    /// counts from the sending of *that* attempt. With any other nonce it belongs to a twin (a cloned
+    /// machine), and the caller takes another id. [`SessionSeen::Dead`] means that it was declared dead
+    /// before it opened.
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen>;
 
     /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
@@ -134,16 +134,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// whoever waits tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Leaves the line; those who do not stand there are passed over.
+    /// Leaves the line. Skips those who do not stand there.
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
-    /// The first in line for a lock, longest wait first; those who came at the same instant by session
+    /// Returns the first in line for a lock, longest wait first; those who came at the same instant by session
     /// and ticket. Looks at so many places at most, and leaves out those that cannot be read. A grant leaves
     /// the waiter's place in line: whoever got what it waited for leaves it.
     fn waiters(&self, lock: LockId, at_most: usize, limit: Duration) -> Answer<'_, Line>;
 
-    /// Which of these places in line there are, in the order they were asked for: a failure of the store may
-    /// have undone one.
+    /// Returns which of these places in line exist, in the order they were asked for: a failure of the store
+    /// may have undone one.
     fn places(&self, places: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, Vec<bool>>;
 
     /// Sets the value of a lock held by that session under that term. One that comes after a change
@@ -163,7 +163,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Page<crate::model::LockRecord>>;
 
-    /// What a session holds, page by page, latest term first: the audit. A lock the store cannot
+    /// Lists what a session holds, page by page, latest term first: the audit. A lock the store cannot
     /// make sense of is left out.
     fn held_by(
         &self,
@@ -173,20 +173,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Page<Held>>;
 
-    /// An operator wants a lock back: by asking a session, which may not hold it any more, by force, or
-    /// though it is kept closed.
+    /// Gets a lock back for an operator: by asking a session, which may not hold it any more; by force; or by
+    /// opening a lock that is kept closed.
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
 
     // ----- schedules
 
-    /// Says what a schedule goes by, in its owner's name: unless an owner under a larger term has said
-    /// something. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
+    /// Stores the definition of a schedule in its owner's name, unless an owner under a larger term has
+    /// stored one. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
     /// the same instants. If it is known already, nothing is changed. Answers with
     /// the schedule as it stands afterwards.
     fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
 
-    /// Holds a schedule back, lets it go on, wants it run now: whoever says so. Answers with the schedule
-    /// as it stands afterwards; one that nobody has defined has a record from then on.
+    /// Pauses a schedule, resumes it, or orders a run: anybody may. Answers with the schedule as it stands
+    /// afterwards; one that nobody has defined has a record from then on.
     fn instruct(
         &self,
         schedule: ScheduleId,
@@ -266,7 +266,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Purged>;
 
-    /// What changes, as it changes, for as long as the stream is kept. Hints may be lost, late, or
+    /// Streams changes as they happen, for as long as the stream is kept. Hints may be lost, late, or
     /// doubled, and decide nothing (R12); [`Hint::Resync`] says that some may have been lost, and
     /// comes first. Beats are left out.
     ///

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::Hint;
 
-/// What a listener of a broadcast gets: a [`Hint::Resync`] first, and whenever it lagged behind.
+/// Returns what a listener of a broadcast gets: [`Hint::Resync`] first, and again whenever it lagged behind.
 pub(crate) fn hint_stream(hints: broadcast::Receiver<Hint>) -> BoxStream<'static, Hint> {
     let first = stream::iter([Hint::Resync]);
     let rest = stream::unfold(hints, |mut hints| async {

@@ -31,7 +31,7 @@ use crate::{
     sync::locked,
 };
 
-/// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+/// The number of hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
 const HINTS_KEPT: usize = 4096;
 
 /// A store in the memory of one process, for tests and for engines that share a process.
@@ -50,7 +50,7 @@ pub struct MemoryStore {
     state: State,
 }
 
-/// What the clones of a store share. It has the methods of the contract, each done at once.
+/// The state that the clones of a store share. Has the methods of the contract, each done at once.
 #[derive(Clone)]
 struct State {
     clock: Arc<dyn Clock>,
@@ -67,7 +67,7 @@ struct Records {
     schedules: BTreeMap<ScheduleId, ScheduleRecord>,
 }
 
-/// How many records a store keeps.
+/// The numbers of records a store keeps.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -114,7 +114,7 @@ impl MemoryStore {
         }
     }
 
-    /// How many records there are.
+    /// Counts the records.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn kept(&self) -> Kept {

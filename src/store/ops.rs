@@ -7,8 +7,8 @@ use crate::model::{
     ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Why,
 };
 
-/// How much older than the store's clock a term must be before its record may go (R5): a clock that
-/// steps back by less than this finds no term below one it has given out.
+/// The age by the store's clock that a term must have before its record may go (R5): a clock that
+/// steps back by less than this gives out no term below an earlier one.
 pub const TERM_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most requests a session carries. More are refused until some are heard.
@@ -17,26 +17,26 @@ pub const MAX_REQUESTS: usize = 1000;
 /// A session to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// Its id, never used before.
+    /// The id, never used before.
     pub session: SessionId,
-    /// The mark of this attempt.
+    /// A nonce that marks this attempt.
     pub nonce: Nonce,
-    /// Whose it is.
+    /// The instance it belongs to.
     pub about: About,
-    /// How long each beat keeps it alive.
+    /// The time that each beat keeps it alive.
     pub ttl: Duration,
     /// The spreads it takes part in from the start.
     pub shares: Vec<Share>,
 }
 
-/// A beat to write.
+/// A beat (a heartbeat of a session) to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatWrite {
-    /// Whose.
+    /// The session that beats.
     pub session: SessionId,
-    /// Its number, larger than that of every attempt before.
+    /// The number of the beat, larger than that of every attempt before.
     pub beat: Beat,
-    /// The mark of this attempt.
+    /// A nonce that marks this attempt.
     pub nonce: Nonce,
     /// The spreads it takes part in from now on, if that has changed.
     pub shares: Option<Vec<Share>>,
@@ -47,24 +47,24 @@ pub struct BeatWrite {
 /// A session that is to be declared dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// On what ground.
+    /// The evidence that it is dead.
     pub ground: Evidence,
-    /// By whom.
+    /// The instance or operator that declares it.
     pub by: Holder,
-    /// Why, for the record.
+    /// The reason, for the record.
     pub why: Why,
 }
 
-/// What entitles somebody to declare a session dead.
+/// Evidence that entitles the caller to declare a session dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
-    /// The caller has watched the beat of this nonce for the whole ttl. Does nothing if there has
+    /// The caller has watched the beat of this nonce for the whole ttl. Has no effect if there has
     /// been another beat.
     Unbeaten {
-        /// The mark of the beat that was watched.
+        /// The nonce of the beat that was watched.
         nonce: Nonce,
     },
     /// The caller has found no such session for the whole ttl that a lock record carries for it.
@@ -84,70 +84,70 @@ pub enum Evidence {
 /// A lock to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    /// Which lock.
+    /// The lock.
     pub lock: LockId,
-    /// For whom.
+    /// The candidate that takes it.
     pub by: Candidate,
 }
 
 /// A lock to release. Named by lock, session and term (R6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Which lock.
+    /// The lock.
     pub lock: LockId,
-    /// Who holds it.
+    /// The session that holds it.
     pub session: SessionId,
-    /// Under which term.
+    /// The term it holds it under.
     pub term: Term,
-    /// What the record is to say of the end.
+    /// A note for the record about the end.
     pub note: Option<Why>,
-    /// To whom.
+    /// The next holder, if any.
     pub then: ReleaseTo,
 }
 
-/// What becomes of a lock that is released.
+/// The state of a lock after its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseTo {
     /// Anybody may take it.
     Free,
     /// Nobody may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
-    /// It goes to the first in line, in the same write.
+    /// The first in line holds it, by the same write.
     HandTo(Box<Candidate>),
 }
 
 /// A place in line to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// For which lock.
+    /// The lock that is waited for.
     pub lock: LockId,
-    /// Who waits.
+    /// The candidate that waits.
     pub by: Candidate,
 }
 
 /// A value to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetValue {
-    /// Of which lock.
+    /// The lock.
     pub lock: LockId,
-    /// Who holds it.
+    /// The session that holds it.
     pub session: SessionId,
-    /// Under which term.
+    /// The term it holds it under.
     pub term: Term,
-    /// Its number, from 1, larger than that of every change before under this term.
+    /// The number of this change, from 1, larger than that of every change before under this term.
     pub number: u64,
-    /// The new value; nothing to clear it.
+    /// The new value; `None` to clear it.
     pub value: Option<Value>,
 }
 
-/// How an operator gets a lock back.
+/// A way for an operator to get a lock back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revocation {
     /// Asks the session that holds it; the request reaches it with its next beat, or by a hint.
     Ask {
         /// The session on the lock's record.
         session: SessionId,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
     /// Takes it away from a session that may be alive and working: the lock is free at once, and
@@ -161,56 +161,56 @@ pub enum Revocation {
 /// A tick to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which tick.
+    /// The tick.
     pub run: RunId,
-    /// Who claims it.
+    /// The session that claims it.
     pub session: SessionId,
     /// The claimer's name.
     pub holder: Holder,
     /// The term it owns the schedule under.
     pub term: Term,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// The attempt it replaces, by term and number: one that failed, or whose runner died. Nothing
+    /// The attempt it replaces, by term and number: one that failed, or whose runner died. `None`
     /// for the first.
     pub instead_of: Option<(Term, u32)>,
     /// The ticks that are not run, if this is an entry of such.
     pub skipped: Option<Skipped>,
 }
 
-/// What a schedule is to go by.
+/// A definition to store for a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Define {
-    /// Which schedule.
+    /// The schedule.
     pub schedule: ScheduleId,
     /// The term its owner has it under.
     pub term: Term,
-    /// Which instants it has.
+    /// The instants it has.
     pub timing: Rules,
-    /// What is done about ticks that are late, overlap, or fail.
+    /// The policies for ticks that are late, overlap, or fail.
     pub policies: Rules,
     /// A timing that comes to the same: if that is the one on record, the new one counts from when that did.
     pub instead_of: Option<Rules>,
 }
 
-/// What is wanted of a schedule.
+/// An instruction to a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Instruction {
-    /// Its ticks are not to be run, from now on. One that is held back already stays as it is.
+    /// Run no tick from now on. A schedule that is paused already stays as it is.
     Pause {
-        /// Who wants it.
+        /// The person or program that pauses it.
         by: Holder,
-        /// Why.
+        /// The reason.
         why: Why,
     },
-    /// Its ticks are run again.
+    /// Run its ticks again.
     Resume,
-    /// It is to be run now. At most [`MAX_ORDERS`] may wait.
+    /// Run it now. At most [`MAX_ORDERS`] may wait.
     Run(RunNow),
-    /// The order of that instant is in the ledger.
+    /// Drop the order of that instant: it is in the ledger.
     Ran {
-        /// Which.
+        /// The instant of the order.
         at: StoreTime,
     },
 }
@@ -224,23 +224,23 @@ pub const MAX_PAUSES_BEFORE: usize = 20;
 /// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishRun {
-    /// Which tick.
+    /// The tick.
     pub run: RunId,
-    /// Who claimed it.
+    /// The session that claimed it.
     pub session: SessionId,
-    /// Under which term.
+    /// The term it holds it under.
     pub term: Term,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What went wrong.
+    /// The error, if it failed.
     pub error: Option<Why>,
-    /// No attempt follows.
+    /// True if no attempt follows.
     pub last: bool,
 }
 
-/// How long records are kept that nobody uses.
+/// The time that unused records are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Locks that nobody holds; and for how long a lock of the dead is kept for whoever takes it over.

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::model::{Candidate, Ended, LockRecord, SessionId, StoreTime, Term};
 
-/// What a take does to a lock.
+/// The decision about a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeVerdict {
     /// Nothing: somebody holds it, it is closed, it is granted to this very ticket already, or there is no
     /// larger term to grant it under.
     Keep,
-    /// It is granted.
+    /// The lock is granted.
     Grant {
-        /// Under this term.
+        /// The new term.
         term: Term,
-        /// How the holder it had ends, if it had one.
+        /// The way its holder ends, if it had one.
         ended: Option<Ended>,
     },
     /// Its holder is dead, and asked for the key to be closed for so long after that.

@@ -141,12 +141,12 @@ impl State {
     }
 }
 
-/// Where a lock stands in a listing. The zero byte is in no name, and sorts before all that are.
+/// Returns the place of a lock in a listing. The zero byte is in no name, and sorts before all that are.
 fn place(id: &LockId) -> Vec<u8> {
     format!("{}\0{}\0{}", id.namespace, id.kind, id.key).into_bytes()
 }
 
-/// Where a lock stands in the audit: latest term first.
+/// Returns the place of a lock in the audit: latest term first.
 fn audit_place(lock: &LockRecord) -> Vec<u8> {
     let mut place = (u64::MAX - lock.term.get()).to_be_bytes().to_vec();
     place.extend(self::place(&lock.id));

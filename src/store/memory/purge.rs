@@ -39,8 +39,8 @@ impl State {
                 None => {}
             }
         }
-        let buried = now.minus(retention.sessions);
-        for (id, _) in dead.into_iter().filter(|(_, died)| *died < buried) {
+        let long_dead = now.minus(retention.sessions);
+        for (id, _) in dead.into_iter().filter(|(_, died)| *died < long_dead) {
             records.sessions.remove(&id);
             self.hint_session(id, SessionNews::Deleted);
         }

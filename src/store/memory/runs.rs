@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// Where an entry stands in its history: latest instant first, also before 1970.
+/// Returns the place of an entry in its history: latest instant first, also before 1970.
 fn last_first(id: &RunId) -> Vec<u8> {
     let ascending = id.instant.as_millis().cast_unsigned() ^ (1 << 63);
     let mut place = (!ascending).to_be_bytes().to_vec();

@@ -14,7 +14,7 @@ use crate::{
 macro_rules! readers {
     ($($module:ident::$name:ident -> $record:ty;)+) => {
         $(
-            #[doc = concat!("What the store makes of a document (`", stringify!($name), "`).")]
+            #[doc = concat!("Reads a document as the store does (`", stringify!($name), "`).")]
             pub fn $name(document: &Document) -> Result<$record, Refusal> {
                 $module::$name(document)
             }
@@ -33,12 +33,12 @@ readers! {
     fence::read_slot -> Term;
 }
 
-/// What the store makes of the `_id` of a lock.
+/// Reads the `_id` of a lock as the store does.
 pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
     fields::read_lock_id(id)
 }
 
-/// What the store hears in an event of a change stream; nothing if the driver takes it for none.
+/// Reads the hint in an event of a change stream; `None` if the driver takes it for no event.
 #[must_use]
 pub fn read_hint(event: Document) -> Option<Hint> {
     let event: ChangeStreamEvent<Document> = bson::deserialize_from_document(event).ok()?;
@@ -51,7 +51,7 @@ pub type Write = (Document, Bson);
 macro_rules! writers {
     ($($name:ident($what:ty) by $module:ident::$statement:ident;)+) => {
         $(
-            #[doc = concat!("How the store writes it (`", stringify!($name), "`).")]
+            #[doc = concat!("Builds the write of `", stringify!($name), "`.")]
             #[must_use]
             pub fn $name(what: &$what) -> Write {
                 let statement = $module::$statement(what);
@@ -68,14 +68,14 @@ writers! {
     define(Define) by schedules::define_statement;
 }
 
-/// How the store writes what is wanted of a schedule.
+/// Builds the write of an instruction to a schedule.
 #[must_use]
 pub fn instruct(schedule: &ScheduleId, what: &Instruction) -> Write {
     let statement = schedules::instruct_statement(schedule, what);
     (statement.filter, statement.update)
 }
 
-/// How the store writes a lock that is taken.
+/// Builds the write of a take.
 #[must_use]
 pub fn take(what: &Take) -> Write {
     let statement = take::take_statement(what, &[]);

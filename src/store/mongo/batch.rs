@@ -8,11 +8,11 @@ use futures::{StreamExt, stream};
 use super::{error::CommandResult, fields::lock_id};
 use crate::model::LockId;
 
-/// How many statements go in one command: well below every limit of the server's, also with the
+/// The most statements in one command: well below every limit of the server's, also with the
 /// largest values in them.
 pub(super) const BATCH: usize = 1000;
 
-/// How many such commands are under way at once: while the server works on one, the next is made ready.
+/// The number of such commands that are under way at once: while the server works on one, the next is made ready.
 const AT_ONCE: usize = 3;
 
 /// Runs the parts of a large batch, a few at once, each to its end. If one of several fails, nobody
@@ -36,6 +36,7 @@ pub(super) fn by_key(found: Vec<Document>) -> HashMap<Vec<u8>, Document> {
     found.into_iter().filter_map(|record| Some((key(&record)?, record))).collect()
 }
 
+/// Finds the record of a lock in a batch that was read.
 pub(super) fn in_batch<'a>(found: &'a HashMap<Vec<u8>, Document>, lock: &LockId) -> Option<&'a Document> {
     found.get(&lock_id(lock).to_vec().ok()?)
 }

@@ -39,7 +39,7 @@ pub(super) const UNDEFINED_VARIABLE: i32 = 17_276;
 /// The server is no member of a replica set.
 pub(super) const NO_CHANGE_STREAMS: i32 = 40_573;
 
-/// Whether the server has understood who it is, and says no: the same login fails again.
+/// Returns whether the server has understood the login and refuses it: the same login fails again.
 pub(super) const fn refuses_a_login(code: i32) -> bool {
     matches!(
         code,
@@ -55,9 +55,9 @@ pub(super) const fn refuses_a_login(code: i32) -> bool {
     )
 }
 
-/// Whether an error of one statement tells of the document it was to change: then the other statements of its
-/// command are done, and this one fails again. Everything else tells of the server, of its disk, of a timeout:
-/// it may pass, and what became of the command is unknown.
+/// Returns whether an error of one statement is about the document it was to change: then the other statements of its
+/// command are done, and this one fails again. Every other error is about the server, its disk, or a
+/// timeout: it may pass, and the outcome of the command is unknown.
 ///
 /// The server has names for what may happen anywhere, with numbers below 1,000. What one expression or one
 /// operator refuses has a number above 10,000, where a few states of the server have theirs, too.

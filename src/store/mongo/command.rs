@@ -50,8 +50,8 @@ impl fmt::Display for ServerSays {
 impl std::error::Error for ServerSays {}
 
 tokio::task_local! {
-    /// Whether a command of the operation under way has changed something. Then a failure of a later
-    /// one leaves the whole in doubt, also if that one changed nothing.
+    /// True once a command of the operation under way has changed something. Then a failure of a later
+    /// one leaves the outcome of the whole unknown, even if that one changed nothing.
     static CHANGED: Cell<bool>;
 }
 
@@ -103,11 +103,11 @@ pub(super) async fn modify(database: &Database, command: Document) -> CommandRes
     }
 }
 
-/// What became of the statements of a batch.
+/// The results of the statements of a batch.
 pub(super) struct WriteReply {
-    /// How many matched a document or inserted one.
+    /// The number that matched a document or inserted one.
     pub(super) matched: u64,
-    /// How many changed a document that was there.
+    /// The number that changed a document that was there.
     pub(super) modified: u64,
     /// The statements that inserted a document, by their place in the batch.
     pub(super) inserted: Vec<usize>,
@@ -125,7 +125,7 @@ pub(super) async fn write(database: &Database, command: Document) -> CommandResu
     written(&reply)
 }
 
-/// What the server's reply says of the statements.
+/// Reads the results of the statements from the server's reply.
 fn written(reply: &Document) -> CommandResult<WriteReply> {
     let matched = count(reply.get("n")).ok_or_else(|| CommandFailure::unknown(Unexpected("n")))?;
     let modified = count(reply.get("nModified")).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::error::{Applied, StoreError};
 
 /// The database if neither the options nor the connection string name one.
 const DATABASE: &str = "tenure";
-/// How many operations go on at once. With the driver's own pool of 10, 64 tasks get half as much
+/// The number of operations that go on at once. With the driver's own pool of 10, 64 tasks get half as much
 /// done.
 const AT_ONCE: u32 = 64;
 /// Room for connections beside those in use. The driver waits for ever for a handshake that is not
@@ -29,7 +29,7 @@ const AT_ONCE: u32 = 64;
 const POOL: u32 = 8 * AT_ONCE;
 /// An attempt lasts no longer than this: what is not found by then is not found.
 const ATTEMPT: Duration = Duration::from_millis(2500);
-/// How often the driver looks at each member. The driver's own 10 s is how long it would overlook a
+/// The interval at which the driver looks at each member. Its default of 10 s is how long it would overlook a
 /// change of primary that it was not told of.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -103,8 +103,8 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Se
     Ok((client, database, permits))
 }
 
-/// What of a string that was understood may not be in a message. The rest may: names of hosts and files are what
-/// one looks for.
+/// The parts of an understood string that may not be in a message. The rest may: names of hosts and files
+/// are what one looks for.
 fn secrets(uri: &str, options: &ClientOptions) -> Vec<String> {
     let mut secrets = Vec::new();
     if let Some(credential) = &options.credential {
@@ -138,7 +138,7 @@ pub(super) fn permits(pool: Option<u32>) -> Semaphore {
     Semaphore::new(usize::try_from(at_once).unwrap_or(Semaphore::MAX_PERMITS))
 }
 
-/// What R11 demands, whatever the connection string says; and what makes the figures.
+/// Forces what R11 demands, whatever the connection string says, and what the measured figures rest on.
 fn force(options: &mut ClientOptions) {
     // Every operation may be repeated, and the engine repeats it. The driver's own way of making a
     // write repeatable costs a third of the throughput.
@@ -159,7 +159,7 @@ fn force(options: &mut ClientOptions) {
 const HIDDEN: &str =
     "it is not valid (what exactly is wrong is left out here, for it repeats parts of the string)";
 
-/// What may stand in a message: the names of options that are no secrets themselves.
+/// The texts that may stand in a message: the names of options that are no secrets themselves.
 const OPTIONS: &[&str] = &[
     "appname",
     "authmechanism",

@@ -33,11 +33,11 @@ pub enum ConnectError {
     Uri(String),
     /// A name in the options breaks the server's rules.
     Name {
-        /// Which option.
+        /// The option.
         option: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What it must be.
+        /// The rule for its value.
         rule: &'static str,
     },
     /// The server is older than 6.0.
@@ -47,12 +47,12 @@ pub enum ConnectError {
     },
     /// A collection compares texts in a way that takes two keys for one.
     Collation {
-        /// Which collection.
+        /// The collection.
         collection: String,
     },
     /// An earlier version of tenure wrote the records that are there, and this one does not read them.
     Layout {
-        /// In which collection.
+        /// The collection.
         collection: String,
         /// Their layout.
         found: i64,
@@ -63,14 +63,14 @@ pub enum ConnectError {
         user: Option<String>,
         /// The actions, and on what: `insert, update on shop.waiters`.
         lacking: String,
-        /// Whether they are needed only to create indexes.
+        /// True if they are needed only to create indexes.
         to_create: bool,
     },
     /// The server speaks the protocol, and cannot do what keeps the promises.
     Unsupported {
-        /// What it cannot do.
+        /// The feature that it lacks.
         what: &'static str,
-        /// What it says.
+        /// The reason that it gives.
         why: String,
     },
     /// The server could not be asked.
@@ -78,7 +78,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the same call may succeed later, with nothing changed.
+    /// Returns whether the same call may succeed later, with nothing changed.
     ///
     /// A host whose name is not known, or on which nobody listens, may be there in a moment: the one of a pod that
     /// starts is. A replica set of another name than the connection string says is not.
@@ -141,7 +141,7 @@ impl From<StoreError> for ConnectError {
 pub(super) struct CommandFailure {
     applied: Applied,
     retryable: bool,
-    /// Whether the server refuses the client's password or certificate.
+    /// True if the server refuses the client's password or certificate.
     refused: bool,
     words: String,
     cause: Box<dyn std::error::Error + Send + Sync>,
@@ -161,7 +161,7 @@ impl CommandFailure {
     }
 
     /// The same after another command of the same operation has changed something: whatever this
-    /// one did, the operation as a whole is in doubt.
+    /// one did, the outcome of the operation as a whole is unknown.
     pub(super) fn half_way(self) -> Self {
         Self { applied: Applied::Unknown, ..self }
     }
@@ -178,7 +178,7 @@ impl CommandFailure {
         Self { retryable: false, ..Self::unknown(cause) }
     }
 
-    /// Whether the server refuses the client's password or certificate: with another one it may work.
+    /// Returns whether the server refuses the client's password or certificate: with another one it may work.
     pub(super) const fn is_refused(&self) -> bool {
         self.refused
     }
@@ -207,7 +207,7 @@ impl From<DriverError> for CommandFailure {
 
 // ----- of the driver
 
-/// What an error of the driver says of the operation.
+/// Classifies an error of the driver: whether the operation was applied, and whether it may succeed later.
 fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {
         // Nothing was sent.
@@ -235,12 +235,12 @@ fn classify(error: &DriverError) -> (Applied, bool) {
     }
 }
 
-/// Whether somebody has to change something before what failed so can succeed.
+/// Returns whether somebody has to change something before the operation can succeed.
 pub(super) fn is_lasting(error: &DriverError) -> bool {
     !classify(error).1
 }
 
-/// Whether the server refuses whoever this client is, or is not whom it trusts: with another password or
+/// Returns whether the server refuses this client, or is one it does not trust: with another password or
 /// certificate it may be right again.
 pub(super) fn refuses_the_client(error: &DriverError) -> bool {
     let is_login = matches!(&*error.kind, ErrorKind::Authentication { .. });

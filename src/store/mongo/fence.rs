@@ -18,7 +18,7 @@ use crate::{
     model::{LockId, Term},
 };
 
-/// How many transactions of one holder can pass its fence at the same time. Two that use one slot
+/// The number of transactions of one holder that can pass its fence at the same time. Two that use one slot
 /// conflict, and the server makes one of them try again.
 ///
 /// The same for every key and every version of tenure: a new holder must arm every slot an earlier
@@ -70,19 +70,19 @@ pub struct Fence {
     collection: String,
 }
 
-/// What arming a fence comes to.
+/// The result of arming a fence.
 #[derive(Clone, Debug)]
 pub enum Armed {
-    /// It is armed for this term, in all of its slots.
+    /// The fence is armed for this term, in all of its slots.
     Yes(Fence),
-    /// It was armed for a later one: the lock has another holder.
+    /// The fence was armed for a later term: the lock has another holder.
     Late(Stale),
 }
 
 /// The lock was given to somebody else: what was to be done under this term must not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Which lock.
+    /// The lock.
     pub lock: LockId,
     /// The term that is over.
     pub term: Term,

@@ -69,7 +69,7 @@ pub(super) fn candidate(by: &Candidate) -> Document {
 /// Reads the fields of one document.
 pub(super) struct Fields<'a>(pub(super) &'a Document);
 
-/// The most characters of what was found that are told: it may be megabytes of anything, and what is told
+/// The most characters of what was found that are shown: it may be megabytes of anything, and what is shown
 /// goes into logs and answers.
 const MOST_TOLD: usize = 100;
 
@@ -114,7 +114,7 @@ impl<'a> Fields<'a> {
         self.get(field).map(|found| *found == Bson::Null)
     }
 
-    /// What `read` makes of the field, unless it is null.
+    /// Reads the field with `read`, unless it is null.
     pub(super) fn optional<T>(&self, field: &str, read: impl Fn(&Self, &str) -> Read<T>) -> Read<Option<T>> {
         if self.is_null(field)? { Ok(None) } else { read(self, field).map(Some) }
     }

@@ -41,9 +41,9 @@ use crate::{
     sync::locked,
 };
 
-/// How many hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+/// The number of hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
 const HINTS_KEPT: usize = 4096;
-/// How long the server may take beyond the wait it was asked for. There is no other limit: the
+/// The time that the server may take beyond the wait it was asked for. There is no other limit: the
 /// driver waits for a frozen server for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ struct SharedStream {
     connection: Arc<Connection>,
     names: Collections,
     wait: Duration,
-    /// Whether collections that were dropped are created again.
+    /// True if collections that were dropped are created again.
     create: bool,
     listeners: broadcast::Sender<Hint>,
     /// A standalone server has no change streams, and never will while it runs.
@@ -274,7 +274,7 @@ fn is_unsupported(error: &DriverError) -> bool {
     matches!(&*error.kind, ErrorKind::Command(command) if command.code == codes::NO_CHANGE_STREAMS)
 }
 
-/// What the server sends: no beats, no runs, and nothing large.
+/// The changes that the server sends: no beats, no runs, and nothing large.
 fn wanted(names: &Collections) -> [Document; 2] {
     let beat_fields = ["beat", "nonce", "beat_at"];
     let changed = doc! { "$map": {

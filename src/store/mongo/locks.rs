@@ -104,7 +104,7 @@ pub(super) async fn held_by(
     page(found, at_most, read_held, by_term)
 }
 
-/// What a session holds, from its index alone: latest term first. `part` says from where.
+/// Reads what a session holds, from its index alone: latest term first. `part` says from where.
 pub(super) fn held_by_session(session: SessionId, part: Document, at_most: usize) -> Find {
     Find {
         filter: merged([doc! { "session": session.to_string() }, part]),
@@ -115,7 +115,7 @@ pub(super) fn held_by_session(session: SessionId, part: Document, at_most: usize
     }
 }
 
-/// What comes after one lock of the audit, in two parts: the rest of its term, and earlier terms.
+/// Filters for what comes after one lock of the audit, in two parts: the rest of its term, and earlier terms.
 /// As one condition the server would read its index from the beginning.
 pub(super) fn held_after(term: Term, id: Bson) -> [Document; 2] {
     let term = long(term.get());
@@ -150,7 +150,7 @@ pub(super) fn set_value_statement(set: &SetValue) -> Statement {
 
 // ----- the record in a pipeline
 
-/// Whether a lock's document can be read, but for the lengths of its texts and its past: then every
+/// Condition: a lock's document can be read, but for the lengths of its texts and its past: then every
 /// field has the type and the bounds that are relied on here.
 pub(super) fn is_sane_lock() -> Document {
     let closed = [are("date", &["$not_before"]), are_numbers(&["$closed_for"])].concat();
@@ -170,7 +170,7 @@ pub(super) fn is_sane_lock() -> Document {
     ] }
 }
 
-/// Whether a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1). What
+/// Condition: a sane lock is kept closed. A wait is not believed beyond the length written beside it (R1). What
 /// is added is never larger than 2^53: no date that somebody wrote makes it overflow.
 pub(super) fn is_closed() -> Document {
     doc! { "$and": [
@@ -185,7 +185,7 @@ pub(super) fn next_term() -> Document {
 }
 
 /// The past of a lock that is granted: the holder whose fields are still in place comes in front.
-/// It ended as the word says; or, if that is nothing, as the record does.
+/// Its end is what the word says; or, if that is nothing, what the record says.
 pub(super) fn past_with(how: impl Into<Bson>, note: impl Into<Bson>) -> Document {
     let entry = doc! {
         "holder": "$holder", "who": "$who", "term": "$term", "from": "$acquired_at",
@@ -222,7 +222,7 @@ pub(super) fn not_ended() -> Document {
     doc! { "ended": null, "ended_at": null, "note": null }
 }
 
-/// What ends a holding, but for when.
+/// The fields that end a holding, but for the time.
 ///
 /// The other fields of the holder stay where they are until the lock is granted again, and only then
 /// move to the past: so a release is a plain update, which costs the server half of one that

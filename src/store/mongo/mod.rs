@@ -65,12 +65,12 @@ use self::{
 use super::{Answer, Capabilities, Hint, Reach, Store};
 use crate::store_methods;
 
-/// How long the first answer of a fresh client may take: it has to find the servers.
+/// The time that the first answer of a fresh client may take: it has to find the servers.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// How long the end of a program is held up by its client at the most.
+/// The longest that a client holds up the end of a program.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// How the store uses its database.
+/// Options for the use of a database.
 #[derive(Clone, Debug)]
 pub struct MongoOptions {
     database: Option<String>,
@@ -95,20 +95,20 @@ impl Default for MongoOptions {
 }
 
 impl MongoOptions {
-    /// Everything as it is by default.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The database. Default: that of the connection string, or `tenure`.
+    /// Sets the database. Default: that of the connection string, or `tenure`.
     #[must_use]
     pub fn database(mut self, name: impl Into<String>) -> Self {
         self.database = Some(name.into());
         self
     }
 
-    /// What the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
+    /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
     /// `runs` come after it. Default: nothing.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -116,14 +116,14 @@ impl MongoOptions {
         self
     }
 
-    /// How long the server waits for a change before it answers that there was none. Default: 10s.
+    /// Sets how long the server waits for a change before it answers that there was none. Default: 10s.
     #[must_use]
     pub const fn hint_wait(mut self, wait: Duration) -> Self {
         self.hint_wait = wait;
         self
     }
 
-    /// Whether to create missing collections and indexes. Default: yes. If not, somebody has applied
+    /// Sets whether to create missing collections and indexes. Default: yes. If not, somebody has applied
     /// [`index_script`].
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
@@ -131,14 +131,14 @@ impl MongoOptions {
         self
     }
 
-    /// Who is told of every command the store's own client sends, and of its end. Default: nobody.
+    /// Sets a handler for every command the store's own client sends, and for its end. Default: none.
     #[must_use]
     pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
         self.command_events = Some(handler);
         self
     }
 
-    /// Where the connection string is found anew, for a store of [`MongoStore::connect`]. Default: nowhere, it
+    /// Sets where the connection string is found anew, for a store of [`MongoStore::connect`]. Default: nowhere, it
     /// stays what it was.
     ///
     /// When the server refuses a login, because a password or certificate is another one now, the store
@@ -242,7 +242,7 @@ struct Inner {
     connection: Arc<Connection>,
     names: Collections,
     hints: Arc<Hints>,
-    /// Whether there are change streams behind them.
+    /// True if there are change streams behind them.
     has_hints: bool,
     options: MongoOptions,
 }

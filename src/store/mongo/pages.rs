@@ -58,7 +58,7 @@ pub(super) fn by_id(document: &Document) -> Document {
     doc! { "id": document.get("_id").cloned() }
 }
 
-/// Where to go on, as [`by_id`] or the audit wrote it.
+/// Reads the place to go on from, as [`by_id`] or the audit wrote it.
 pub(super) fn place(after: Option<Cursor>) -> CommandResult<Option<Document>> {
     after
         .map(|cursor| Document::from_reader(cursor.place()))

@@ -19,7 +19,7 @@ pub(super) fn literal_text(value: &impl ToString) -> Document {
     literal(value.to_string())
 }
 
-/// Whether this document is being inserted by this very command. An upsert's pipeline starts from
+/// Condition: this very command inserts the document. An upsert's pipeline starts from
 /// the `_id` alone; a foreign document has something beside it. (One that has nothing beside it
 /// says nothing, and nothing is lost with it.)
 pub(super) fn is_new(id: impl Into<Bson>) -> Document {
@@ -64,7 +64,7 @@ pub(super) fn is_list(field: &str, is: Vec<Document>) -> Document {
     doc! { "$and": [{ "$isArray": field }, { "$allElementsTrue": [each] }] }
 }
 
-/// Whether a field is absent, null, or what is said.
+/// Condition: the field is absent or null, or the other condition holds.
 pub(super) fn is_nothing_or(field: &str, condition: Document) -> Document {
     doc! { "$or": [is_type(field, &["null", "missing"]), condition] }
 }
@@ -84,7 +84,7 @@ pub(super) fn merged(parts: impl IntoIterator<Item = Document>) -> Document {
     parts.into_iter().flatten().collect()
 }
 
-/// That long before now. Durations stay below 2^53 ms, so that this is a date.
+/// The time that long before now. Durations stay below 2^53 ms, so that this is a date.
 pub(super) fn ago(age: Duration) -> Document {
     doc! { "$subtract": ["$$NOW", millis(age)] }
 }

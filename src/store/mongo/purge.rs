@@ -25,9 +25,9 @@ use crate::{
     store::{Cursor, Purged, Retention, TERM_KEPT},
 };
 
-/// How many locks one call looks at.
+/// The number of locks one call looks at.
 const LOOKED_AT: usize = 10_000;
-/// How many records of one sort a call changes or removes.
+/// The most records of one sort that a call changes or removes.
 const AT_ONCE: usize = 1000;
 
 pub(super) async fn purge(
@@ -51,7 +51,7 @@ pub(super) async fn purge(
     Ok(purged)
 }
 
-/// How far a purge has come: after which id.
+/// The progress of a purge: the id after which it goes on.
 enum PurgeCursor {
     Locks(Option<Bson>),
     Dead(Bson),
@@ -240,13 +240,13 @@ fn dead(namespace: &Namespace, after: &Bson, retention: Retention) -> Find {
     }
 }
 
-/// Those of these sessions that have been dead for long enough.
+/// Filter: those of these sessions that have been dead for long enough.
 fn long_dead(sessions: Vec<Bson>, retention: Retention) -> Document {
     let over = doc! { "$lt": ["$death.at", ago(retention.sessions)] };
     merged([queries::by_ids(sessions), doc! { "v": LAYOUT, "$expr": { "$and": [is_dead_session(), over] } }])
 }
 
-/// What sessions hold. A lock that cannot be read is none of it: it is not freed, and would be found for ever.
+/// Reads what sessions hold. Leaves out locks that cannot be read: they are not freed, and would be found for ever.
 fn held_by_any(sessions: &[Bson]) -> Find {
     Find {
         filter: doc! { "session": { "$in": sessions }, "v": LAYOUT, "$expr": is_sane_lock() },
@@ -279,7 +279,7 @@ fn number(found: &Bson) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| *number <= MAX_NUMBER)
 }
 
-/// Which of these sessions the locks name, whatever else those say.
+/// Asks which of these sessions the locks name, whatever else those say.
 fn named_by_locks(collection: &str, sessions: &[Bson], limit: Duration) -> Document {
     queries::distinct(collection, "session", doc! { "session": { "$in": sessions } }, limit)
 }

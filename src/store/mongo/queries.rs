@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 
 use super::fields::long;
 
-/// What the server keeps a write for before it answers.
+/// The place where the server keeps a write before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptRecords {
     /// On a majority of the members, in their journals: no failure can undo it (R11).
@@ -105,7 +105,7 @@ pub(super) fn delete(
     }
 }
 
-/// How a read is made.
+/// A read: its filter, order and limits.
 #[derive(Default)]
 pub(super) struct Find {
     pub(super) filter: Document,
@@ -113,7 +113,7 @@ pub(super) struct Find {
     pub(super) projection: Option<Document>,
     pub(super) skip: usize,
     pub(super) at_most: Option<usize>,
-    /// What the primary has now, though a failure may undo it: for what decides nothing.
+    /// Read what the primary has now, though a failure may undo it: for what decides nothing.
     pub(super) local: bool,
 }
 

@@ -46,7 +46,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 
 type Answered = Result<String, Box<dyn Error + Send + Sync>>;
 
-/// Where the program has its connection string from.
+/// The source that the program has its connection string from.
 #[derive(Clone)]
 pub(super) struct UriSource(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
 
@@ -73,12 +73,12 @@ impl fmt::Debug for UriSource {
     }
 }
 
-/// When a client may be made anew: one at a time, and not again and again.
+/// The pace at which clients are made anew: one at a time, and not again and again.
 #[derive(Debug)]
 struct Pace {
     under_way: bool,
     rest: Duration,
-    /// When the last attempt ended, and whether there was another client then.
+    /// The end of the last attempt, and whether there was another client then.
     last: Option<(Moment, bool)>,
 }
 
@@ -89,7 +89,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Whether to begin now.
+    /// Returns whether to begin now.
     fn begins(&mut self, now: Moment) -> bool {
         if self.under_way {
             return false;
@@ -120,9 +120,9 @@ pub(super) struct Current {
     pub(super) database: Database,
     /// One for each operation that goes on, so that its end can be waited for.
     pub(super) permits: Arc<Semaphore>,
-    /// How many of them there are.
+    /// The number of permits.
     at_once: usize,
-    /// What it was made of; nothing if the client is the program's.
+    /// The string it was made of; `None` if the client is the program's.
     pub(super) uri: Option<Uri>,
 }
 

@@ -28,8 +28,8 @@ use super::{
 const NOBODY: &str = "tenure asks what it may do";
 /// The numbers of places in the server's own parsers.
 const IN_A_PARSER: RangeInclusive<i32> = 20_000..=99_999;
-/// How many questions are under way at once: a start on a server far away takes a few round trips, and no more
-/// connections than the first locks will.
+/// The number of questions that are under way at once: a start on a server far away takes a few round trips,
+/// and no more connections than the first locks will.
 const AT_ONCE: usize = 4;
 
 /// One right: the name of the action, and on what.
@@ -78,7 +78,7 @@ fn needed(database: &str, names: &Collections) -> Vec<Right> {
     rights
 }
 
-/// Who is asked for rights: nobody, where the server does not ask who one is.
+/// The user whose rights are asked for: nobody, where the server does not ask who one is.
 enum User {
     Nobody,
     Named(String),
@@ -100,7 +100,7 @@ async fn user(database: &Database) -> User {
     }
 }
 
-/// Whether the user has every right. Warns if only changes cannot be listened to.
+/// Checks that the user has every right. Warns if only changes cannot be listened to.
 pub(super) async fn check(
     database: &Database,
     names: &Collections,
@@ -133,7 +133,7 @@ pub(super) async fn check(
     Ok(Ok(()))
 }
 
-/// Whether the server says that this user may not do it. Whatever else it says is no matter of rights.
+/// Asks the server whether this user may not do it. Whatever else it says is no matter of rights.
 async fn is_refused(question: &Document, database: &Database) -> CommandResult<bool> {
     match database.run_command(question.clone()).await {
         Ok(_) => Ok(false),
@@ -179,7 +179,7 @@ pub(super) fn in_words<'a>(lacking: impl IntoIterator<Item = (&'a str, &'a str)>
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Whether the server is one that tenure's commands mean the same on. Those that speak MongoDB's protocol and
+/// Checks that tenure's commands mean the same on this server. Those that speak MongoDB's protocol and
 /// are none may lack any of these, and one that is too old does.
 pub(super) async fn try_out(
     database: &Database,
@@ -211,8 +211,8 @@ pub(super) async fn try_out(
     Ok(Ok(()))
 }
 
-/// Whether the server cannot make anything of a command, whenever it is sent: it is not known, or its syntax, or
-/// an option of it. Every other error is of the server's state, or of the user.
+/// Returns whether the server can never make anything of a command: it does not know the command, its syntax,
+/// or an option. Every other error comes from the server's state, or from the user.
 fn is_of_the_command(error: &DriverError) -> bool {
     let of_the_command = |code| {
         matches!(
@@ -251,7 +251,7 @@ pub(super) async fn create_indexes(
     Ok(lacking)
 }
 
-/// Who it is that lacks rights, for want of which nothing can be created.
+/// Names the user who lacks the rights to create what is missing.
 pub(super) async fn may_not_create(database: &Database, places: &[String]) -> ConnectError {
     let user = match user(database).await {
         User::Named(user) => Some(user),

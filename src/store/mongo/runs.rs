@@ -26,7 +26,7 @@ use crate::{
     store::{Claim, ClaimAnswer, Cursor, FinishRun, Page, Refusal, RunPage},
 };
 
-/// How many records one purge of runs removes.
+/// The most records that one purge of runs removes.
 const PURGE: usize = 1000;
 
 pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> CommandResult<ClaimAnswer> {
@@ -208,7 +208,7 @@ pub(super) fn runs_up_to(schedule: &ScheduleId, last: Bson) -> Document {
     doc! { "_id": { "$gte": first, "$lte": last } }
 }
 
-/// Those that started longer ago than that.
+/// Filter: the runs that started longer ago than that.
 pub(super) fn started_before(age: Duration) -> Document {
     doc! { "$expr": { "$and": [
         { "$eq": [{ "$type": "$started" }, "date"] },
@@ -246,7 +246,7 @@ pub(super) async fn delete_schedule(
 
 // ----- the record in a pipeline
 
-/// Whether a run's document can be read, but for the lengths of its texts.
+/// Condition: a run's document can be read, but for the lengths of its texts.
 fn is_sane_run() -> Document {
     let outcomes: Vec<_> = Outcome::ALL.into_iter().map(Outcome::as_str).collect();
     let finish = [
@@ -335,7 +335,7 @@ pub(super) fn read_run(document: &Document) -> Read<RunRecord> {
     })
 }
 
-/// A tick is never told by a word.
+/// Reads the word for an entry. A tick has none.
 fn entry(word: &str) -> Read<Entry> {
     [Entry::Order, Entry::Skipped]
         .into_iter()

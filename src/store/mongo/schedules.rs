@@ -24,7 +24,7 @@ use crate::{
     store::{Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
 };
 
-/// How many schedules one page has at most: each is a command of its own.
+/// The most schedules on one page: each is a command of its own.
 const AT_MOST: usize = 100;
 
 pub(super) async fn define(
@@ -194,7 +194,7 @@ pub(super) fn change_schedule(schedule: &ScheduleId, needed: Document, change: D
     Statement::pipeline(doc! { "_id": id }, stages).or_insert()
 }
 
-/// Whether a schedule's document is one that can be read, but for the lengths of its texts.
+/// Condition: a schedule's document can be read, but for the lengths of its texts.
 fn is_sane_schedule() -> Document {
     let definition = doc! { "$and": [
         is_type("$definition", &["object"]),

@@ -120,10 +120,10 @@ pub(super) fn declare_statement(declaration: &Declaration) -> Statement {
                 "program": "", "plan_version": 0_i64, "beat": 0_i64, "nonce": 0_i64, "ttl": millis(*ttl),
                 "shares": [], "requests": [],
             };
-            let buried = merged([death, doc! { "started": "$$NOW", "beat_at": "$$NOW" }]);
+            let evaluated = merged([death, doc! { "started": "$$NOW", "beat_at": "$$NOW" }]);
             return Statement::pipeline(
                 doc! { "_id": &id },
-                changed_if(is_new(id), overlaid(tombstone, buried)),
+                changed_if(is_new(id), overlaid(tombstone, evaluated)),
             )
             .or_insert();
         }
@@ -160,13 +160,13 @@ pub(super) fn sighting(document: Option<&Document>) -> SessionSeen {
 
 // ----- the record in a pipeline
 
-/// Whether it is what a share says of the parts of its task set. An earlier version does not write it.
+/// Condition: the field is what a share says of the parts of its task set. Earlier versions do not write it.
 fn are_buckets(field: &str) -> Document {
     let size = doc! { "$eq": [{ "$binarySize": field }, Buckets::BYTES as i64] };
     doc! { "$cond": [is_type(field, &["binData"]), size, is_type(field, &["missing", "null"])] }
 }
 
-/// Whether a session's document can be read, but for the lengths of its texts and what `death` says.
+/// Conditions: a session's document can be read, but for the lengths of its texts and what `death` says.
 fn is_sane_session() -> Vec<Document> {
     let share = [
         are("string", &["$$one.spread", "$$one.digest"]),
@@ -205,7 +205,7 @@ pub(super) fn is_dead_session() -> Document {
     doc! { "$and": all }
 }
 
-/// What makes two requests the same one, of a request in a document.
+/// The parts of a request in a document that make it the same as another.
 pub(super) fn request_key_of(request: &str) -> Document {
     doc! {
         "kind": format!("{request}.kind"),

@@ -11,13 +11,13 @@ use mongodb::{
 use super::{Stale, codes::DUPLICATE_KEY, fields::long};
 use crate::model::{LockId, Term};
 
-/// How often a write is sent that met another one of the same document.
+/// The number of attempts at a write that met another one of the same document.
 const TRIES: u32 = 5;
 
 /// Puts a holder's term on the documents that it writes, and refuses to overwrite what stands there under a
 /// later term. For those who have no transactions, or do not want one for each write.
 ///
-/// It needs no record of its own and no arming: filter and stamp are part of the write.
+/// Needs no record of its own and no arming: filter and stamp are part of the write.
 ///
 /// ```no_run
 /// # use bson::{Document, doc};
@@ -38,7 +38,7 @@ const TRIES: u32 = 5;
 ///
 /// # What it cannot do
 ///
-/// It protects each document from the moment on at which the next holder has written *that* document: until
+/// Protects each document from the moment on at which the next holder has written *that* document: until
 /// then a late write of the former holder passes. So a new holder writes to what it is going to rely on before
 /// it reads it; or uses a [`Fence`](super::Fence), which keeps the former holder out of everything at once. As any write, it
 /// counts once a majority has it: leave the collection's write concern at the server's default.

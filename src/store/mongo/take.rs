@@ -29,11 +29,11 @@ use crate::{
     },
 };
 
-/// How often a batch looks again at locks that changed between its read and its update. The caller
-/// has given up long before.
+/// The most often that a batch looks again at locks that changed between its read and its update. The
+/// caller has given up long before.
 const MOST_ROUNDS: usize = 100;
 
-/// How long it waits before that, and longer every time.
+/// The step by which it waits longer before each look.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) async fn take(
@@ -152,16 +152,16 @@ async fn take_batch(
                 };
             }
         }
-        let mut doubtful = Vec::new();
+        let mut unsettled = Vec::new();
         for (place, answer) in unwritten {
             if wrote && answer.taken().is_none() {
                 answers[place] = Some(answer);
             } else {
-                doubtful.push(place);
+                unsettled.push(place);
             }
         }
-        if !doubtful.is_empty() {
-            for (place, change) in look(store, takes, doubtful, dead, false, limit).await? {
+        if !unsettled.is_empty() {
+            for (place, change) in look(store, takes, unsettled, dead, false, limit).await? {
                 if let LockUpdate::None(answer) = change {
                     answers[place] = Some(answer);
                 }
@@ -176,7 +176,7 @@ async fn take_batch(
     Err(CommandFailure::unknown("the locks changed hands faster than they could be taken"))
 }
 
-/// What each of these takes would do to its lock as it stands.
+/// Reads the locks of these takes, and decides what each take does to its lock as it stands.
 async fn look(
     store: &MongoStore,
     takes: &[Take],
@@ -197,7 +197,7 @@ async fn look(
     Ok(places.into_iter().map(change).collect())
 }
 
-/// What a take of a batch does to a lock.
+/// The change that a take of a batch makes to a lock.
 enum LockUpdate {
     None(TakeAnswer),
     Write {
@@ -249,7 +249,7 @@ fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: Sto
 
 /// Grants a lock that has no record, if it still has none.
 ///
-/// This and the two below are the same decisions as [`take_statement`], made by the caller from a read of
+/// This function and the two below carry out the decisions of [`take_statement`], made by the caller from a read of
 /// many locks and carried out only if nothing has changed since. Evaluating a pipeline costs the
 /// server more than the write itself, which is what counts in a large batch.
 pub(super) fn grant_new(take: &Take, now: StoreTime) -> Statement {

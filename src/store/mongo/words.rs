@@ -12,12 +12,12 @@ use crate::error::{in_one_line, without_command};
 
 /// The longest message of a server's or the driver's that is repeated.
 const LONGEST: usize = 300;
-/// The most servers whose troubles are told one by one.
+/// The most servers whose troubles are listed one by one.
 const MOST_SERVERS: usize = 3;
 
-/// What the TLS library says of certificates that one of the sides does not accept.
+/// Messages of the TLS library about certificates that one of the sides does not accept.
 const REFUSED_CERTIFICATE: [&str; 2] = ["invalid peer certificate", "received fatal alert"];
-/// What it says of a server that closes without a word.
+/// The message of the TLS library about a server that closes without a word.
 const CLOSED_IN_TLS: &str = "without sending TLS close_notify";
 
 pub(super) const IN_DNS: &str =
@@ -51,14 +51,14 @@ pub(super) fn words(error: &DriverError) -> String {
     in_one_line(words.trim_end_matches('.'), 2 * LONGEST)
 }
 
-/// What a reply says under `writeErrors` or `writeConcernError`.
+/// Words for what a reply says under `writeErrors` or `writeConcernError`.
 pub(super) fn of_reply(error: &Document) -> String {
     let code = error.get_i32("code").unwrap_or_default();
     let [name, message] = ["codeName", "errmsg"].map(|field| error.get_str(field).unwrap_or_default());
     of_server(code, name, message)
 }
 
-/// What a server says of a command, by its code.
+/// Words for what a server says of a command, by its code.
 fn of_server(code: i32, name: &str, message: &str) -> String {
     let name = if name.is_empty() { "error" } else { name };
     let message = in_one_line(without_command(message), LONGEST);
@@ -85,13 +85,13 @@ fn authentication(message: &str) -> String {
     format!("the user could not be authenticated: {message}")
 }
 
-/// Whether no host of the connection string is a member of the set it names: somebody has to change the string.
+/// Returns whether no host of the connection string is a member of the set it names: somebody has to change the string.
 pub(super) fn is_of_another_set(message: &str) -> bool {
     let nobody_left = message.contains("Set Name: ") && !message.contains("Address: ");
     nobody_left || message.contains("does not match actual name") || message.contains("replica set name")
 }
 
-/// Whether the two sides could not agree on a certificate, of either of them.
+/// Returns whether the two sides could not agree on a certificate, of either of them.
 pub(super) fn is_of_a_certificate(error: &DriverError) -> bool {
     let says = |text: &str, words: &[&str]| words.iter().any(|one| text.contains(one));
     match &*error.kind {
@@ -133,7 +133,7 @@ fn selection(message: &str) -> String {
     }
 }
 
-/// Which server, and what is wrong with it.
+/// The server, and what is wrong with it.
 fn trouble(server: &str) -> Option<String> {
     let address = server.split([',', ' ']).next().unwrap_or(server);
     let (_, error) = server.split_once(", Error: ")?;
@@ -141,7 +141,7 @@ fn trouble(server: &str) -> Option<String> {
     Some(format!("{address}: {}", connection(error)))
 }
 
-/// What is wrong with a connection, by what the system and the TLS library say.
+/// Words for what is wrong with a connection, by what the system and the TLS library say.
 fn connection(error: &str) -> String {
     let error = plain(error);
     let lower = error.to_lowercase();
