@@ -1,4 +1,4 @@
-//! Schedules as those see them who have them, or look after them.
+//! Handles of schedules: for the program that has one, and for operators.
 
 use std::{fmt, sync::Arc};
 
@@ -18,12 +18,12 @@ use crate::{
     store::{Cursor, Instruction, Page, Refusal, RunPage, ScheduleSeen},
 };
 
-/// A lost answer or two; then the caller is told.
+/// Attempts at a change, against lost answers; then the caller gets the error.
 const TRIES: u32 = 3;
-/// How many entries of the ledger [`ScheduleStatus`] looks at.
+/// Entries of the ledger that [`ScheduleStatus`] looks at.
 const LOOKED_AT: usize = 20;
 
-/// A schedule that this instance may run, until this is dropped.
+/// Schedule that this instance may run, until this is dropped.
 ///
 /// All instances that have a schedule of the same name share its ticks.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Schedule {
         Self { elect, runner, key, name }
     }
 
-    /// Its name.
+    /// Name of the schedule.
     #[must_use]
     pub const fn name(&self) -> &ScheduleName {
         &self.name
@@ -56,21 +56,21 @@ impl Schedule {
         self.runner.spec(&self.key).expect("it is removed when this is dropped")
     }
 
-    /// Which instants it has, in one line.
+    /// Describes its timing in one line.
     #[must_use]
     pub fn timing(&self) -> String {
         self.spec().timing.to_string()
     }
 
-    /// What is done about ticks that are late, overlap, or fail, in one line; and a number for the rules of its
-    /// zone, by which one sees that two builds know different ones.
+    /// Describes in one line how ticks are handled that are late, overlap, or fail; with a number for the rules of its
+    /// zone, by which one sees that two builds know different rules.
     #[must_use]
     pub fn policies(&self) -> String {
         self.spec().policies().to_string()
     }
 
-    /// Its next ticks, as far as this instance can tell what the store's time is; nothing before its first
-    /// beat. `@after` is counted from now, as if it were new.
+    /// Returns its next ticks, by the store's time as this instance estimates it; none before the first beat. `@after`
+    /// is counted from now, as if it were new.
     #[must_use]
     pub fn next(&self, ticks: usize) -> Vec<StoreTime> {
         let engine = self.elect.engine();
@@ -78,11 +78,11 @@ impl Schedule {
         self.spec().calendar.first(ticks, now)
     }
 
-    /// Goes by another timing from now on. Instances that have another one go by theirs: whoever has the
-    /// schedule says what is in force.
+    /// Sets another timing from now on. It applies where it is set: the timing of the instance that owns the schedule is
+    /// in force.
     ///
     /// # Errors
-    /// It is no expression or zone, or it has no instant.
+    /// The expression or the zone is invalid, or has no instant.
     pub fn set_timing(&self, timing: impl Into<Timing>) -> Result<(), Error> {
         self.runner.retime(self.spec().retimed(timing.into())?);
         Ok(())
@@ -120,9 +120,9 @@ impl Schedule {
         self.elect.schedules().status(&self.name).await
     }
 
-    /// What happens to it here from now on: [runs](crate::Event::Ran), ticks that were
-    /// [not run](crate::Event::NotRun), a [new timing](crate::Event::Retimed), and what happens to the lock
-    /// that says whose it is.
+    /// Follows what happens to it here from now on: [runs](crate::Event::Ran), ticks that were
+    /// [not run](crate::Event::NotRun), a [new timing](crate::Event::Retimed), and what happens to the lock of its
+    /// owner.
     #[must_use]
     pub fn events(&self) -> EventStream {
         let lock = lock_of(&self.elect, self.key.clone());
@@ -130,21 +130,21 @@ impl Schedule {
     }
 }
 
-/// The lock that says whose a schedule is.
+/// Returns the lock that the owner of a schedule holds.
 fn lock_of(elect: &Elect, key: Key) -> LockId {
     LockId { namespace: elect.config().namespace().clone(), kind: Kind::Schedule, key }
 }
 
-/// How a schedule stands in the store.
+/// Status of a schedule in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleStatus {
-    /// What it goes by, whether it is held back, what is wanted of it.
+    /// Definition, pause and orders.
     pub record: ScheduleRecord,
-    /// The last tick or order in the ledger.
+    /// Last tick or order in the ledger.
     pub last: Option<RunRecord>,
-    /// How many ticks in a row have failed; those that were purged, or are older than the last twenty entries
-    /// of the ledger, are not counted.
+    /// Number of ticks in a row that failed; those that were purged, or are older than the last twenty entries of the
+    /// ledger, are not counted.
     pub failures: u32,
 }
 
@@ -175,7 +175,7 @@ impl fmt::Display for ScheduleStatus {
     }
 }
 
-/// The schedules of a namespace, for those who look after them. Made by [`Elect::schedules`].
+/// Schedules of a namespace, for operators. Made by [`Elect::schedules`].
 #[derive(Clone, Debug)]
 pub struct Schedules {
     elect: Elect,
@@ -189,14 +189,14 @@ impl Schedules {
         Ok(ScheduleId { namespace, name: ScheduleName::new(name)? })
     }
 
-    /// From here on also schedules may be held back, let go on and ordered that nobody has run yet: a name
-    /// that is to be held back from its first run on. Otherwise such a name is taken for a slip.
+    /// Allows to pause, resume and order schedules that nobody has run yet, such as one that is to be held back from its
+    /// first run on. Otherwise such a name is taken for a typing error.
     #[must_use]
     pub fn even_if_unknown(self) -> Self {
         Self { even_if_unknown: true, ..self }
     }
 
-    /// Nobody runs it who has said what it goes by, nor does this instance have it.
+    /// Returns whether this instance has the schedule, or the store knows it.
     async fn is_known(&self, id: &ScheduleId) -> Result<bool, Error> {
         let has = ScheduleRunner::known(self.elect.engine())
             .is_some_and(|runner| runner.spec(&key_of(&id.name)).is_some());
@@ -252,11 +252,11 @@ impl Schedules {
         Error::Refused { lock: lock_of(&self.elect, key_of(&id.name)), refusal }
     }
 
-    /// Holds a schedule back: nothing of it is begun from now on, whoever has it, but what is
+    /// Holds a schedule back: no run of it begins from now on, in any instance, but those that are
     /// [ordered](Self::run_now). A run that is on goes on; one that fails or dies is not tried again until the
-    /// schedule goes on. The ledger tells of the ticks that were not run.
+    /// schedule is resumed. The ledger records the ticks that were not run.
     ///
-    /// Its owner learns of it by a hint at once, without hints within `poll_interval`.
+    /// Its owner learns of the pause by a hint at once, without hints within `poll_interval`.
     ///
     /// # Errors
     /// The name or the reason breaks a limit, nobody has run a schedule of that name yet (see
@@ -266,8 +266,7 @@ impl Schedules {
         self.instruct(name, Instruction::Pause { by, why }).await.map(drop)
     }
 
-    /// Lets a schedule go on. Ticks of the time in which it was held back are not run; one from before, which
-    /// was due and not run, is late.
+    /// Resumes a schedule. Ticks inside the pause are not run; one from before, which was due and not run, is late.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -275,9 +274,9 @@ impl Schedules {
         self.instruct(name, Instruction::Resume).await.map(drop)
     }
 
-    /// Has a schedule run now, once, by whoever has it, besides its ticks; also if it is held back. Answers
-    /// with the instant under which the ledger has it: each call is a run of its own, and those of one
-    /// millisecond take the next free ones. They are run one after the other.
+    /// Has a schedule run now, once, by its owner, besides its ticks; also if it is paused. Returns the instant under
+    /// which the ledger has the run: each call is a run of its own, and calls of one millisecond take the next free ones.
+    /// They are run one after the other.
     ///
     /// # Errors
     /// As [`pause`](Self::pause); or a hundred of these wait already.
@@ -297,7 +296,7 @@ impl Schedules {
         }
     }
 
-    /// How a schedule stands; nothing if the store knows none of that name.
+    /// Reads the status of a schedule; `None` if the store knows none of that name.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -310,7 +309,7 @@ impl Schedules {
         Ok(Some(ScheduleStatus { record, last, failures }))
     }
 
-    /// What the ledger says, last entry first, page by page: give the `next` of a page's answer as `after`.
+    /// Reads the ledger, last entry first, page by page: give the `next` of a page as `after`.
     ///
     /// # Errors
     /// The name breaks a limit, or the store did not answer.
@@ -328,9 +327,9 @@ impl Schedules {
             .map_err(Error::store)
     }
 
-    /// The schedules of the namespace that somebody has run, or said something of, page by page in the order of
-    /// their names: give the `next` of a page's answer as `after`. Those that nobody has any more are among them,
-    /// until they are [deleted](Self::delete).
+    /// Lists the schedules of the namespace that were ever run, paused or ordered, page by page in the order of their
+    /// names: give the `next` of a page as `after`. Those that no program has any more are among them, until they are
+    /// [deleted](Self::delete).
     ///
     /// # Errors
     /// The store did not answer.
@@ -341,8 +340,8 @@ impl Schedules {
         engine.call(Work::Asked, limit, page).await.map_err(Error::store)
     }
 
-    /// The schedules of the namespace with a tick that is due for more than a minute and two ttls, and that no
-    /// instance has that is alive. One instance of those with schedules looks by itself, and tells of them by
+    /// Finds the schedules of the namespace with a tick that is due for more than a minute and two ttls, and that no
+    /// instance has that is alive. One of the instances with schedules looks by itself, and reports them by
     /// [`Event::Overdue`](crate::Event::Overdue); this looks at all of them now.
     ///
     /// # Errors
@@ -351,15 +350,14 @@ impl Schedules {
         overdue::all(self.elect.engine()).await.map_err(Error::store)
     }
 
-    /// From here on also a schedule may be deleted that some instance has. That instance goes on with it, and
-    /// writes what comes into a ledger that knows nothing of what was.
+    /// Allows to delete a schedule that an instance has. That instance goes on with it, and writes into a new ledger.
     #[must_use]
     pub fn even_if_owned(self) -> Self {
         Self { even_if_owned: true, ..self }
     }
 
-    /// Deletes a schedule, with its ledger: one that no program has any more. Says whether there was anything to
-    /// delete. A program that has it still, or again, begins it anew.
+    /// Deletes a schedule that no program has any more, with its ledger. Returns whether there was anything to delete.
+    /// A program that has it still, or again, begins it anew.
     ///
     /// # Errors
     /// The name breaks a limit, an instance has the schedule ([`Error::Owned`]; see
@@ -368,7 +366,7 @@ impl Schedules {
         let (id, engine) = (self.id(name)?, self.elect.engine());
         let key = key_of(&id.name);
         if !self.even_if_owned {
-            // If it is not held, it is about to be taken where it is known.
+            // If it is not held, this instance is about to take it.
             let here = ScheduleRunner::known(engine).and_then(|runner| runner.spec(&key));
             let here = here.map(|_| engine.config.holder().clone());
             let by = overdue::holder_of(engine, lock_of(&self.elect, key)).await.map_err(Error::store)?;
@@ -393,14 +391,14 @@ impl Schedules {
         ScheduleRunner::known(self.elect.engine())?.spread()
     }
 
-    /// Which instance has which schedule, as this one knows it; nothing if it has no schedules, or has not
-    /// joined the others yet.
+    /// Returns which instance has which schedule, as this one knows it; `None` if it has no schedules, or has not joined
+    /// the others yet.
     #[must_use]
     pub fn picture(&self) -> Option<SpreadStatus> {
         Some(self.spread()?.picture())
     }
 
-    /// Until the picture is so. Waits for ever if this instance has no schedules.
+    /// Waits until the schedules are as wanted; for ever if this instance has none.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -411,38 +409,38 @@ impl Schedules {
         }
     }
 
-    /// Says so, now or as soon as there are schedules.
-    fn set(&self, change: impl FnOnce(&mut SchedulesShare), then: impl FnOnce(&Spread)) {
+    /// Sets the share, now or as soon as there are schedules.
+    fn set_share(&self, change: impl FnOnce(&mut SchedulesShare), then: impl FnOnce(&Spread)) {
         self.elect.engine().schedule_inbox.set_share(change);
         if let Some(spread) = self.spread() {
             then(&spread);
         }
     }
 
-    /// The most schedules this instance may have, from now on.
+    /// Sets the most schedules this instance may have.
     pub fn set_cap(&self, cap: u32) {
-        self.set(|share| share.cap = Some(cap), |spread| spread.set_cap(cap));
+        self.set_share(|share| share.cap = Some(cap), |spread| spread.set_cap(cap));
     }
 
-    /// This instance's part in proportion to that of the others, from now on.
+    /// Sets this instance's part in proportion to that of the others.
     pub fn set_weight(&self, weight: u32) {
-        self.set(|share| share.weight = Some(weight), |spread| spread.set_weight(weight));
+        self.set_share(|share| share.weight = Some(weight), |spread| spread.set_weight(weight));
     }
 
     /// Gives the schedules away to the others, with what is running, and gets no new ones, until
     /// [`undrain`](Self::undrain).
     pub fn drain(&self) {
-        self.set(|share| share.draining = true, Spread::drain);
+        self.set_share(|share| share.draining = true, Spread::drain);
     }
 
     /// Takes its part again.
     pub fn undrain(&self) {
-        self.set(|share| share.draining = false, Spread::undrain);
+        self.set_share(|share| share.draining = false, Spread::undrain);
     }
 }
 
 impl Elect {
-    /// The schedules of the namespace: to hold them back, to have them run, to see how they stand.
+    /// Returns the schedules of the namespace: to pause them, to have them run, to read their status.
     #[must_use]
     pub fn schedules(&self) -> Schedules {
         Schedules { elect: self.clone(), even_if_unknown: false, even_if_owned: false }

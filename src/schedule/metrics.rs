@@ -1,4 +1,4 @@
-//! What schedules count (feature `metrics`). Without the feature, nothing.
+//! Metrics of schedules (feature `metrics`). Without the feature, nothing is counted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge, histogram};
 
-/// This instance has a schedule from now on: what is counted begins with 0.
+/// Sets the metrics of a schedule to 0, as this instance adds it.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn added(engine: &Engine, id: &ScheduleId) {
     #[cfg(feature = "metrics")]
@@ -49,7 +49,7 @@ pub(super) fn begun(engine: &Engine, id: &ScheduleId, lateness: Duration) {
     }
 }
 
-/// A run has ended.
+/// Counts a run that has ended.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn ended(engine: &Engine, id: &ScheduleId, outcome: Outcome, took: Duration) {
     #[cfg(feature = "metrics")]
@@ -65,7 +65,7 @@ pub(super) fn ended(engine: &Engine, id: &ScheduleId, outcome: Outcome, took: Du
     }
 }
 
-/// Ticks were not run.
+/// Counts ticks that were not run.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn skipped(engine: &Engine, id: &ScheduleId, count: u64, why: NotRun) {
     #[cfg(feature = "metrics")]
@@ -79,7 +79,7 @@ pub(super) fn skipped(engine: &Engine, id: &ScheduleId, count: u64, why: NotRun)
     }
 }
 
-/// For how long a tick of a schedule that nobody runs is due, as the instance sees it that looks.
+/// Sets the time for which a tick of a schedule that nobody runs is due.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn overdue(engine: &Engine, schedule: &ScheduleName, by: Duration) {
     #[cfg(feature = "metrics")]
@@ -90,7 +90,7 @@ pub(super) fn overdue(engine: &Engine, schedule: &ScheduleName, by: Duration) {
     }
 }
 
-/// How many ticks in a row have failed.
+/// Sets the number of ticks in a row that failed.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn failures(engine: &Engine, id: &ScheduleId, failures: u32) {
     #[cfg(feature = "metrics")]

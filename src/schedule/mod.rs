@@ -1,8 +1,8 @@
 //! Cron-style jobs: every tick once per fleet.
 //!
 //! Schedules are tasks of a spread: each has one owner, which alone looks at the clock. Before it runs a tick
-//! it claims it in the ledger, under its term: that, and no clock, is what makes a tick run once. What a
-//! wrong clock can change is when.
+//! it claims the tick in the ledger, under its term: this, and no clock, makes a tick run once. A wrong clock can
+//! only change when.
 //!
 //! ```text
 //!   wait until due ──▶ claim (schedule, instant) ──▶ job ──▶ finish: outcome, error
@@ -71,7 +71,7 @@ use driver::{Body, Keep, ScheduleSpec};
 use failure::OnFailure;
 use runner::ScheduleRunner;
 
-/// A schedule to be. Made by [`Elect::schedule`].
+/// Builder of a schedule. Made by [`Elect::schedule`].
 #[must_use = "it runs nothing until it is run"]
 pub struct ScheduleBuilder {
     elect: Elect,
@@ -91,7 +91,7 @@ impl fmt::Debug for ScheduleBuilder {
     }
 }
 
-/// A number of a policy with which nothing would ever run.
+/// Policy with which nothing would ever run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PolicyError(String);
 
@@ -104,13 +104,13 @@ impl fmt::Display for PolicyError {
 impl std::error::Error for PolicyError {}
 
 impl ScheduleBuilder {
-    /// The zone of the IANA database whose clocks the expression is read by. Default: UTC.
+    /// Sets the zone of the IANA database whose clocks the expression is read by. Default: UTC.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.timing = self.timing.zone(zone);
         self
     }
 
-    /// What becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
+    /// Sets what becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
     pub fn dst(mut self, dst: Dst) -> Self {
         self.timing = self.timing.dst(dst);
         self
@@ -122,39 +122,39 @@ impl ScheduleBuilder {
         self
     }
 
-    /// What becomes of ticks that could not be run when they were due. Default: the latest is run, if it is
-    /// no older than a week.
+    /// Sets what becomes of ticks that could not be run when they were due. Default: the latest is run, if it is no older
+    /// than a week.
     pub const fn misfire(mut self, misfire: Misfire) -> Self {
         self.policies.misfire = misfire;
         self
     }
 
-    /// What becomes of a tick that falls due while the run before it is on. Default: it is not run.
+    /// Sets what becomes of a tick that falls due while the run before it is on. Default: it is not run.
     pub const fn overlap(mut self, overlap: Overlap) -> Self {
         self.policies.overlap = overlap;
         self
     }
 
-    /// What becomes of a run whose runner died. Default: it is begun again.
+    /// Sets what becomes of a run whose runner died. Default: it is begun again.
     pub const fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.policies.on_crash = on_crash;
         self
     }
 
-    /// How a job that failed is tried again. Default: not at all.
+    /// Sets how a job that failed is tried again. Default: not at all.
     pub const fn retries(mut self, retries: Retries) -> Self {
         self.policies.retries = retries;
         self
     }
 
-    /// How long a job may take: then it is told to stop, by its lease's [token](Lease::token), and
-    /// `stop_grace` later dropped. Default: no limit.
+    /// Limits the time of a job: then it is cancelled, by its lease's [token](Lease::token), and `stop_grace` later
+    /// dropped. Default: no limit.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.policies.timeout = Some(timeout);
         self
     }
 
-    /// How much of its history is kept: what is younger than this, and so many entries at least; an hour or
+    /// Sets how much of its history is kept: what is younger than this, and so many entries at least; an hour or
     /// ten entries, or more. Default: `retention.runs` and `retention.run_entries` of the configuration,
     /// which are seven days and 100.
     pub const fn keep_history(mut self, younger_than: Duration, at_least: usize) -> Self {
@@ -162,10 +162,10 @@ impl ScheduleBuilder {
         self
     }
 
-    /// Called once for each tick or order that has failed for good: its last attempt did not succeed, and there
-    /// will be no other. It is called in the instance that made this attempt, or that found its runner dead
-    /// and may not begin it again; give all instances the same callback. A run that was told to stop and will
-    /// be begun again elsewhere is no failure, nor is a tick that was [not run](crate::Event::NotRun).
+    /// Sets a callback, called once for each tick or order that has failed for good: its last attempt did not succeed, and
+    /// there will be no other. It is called in the instance that made this attempt, or that found its runner dead
+    /// and may not begin the tick again; give all instances the same callback. A run that is cancelled and will be begun
+    /// again elsewhere is no failure, nor is a tick that was [not run](crate::Event::NotRun).
     ///
     /// The failure is on record in the ledger before this is called. Calls come one after the other, beside
     /// the schedule's runs: they hold up none. A hundred wait while one is slow; further ones are left out, and
@@ -191,15 +191,15 @@ impl ScheduleBuilder {
         self
     }
 
-    /// Has it run, by one of the instances that have a schedule of this name.
+    /// Has the schedule run, by one of the instances that have one of this name.
     ///
-    /// A job that returns `Ok` has done its work. One that was told to stop before it was through returns an
-    /// error. It should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is
-    /// dropped at its next `.await`. What it [spawns](Lease::spawn) it should await: that ends with the
-    /// lease, which outlives the run, and is only told by the token that the run has ended.
+    /// A job that returns `Ok` has done its work. One that is cancelled before it is through must return an error. It
+    /// should return soon after its [token](Lease::token) fires: when `stop_grace` is over it is dropped at its next
+    /// `.await`. It should await what it [spawns](Lease::spawn): that ends with the lease, which outlives the run, and
+    /// learns only by the token that the run has ended.
     ///
     /// # Errors
-    /// The name breaks a limit, the expression or zone is none, the expression has no instant, a policy lets
+    /// The name breaks a limit, the expression or zone is invalid, the expression has no instant, a policy lets
     /// nothing run, this instance has a schedule of this name already, or the engine is closed.
     pub fn run<E, F>(self, job: impl Fn(Tick, Lease) -> F + Send + Sync + 'static) -> Result<Schedule, Error>
     where
@@ -214,17 +214,17 @@ impl ScheduleBuilder {
         self.begin(Body { call: Arc::new(call), blocks: false })
     }
 
-    /// Like [`run`](Self::run), for a job that blocks its thread: it is run on the runtime's pool for blocking calls.
+    /// Has it run like [`run`](Self::run), with a job that blocks its thread: it runs on the runtime's pool for blocking
+    /// calls.
     ///
-    /// It is told to stop by its [token](Lease::token), which it asks with
-    /// [`is_cancelled`](Lease::is_cancelled). It cannot be dropped. One that goes on after its `timeout` and
-    /// `stop_grace` holds up its schedule: the next run begins when it has returned, and the log says so. One that
-    /// goes on after its lease was told to end keeps the schedule here until it has returned, unless this instance's
-    /// session ends; what came of it is not on record then, and the tick is begun again by whoever has the schedule
-    /// next, as if its runner had died. A call that goes on after the session has ended is told as
-    /// [overran](crate::Event::Overran).
+    /// The job learns that it is to stop from its [token](Lease::token), by [`is_cancelled`](Lease::is_cancelled). It
+    /// cannot be dropped. One that goes on after its `timeout` and `stop_grace` holds up its schedule: the next run begins
+    /// when it has returned, and the log says so. One that goes on after its lease is cancelled keeps the schedule here
+    /// until it has returned, unless this instance's session ends; its outcome is not on record then, and the next owner
+    /// of the schedule begins the tick again, as if its runner had died. A call that goes on after the session has ended
+    /// is reported as [overran](crate::Event::Overran).
     ///
-    /// The pool has 512 threads unless the runtime was built with another number. What finds none free waits.
+    /// The pool has 512 threads unless the runtime was built with another number. A job that finds none free waits.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -261,16 +261,16 @@ impl ScheduleBuilder {
     }
 }
 
-/// The most late ticks that are run after one another.
+/// Most late ticks that are run one after the other.
 const MOST_LATE: u32 = 10_000;
-/// Nothing is on time to the millisecond.
+/// Shortest window: no tick is on time to the millisecond.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
-/// The first rest between tries; a store that takes a write a try is asked for no more.
+/// Shortest first rest between tries: each try costs the store a write.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
 const SHORTEST_HISTORY: Duration = Duration::from_secs(60 * 60);
 const SMALLEST_HISTORY: usize = 10;
 
-/// Whether there is something that these policies let run.
+/// Checks that these policies let something run.
 fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
     let (misfire, Policies { on_crash, retries, timeout, .. }) = (policies.misfire, policies);
     let (window, name) = match misfire {
@@ -325,7 +325,7 @@ impl ScheduleSpec {
         Ok(Self { id, calendar, policies, timing, keep, body, on_failure: None })
     }
 
-    /// The same with another timing.
+    /// Returns the same with another timing.
     fn retimed(&self, timing: Timing) -> Result<Self, Error> {
         let Self { id, policies, keep, body, .. } = self;
         let spec = Self::new(id.clone(), timing, *policies, *keep, body.clone())?;
@@ -334,8 +334,8 @@ impl ScheduleSpec {
 }
 
 impl Elect {
-    /// A job that is run at the instants of an expression, once per fleet: [`Timing`] says what expressions
-    /// there are, [`ScheduleBuilder`] what else can be said.
+    /// Schedules a job at the instants of an expression, once per fleet: see [`Timing`] for the expressions, and
+    /// [`ScheduleBuilder`] for what else can be set.
     pub fn schedule(&self, name: impl AsRef<str>, timing: impl Into<Timing>) -> ScheduleBuilder {
         ScheduleBuilder {
             elect: self.clone(),

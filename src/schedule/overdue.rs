@@ -1,4 +1,4 @@
-//! Schedules that nobody runs: one instance of the namespace looks for them, page by page, and says so. It also
+//! Schedules that nobody runs: one instance of the namespace looks for them, page by page, and reports them. It also
 //! removes those that had one tick, and are through for longer than a history is kept.
 //!
 //! ```text
@@ -32,28 +32,28 @@ use crate::{
     store::{Cursor, LockSeen, SessionSeen},
 };
 
-/// How many records are looked at each `poll_interval`.
+/// Records that are looked at each `poll_interval`.
 const PAGE: usize = 100;
-/// How many entries of a ledger tell which tick was dealt with last.
+/// Entries of a ledger that are read to find the tick that was dealt with last.
 const READ: usize = 20;
-/// How often all are looked at, where there are no more than a page; and how often an instance asks whether it is
+/// Interval of looks at all schedules, where there are no more than a page; and of an instance's checks whether it is
 /// the one that looks.
 const ROUND: Duration = Duration::from_secs(60);
-/// How many sessions it reads for that at once, and how often.
+/// Sessions that a check reads at once, and its most reads.
 const SESSIONS: usize = 100;
 const PAGES: usize = 10;
-/// What is due for no longer than this, and two ttls, may be on its way to its next owner.
+/// Time, besides two ttls, for which an overdue schedule may be on its way to its next owner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A schedule with a tick that is due, and that nobody runs.
+/// Schedule with a tick that is due, and that nobody runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overdue {
-    /// Which.
+    /// Name of the schedule.
     pub schedule: ScheduleName,
-    /// The first of its ticks that are due and not in the ledger.
+    /// First of its ticks that are due and not in the ledger.
     pub due: StoreTime,
-    /// For how long that is due.
+    /// Time for which that tick is due.
     pub by: Duration,
 }
 
@@ -62,7 +62,8 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
     let mut look = Look::default();
     loop {
         let Some(strong) = engine.upgrade().filter(|_| runner.strong_count() > 0) else { return };
-        // In the middle of a round it goes on; what is told has been due for longer than a round takes to come by.
+        // In the middle of a round it goes on at once; schedules that are reported have been due for longer than a round
+        // takes.
         let pause = if look.after.is_some() { strong.poll() } else { ROUND.max(strong.poll()) };
         let pause = jittered(pause, strong.entropy.roll());
         let closing = strong.closing.clone();
@@ -80,23 +81,23 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
     }
 }
 
-/// One instance's look at all schedules, a page at a time.
+/// Look of one instance at all schedules, a page at a time.
 #[derive(Default)]
 struct Look {
-    /// Whether this instance looks, and until when that is so.
+    /// True while it is this instance that looks, and until when that is known.
     turn: Option<(bool, crate::clock::Moment)>,
     after: Option<Cursor>,
-    /// What was told, by the tick that was due.
-    told: BTreeMap<ScheduleName, StoreTime>,
-    /// What this round has come past.
+    /// Schedules that were reported, and the tick that was due.
+    reported: BTreeMap<ScheduleName, StoreTime>,
+    /// Schedules that this round has seen.
     seen: BTreeSet<ScheduleName>,
 }
 
 impl Look {
     async fn on(&mut self, engine: &Arc<Engine>) -> Result<(), StoreError> {
         let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(()) };
-        if !self.is_ours(engine).await? {
-            for (schedule, _) in std::mem::take(&mut self.told) {
+        if !self.check_turn(engine).await? {
+            for (schedule, _) in std::mem::take(&mut self.reported) {
                 metrics::overdue(engine, &schedule, Duration::ZERO);
             }
             self.after = None;
@@ -111,9 +112,9 @@ impl Look {
         for name in &names {
             let due = found.iter().find(|(record, ..)| record.id.name == *name);
             match due {
-                Some((record, Unowned::Overdue(due), _)) => self.tell(engine, record, *due, now),
+                Some((record, Unowned::Overdue(due), _)) => self.report(engine, record, *due, now),
                 other => {
-                    if self.told.remove(name).is_some() {
+                    if self.reported.remove(name).is_some() {
                         metrics::overdue(engine, name, Duration::ZERO);
                     }
                     if let Some((record, Unowned::Through(at), freed)) = other {
@@ -125,28 +126,28 @@ impl Look {
         self.seen.extend(names);
         self.after = page.next;
         if self.after.is_none() {
-            // What is gone is overdue no more.
+            // A schedule that is gone is overdue no more.
             let seen = std::mem::take(&mut self.seen);
-            for schedule in self.told.keys().filter(|name| !seen.contains(*name)) {
+            for schedule in self.reported.keys().filter(|name| !seen.contains(*name)) {
                 metrics::overdue(engine, schedule, Duration::ZERO);
             }
-            self.told.retain(|name, _| seen.contains(name));
+            self.reported.retain(|name, _| seen.contains(name));
         }
         Ok(())
     }
 
-    fn tell(&mut self, engine: &Engine, record: &ScheduleRecord, due: StoreTime, now: StoreTime) {
+    fn report(&mut self, engine: &Engine, record: &ScheduleRecord, due: StoreTime, now: StoreTime) {
         let (name, by) = (&record.id.name, now.since(due));
         metrics::overdue(engine, name, by);
-        if self.told.insert(name.clone(), due) != Some(due) {
+        if self.reported.insert(name.clone(), due) != Some(due) {
             tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no instance that is alive runs it");
             engine.events.tell(Event::Overdue { lock: lock_of(&record.id), due, by });
         }
     }
 
-    /// Whether this instance is the one that looks: of those that beat it has the smallest session id. Who is
-    /// wrong about that costs or saves a look.
-    async fn is_ours(&mut self, engine: &Engine) -> Result<bool, StoreError> {
+    /// Checks whether this instance is the one that looks: of those that beat it has the smallest session id. An
+    /// instance that is wrong about that costs or saves a look.
+    async fn check_turn(&mut self, engine: &Engine) -> Result<bool, StoreError> {
         let moment = engine.clock.now();
         if let Some((is_ours, until)) = self.turn
             && moment < until
@@ -183,16 +184,17 @@ fn lock_of(id: &ScheduleId) -> LockId {
     LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key: key_of(&id.name) }
 }
 
-/// Whether it was seen to beat lately, by the store's clock: a guess, which decides what is told and who tells it.
+/// Returns whether a session has beaten lately, by the store's clock: a guess, which decides what is reported and by
+/// which instance.
 fn beats(engine: &Engine, session: &SessionRecord) -> bool {
     let is_late = |now: StoreTime| session.beat_at.plus(session.ttl * 2) < now;
     session.is_alive() && !engine.store_now().is_some_and(is_late)
 }
 
-/// When a schedule's lock was given back last; nothing if there is no record of it any more.
+/// Time at which a schedule's lock was given back last; `None` if there is no record of that any more.
 type Freed = Option<StoreTime>;
 
-/// Those of them that nobody has who is alive, and how they stand.
+/// Finds those of the schedules that no instance has which is alive, and their state.
 async fn unowned_of(
     engine: &Engine,
     records: Vec<ScheduleRecord>,
@@ -240,7 +242,7 @@ async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<
     Ok(alive.map(|session| session.id).collect())
 }
 
-/// Who holds a lock and is alive.
+/// Returns the holder of a lock, if it is alive.
 pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Holder>, StoreError> {
     let limit = engine.limit();
     let seen = engine.call(Work::Asked, limit, engine.store.locks(vec![lock], limit)).await?;
@@ -251,7 +253,7 @@ pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Ho
     Ok(alive.contains(&held.by.session).then_some(held.by.holder))
 }
 
-/// What had one tick, has dealt with it, and was nobody's for longer than a history is kept.
+/// Removes a schedule that had one tick, has dealt with it, and was nobody's for longer than a history is kept.
 async fn remove_if_old(
     engine: &Arc<Engine>,
     record: &ScheduleRecord,
@@ -281,7 +283,7 @@ pub(super) async fn delete(engine: &Engine, id: &ScheduleId, work: Work) -> Resu
     }
 }
 
-/// All schedules of the namespace that are overdue.
+/// Finds all schedules of the namespace that are overdue.
 pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
     let Some(now) = engine.store_times.now(engine.clock.now()) else { return Ok(Vec::new()) };
     let (mut all, mut after) = (Vec::new(), None);

@@ -1,4 +1,4 @@
-//! One attempt at a tick: its job, and what tells it to stop.
+//! One attempt at a tick: its job, and what cancels it.
 
 use std::{
     future::{Future, pending},
@@ -15,7 +15,7 @@ use crate::{
     model::{Outcome, StoreTime},
 };
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptEnd {
     pub(super) outcome: Outcome,
@@ -34,7 +34,7 @@ pub(super) async fn run(
     begins: impl FnOnce() + Send,
 ) -> AttemptEnd {
     let own = lease.narrowed();
-    // What it has spawned hears of its end, whatever ends it.
+    // The token fires for what the job has spawned, whatever ends the attempt.
     let stop = own.token().drop_guard();
     let (given, body) = (own.clone(), body.clone());
     // All of the program's code is called within.
@@ -47,8 +47,8 @@ pub(super) async fn run(
         })
         .catch_unwind(),
     ));
-    let mut stopping = pin!(until_told(lease, timeout, displaced));
-    let mut told = None;
+    let mut stopping = pin!(until_cancelled(lease, timeout, displaced));
+    let mut cancelled = None;
     let result = loop {
         let ended = async {
             match &mut job {
@@ -59,12 +59,12 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             result = ended => break Some(result),
-            outcome = &mut stopping, if told.is_none() => {
-                told = Some(outcome);
+            outcome = &mut stopping, if cancelled.is_none() => {
+                cancelled = Some(outcome);
                 own.stop();
             }
             // The lease has a grace of its own: whoever polls this drops it then.
-            () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(told) && !goes_on => {
+            () = tokio::time::sleep(engine.times.stop_grace), if has_own_grace(cancelled) && !goes_on => {
                 if !blocks {
                     break None;
                 }
@@ -75,37 +75,38 @@ pub(super) async fn run(
             }
         }
     };
-    // What it says while it is dropped is heard, too.
+    // A panic while it is dropped counts, too.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(job.take())));
     drop(stop);
-    // The job may have heard of it first.
-    let told = told.or_else(|| lease.is_cancelled().then_some(Outcome::Cancelled));
+    // The job may have seen the token first.
+    let cancelled = cancelled.or_else(|| lease.is_cancelled().then_some(Outcome::Cancelled));
     match (dropped, result) {
         (Ok(()), Some(Ok(Ok(())))) => AttemptEnd { outcome: Outcome::Succeeded, error: None },
         (Ok(()), Some(Ok(Err(error)))) => {
-            AttemptEnd { outcome: told.unwrap_or(Outcome::Failed), error: Some(error) }
+            AttemptEnd { outcome: cancelled.unwrap_or(Outcome::Failed), error: Some(error) }
         }
         (Err(panic), _) | (_, Some(Err(panic))) => {
             let message = panic_message(&*panic);
             lease.panicked(&message);
             AttemptEnd {
-                outcome: told.unwrap_or(Outcome::Failed),
+                outcome: cancelled.unwrap_or(Outcome::Failed),
                 error: Some(format!("panicked: {message}")),
             }
         }
         (Ok(()), None) => {
             let error = Some("dropped: it did not stop when it was told to".to_owned());
-            AttemptEnd { outcome: told.unwrap_or(Outcome::Cancelled), error }
+            AttemptEnd { outcome: cancelled.unwrap_or(Outcome::Cancelled), error }
         }
     }
 }
 
-const fn has_own_grace(told: Option<Outcome>) -> bool {
-    matches!(told, Some(Outcome::TimedOut | Outcome::Displaced))
+/// Returns whether the grace is counted here: that of a lease is counted by the lease.
+const fn has_own_grace(cancelled: Option<Outcome>) -> bool {
+    matches!(cancelled, Some(Outcome::TimedOut | Outcome::Displaced))
 }
 
-/// Until the job is to stop; says why.
-async fn until_told(
+/// Waits until the job is to stop. Returns the outcome of that.
+async fn until_cancelled(
     lease: &Lease,
     timeout: Option<Duration>,
     displaced: impl Future<Output = ()>,
@@ -118,7 +119,7 @@ async fn until_told(
     }
 }
 
-/// Awaits it; never ends if there is none.
+/// Awaits a future; for ever if there is none.
 async fn or_never(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
@@ -126,7 +127,7 @@ async fn or_never(future: Option<impl Future<Output = ()>>) {
     }
 }
 
-/// Until the store's clock shows that, as far as this instance can tell; never, if it is nothing.
+/// Waits until the store's clock shows that, by this instance's estimate; for ever if it is `None`.
 pub(super) async fn until(engine: &Engine, at: Option<StoreTime>) {
     let Some(at) = at else { return pending().await };
     let mut changes = engine.store_times.changes();

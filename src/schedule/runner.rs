@@ -58,7 +58,7 @@ struct ScheduleRegistry {
     spread: Option<Arc<Spread>>,
 }
 
-/// Whether the spread is joined.
+/// Signal that the spread is joined.
 type JoinedSignal = watch::Sender<bool>;
 
 impl fmt::Debug for ScheduleRegistry {

@@ -1,3 +1,5 @@
+//! Timings of schedules, as the program sets them.
+
 use std::time::Duration;
 
 use super::{CalendarError, Dst};
@@ -6,7 +8,7 @@ use crate::{
     model::{ScheduleName, StoreTime},
 };
 
-/// When a schedule would be due: its expression, and what its instants depend on besides.
+/// Timing of a schedule: its expression, and what its instants depend on besides.
 ///
 /// | expression | meaning |
 /// |---|---|
@@ -67,36 +69,36 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// An expression, read in UTC.
+    /// Creates a timing from an expression, read in UTC.
     pub fn new(expression: impl Into<String>) -> Self {
         let expression = expression.into();
         Self { expression, zone: None, dst: Dst::default(), spread: Duration::ZERO, name: None }
     }
 
-    /// Read in this zone of the IANA database, such as `Europe/London`. What is known of zones comes with the
-    /// crate, whatever a machine has installed. Default: UTC.
+    /// Sets the zone of the IANA database, such as `Europe/London`. The rules of zones come with the crate, whatever a
+    /// machine has installed. Default: UTC.
     pub fn zone(self, zone: impl Into<String>) -> Self {
         Self { zone: Some(zone.into()), ..self }
     }
 
-    /// What becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
+    /// Sets what becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
     pub fn dst(self, dst: Dst) -> Self {
         Self { dst, ..self }
     }
 
-    /// Everything is later by a part of this, which the schedule's name decides: so that not all that is due
-    /// at midnight starts at once. Whole seconds, up to 366 days. Default: none.
+    /// Delays everything by a part of this, which the schedule's name decides: so that not all that is due at midnight
+    /// starts at once. Whole seconds, up to 366 days. Default: none.
     pub fn spread_over(self, spread: Duration) -> Self {
         Self { spread, ..self }
     }
 
-    /// The schedule's name, by which `H`, `@every` and [`spread_over`](Self::spread_over) take their numbers.
+    /// Sets the schedule's name, by which `H`, `@every` and [`spread_over`](Self::spread_over) take their numbers.
     /// Default: that of nobody, so that they are not those of any schedule.
     pub fn named(self, name: ScheduleName) -> Self {
         Self { name: Some(name), ..self }
     }
 
-    /// The first `n` instants after `after`; fewer if there are no more. `@after` counts from `after`.
+    /// Returns the first `n` instants after `after`; fewer if there are no more. `@after` counts from `after`.
     ///
     /// # Errors
     /// [`CalendarError`] if no schedule can have this expression, zone or spread.
@@ -104,10 +106,10 @@ impl Timing {
         Ok(self.calendar()?.first(n, after))
     }
 
-    /// Whether a schedule can have it.
+    /// Checks whether a schedule can have it.
     ///
     /// # Errors
-    /// [`CalendarError`] if not: what was given, and the rule it broke.
+    /// [`CalendarError`] if not: the input, and the rule it broke.
     pub fn check(&self) -> Result<(), CalendarError> {
         self.calendar().map(drop)
     }

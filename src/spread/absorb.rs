@@ -1,4 +1,4 @@
-//! Absorbing what was read of a spread, and what hints told, into its view.
+//! Absorbing of reads and hints into the view of a spread.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -48,7 +48,7 @@ impl<'a> Absorption<'a> {
         listed
     }
 
-    /// Absorbs a look at one session, by itself.
+    /// Absorbs a look at one session.
     fn absorb_sighting(&mut self, asked: Moment, session: SessionId, seen: &SessionSeen) {
         self.state.youth.saw(session, seen);
         self.state.learn_of_death(session, seen);
@@ -83,7 +83,7 @@ impl<'a> Absorption<'a> {
         }
     }
 
-    /// Absorbs a look at one task, by itself.
+    /// Absorbs a look at one task.
     fn absorb_task(&mut self, asked: Moment, key: &Key, seen: &LockSeen) {
         if let LockSeen::Found(record) = seen
             && let Some(held) = &record.holding
@@ -101,13 +101,13 @@ impl<'a> Absorption<'a> {
     }
 }
 
-/// Sessions of those who take part.
+/// Returns the sessions that take part.
 fn members(state: &ActorState) -> BTreeSet<SessionId> {
     state.view.members().map(|(session, _)| session).collect()
 }
 
 impl SpreadActor {
-    /// Absorbs what was read, and notes what is to be read next.
+    /// Absorbs a reading, and notes what is to be read next.
     pub(super) fn absorb_reading(&mut self, reading: Reading) {
         let engine = self.engine().clone();
         if let Some(error) = &reading.error {
@@ -128,7 +128,7 @@ impl SpreadActor {
         }
         let listed = pass.absorb_sessions(reading.sessions);
         if reading.all_sessions {
-            // Whoever is not listed came just now, or its record is gone: another look will tell.
+            // A session that is not listed came just now, or its record is gone: another look will show which.
             let gone = before.difference(&listed).filter(|session| Some(**session) != own);
             self.ask.sessions.extend(gone.copied());
         }
@@ -159,7 +159,7 @@ impl SpreadActor {
         }
     }
 
-    /// Absorbs the news of the inbox: hints, and what other parts of this instance saw.
+    /// Absorbs the news of the inbox: hints, and sessions as other parts of this instance saw them.
     pub(super) fn absorb_news(&mut self) {
         let engine = self.engine().clone();
         let news = self.inbox.take();

@@ -1,4 +1,4 @@
-//! Acting on the plan: takes, workers, and what becomes of both.
+//! Acting on the plan: tickets for tasks, workers, and their ends.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use super::{
     metrics, reading,
     shared::{ActorState, Shared, TaskWork},
     trial::Bench,
-    worker::{Handle, Report, TaskEnd, Worker},
+    worker::{Report, TaskEnd, Worker, WorkerHandle},
 };
 use crate::{
     Event,
@@ -190,7 +190,7 @@ impl SpreadActor {
         self.mark_touched();
     }
 
-    fn start_worker(&self, hold: Hold, bench: Arc<Bench>) -> Handle {
+    fn start_worker(&self, hold: Hold, bench: Arc<Bench>) -> WorkerHandle {
         let engine = self.engine().clone();
         let (worker, handle) = Worker::new(
             engine.clone(),

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::{
     reading::{self, PendingRead, ReadCursor, Reading},
     shared::{ActorState, Shared},
-    worker::{Report, Rules, Start},
+    worker::{JobRules, Report, Start},
 };
 use crate::{
     clock::Moment,
@@ -67,7 +67,7 @@ pub(super) struct SpreadActor {
     pub(super) shared: Arc<Shared>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) start: Start,
-    pub(super) rules: Rules,
+    pub(super) rules: JobRules,
     pub(super) wants: Wants,
     pub(super) takes: FuturesUnordered<PendingTake>,
     pub(super) reports: mpsc::UnboundedReceiver<Report>,
@@ -95,7 +95,7 @@ impl SpreadActor {
         shared: Arc<Shared>,
         inbox: Arc<Inbox>,
         start: Start,
-        rules: Rules,
+        rules: JobRules,
         wants: Wants,
     ) -> Self {
         let (report, reports) = mpsc::unbounded_channel();

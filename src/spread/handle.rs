@@ -1,4 +1,4 @@
-//! A spread that is taken part in.
+//! Handle of a spread that this instance takes part in.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     store::LockSeen,
 };
 
-/// A spread that this instance takes part in, until this is stopped or dropped.
+/// Spread that this instance takes part in, until this is stopped or dropped.
 #[derive(Debug)]
 #[must_use = "dropping it ends the part this instance takes"]
 pub struct Spread<M = ()> {
@@ -36,7 +36,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         Self { elect, shared, registry, task, stopper }
     }
 
-    /// Its name.
+    /// Name of the spread.
     #[must_use]
     pub fn name(&self) -> &SpreadName {
         &self.shared.spread
@@ -44,19 +44,19 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     // ----- what there is
 
-    /// The tasks that this instance has, with their leases.
+    /// Tasks that this instance has, with their leases.
     #[must_use]
     pub fn share(&self) -> BTreeMap<Key, Lease> {
         self.shared.state().has().map(|(key, worker)| (key.clone(), worker.lease.clone())).collect()
     }
 
-    /// The whole spread, as this instance knows it. It asks nobody.
+    /// Returns the whole spread as this instance knows it. Makes no call.
     #[must_use]
     pub fn picture(&self) -> SpreadStatus {
         SpreadStatus::of(self.elect.engine(), &self.shared)
     }
 
-    /// Until the picture is so, or the spread has stopped; looks at it whenever it changes.
+    /// Waits until the spread is as wanted, or has stopped; looks at it whenever it changes.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -64,9 +64,9 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         let mut changes = self.shared.changed.subscribe();
         loop {
             changes.borrow_and_update();
-            let picture = self.picture();
-            if is_so(&picture) || self.shared.over.is_cancelled() {
-                return picture;
+            let status = self.picture();
+            if is_so(&status) || self.shared.over.is_cancelled() {
+                return status;
             }
             tokio::select! {
                 _ = changes.changed() => {}
@@ -75,16 +75,16 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         }
     }
 
-    /// What happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away
+    /// Follows what happens to its tasks here from now on: gained ([`Acquired`](crate::Event::Acquired)), given away
     /// or done ([`Released`](crate::Event::Released)), [lost](crate::Event::Lost),
-    /// [waiting](crate::Event::Waiting) because nobody has room, [in quarantine](crate::Event::Quarantined) because
-    /// they failed too often.
+    /// [waiting](crate::Event::Waiting) as no instance has room, [in quarantine](crate::Event::Quarantined) after too
+    /// many failures.
     #[must_use]
     pub fn events(&self) -> EventStream {
         self.elect.engine().events.listen(EventFilter::Kind(Kind::of_tasks(&self.shared.spread)))
     }
 
-    /// Why a task is where it is. Reads its record.
+    /// Explains why a task is where it is. Reads its record.
     ///
     /// # Errors
     /// The key breaks a limit, or the store did not answer.
@@ -94,7 +94,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         Ok(Explanation::of(self.elect.engine(), &self.shared, key, &seen))
     }
 
-    /// The record of a task.
+    /// Reads the record of a task.
     async fn look(&self, key: &Key) -> Result<LockSeen, Error> {
         let engine = self.elect.engine();
         engine.look(super::reading::lock(engine, &self.shared.spread, key)).await.map_err(Error::Store)
@@ -106,12 +106,12 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.shared.change(|state| change(&mut state.share));
     }
 
-    /// The most tasks this instance may have, from now on.
+    /// Sets the most tasks this instance may have.
     pub fn set_cap(&self, cap: u32) {
         self.change(|share| share.cap = cap);
     }
 
-    /// Its part in proportion to that of the others, from now on.
+    /// Sets this instance's part in proportion to that of the others.
     pub fn set_weight(&self, weight: u32) {
         self.change(|share| share.weight = weight);
     }
@@ -127,8 +127,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.change(|share| share.draining = false);
     }
 
-    /// Keeps what it has, and neither gives nor takes, until [`resume`](Self::resume): for somebody who looks
-    /// into something.
+    /// Keeps its tasks, and neither gives nor takes, until [`resume`](Self::resume): for an operator who looks into
+    /// something.
     pub fn pause(&self) {
         self.change(|share| share.paused = true);
     }
@@ -138,24 +138,24 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.change(|share| share.paused = false);
     }
 
-    /// There is this task, too, or in place of the one of the same key. Instances that know different tasks
-    /// share out those they know alike: tell all of them.
+    /// Adds this task, or replaces the one of the same key. Instances that know different tasks share out those they
+    /// have in common: add it in all of them.
     pub fn add(&self, task: Task<M>) {
         self.registry.apply(Change::Add(task));
     }
 
-    /// There is no task of this key any more.
+    /// Removes the task of this key.
     pub fn remove(&self, key: &Key) {
         self.registry.apply(Change::Remove(key.clone()));
     }
 
-    /// There are these tasks, and no others.
+    /// Replaces all tasks by these.
     pub fn replace(&self, tasks: impl IntoIterator<Item = Task<M>>) {
         self.registry.apply(Change::Replace(tasks.into_iter().collect()));
     }
 
-    /// Has a task tried again now that rests because it [failed too often](crate::Event::Quarantined), by whoever is
-    /// to have it. Says whether it rested. May be asked of any instance.
+    /// Has a task tried again now that rests after [too many failures](crate::Event::Quarantined), by the instance that
+    /// is to have it. Returns whether it rested. May be called in any instance.
     ///
     /// # Errors
     /// The key breaks a limit, its record cannot be written, or the store did not answer.
@@ -164,7 +164,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         put_back::one(self.elect.engine(), record).await
     }
 
-    /// The same for all tasks of the spread that rest. Says how many that were.
+    /// Puts back all tasks of the spread that rest. Returns their number.
     ///
     /// # Errors
     /// A record cannot be written, or the store did not answer; some may have been put back.
@@ -174,7 +174,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     // ----- its end
 
-    /// Ends the part this instance takes: every job is told and waited for, and its tasks go to the others.
+    /// Ends the part this instance takes: cancels every job and waits for it, and leaves its tasks to the others.
     /// Bounded by the grace and two attempts at the store.
     ///
     /// # Cancel safety

@@ -1,4 +1,4 @@
-//! What a spread counts (feature `metrics`). Without the feature, nothing.
+//! Metrics of spreads (feature `metrics`). Without the feature, nothing is counted.
 
 use super::shared::ActorState;
 use crate::{clock::Moment, elect::Engine, model::SpreadName};
@@ -6,7 +6,7 @@ use crate::{clock::Moment, elect::Engine, model::SpreadName};
 #[cfg(feature = "metrics")]
 use metrics::{counter, gauge};
 
-/// This instance takes part from now on: what is counted begins with 0.
+/// Sets all metrics to 0, as this instance joins the spread.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
     #[cfg(feature = "metrics")]
@@ -29,7 +29,7 @@ pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
     }
 }
 
-/// A plan was made, after which so much is to be done here.
+/// Counts a plan, with the number of actions to be done here.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &ActorState, orders: usize, now: Moment) {
     #[cfg(feature = "metrics")]

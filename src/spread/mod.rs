@@ -1,9 +1,9 @@
 //! N keyed tasks, spread over the instances that take part.
 //!
-//! Each instance brings a share: the tasks it knows, how many it may have at most, and its weight. All come
-//! to the same plan from what the store says, and each does its own part of it: it gives away what it has too
-//! much of, straight to the one that is to have it, and takes what is nobody's and its own. Nobody takes a
-//! task from one that lives.
+//! Each instance brings a share: the tasks it knows, how many it may have at most, and its weight. All compute
+//! the same plan from the store's records, and each does its own part of it: it gives away the tasks it has too
+//! many of, straight to the instances that are to have them, and takes free tasks that are to be its own. No
+//! instance takes a task from one that is alive.
 //!
 //! ```text
 //!  hints, looks ──▶ view (logic/view) ──▶ plan (logic/plan) ──▶ actions ──▶ actor
@@ -19,11 +19,11 @@
 //! let config = ElectConfig::new("shop".parse()?, "pod-1".parse()?);
 //! let elect = Elect::start(MemoryStore::default(), config).await?;
 //! let topics = elect.spread("topics").tasks(["orders", "prices", "stock"]).cap(20).run(async |task, lease| {
-//!     // A subscription to `task.key()`, until it is told to stop.
+//!     // A subscription to `task.key()`, until the lease is cancelled.
 //!     lease.cancelled().await;
 //!     Ok::<_, String>(())
 //! })?;
-//! topics.until(|picture| picture.share().len() == 3).await;
+//! topics.until(|status| status.share().len() == 3).await;
 //! elect.close().await;
 //! # Ok(())
 //! # }
@@ -70,21 +70,21 @@ use crate::{
 use actor::SpreadActor;
 use shared::Shared;
 use source::{Source, TaskRegistry};
-use worker::{Done, Rules};
+use worker::{Done, JobRules};
 
-/// How often a job may fail in a row before its task rests, and another instance tries.
+/// Failures in a row before a task rests, and another instance tries.
 const TRIES: u32 = 5;
 
-/// A rest that is shorter than this is none: what it is between would be all that is done.
+/// Shortest rest: with a shorter one an instance would do nothing but begin again.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
 
-/// What is wrong with the tasks that were given.
+/// Mistake in the tasks that were given.
 enum Slip {
     Limit(LimitError),
     Twice(Key),
 }
 
-/// A spread to take part in. Made by [`Elect::spread`].
+/// Builder of a spread to take part in. Made by [`Elect::spread`].
 #[must_use = "it takes no part until it is run"]
 pub struct SpreadBuilder<M = ()> {
     elect: Elect,
@@ -92,7 +92,7 @@ pub struct SpreadBuilder<M = ()> {
     source: Result<Source<M>, Slip>,
     cap: u32,
     weight: u32,
-    rules: Rules,
+    rules: JobRules,
     lock_delay: Duration,
 }
 
@@ -110,23 +110,23 @@ impl SpreadBuilder {
             source: Ok(Source::none()),
             cap: u32::MAX,
             weight: 1,
-            rules: Rules { done: Done::Again(None), tries: TRIES },
+            rules: JobRules { done: Done::Again(None), tries: TRIES },
             lock_delay: Duration::ZERO,
         }
     }
 
-    /// These are the tasks, each once. [`Spread`] can add some and remove some: who begins with none takes part,
+    /// Sets the tasks, each once. [`Spread`] can add some and remove some: an instance that begins with none takes part,
     /// and gets none until then.
     pub fn tasks<K: AsRef<str>>(self, keys: impl IntoIterator<Item = K>) -> Self {
         self.tasks_with(keys.into_iter().map(|key| (key, ())))
     }
 
-    /// These are the tasks, each once and with what its job is to know of it.
+    /// Sets the tasks, each once and with data for its job.
     pub fn tasks_with<K: AsRef<str>, M>(self, tasks: impl IntoIterator<Item = (K, M)>) -> SpreadBuilder<M> {
         let mut known = BTreeMap::new();
         for (key, meta) in tasks {
             match Key::new(key) {
-                // Of two, one would go unheard, with what its job is to know.
+                // Of two, one would be left out, with the data for its job.
                 Ok(key) if known.contains_key(&key) => return self.with_source(Err(Slip::Twice(key))),
                 Ok(key) => drop(known.insert(key, meta)),
                 Err(error) => return self.with_source(Err(Slip::Limit(error))),
@@ -135,16 +135,16 @@ impl SpreadBuilder {
         self.with_source(Ok(Source::Fixed(known)))
     }
 
-    /// The tasks are what this stream says: none at first. It may begin with [`Change::Replace`]. When it
-    /// ends they stay as they are.
+    /// Follows a stream of changes to the tasks: none at first. It may begin with [`Change::Replace`]. When it ends the
+    /// tasks stay as they are.
     ///
     /// The spread is joined with the first change.
     pub fn tasks_from<M>(self, changes: impl Stream<Item = Change<M>> + Send + 'static) -> SpreadBuilder<M> {
         self.with_source(Ok(Source::Stream(Box::pin(changes))))
     }
 
-    /// The tasks are what this closure answers, asked now and again every so often, but at most every 10 ms. When
-    /// it fails they stay as they are, and it is asked again.
+    /// Asks a closure for the tasks, now and at that interval, which is 10 ms at least. When it fails they stay as they
+    /// are, and it is asked again.
     ///
     /// The spread is joined with the first answer.
     pub fn tasks_by<M, E, F>(
@@ -168,44 +168,44 @@ impl SpreadBuilder {
 }
 
 impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
-    /// The most tasks this instance may have; with 0 it gets none until [`Spread::set_cap`] allows some. Default:
+    /// Sets the most tasks this instance may have; with 0 it gets none until [`Spread::set_cap`] allows some. Default:
     /// no limit.
     pub const fn cap(mut self, cap: u32) -> Self {
         self.cap = cap;
         self
     }
 
-    /// Its part in proportion to that of the others. Default: 1. With 0 it gets nothing.
+    /// Sets this instance's part in proportion to that of the others. Default: 1. With 0 it gets nothing.
     pub const fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// How long a job that returned `Ok` rests before it is run again, here and under the same term.
+    /// Sets the rest of a job that returned `Ok` before it is run again, here and under the same term.
     /// At least 10 ms. Default: `refresh_interval`.
     pub const fn again_after(mut self, rest: Duration) -> Self {
         self.rules.done = Done::Again(Some(rest));
         self
     }
 
-    /// A task whose job returned `Ok` is done: nobody runs it again. The store remembers.
+    /// Has a task whose job returned `Ok` never run again, by any instance. The store remembers.
     ///
-    /// So a job that was told to stop before it was through returns an error: it is run again elsewhere, and
-    /// the error does not count.
+    /// A job that is cancelled before it is through must return an error, therefore: it is run again elsewhere, and the
+    /// error does not count.
     pub const fn done_for_good(mut self) -> Self {
         self.rules.done = Done::ForGood;
         self
     }
 
-    /// How often a job may fail in a row, with rests from a second up to `refresh_duration`, before its task is given
-    /// back. Then it rests for a twelfth of the time it has been failing, from a second up to an hour, and is tried
-    /// again in the same way, by another instance if there is one. Default: 5.
+    /// Sets how often a job may fail in a row, with rests from a second up to `refresh_duration`, before its task is
+    /// given back. Then the task rests for a twelfth of the time it has been failing, from a second up to an hour, and is
+    /// tried again in the same way, by another instance if there is one. Default: 5.
     pub const fn tries(mut self, tries: u32) -> Self {
         self.rules.tries = tries;
         self
     }
 
-    /// If this instance dies, its tasks stay closed for so long after its death was declared: time for work
+    /// Keeps the tasks of this instance, if it dies, closed for so long after its death is declared: time for work
     /// already sent to arrive.
     pub const fn lock_delay(mut self, time: Duration) -> Self {
         self.lock_delay = time;
@@ -218,8 +218,8 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
     /// dropped at its next `.await`.
     ///
     /// # Errors
-    /// A limit is broken, a task is given twice, a rest is shorter than 10 ms, the instance takes part in this spread already, or the engine is
-    /// closed.
+    /// A limit is broken, a task is given twice, a rest is shorter than 10 ms, the instance takes part in this spread
+    /// already, or the engine is closed.
     pub fn run<E, F>(
         self,
         job: impl Fn(Task<M>, Lease) -> F + Send + Sync + 'static,
@@ -248,14 +248,15 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         })
     }
 
-    /// Like [`run`](Self::run), for a job that blocks its thread: it is run on the runtime's pool for blocking calls.
+    /// Takes part like [`run`](Self::run), with a job that blocks its thread: it runs on the runtime's pool for blocking
+    /// calls.
     ///
-    /// It is told to stop by its [token](Lease::token), which it asks with
+    /// The job learns that it is to stop from its [token](Lease::token), by
     /// [`is_cancelled`](Lease::is_cancelled). It cannot be dropped: its task stays here until it has returned, also
-    /// if that is after `stop_grace`, and nobody else gets it before, unless this instance's session ends. A call
-    /// that goes on after that is told as [overran](crate::Event::Overran).
+    /// if that is after `stop_grace`, and no other instance gets it before, unless this instance's session ends. A call
+    /// that goes on after that is reported as [overran](crate::Event::Overran).
     ///
-    /// The pool has 512 threads unless the runtime was built with another number. What finds none free waits.
+    /// The pool has 512 threads unless the runtime was built with another number. A job that finds none free waits.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -276,7 +277,7 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
         })
     }
 
-    /// Takes part, with what begins the work on a task.
+    /// Takes part, with a function that starts the work on a task.
     pub(crate) fn begin(self, start: impl FnOnce(Arc<TaskRegistry<M>>) -> Start) -> Result<Spread<M>, Error> {
         let Self { elect, spread, source, cap, weight, rules, lock_delay } = self;
         let spread = spread?;

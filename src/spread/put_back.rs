@@ -1,4 +1,4 @@
-//! Opening what rests because it failed: somebody has mended what it needs.
+//! Opening of tasks that rest after failures, when somebody has mended the cause.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::{
     store::{Page, Revocation, RevokeAnswer},
 };
 
-/// What the store is told of it.
+/// Reason in the store's record.
 const WHY: &str = "put back";
-/// How many records a listing reads at once.
+/// Records that a listing reads at once.
 const PAGE: usize = 1000;
-/// How many are opened side by side.
+/// Tasks that are opened side by side.
 const AT_ONCE: usize = 32;
 
-/// Whether nobody may take it yet because it failed too often.
+/// Returns whether a task is closed after too many failures.
 fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
     let left =
         |closed: crate::model::Closed| engine.store_now().map_or(closed.length, |now| closed.left(now));
@@ -26,7 +26,7 @@ fn is_quarantined(engine: &Engine, record: &LockRecord) -> bool {
     record.holding.is_none() && is_closed && quarantine::latest(&record.past).is_some()
 }
 
-/// Opens a task now, if it rests because it failed too often. Says whether it did.
+/// Opens a task now, if it rests after too many failures. Returns whether it did.
 pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool, Error> {
     if !is_quarantined(engine, &record) {
         return Ok(false);
@@ -37,13 +37,13 @@ pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool
     let open = engine.store.revoke(Revocation::Reopen(request), limit);
     match engine.call(Work::Asked, limit, open).await.map_err(Error::store)? {
         RevokeAnswer::Freed(_) => Ok(true),
-        // It was taken or is gone: somebody else has opened it, or its rest was over.
+        // Taken or gone: somebody else has opened it, or its rest was over.
         RevokeAnswer::Asked | RevokeAnswer::NotHeld => Ok(false),
         RevokeAnswer::Refused(refusal) => Err(Error::Refused { lock: record.id, refusal }),
     }
 }
 
-/// Opens all that rest. Says how many.
+/// Opens all tasks that rest. Returns their number.
 pub(super) async fn all(engine: &Arc<Engine>, spread: &SpreadName) -> Result<usize, Error> {
     let (mut place, mut opened) = (None, 0);
     loop {

@@ -1,4 +1,4 @@
-//! What a spread reads from the store.
+//! Reads of a spread: sessions, and the records of its tasks.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,28 +11,28 @@ use crate::{
     store::{Cursor, LockSeen, Page, SessionSeen},
 };
 
-/// How many records a listing reads at once.
+/// Records that a listing reads at once.
 const PAGE: usize = 1000;
-/// How many of each sort a look from time to time reads, where hints tell what changes.
+/// Records of each sort that a look from time to time reads, where hints tell what changes.
 const ROLLING: usize = 100;
-/// How many of those after it on the ring each member watches, of those that beat.
+/// Members after it on the ring that each member watches, of those that beat.
 const WATCHED: usize = 3;
 
-/// What is to be read.
+/// Read to be made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingRead {
-    /// Everything: hints may have been lost, or there are none.
+    /// Reads everything: hints may have been lost, or there are none.
     pub(super) everything: bool,
-    /// A little of everything, from where the last one ended.
+    /// Reads a little of everything, from where the last one ended.
     pub(super) rolling: Option<ReadCursor>,
     pub(super) sessions: BTreeSet<SessionId>,
     pub(super) tasks: Vec<Key>,
-    /// The members that come after this one, if it is time to see to them.
+    /// Members that come after this one, if it is time to see to them.
     pub(super) ring: Option<Vec<SessionId>>,
 }
 
 impl PendingRead {
-    /// That, too.
+    /// Adds another read.
     pub(super) fn and(&mut self, other: Self) {
         self.everything |= other.everything;
         self.rolling = self.rolling.take().or(other.rolling);
@@ -52,42 +52,42 @@ impl PendingRead {
     }
 }
 
-/// Where a rolling look goes on.
+/// Position at which a rolling look goes on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadCursor {
     sessions: Option<Cursor>,
     tasks: Option<(Cursor, Key)>,
 }
 
-/// Some of the tasks' records, as a listing has them.
+/// Page of a listing of the tasks' records.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) asked: Moment,
-    /// Those between these two that are not among the records have none; both are left out.
+    /// Tasks between these two that are not among the records have none; both are left out.
     pub(super) after: Option<Key>,
     pub(super) before: Option<Key>,
     pub(super) records: Vec<LockRecord>,
-    /// Some could not be read.
+    /// Some records cannot be used.
     pub(super) refused: bool,
 }
 
-/// What was read.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) asked: Moment,
     pub(super) sessions: Vec<SessionRecord>,
-    /// These are all the sessions there are.
+    /// The sessions are all there are.
     pub(super) all_sessions: bool,
     pub(super) listed: Vec<Listed>,
     pub(super) sightings: Vec<(SessionId, SessionSeen)>,
     pub(super) tasks: Vec<(Key, LockSeen)>,
     pub(super) place: Option<ReadCursor>,
     pub(super) everything: bool,
-    /// What went wrong; then nothing was read, or not all.
+    /// Error; then nothing was read, or not all.
     pub(super) error: Option<StoreError>,
 }
 
-/// Reads what is asked for, as far as the store answers.
+/// Reads as far as the store answers.
 pub(super) async fn read(engine: Arc<Engine>, spread: SpreadName, asked: PendingRead) -> Reading {
     let mut reading = Reading {
         asked: engine.clock.now(),
@@ -143,7 +143,7 @@ impl Reading {
         Ok(())
     }
 
-    /// One page of the sessions; says whether there are more.
+    /// Reads one page of the sessions. Returns whether there are more.
     async fn list_sessions(
         &mut self,
         engine: &Arc<Engine>,
@@ -174,7 +174,7 @@ impl Reading {
         let last = page.items.last().map(|record| record.id.key.clone()).or_else(|| after.clone());
         let before = page.next.is_some().then(|| last.clone()).flatten();
         let refused = !page.refused.is_empty();
-        // Nothing that can be read on a whole page: where it ends is not known.
+        // No record on a whole page can be used: where it ends is not known.
         let is_blind = page.next.is_some() && before.is_none();
         if !is_blind {
             self.listed.push(Listed { asked, after, before, records: page.items, refused });
@@ -184,14 +184,14 @@ impl Reading {
     }
 }
 
-/// The task's lock.
+/// Returns the lock of a task.
 pub(super) fn lock(engine: &Engine, spread: &SpreadName, key: &Key) -> LockId {
     let namespace = engine.config.namespace().clone();
     LockId { namespace, kind: Kind::of_tasks(spread), key: key.clone() }
 }
 
-/// Watches those who come next on the ring, until some of them were seen to beat (R3): so each member has
-/// some who watch it, also if those who did have died with it.
+/// Watches the members that come next on the ring, until some of them were seen to beat (R3): so each member is
+/// watched, also if those that watched it have died with it.
 async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
     let within = engine.times.interval * 2 + Duration::from_millis(500);
     let (mut beating, mut at) = (0, 0);
@@ -204,8 +204,8 @@ async fn attend(engine: &Arc<Engine>, ring: &[SessionId]) {
     }
 }
 
-/// A record names a holder whose session is missing: it is watched for the ttl that the record carries. Says
-/// whether this instance knows already that it is dead: somebody has deleted the record of its death.
+/// Watches a holder whose session's record is missing, for the ttl that the lock's record carries. Returns whether this
+/// instance knows already that the session is dead: the record of its death was deleted.
 pub(super) fn watch_missing(engine: &Arc<Engine>, record: &LockRecord, held: &Holding) -> bool {
     let (namespace, holder) = (record.id.namespace.clone(), held.by.holder.clone());
     let named = Named { namespace, holder, ttl: held.by.ttl };

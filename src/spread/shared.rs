@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     trial::Bench,
-    worker::{Handle, Phase},
+    worker::{Phase, WorkerHandle},
     young::Youth,
 };
 use crate::{
@@ -108,7 +108,7 @@ pub(super) struct ActorState {
     pub(super) bench: Arc<Bench>,
 }
 
-/// This instance's part in one task.
+/// Part of this instance in one task.
 #[derive(Debug)]
 pub(super) enum TaskWork {
     /// A take is under way since then.
@@ -116,7 +116,7 @@ pub(super) enum TaskWork {
     /// A ticket waits in line. The token withdraws it.
     Waits(CancellationToken),
     /// The task is held, and a worker runs its job.
-    Has(Handle),
+    Has(WorkerHandle),
 }
 
 impl ActorState {
@@ -126,14 +126,14 @@ impl ActorState {
     }
 
     /// Tasks that this instance holds, and the worker of each.
-    pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &Handle)> {
+    pub(super) fn has(&self) -> impl Iterator<Item = (&Key, &WorkerHandle)> {
         self.mine.iter().filter_map(|(key, work)| match work {
             TaskWork::Has(worker) => Some((key, worker)),
             TaskWork::Asks { .. } | TaskWork::Waits(_) => None,
         })
     }
 
-    /// This instance as plans see it, under that session.
+    /// Describes this instance for the plan, under that session.
     pub(super) fn me(&self, engine: &Engine, session: &Session) -> Me {
         Me {
             session: session.id,
@@ -143,7 +143,7 @@ impl ActorState {
         }
     }
 
-    /// This instance's tasks as plans see them.
+    /// Describes this instance's tasks for the plan.
     pub(super) fn mine(&self, now: Moment) -> BTreeMap<Key, Mine> {
         let seen = |key: &Key, work: &TaskWork| match work {
             TaskWork::Asks { .. } => Mine::Asks,

@@ -1,4 +1,4 @@
-//! What a spread looks like, for people.
+//! Status of a spread, for people.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,104 +20,103 @@ use crate::{
     store::LockSeen,
 };
 
-/// One who takes part in a spread.
+/// Instance that takes part in a spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its session.
+    /// Session of the instance.
     pub session: SessionId,
-    /// The name people know it by.
+    /// Name that people know it by.
     pub holder: Holder,
-    /// The machine it runs on.
+    /// Machine that it runs on.
     pub host: String,
-    /// Its process there.
+    /// Process on that machine.
     pub pid: u32,
-    /// What it brings.
+    /// Share that it brings.
     pub share: Share,
-    /// How many tasks it has.
+    /// Number of tasks it has.
     pub tasks: usize,
-    /// How many the plan wants it to have; nothing if it is not known to know any of these tasks, or is
-    /// paused.
+    /// Number of tasks the plan wants it to have; `None` if it is not known to know any of these tasks, or is paused.
     pub target: Option<usize>,
 }
 
-/// How a task stands.
+/// State of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {
     /// Not known yet.
     Unknown,
-    /// Somebody has it.
+    /// Held by an instance.
     Held {
-        /// Its holder's name, if that is known.
+        /// Name of its holder, if that is known.
         holder: Option<Holder>,
-        /// Its holder's session.
+        /// Session of its holder.
         session: SessionId,
-        /// Under which term.
+        /// Term under which it is held.
         term: Term,
     },
-    /// Its holder is closed for a restart: it waits for the next instance of that name.
+    /// Reserved: its holder is closed for a restart, and it waits for the next instance of that name.
     Reserved {
-        /// The name.
+        /// Name of the holder.
         holder: Holder,
     },
-    /// Nobody has it yet; this one is to have it.
+    /// Free, and to be taken.
     Free {
-        /// Who, if that is known.
+        /// Holder that is to take it, if that is known.
         next: Option<Holder>,
     },
-    /// Nobody has room for it.
+    /// Waiting, as no instance has room for it.
     Waiting {
-        /// For how long.
+        /// Time for which it has waited.
         since: Duration,
     },
-    /// It failed too often in a row: it rests, and is tried again when it has, or when it is
+    /// Resting after too many failures in a row, until its rest is over or it is
     /// [put back](super::Spread::put_back).
     Quarantined {
-        /// When it failed first, of all the failures in a row, by the store's clock.
+        /// Time of the first of the failures in a row, by the store's clock.
         since: StoreTime,
-        /// How many instances gave it up since then, one after the other.
+        /// Number of instances that gave it up since then, one after the other.
         tries: u32,
-        /// What it said last.
+        /// Last error.
         error: String,
-        /// How much of its rest is left.
+        /// Rest that is left.
         until: Duration,
     },
-    /// It is done, or kept closed after its last holder.
+    /// Done, or kept closed after its last holder.
     Closed,
-    /// Its record cannot be used.
+    /// Not to be had, as its record cannot be used.
     Refused,
 }
 
-/// A spread as one instance knows it.
+/// Spread as one instance knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpreadStatus {
-    /// Which spread.
+    /// Name of the spread.
     pub spread: SpreadName,
-    /// Those who take part, by their names.
+    /// Instances that take part, by their names.
     pub members: Vec<Member>,
     /// All tasks of the set this instance knows.
     pub tasks: BTreeMap<Key, TaskState>,
-    /// What runs here, and how it fares.
+    /// Tasks that run here, and their phases.
     pub here: BTreeMap<Key, Phase>,
-    /// Whether the plan is of what is known now: nothing has changed since, and everything was read.
+    /// True if the plan covers all that is known: nothing has changed since, and everything was read.
     pub planned: bool,
-    /// The tasks here whose holders before died with them, one after the other: they are tried one by one, or wait
-    /// for that.
+    /// Tasks here whose holders before died with them, one after the other: they are tried one by one, or wait for
+    /// that.
     pub suspects: BTreeSet<Key>,
-    /// This instance takes no part yet: those before it that had its name died young.
+    /// Set while this instance takes no part, as those before it that had its name died young.
     pub held_back: Option<HeldBack>,
 }
 
 impl SpreadStatus {
-    /// The tasks that run here.
+    /// Returns the tasks that run here.
     #[must_use]
     pub fn share(&self) -> BTreeSet<&Key> {
         self.here.keys().collect()
     }
 
-    /// The tasks that nobody has room for.
+    /// Returns the tasks that no instance has room for, and for how long.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, Duration)> {
         self.tasks.iter().filter_map(|(key, state)| match state {
             TaskState::Waiting { since } => Some((key, *since)),
@@ -125,23 +124,23 @@ impl SpreadStatus {
         })
     }
 
-    /// The tasks that rest because they failed too often.
+    /// Returns the tasks that rest after too many failures.
     pub fn quarantined(&self) -> impl Iterator<Item = &Key> {
         let is_so = |state: &TaskState| matches!(state, TaskState::Quarantined { .. });
         self.tasks.iter().filter(move |(_, state)| is_so(state)).map(|(key, _)| key)
     }
 
-    /// How many tasks somebody has.
+    /// Returns the number of tasks that are held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.tasks.values().filter(|state| matches!(state, TaskState::Held { .. })).count()
     }
 
-    /// Whether every task that can be had is where the plan wants it.
+    /// Returns whether every task that can be had is where the plan wants it.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let on_target = |member: &Member| member.target.is_none_or(|target| target == member.tasks);
-        // What nobody has yet, and what is not known: it may be anywhere.
+        // A task that is free or unknown may end up anywhere.
         let is_free = |state: &TaskState| matches!(state, TaskState::Free { .. } | TaskState::Unknown);
         self.planned
             && self.members.iter().all(on_target)
@@ -149,7 +148,7 @@ impl SpreadStatus {
             && !self.here.values().any(|phase| *phase == Phase::Leaving)
     }
 
-    /// Who else says that it tries this task.
+    /// Explains that another instance has this task on trial, if one says so.
     fn tried_elsewhere(&self, key: &Key) -> Option<String> {
         let has = |member: &&Member| match self.tasks.get(key) {
             Some(TaskState::Held { session, .. }) => *session == member.session,
@@ -161,7 +160,7 @@ impl SpreadStatus {
             .then(|| format!("{} tries it alone, since its last holders died with it", self.name_of(member)))
     }
 
-    /// What a member is called: its holder's name, and where it runs if others have that name, too.
+    /// Returns the name of a member: its holder's, with the place where it runs if others have the same.
     fn name_of(&self, member: &Member) -> String {
         let Member { holder, host, pid, session, .. } = member;
         let mut same = self.members.iter().filter(|other| other.holder == *holder);
@@ -174,7 +173,7 @@ impl SpreadStatus {
         }
     }
 
-    /// The same of a session, if it takes part.
+    /// Returns the name of the member with that session, if it takes part.
     fn name_of_session(&self, session: SessionId) -> Option<String> {
         self.members.iter().find(|member| member.session == session).map(|member| self.name_of(member))
     }
@@ -291,12 +290,12 @@ impl fmt::Display for SpreadStatus {
     }
 }
 
-/// So many tasks.
+/// Formats a number of tasks.
 fn tasks(count: usize) -> String {
     if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
-/// Why a task is where it is.
+/// Explanation of why a task is where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     key: Key,
@@ -304,7 +303,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// One sentence a fact, the most important one first.
+    /// Returns one sentence a fact, the most important one first.
     #[must_use]
     pub fn sentences(&self) -> &[String] {
         &self.says
@@ -328,9 +327,9 @@ impl Explanation {
                     member.map(|member| why_there(&name, member, &state.share, now, &state.view, &key)),
                 );
                 if let Some(to) = state.resolved.successors.get(&key).filter(|to| **to != Some(*session)) {
-                    let heir = to.and_then(|to| status.name_of_session(to));
-                    says.push(match heir {
-                        Some(heir) => format!("it is to go to {heir}"),
+                    let successor = to.and_then(|to| status.name_of_session(to));
+                    says.push(match successor {
+                        Some(successor) => format!("it is to go to {successor}"),
                         None => "it is to be given back, though nobody has room for it".to_owned(),
                     });
                 }
@@ -339,8 +338,9 @@ impl Explanation {
                 says.push(format!("{holder} is closed for a restart, and is to have it again"));
             }
             Some(TaskState::Free { next: Some(next) }) => {
-                let heir = state.resolved.successors.get(&key).copied().flatten();
-                let next = heir.and_then(|heir| status.name_of_session(heir)).unwrap_or(next.to_string());
+                let successor = state.resolved.successors.get(&key).copied().flatten();
+                let name = successor.and_then(|successor| status.name_of_session(successor));
+                let next = name.unwrap_or(next.to_string());
                 says.push(format!("nobody has it, {next} is to take it"));
             }
             Some(TaskState::Free { next: None }) => {
@@ -387,7 +387,7 @@ impl Explanation {
     }
 }
 
-/// Why a member does not take a task that nobody has room for.
+/// Explains why a member does not take a task that no instance has room for.
 fn why_not(holder: &str, member: &Member, own: &Share, key: &Key) -> String {
     match &member.share {
         Share { draining: true, .. } => format!("{holder} drains"),
@@ -426,7 +426,7 @@ fn why_there(
     }
 }
 
-/// What the record says, besides what is known here.
+/// Explains what the record says, besides what is known here.
 fn recorded(record: &LockRecord) -> Option<String> {
     record.past.first().map(|last| {
         let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();

@@ -69,7 +69,7 @@ impl Done {
 
 /// Rules for the jobs of a spread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(super) struct JobRules {
     pub(super) done: Done,
     /// Failures in a row before the task rests, and another instance tries.
     pub(super) tries: u32,
@@ -86,23 +86,23 @@ pub(super) enum WorkerCommand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Its holders before died with it: it waits to be tried.
+    /// Suspected, as its holders before died with it: it waits to be tried.
     Suspect {
         /// Number of those holders, one after the other.
         deaths: u32,
     },
-    /// Its job runs.
+    /// Running.
     Running,
-    /// Its job returned, and is run again after a rest.
+    /// Resting after its job returned, before it is run again.
     Resting,
-    /// Its job failed, and is tried again.
+    /// Failed, and to be tried again.
     Failed {
         /// Failures in a row.
         times: u32,
         /// Last error.
         error: String,
     },
-    /// It goes to another instance.
+    /// On its way to another instance.
     Leaving,
 }
 
@@ -150,7 +150,7 @@ impl Drop for EndReport {
 
 /// Handle of the spread to a worker.
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct WorkerHandle {
     pub(super) lease: Lease,
     commands: mpsc::UnboundedSender<WorkerCommand>,
     leaving: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ pub(super) struct Handle {
     pub(super) phase: Arc<Mutex<Phase>>,
 }
 
-impl Handle {
+impl WorkerHandle {
     pub(super) fn phase(&self) -> Phase {
         locked(&self.phase).clone()
     }
@@ -181,10 +181,10 @@ pub(super) struct Worker {
     key: Key,
     lease: Lease,
     start: Start,
-    rules: Rules,
+    rules: JobRules,
     /// When the task was taken.
     taken: Moment,
-    /// Where the task waits if its holders before died with it.
+    /// Bench on which the task waits if its holders before died with it.
     bench: Arc<Bench>,
     /// The record may say that they did.
     may_be_suspect: bool,
@@ -194,7 +194,7 @@ pub(super) struct Worker {
     /// Counts the changes of the spread.
     changed: watch::Sender<u64>,
     seeking: Fuse<BoxFuture<'static, Option<Box<Candidate>>>>,
-    /// The task was told to go.
+    /// Set once the task has been ordered to go.
     leaving: Arc<AtomicBool>,
     /// Withheld while the job is busy.
     move_permit: MovePermit,
@@ -244,17 +244,17 @@ impl Worker {
         engine: Arc<Engine>,
         hold: &Hold,
         start: Start,
-        rules: Rules,
+        rules: JobRules,
         bench: Arc<Bench>,
         changed: watch::Sender<u64>,
         report: mpsc::UnboundedSender<Report>,
-    ) -> (Self, Handle) {
+    ) -> (Self, WorkerHandle) {
         let leaving = Arc::new(AtomicBool::new(false));
         let (command, commands) = mpsc::unbounded_channel();
         let (line, phase) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Phase::Running)));
         let (lease, taken) = (hold.lease(), engine.clock.now());
         let may_be_suspect = bench.take_note(lease.key());
-        let handle = Handle {
+        let handle = WorkerHandle {
             lease: lease.clone(),
             commands: command,
             leaving: leaving.clone(),

@@ -1,4 +1,4 @@
-//! A member whose sessions before died young: it takes part when it has lived for a while.
+//! Holding back of a member whose sessions before died young, until it has lived for a while.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     store::SessionSeen,
 };
 
-/// This instance takes no part in a spread yet: the sessions before it that had its holder's name died young, one
-/// after the other, and tasks that it took now might stand still with its own death.
+/// State of an instance that takes no part in a spread yet: the sessions before it that had its holder's name died
+/// young, one after the other, and tasks that it took now might stand still with its own death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBack {
-    /// How many died.
+    /// Number of those sessions.
     pub deaths: u32,
-    /// For how long it is held back yet, as long as others take part.
+    /// Time for which it is still held back, as long as others take part.
     pub remaining: Duration,
 }
 
@@ -37,19 +37,18 @@ impl fmt::Display for HeldBack {
     }
 }
 
-/// Whether it takes part.
+/// Age of this instance, as far as it decides whether it takes part.
 #[derive(Debug, Default)]
 pub(super) struct Youth {
     row: Row,
-    /// How many such deaths are usual here.
+    /// Number of such deaths that is usual here.
     usual: u32,
-    is_told: bool,
+    is_logged: bool,
     is_over: bool,
 }
 
 impl Youth {
-    /// Everything was read for the first time. Whoever may be dead, and is not known to be, is watched: nobody
-    /// else may do so.
+    /// Begins, once everything was read. Watches the sessions that may be dead, as nobody else may do so.
     pub(super) fn begin(
         &mut self,
         engine: &Arc<Engine>,
@@ -80,20 +79,20 @@ impl Youth {
         }
     }
 
-    /// Whether it takes part already.
+    /// Returns whether this instance takes part already.
     pub(super) const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// When it is old enough.
+    /// Returns when this instance is old enough.
     pub(super) fn ends(&self, engine: &Engine) -> Moment {
         engine.born + least_age(self.row.deaths().saturating_sub(self.usual), engine.times.ttl)
     }
 
-    /// What is to be told of it.
+    /// Returns the state for people, if this instance is held back.
     pub(super) fn held_back(&self, engine: &Engine, now: Moment) -> Option<HeldBack> {
         let held = HeldBack { deaths: self.row.deaths(), remaining: self.ends(engine).since(now) };
-        (self.is_told && !self.is_over).then_some(held)
+        (self.is_logged && !self.is_over).then_some(held)
     }
 }
 
@@ -106,8 +105,8 @@ pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> boo
     let is_there = state.view.members().any(|(_, peer)| peer.holder != *own && takes(&peer.share));
     let ends = state.youth.ends(engine);
     state.youth.is_over = now >= ends || !is_there;
-    if !state.youth.is_over && !state.youth.is_told {
-        state.youth.is_told = true;
+    if !state.youth.is_over && !state.youth.is_logged {
+        state.youth.is_logged = true;
         let (spread, namespace) = (&state.share.spread, engine.config.namespace());
         let (deaths, wait) = (state.youth.row.deaths(), ends.since(now));
         tracing::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "the sessions before this one died young: it takes part when it has lived for a while");
@@ -115,7 +114,7 @@ pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> boo
     state.youth.is_over
 }
 
-/// Whether that one takes tasks.
+/// Returns whether an instance with this share takes tasks.
 fn takes(share: &Share) -> bool {
     !share.draining && !share.paused && share.reserved.is_zero() && share.weight > 0 && share.cap > 0
 }
