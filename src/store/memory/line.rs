@@ -8,7 +8,9 @@ use crate::{
 
 impl State {
     pub(super) fn wait(&self, waits: Vec<Wait>) {
-        waits.into_iter().for_each(|wait| self.wait_for(wait));
+        for wait in waits {
+            self.wait_for(wait);
+        }
     }
 
     fn wait_for(&self, wait: Wait) {
