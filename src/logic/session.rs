@@ -194,7 +194,7 @@ impl SessionMachine {
             SessionEvent::Hurry => self.hurry = true,
             SessionEvent::Failed(nonce) => self.failed(now, nonce, roll),
             SessionEvent::Answered(nonce, sighting) => {
-                self.answered(now, nonce, *sighting, roll, &mut actions)
+                self.answered(now, nonce, *sighting, roll, &mut actions);
             }
             SessionEvent::Abandon(loss) => self.finish(loss, &mut actions),
         }

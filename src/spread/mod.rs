@@ -6,7 +6,7 @@
 //! instance takes a task from one that is alive.
 //!
 //! ```text
-//!  hints, looks ──▶ view (logic/view) ──▶ plan (logic/plan) ──▶ actions ──▶ actor
+//!  hints, looks ──▶ view (logic/view) ────────▶ plan (logic/plan) ──▶ actions ──▶ actor
 //!                        ▲                                                       │
 //!                        └────────── locks granted, given, lost ◀── workers ◀────┘
 //! ```

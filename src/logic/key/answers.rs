@@ -54,7 +54,7 @@ impl KeyMachine {
                 self.took(around, &by, answer);
             }
             (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
-                self.confirmed(session, ticket, answer)
+                self.confirmed(session, ticket, answer);
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
                 ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
