@@ -41,28 +41,29 @@ fn of_hours(seed: u64) -> Plan {
     Plan { schedules: if seed.is_multiple_of(5) { plan.schedules } else { 0 }, ..plan }
 }
 
-/// Seeds enough to trust, for long enough that what builds up shows.
+/// Long enough that what builds up shows. `FLEET_SEEDS=500` is enough to trust: a thousand hours.
 #[test]
-fn five_hundred_fleets_violate_nothing_in_a_thousand_hours() {
+fn fleets_violate_nothing_in_two_hours_each() {
     let replays = std::env::var("FLEET_SEED").is_ok();
-    let sum = all_pass(seeds(500), of_hours);
-    assert!(replays || sum.hours() >= 1000.0, "{} hours", sum.hours());
+    let sum = all_pass(seeds(30), of_hours);
+    let least = 2.0 * seeds(30).count() as f64;
+    assert!(replays || sum.hours() >= least, "{} hours", sum.hours());
     assert!(sum.faults as f64 >= 100.0 * sum.hours(), "{} faults", sum.faults);
 }
 
 #[test]
 fn busy_fleets_with_all_sorts_of_durations_violate_nothing() {
-    all_pass(seeds(60), |_| Plan::default());
+    all_pass(seeds(10), |_| Plan::default());
 }
 
 #[test]
 fn busy_fleets_with_short_durations_violate_nothing() {
-    all_pass(seeds(60), |_| Plan { paces: Paces::Short, ..Plan::default() });
+    all_pass(seeds(10), |_| Plan { paces: Paces::Short, ..Plan::default() });
 }
 
 #[test]
 fn busy_fleets_with_the_default_durations_violate_nothing() {
-    all_pass(seeds(40), |_| Plan { paces: Paces::Default, ..Plan::default() });
+    all_pass(seeds(10), |_| Plan { paces: Paces::Default, ..Plan::default() });
 }
 
 #[test]
