@@ -273,10 +273,9 @@ impl Engine {
         });
     }
 
-    /// The store's time, as far as it can be guessed.
+    /// The least that the store's clock may show now. A guess, for waits that decide nothing.
     pub(crate) fn store_now(&self) -> Option<StoreTime> {
-        let session = self.session.borrow().clone()?;
-        session.store_now(self.clock.now())
+        self.store_times.at_least(self.clock.now())
     }
 
     /// How long an operation may take: less than half of what is left (R8).
@@ -298,7 +297,7 @@ impl Engine {
             current: current.as_ref().map(|session| session.id),
             known: &|session| self.watcher.known(session),
             beats: &|session| self.watcher.beats(session, now),
-            store_now: current.as_ref().and_then(|session| session.store_now(now)),
+            store_now: self.store_times.at_least(now),
             roll: self.entropy.roll(),
         })
     }

@@ -276,8 +276,6 @@ impl OneSession {
                     if sighting.bears(nonce) {
                         self.engine.saw_store_time(sent, record.beat_at);
                     }
-                    // Written between sending and now; later is what makes fewer looks too early.
-                    self.session.saw_store_time(self.engine.clock.now(), record.beat_at);
                     self.session.opened(record.started);
                     self.heard.retain(|(lock, term)| {
                         record.requests.iter().any(|request| request.is_about(lock, *term))

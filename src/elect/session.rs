@@ -45,7 +45,6 @@ pub(crate) struct Session {
     /// How many leases have not ended.
     inside: watch::Sender<usize>,
     /// What the store's clock showed, and when that was here.
-    store_time: Mutex<Option<(Moment, StoreTime)>>,
     /// When it was opened, by the store's clock.
     started: OnceLock<StoreTime>,
 }
@@ -65,7 +64,6 @@ impl Session {
             first_ticket,
             leases: Mutex::default(),
             inside: watch::Sender::new(0),
-            store_time: Mutex::default(),
             started: OnceLock::new(),
         }
     }
@@ -229,16 +227,6 @@ impl Session {
     /// When it was opened, by the store's clock; its beginning, until that is known.
     pub(crate) fn started(&self) -> StoreTime {
         self.started.get().copied().unwrap_or(StoreTime::from_millis(0))
-    }
-
-    pub(crate) fn saw_store_time(&self, here: Moment, there: StoreTime) {
-        *locked(&self.store_time) = Some((here, there));
-    }
-
-    /// What the store's clock may show now. A guess, for waits that decide nothing.
-    pub(crate) fn store_now(&self, now: Moment) -> Option<StoreTime> {
-        let seen = *locked(&self.store_time);
-        seen.map(|(here, there)| there.plus(now.since(here)))
     }
 }
 

@@ -105,6 +105,11 @@ impl StoreTimes {
         self.clock().now(now)
     }
 
+    /// Returns the least that it may show now: whoever waits for it to pass an instant does not look too early.
+    pub(crate) fn at_least(&self, now: Moment) -> Option<StoreTime> {
+        self.clock().at_least(now)
+    }
+
     /// Returns how far off [`now`](Self::now) may be.
     pub(crate) fn uncertainty(&self, now: Moment) -> Option<Duration> {
         self.clock().uncertainty(now)

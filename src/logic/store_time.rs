@@ -109,7 +109,13 @@ impl StoreClock {
         Some(StoreTime::from_millis(since_start(now).saturating_add(known.middle())))
     }
 
-    /// Returns how far off that may be.
+    /// Returns the least that it may show now.
+    pub(crate) fn at_least(&self, now: Moment) -> Option<StoreTime> {
+        let known = self.known?.aged(now);
+        Some(StoreTime::from_millis(since_start(now).saturating_add(known.low)))
+    }
+
+    /// Returns how far off [`now`](Self::now) may be.
     pub(crate) fn uncertainty(&self, now: Moment) -> Option<Duration> {
         let known = self.known?.aged(now);
         Some(Duration::from_millis(known.high.abs_diff(known.low) / 2))

@@ -228,9 +228,10 @@ impl KeyMachine {
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
         } else {
-            // A little late, so that it is open by then; the store knows better than our guess. Or the
-            // next poll, if that is sooner.
-            self.schedule_next_look(now, (left + Duration::from_millis(2)).clamp(SOON, self.poll.max(SOON)));
+            // A little late, so that it is open by then. Or the next poll, if that is sooner; or if the guess is
+            // wrong, since the store says that the key is closed, and by the guess it is open.
+            let wait = if left.is_zero() { self.poll } else { left + Duration::from_millis(2) };
+            self.schedule_next_look(now, wait.clamp(SOON, self.poll.max(SOON)));
             self.last_seen.free = self.look_at.since(now) >= left;
             self.recheck.line = true;
         }
