@@ -1,10 +1,13 @@
-//! Leader election and locks for services that run several copies and have a MongoDB.
+//! Leader election, locks and schedules for services that run as several instances and have a MongoDB.
 //!
-//! One copy does the job. When its lease is in doubt, the job stops *before* anybody else may start it:
-//! per key, the intervals [granted, last poll of the job begun] of two leases never overlap, as long as
-//! clocks *run* at the same rate within 1 %, wherever they point.
+//! One instance runs the job. When its lease is about to expire, the job stops *before* anybody else may
+//! start it: for each key, the intervals [granted, start of the job's last poll] of two leases never overlap,
+//! as long as clocks *run* at the same rate within 1 %, wherever they point.
 //!
-//! Start with [`Elect`], one for each copy of the program.
+//! Not promised: that what a job sent elsewhere arrives before its lease ends. Such writes carry the lease's
+//! [term](Lease::term), and their receiver refuses an older one.
+//!
+//! Start with [`Elect`], one for each instance of the program.
 //!
 //! # Twenty lines
 //!
@@ -13,7 +16,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // Two copies of a program, for once within one process.
+//!     // Two instances of a program, for once within one process.
 //!     let store = MemoryStore::default();
 //!     let first = Elect::start(store.clone(), ElectConfig::new("shop".parse()?, "pod-1".parse()?)).await?;
 //!     let second = Elect::start(store, ElectConfig::new("shop".parse()?, "pod-2".parse()?)).await?;
@@ -47,7 +50,7 @@
 //!
 //! | to | there is |
 //! |---|---|
-//! | run a job if the key is to be had now | [`Elect::lock`] |
+//! | run a job if the key is free | [`Elect::lock`] |
 //! | wait for the key and run the job here | [`Elect::with_lock`] |
 //! | hold the key by a value, or several | [`Elect::acquire`], [`Elect::acquire_all`] |
 //! | lead for as long as the program lives | [`Elect::campaign`] |
@@ -64,12 +67,15 @@
 //! | namespace | who shares keys with whom; (namespace, kind, key) is unique, kinds are lock, task of a spread, schedule |
 //! | instance | one running engine, under a human `holder` name ("pod-7"); two processes may carry the same name |
 //! | session | the instance's one lease on life in the store; a unique id per start; alive, then dead for ever |
-//! | beat | the write that keeps a session alive |
+//! | beat | a heartbeat: the write that keeps a session alive |
 //! | key, lock | what is held; a lock is held by a session, never by a name |
-//! | ticket | one request for a key; a lock that is granted names the ticket it was granted to |
+//! | ticket | one request for a key, the same over its retries; a granted lock names the ticket it was granted to |
 //! | term | the fencing number of a lock: strictly larger with every change of holder |
 //! | lease | what a job gets: key, term, since when, how long it is valid by *this* machine's clock |
-//! | waiter | one who stands in line for a lock |
+//! | waiter | one who waits in the queue of a lock |
+//! | holder, successor | who holds a task or lock now; who is to hold it next |
+//! | expiring | of a session: its end is near, and its jobs are being cancelled |
+//! | evidence | what entitles an observer to declare a session dead |
 //! | spread, task, share | N keyed tasks over the instances that joined; a share is what one instance runs |
 //! | quarantine | a task that failed too often in a row rests: its key is closed for a while |
 //! | schedule, tick, run | a cron-style job; a nominal instant of it; one execution of a tick |
@@ -96,7 +102,8 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `mongodb` | yes | the store for the fleet, with the driver and its documents (`bson`) |
+//! | `mongodb` | no | the store for the fleet, with the driver and its documents (`bson`) |
+//! | `mongodb-logs` | no | the log events of the driver itself, an unstable feature of it |
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
 
@@ -128,6 +135,18 @@ pub use model::Loss;
 mod readme {}
 
 /// And so is that of the other documents.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "mongodb"))]
 #[doc = include_str!("../docs/operations.md")]
 mod operations {}
+
+#[cfg(all(doctest, feature = "mongodb"))]
+#[doc = include_str!("../docs/locks.md")]
+mod locks {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/spread.md")]
+mod spreads {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/schedule.md")]
+mod schedules {}

@@ -1,5 +1,5 @@
 //! For tests: the conformance suite every store must pass, stores that fail on purpose, and a clock
-//! to turn by hand.
+//! to turn by hand. Not semver-stable: a minor version may change it.
 //!
 //! | part | for |
 //! |---|---|
