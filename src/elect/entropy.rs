@@ -25,7 +25,7 @@ impl Entropy {
             Self::System => getrandom::u64().expect("the system has random numbers"),
             #[cfg(any(feature = "testing", tenure_sim))]
             Self::Seeded(state) => {
-                let mut state = locked(&state);
+                let mut state = locked(state);
                 splitmix(&mut state)
             }
         }
