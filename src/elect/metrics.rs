@@ -17,21 +17,30 @@ macro_rules! when_on {
 
 /// What each of them says, also those of spreads and schedules; `docs/operations.md` has the same words.
 #[cfg(feature = "metrics")]
-const GAUGES: &[(&str, &str)] = &[
-    ("tenure_leading", "1 while a campaign of this instance leads, else 0"),
-    ("tenure_standing", "how many campaigns of this instance stand"),
-    ("tenure_held", "how many locks are held, by jobs, guards and campaigns"),
-    ("tenure_waiting", "how many wait for a lock, counted about once an interval"),
-    ("tenure_trouble", "1 while this sort of work does not work and that was logged, else 0"),
-    ("tenure_spread_tasks", "how many tasks this instance has"),
-    ("tenure_spread_waiting", "how many tasks nobody has room for; every member counts the same"),
-    ("tenure_spread_members", "how many members this one plans with"),
-    ("tenure_spread_quarantined", "tasks that rest because they failed too often, wherever"),
+const GAUGES: &[(&str, Unit, &str)] = &[
+    ("tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
+    ("tenure_standing", Unit::Count, "how many campaigns of this instance stand"),
+    ("tenure_held", Unit::Count, "how many locks are held, by jobs, guards and campaigns"),
+    ("tenure_waiting", Unit::Count, "how many wait for a lock, counted about once an interval"),
+    ("tenure_trouble", Unit::Count, "1 while this sort of work does not work and that was logged, else 0"),
+    ("tenure_spread_tasks", Unit::Count, "how many tasks this instance has"),
+    (
+        "tenure_spread_waiting",
+        Unit::Count,
+        "how many tasks nobody has room for; every member counts the same",
+    ),
+    ("tenure_spread_members", Unit::Count, "how many members this one plans with"),
+    ("tenure_spread_quarantined", Unit::Count, "tasks that rest because they failed too often, wherever"),
     (
         "tenure_schedule_overdue_seconds",
+        Unit::Seconds,
         "for how long a tick is due of a schedule that no instance runs; told by the one that looks",
     ),
-    ("tenure_schedule_failures", "how many ticks in a row have failed in the end, where the schedule is run"),
+    (
+        "tenure_schedule_failures",
+        Unit::Count,
+        "how many ticks in a row have failed in the end, where the schedule is run",
+    ),
 ];
 
 #[cfg(feature = "metrics")]
@@ -84,9 +93,8 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn begin(engine: &Engine) {
     when_on! {
-        for (name, says) in GAUGES {
-            let unit = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
-            describe_gauge!(*name, unit, *says);
+        for (name, unit, says) in GAUGES {
+            describe_gauge!(*name, *unit, *says);
         }
         for (name, says) in COUNTERS {
             describe_counter!(*name, Unit::Count, *says);

@@ -57,9 +57,15 @@ fn avoids<T: Ord + Copy, M: Ord + Copy>(avoid: &BTreeMap<T, Vec<M>>, task: T, me
     avoid.get(&task).is_some_and(|avoided| avoided.contains(&member))
 }
 
-/// Returns how many tasks are to avoid this one.
-fn faults<T, M: PartialEq>(avoid: &BTreeMap<T, Vec<M>>, member: &M) -> usize {
-    avoid.values().filter(|avoided| avoided.contains(member)).count()
+/// Counts the tasks that avoid each of those who failed anything lately.
+fn faults<T, M: Ord + Copy>(avoid: &BTreeMap<T, Vec<M>>) -> BTreeMap<M, usize> {
+    let mut faults = BTreeMap::new();
+    for avoided in avoid.values() {
+        for member in avoided.iter().copied().collect::<BTreeSet<M>>() {
+            *faults.entry(member).or_default() += 1;
+        }
+    }
+    faults
 }
 
 struct AvoidPass<'a, T, M> {
@@ -70,8 +76,8 @@ struct AvoidPass<'a, T, M> {
     counts: BTreeMap<M, usize>,
     moving: BTreeSet<T>,
     avoid: &'a BTreeMap<T, Vec<M>>,
-    /// Those who failed anything lately.
-    failed: BTreeSet<M>,
+    /// Number of tasks that avoid each of those who failed anything lately.
+    faults: BTreeMap<M, usize>,
     /// Median number of tasks that avoid a member.
     usual: usize,
 }
@@ -95,17 +101,18 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
             }
         }
         let moving = plan.moves.iter().map(|one| one.task).collect();
-        let failed = avoid.values().flatten().copied().collect();
-        let mut faults: Vec<usize> = members.keys().map(|member| faults(avoid, member)).collect();
-        faults.sort_unstable();
-        let usual = faults.get(faults.len().saturating_sub(1) / 2).copied().unwrap_or(0);
-        Self { plan, members, has, counts, moving, avoid, failed, usual }
+        let faults = faults(avoid);
+        let mut each: Vec<usize> =
+            members.keys().map(|member| faults.get(member).copied().unwrap_or(0)).collect();
+        each.sort_unstable();
+        let usual = each.get(each.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+        Self { plan, members, has, counts, moving, avoid, faults, usual }
     }
 
     /// Returns whether more tasks failed there than elsewhere. What all need may have been away, and then the fault is
     /// nobody's.
     fn is_at_fault(&self, member: M) -> bool {
-        faults(self.avoid, &member) > 2 * self.usual + 1
+        self.faults.get(&member).is_some_and(|faults| *faults > 2 * self.usual + 1)
     }
 
     fn avoids(&self, task: T, member: M) -> bool {
@@ -199,7 +206,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
         let could = |other: &&PlanMember<M>| {
             other.id != successor
                 && !other.apart
-                && !self.failed.contains(&other.id)
+                && !self.faults.contains_key(&other.id)
                 && !other.draining
                 && other.weight > 0
                 && self.target(other.id) + other.load < other.cap as usize
