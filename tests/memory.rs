@@ -77,7 +77,7 @@ mod scripts {
     /// A script that only ever meets the same few answers would prove little.
     #[tokio::test(start_paused = true)]
     async fn a_script_meets_every_answer_often() {
-        let script = reference::script(1, STEPS);
+        let script = reference::script(1, 2 * STEPS);
         let (store, clock) = turned_by_hand().await;
         let met = reference::run_with(store, clock, &script).await.unwrap();
         for what in [

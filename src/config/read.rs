@@ -124,8 +124,11 @@ impl Raw {
 
 impl<'de> Deserialize<'de> for ElectConfig {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let written = Dict::deserialize(from)?;
-        read(written, &str::to_owned).map_err(serde::de::Error::custom)
+        let read = match <Value as Deserialize>::deserialize(from)? {
+            Value::Dict(_, written) => read(written, &str::to_owned),
+            other => Err(refused("the configuration", &other, "must be a table")),
+        };
+        read.map_err(serde::de::Error::custom)
     }
 }
 

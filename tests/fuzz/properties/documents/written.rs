@@ -162,7 +162,7 @@ pub(super) fn schedule(record: &ScheduleRecord) -> Document {
     let new = |instruction| bare::instruct(&record.id, &instruction);
     let nothing = StoreTime::from_millis(0);
     let mut document = new(Instruction::Resume).0;
-    document.insert("v", 1_i64);
+    document.insert("v", 2_i64);
     if let Some(definition) = record.definition.clone() {
         let (timing, policies, term) = (definition.timing, definition.policies, definition.term);
         let define = Define { schedule: record.id.clone(), term, timing, policies, instead_of: None };
