@@ -57,8 +57,7 @@ impl Copy {
         let elect = Elect::builder(store, support::config(name)?).program("service 1.0").start().await?;
         // Its job runs whenever this copy leads, and is tried again if it fails.
         let leads = me.clone();
-        let campaign =
-            elect.campaign("dispatcher").run(move |lease| dispatch(leads.clone(), lease)).start()?;
+        let campaign = elect.campaign("dispatcher").run(move |lease| dispatch(leads.clone(), lease))?;
         let cleaner = tokio::spawn(clean(me.clone(), elect.clone()));
         Ok(Self { me, elect, campaign, cleaner })
     }

@@ -508,14 +508,16 @@ impl Program {
         let conduct = Conduct::any(&self.instance, &mut self.dice);
         let (instance, dice) = (self.instance.clone(), self.dice.split(4));
         let rest = self.dice.up_to(SECOND);
-        let mut campaign = ask.campaign().rest_between(rest);
-        if self.dice.percent(80) {
-            campaign = campaign.run(move |lease| {
+        let campaign = ask.campaign().rest_between(rest);
+        let campaign = if self.dice.percent(80) {
+            campaign.run(move |lease| {
                 let dice = dice.clone().split(lease.term().get());
                 job(&instance, lease, &tag, conduct, dice)
-            });
-        }
-        let Ok(campaign) = campaign.start() else { return };
+            })
+        } else {
+            campaign.start()
+        };
+        let Ok(campaign) = campaign else { return };
         for _ in 0..=self.dice.below(4) {
             let stand = self.dice.up_to(10 * SECOND);
             sleep(stand).await;
@@ -622,7 +624,7 @@ pub(super) fn stand(instance: &Instance, key: usize) -> Option<Campaign> {
         let dice = dice.clone().split(lease.term().get());
         job(&worker, lease, &tag, Conduct::Obeys(u32::MAX), dice)
     };
-    ask.campaign().run(run).start().ok()
+    ask.campaign().run(run).ok()
 }
 
 impl Instance {
@@ -649,7 +651,7 @@ impl Instance {
             let dice = dice.clone().split(lease.term().get());
             job(&worker, lease, &tag, conduct, dice)
         };
-        if let Ok(campaign) = ask.campaign().run(run).start() {
+        if let Ok(campaign) = ask.campaign().run(run) {
             let enough = self.fleet().enough();
             self.gate().spawn(async move {
                 let _keeps = campaign;

@@ -30,14 +30,13 @@ use crate::{
 type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;
 type Job = Arc<dyn Fn(Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// A campaign to be started. Made by [`KeyRequest::campaign`].
-#[must_use = "it stands for nothing until it is started"]
+/// Builder of a campaign, which [`run`](Self::run) or [`start`](Self::start) begins. Made by [`KeyRequest::campaign`].
+#[must_use = "it contends for nothing until it is run or started"]
 pub struct CampaignBuilder {
     ask: KeyRequest,
     on_acquired: Option<Callback<Lease>>,
     on_lost: Option<Callback<Loss>>,
     on_new_leader: Option<Callback<Option<HeldBy>>>,
-    job: Option<Job>,
     rest: Option<Duration>,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Debug for CampaignBuilder {
 
 impl CampaignBuilder {
     pub(crate) const fn new(ask: KeyRequest) -> Self {
-        Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, job: None, rest: None }
+        Self { ask, on_acquired: None, on_lost: None, on_new_leader: None, rest: None }
     }
 
     /// Called each time the key is acquired. The key is kept when the callback has returned, until it is lost or
@@ -84,18 +83,6 @@ impl CampaignBuilder {
         self
     }
 
-    /// Runs this whenever the key is held. When it returns, the lock is released, and stood for again
-    /// after a [rest](Self::rest_between).
-    pub fn run<E, F>(mut self, job: impl Fn(Lease) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display + Send + 'static,
-    {
-        self.job =
-            Some(Arc::new(move |lease| job(lease).map(|end| end.map_err(|error| error.to_string())).boxed()));
-        self
-    }
-
     /// How long to stand aside after the job returned, before standing again. Default:
     /// `refresh_interval`; after a failure from 1 s, doubling up to `refresh_duration`.
     pub const fn rest_between(mut self, rest: Duration) -> Self {
@@ -103,12 +90,31 @@ impl CampaignBuilder {
         self
     }
 
-    /// Begins to stand.
+    /// Contends for the key, and runs this job whenever it is held. When the job returns, the lock is released, and
+    /// contended for again after a [rest](Self::rest_between).
     ///
     /// # Errors
     /// A limit is broken, or the engine is closed.
+    pub fn run<E, F>(self, job: impl Fn(Lease) -> F + Send + Sync + 'static) -> Result<Campaign, Error>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display + Send + 'static,
+    {
+        let job = move |lease| job(lease).map(|end| end.map_err(|error| error.to_string())).boxed();
+        self.begin(Some(Arc::new(job)))
+    }
+
+    /// Contends for the key without a job, for those who have callbacks: it is kept until it is lost or
+    /// [resigned](Campaign::resign).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
     pub fn start(self) -> Result<Campaign, Error> {
-        let Self { ask, on_acquired, on_lost, on_new_leader, job, rest } = self;
+        self.begin(None)
+    }
+
+    fn begin(self, job: Option<Job>) -> Result<Campaign, Error> {
+        let Self { ask, on_acquired, on_lost, on_new_leader, rest } = self;
         let (elect, lock, wants) = ask.parts()?;
         let stop = elect.engine().retiring.child_token();
         let (lead, leading) = watch::channel(None);

@@ -191,7 +191,7 @@ async fn every_acquired_is_followed_by_one_released_or_lost() {
         lease.cancelled().await;
         Ok::<_, String>(())
     });
-    let campaign = campaign.start().unwrap();
+    let campaign = campaign.unwrap();
     campaign.led().await.unwrap();
     faulty.intercept().always(Operation::ALL, Fault::Swallowed);
     tokio::time::sleep(SECOND * 40).await;
@@ -227,7 +227,7 @@ async fn a_job_that_returns_is_run_again_after_a_rest() {
         tell.send((Instant::now(), lease.term())).unwrap();
         async { Ok::<_, String>(()) }
     });
-    let _campaign = campaign.start().unwrap();
+    let _campaign = campaign.unwrap();
     let mut last: Option<(Instant, tenure::model::Term)> = None;
     for _ in 0..4 {
         let (at, term) = told.recv().await.unwrap();

@@ -117,7 +117,7 @@ async fn a_campaign_that_wins_in_doubt_waits_for_the_session_to_be_saved() {
         lease.cancelled().await;
         Ok::<_, String>(())
     });
-    let campaign = campaign.start().unwrap();
+    let campaign = campaign.unwrap();
     let mut events = campaign.events();
     guard.lost().await;
     tokio::time::sleep(SECOND * 2).await;

@@ -38,7 +38,7 @@ fn assert_expired(event: &Event) {
 async fn a_campaign_whose_lease_ran_out_unnoticed_has_lost_it() {
     let world = World::new();
     let (elect, _) = world.instance("a").await;
-    let campaign = elect.campaign("k").run(restless).start().unwrap();
+    let campaign = elect.campaign("k").run(restless).unwrap();
     campaign.led().await.unwrap();
     let mut events = elect.events();
     // The job's own timer finds it, before the keeper does.

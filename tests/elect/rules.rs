@@ -417,7 +417,7 @@ async fn r13_neither_a_panic_nor_a_failure_nor_a_lost_race_ends_a_campaign() {
             }
         }
     });
-    let campaign = campaign.start().unwrap();
+    let campaign = campaign.unwrap();
     tokio::time::sleep(SECOND).await;
     assert_eq!(turns.load(Ordering::Relaxed), 0);
     held.release().await.unwrap();

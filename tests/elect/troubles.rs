@@ -97,7 +97,7 @@ async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
         tokio::time::sleep(SECOND).await;
         faulty.intercept().always(&[operation], Fault::Forbidden);
         // It waits, is handed the lock, gives it back, and waits again.
-        let _stands = elect.campaign("k").run(async |_| Ok::<_, String>(())).start().unwrap();
+        let _stands = elect.campaign("k").run(async |_| Ok::<_, String>(())).unwrap();
         tokio::time::sleep(SECOND * 20).await;
         held.release().await.unwrap();
         tokio::time::sleep(MINUTE).await;

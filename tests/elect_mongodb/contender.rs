@@ -74,7 +74,7 @@ fn contends() {
         let elect = place.instance(quick(&order.holder)).await;
         say("session", elect.health().session.expect("it has just started"));
         tokio::spawn(tell_events(elect.clone()));
-        let campaign = elect.campaign(&order.key).run(job).start().unwrap();
+        let campaign = elect.campaign(&order.key).run(job).unwrap();
         std::future::pending::<()>().await;
         drop(campaign);
     });

@@ -31,7 +31,7 @@ impl Leader {
         let polls = Polls::default();
         let campaign = {
             let polls = polls.clone();
-            elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).start().unwrap()
+            elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap()
         };
         let lease = bounded("a free key is led", campaign.led()).await.unwrap();
         Self { store: place.store().await, place, elect, polls, campaign, lease }

@@ -53,7 +53,7 @@ impl Fleet {
         let stand = |elect: &Elect, number: usize| {
             let polls = polls.clone();
             let campaign = elect.campaign(key(number));
-            campaign.run(move |lease| polls.job(lease, PACE, Told::GoesOn)).start().unwrap()
+            campaign.run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap()
         };
         let (mut leases, mut terms) = (Vec::new(), BTreeMap::new());
         for (turn, instance) in instances.iter_mut().enumerate() {

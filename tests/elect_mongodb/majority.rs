@@ -29,7 +29,7 @@ async fn a_beat_that_no_majority_keeps_moves_no_end() {
     let polls = Polls::default();
     let campaign = {
         let polls = polls.clone();
-        elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).start().unwrap()
+        elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap()
     };
     let lease = bounded("a free key is led", campaign.led()).await.unwrap();
     let session = by_session(elect.health().session.unwrap());

@@ -145,7 +145,7 @@ async fn a_revoked_job_that_does_not_listen_is_dropped_before_the_next_one_begin
     let stand = |elect: &Elect| {
         let polls = polls.clone();
         let campaign = elect.campaign("key");
-        campaign.run(move |lease| polls.job(lease, 5 * MS, Told::GoesOn)).start().unwrap()
+        campaign.run(move |lease| polls.job(lease, 5 * MS, Told::GoesOn)).unwrap()
     };
     let campaign = stand(&elect);
     let lease = leads(&campaign).await;

@@ -46,7 +46,7 @@ async fn cut_off(config: ElectConfig, slow: Duration, mode: Mode) {
             let polls = polls.clone();
             // Every second one does not listen: it has to be dropped.
             let told = if number % 2 == 0 { Told::Stops } else { Told::GoesOn };
-            elect.campaign(name(number)).run(move |lease| polls.job(lease, PACE, told)).start().unwrap()
+            elect.campaign(name(number)).run(move |lease| polls.job(lease, PACE, told)).unwrap()
         })
         .collect();
     let mut leases = Vec::new();
@@ -57,11 +57,7 @@ async fn cut_off(config: ElectConfig, slow: Duration, mode: Mode) {
     let successors: Vec<_> = (0..KEYS)
         .map(|number| {
             let polls = polls.clone();
-            other
-                .campaign(name(number))
-                .run(move |lease| polls.job(lease, PACE, Told::Stops))
-                .start()
-                .unwrap()
+            other.campaign(name(number)).run(move |lease| polls.job(lease, PACE, Told::Stops)).unwrap()
         })
         .collect();
     until("the other waits", || async { (other.health().waiting == KEYS).then_some(()) }).await;
@@ -156,7 +152,7 @@ async fn a_beat_that_arrived_without_an_answer_moves_no_end() {
     let polls = Polls::default();
     let campaign = {
         let polls = polls.clone();
-        elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).start().unwrap()
+        elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap()
     };
     let lease = bounded("a free key is led", campaign.led()).await.unwrap();
     let sent_by = beat_passes(&proxy, &elect).await;

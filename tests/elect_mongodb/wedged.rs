@@ -52,8 +52,7 @@ async fn program(
         }
         let elect = builder.start().await.unwrap();
         let events = elect.events();
-        let campaign =
-            elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).start().unwrap();
+        let campaign = elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap();
         let lease = campaign.led().await.unwrap();
         (elect, lease, campaign, events)
     };

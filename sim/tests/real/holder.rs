@@ -162,7 +162,7 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
             let term = lease.term();
             job(lease, key, &tag, hands.clone(), dice.clone().split(term.get()))
         };
-        campaigns.push(campaign.run(run).start().unwrap());
+        campaigns.push(campaign.run(run).unwrap());
     }
     let share = share(&elect, &order, &Hands { store, resource, key: 0 }, dice.split(99));
     let pulse = pulse(&elect);
