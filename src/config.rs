@@ -15,7 +15,7 @@ use std::{error::Error as StdError, fmt, ops::RangeInclusive, time::Duration};
 
 use self::shown::Shown;
 use crate::{
-    model::{Holder, Namespace},
+    model::{Holder, LimitError, Namespace},
     store::Retention,
 };
 
@@ -51,8 +51,17 @@ pub struct ElectConfig {
 
 impl ElectConfig {
     /// Everything as it is by default.
-    #[must_use]
-    pub fn new(namespace: Namespace, holder: Holder) -> Self {
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the namespace or the holder breaks a limit of its kind: see [`Namespace`] and [`Holder`].
+    pub fn new(namespace: impl AsRef<str>, holder: impl AsRef<str>) -> Result<Self, ConfigError> {
+        let broken = |field: &str, error: LimitError| ConfigError::new(field, error.to_string());
+        let namespace = Namespace::new(namespace).map_err(|error| broken("namespace", error))?;
+        let holder = Holder::new(holder).map_err(|error| broken("holder", error))?;
+        Ok(Self::of(namespace, holder))
+    }
+
+    fn of(namespace: Namespace, holder: Holder) -> Self {
         // The one place where these numbers stand. The documentation is checked against it.
         Self {
             namespace,

@@ -18,8 +18,8 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // Two instances of a program, for once within one process.
 //!     let store = MemoryStore::default();
-//!     let first = Elect::start(store.clone(), ElectConfig::new("shop".parse()?, "pod-1".parse()?)).await?;
-//!     let second = Elect::start(store, ElectConfig::new("shop".parse()?, "pod-2".parse()?)).await?;
+//!     let first = Elect::start(store.clone(), ElectConfig::new("shop", "pod-1")?).await?;
+//!     let second = Elect::start(store, ElectConfig::new("shop", "pod-2")?).await?;
 //!
 //!     let locked = first.lock("nightly report", async |lease| {
 //!         // What is written elsewhere carries `lease.term()`.

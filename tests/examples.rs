@@ -278,7 +278,7 @@ async fn a_service_ends_by_itself_on_the_memory_store() {
 async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     let uri = database("service").await;
     let store = MongoStore::connect(&uri, MongoOptions::new()).await.unwrap();
-    let config = ElectConfig::new("examples".parse().unwrap(), "the test".parse().unwrap());
+    let config = ElectConfig::new("examples", "the test").unwrap();
     let observer = Elect::start(store.clone(), config).await.unwrap();
 
     let mut service = Running::start("service", Some(&uri));

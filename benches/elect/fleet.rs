@@ -20,7 +20,7 @@ pub(crate) async fn store(world: &World) -> MongoStore {
 }
 
 pub(crate) fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("bench".parse().expect("within the limits"), holder.parse().expect("within the limits"))
+    ElectConfig::new("bench", holder).expect("within the limits")
 }
 
 pub(crate) async fn instance(world: &World, holder: &str) -> Elect {

@@ -61,8 +61,7 @@ async fn store(deployment: &Deployment) -> Arc<dyn Store> {
 }
 
 async fn instance(store: Arc<dyn Store>, holder: &str) -> Elect {
-    let (namespace, holder) = ("bench".parse(), holder.parse());
-    let config = ElectConfig::new(namespace.expect("within the limits"), holder.expect("within the limits"));
+    let config = ElectConfig::new("bench", holder).expect("within the limits");
     Elect::start(store, config).await.expect("the servers are up")
 }
 

@@ -174,8 +174,7 @@ pub(crate) enum Config {
 
 impl Config {
     pub(crate) fn of(self, holder: &str) -> ElectConfig {
-        let namespace = "bench".parse().expect("within the limits");
-        let config = ElectConfig::new(namespace, holder.parse().expect("within the limits"));
+        let config = ElectConfig::new("bench", holder).expect("within the limits");
         match self {
             Self::Default => config,
             Self::Killed => config

@@ -43,8 +43,7 @@ impl Order {
 }
 
 pub(crate) fn config(holder: &str, quick: bool) -> ElectConfig {
-    let namespace = NAMESPACE.parse().expect("within the limits");
-    let config = ElectConfig::new(namespace, holder.parse().expect("within the limits"));
+    let config = ElectConfig::new(NAMESPACE, holder).expect("within the limits");
     if !quick {
         return config;
     }

@@ -38,7 +38,7 @@ pub(crate) async fn store() -> Result<Arc<dyn Store>, Failure> {
 /// A tenth of the usual durations, so that a takeover can be watched. On a replica set of your own, keep
 /// the usual ones, or shorten its election timeout too.
 pub(crate) fn config(holder: &str) -> Result<ElectConfig, Failure> {
-    let config = ElectConfig::new("examples".parse()?, holder.parse()?)
+    let config = ElectConfig::new("examples", holder)?
         .with_hold_duration(Duration::from_secs(2))
         .with_refresh_interval(Duration::from_millis(500))
         .with_refresh_duration(Duration::from_secs(3));

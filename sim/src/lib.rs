@@ -650,9 +650,7 @@ fn key_of(key: &Key) -> Option<usize> {
 }
 
 fn config(plan: &Plan, member: usize) -> ElectConfig {
-    let namespace = NAMESPACE.parse().expect("it is a name");
-    let holder = format!("pod-{member}").parse().expect("it is a name");
-    let config = ElectConfig::new(namespace, holder);
+    let config = ElectConfig::new(NAMESPACE, format!("pod-{member}")).expect("these are names");
     if plan.paces.is_short(member) {
         config
             .with_hold_duration(2 * SECOND)

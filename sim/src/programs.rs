@@ -16,7 +16,7 @@ use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen,
 use tenure::{
     Guard, Lease,
     elect::{Acquired, Campaign, KeyRequest, Locked, Unlocked},
-    model::{Kind, Term, Value},
+    model::{Kind, Term},
     spread::Task,
 };
 
@@ -381,7 +381,7 @@ impl Program {
                     self.instance.record(What::Capped { cap: usize::try_from(cap).unwrap_or(0) });
                 }
                 5 => spread.set_weight(u32::try_from(self.dice.below(4)).unwrap_or(0)),
-                6 => spread.remove(&task.parse().expect("it is a name")),
+                6 => spread.remove(task).expect("it is a name"),
                 7 => {
                     self.instance.record(What::Knows { tasks: vec![number] });
                     spread.add(Task::new(task, ()).expect("it is a name"));
@@ -458,8 +458,7 @@ impl Program {
         for _ in 0..rounds {
             kept.work(&mut self.dice).await;
             if self.dice.percent(5) {
-                let value = Value::new([1, 2, 3]).ok();
-                let _ = kept.guard().lease().set_value(value).await;
+                let _ = kept.guard().lease().set_value([1, 2, 3]).await;
             }
             if self.dice.percent(2) {
                 let _ = kept.guard().check().await;
@@ -525,9 +524,7 @@ impl Program {
                 let _ = campaign.resign();
             } else if self.dice.percent(15) {
                 let to = self.dice.place(self.instance.fleet().plan().instances);
-                if let Ok(holder) = format!("pod-{to}").parse() {
-                    let _ = campaign.resign_to(&holder).await;
-                }
+                let _ = campaign.resign_to(format!("pod-{to}")).await;
             }
         }
         if self.dice.percent(50) {

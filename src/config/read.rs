@@ -98,7 +98,7 @@ pub(super) fn read(written: Dict, called: &dyn Fn(&str) -> String) -> Result<Ele
 
 impl Raw {
     fn into_config(self) -> ElectConfig {
-        let mut config = ElectConfig::new(self.namespace, self.holder);
+        let mut config = ElectConfig::of(self.namespace, self.holder);
         if let Some(within) = self.takeover_within {
             config = config.takeover_within(within);
         }

@@ -21,7 +21,7 @@ impl ElectConfig {
     /// # use std::time::Duration;
     /// # use tenure::ElectConfig;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = ElectConfig::new("shop".parse()?, "pod-7".parse()?).takeover_within(Duration::from_secs(3));
+    /// let config = ElectConfig::new("shop", "pod-7")?.takeover_within(Duration::from_secs(3));
     /// config.validate()?;
     /// assert_eq!(config.ttl(), Duration::from_millis(2400));
     /// assert_eq!(config.refresh_interval(), Duration::from_millis(400));

@@ -7,7 +7,7 @@ use super::*;
 const S: Duration = Duration::from_secs(1);
 
 fn config() -> ElectConfig {
-    ElectConfig::new("shop".parse().unwrap(), "pod-7".parse().unwrap())
+    ElectConfig::new("shop", "pod-7").unwrap()
 }
 
 fn from_toml(fields: &str) -> Result<ElectConfig, String> {

@@ -214,8 +214,9 @@ impl Campaign {
     /// after a rest.
     ///
     /// # Errors
-    /// The store did not say who waits.
-    pub async fn resign_to(&self, holder: &Holder) -> Result<Resigned, Error> {
+    /// The name breaks a limit, or the store did not say who waits.
+    pub async fn resign_to(&self, holder: impl AsRef<str>) -> Result<Resigned, Error> {
+        let holder = Holder::new(holder)?;
         if !self.is_leading() {
             return Ok(Resigned::NotLeading);
         }
@@ -224,10 +225,10 @@ impl Campaign {
         let line = engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit);
         let line = engine.call(Work::Asked, limit, line);
         let line = line.await.map_err(Error::store)?;
-        if !line.waiters.iter().any(|waiter| waiter.by.holder == *holder) {
+        if !line.waiters.iter().any(|waiter| waiter.by.holder == holder) {
             return Ok(Resigned::NobodyWaits);
         }
-        Ok(self.part(Handback { to: Some(holder.clone()), ..Handback::default() }))
+        Ok(self.part(Handback { to: Some(holder), ..Handback::default() }))
     }
 
     fn part(&self, parting: Handback) -> Resigned {

@@ -219,8 +219,7 @@ mod tests {
             Error::Closed,
         ];
         assert!(errors.iter().all(|error| error.source().is_none()));
-        let short = ElectConfig::new("shop".parse().unwrap(), "pod-7".parse().unwrap())
-            .with_settle(std::time::Duration::ZERO);
+        let short = ElectConfig::new("shop", "pod-7").unwrap().with_settle(std::time::Duration::ZERO);
         let config: ConfigError = short.validate().unwrap_err();
         let starts = [
             StartError::Config(config),

@@ -162,12 +162,24 @@ impl Lease {
         Ok(ours && alive && self.is_valid())
     }
 
-    /// Changes the value others read with the lock; nothing to clear it.
+    /// Changes the value others read with the lock: up to 16 KiB.
     ///
     /// # Errors
-    /// The lock is not held any more ([`Error::is_lost`]), the record cannot be written, or the store
-    /// did not answer; then the value may have been set.
-    pub async fn set_value(&self, value: Option<Value>) -> Result<(), Error> {
+    /// The value is too long, the lock is not held any more ([`Error::is_lost`]), the record cannot be written, or
+    /// the store did not answer; then the value may have been set.
+    pub async fn set_value(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.change_value(Some(Value::new(value)?)).await
+    }
+
+    /// Clears the value others read with the lock.
+    ///
+    /// # Errors
+    /// As [`set_value`](Self::set_value).
+    pub async fn clear_value(&self) -> Result<(), Error> {
+        self.change_value(None).await
+    }
+
+    async fn change_value(&self, value: Option<Value>) -> Result<(), Error> {
         let number = {
             let mut state = self.cell.state();
             state.speaks = true;

@@ -113,8 +113,8 @@ impl Builder {
     }
 
     /// What the program and its version are called in the session's record. Default: the name of its file.
-    pub fn program(mut self, program: impl Into<String>) -> Self {
-        self.program = Some(program.into());
+    pub fn program(mut self, program: impl AsRef<str>) -> Self {
+        self.program = Some(program.as_ref().to_owned());
         self
     }
 

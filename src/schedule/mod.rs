@@ -20,7 +20,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let config = ElectConfig::new("shop".parse()?, "pod-1".parse()?);
+//! let config = ElectConfig::new("shop", "pod-1")?;
 //! let elect = Elect::start(MemoryStore::default(), config).await?;
 //! let nightly = elect
 //!     .schedule("cleanup", Timing::new("30 2 * * *").zone("Europe/London"))
@@ -105,7 +105,7 @@ impl std::error::Error for PolicyError {}
 
 impl ScheduleBuilder {
     /// Sets the zone of the IANA database whose clocks the expression is read by. Default: UTC.
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+    pub fn zone(mut self, zone: impl AsRef<str>) -> Self {
         self.timing = self.timing.zone(zone);
         self
     }
@@ -319,7 +319,7 @@ impl ScheduleSpec {
         keep: Keep,
         body: Body,
     ) -> Result<Self, Error> {
-        let calendar = timing.named(id.name.clone()).calendar();
+        let calendar = timing.named(&id.name).calendar();
         let calendar = calendar.map_err(|problem| cannot_be(&id.name, problem))?;
         let timing = Rules::new(calendar.timing()).expect("an expression is at most 256 bytes long");
         Ok(Self { id, calendar, policies, timing, keep, body, on_failure: None })

@@ -146,7 +146,7 @@ impl ScheduleRunner {
         let mut registry = self.registry();
         registry.specs.remove(key);
         if let Some(spread) = &registry.spread {
-            spread.remove(key);
+            spread.remove_task(key);
         }
     }
 

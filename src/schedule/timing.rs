@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{CalendarError, Dst};
 use crate::{
     logic::calendar::Calendar,
-    model::{ScheduleName, StoreTime},
+    model::{LimitError, ScheduleName, StoreTime},
 };
 
 /// Timing of a schedule: its expression, and what its instants depend on besides.
@@ -65,20 +65,20 @@ pub struct Timing {
     zone: Option<String>,
     dst: Dst,
     spread: Duration,
-    name: Option<ScheduleName>,
+    name: Option<Result<ScheduleName, LimitError>>,
 }
 
 impl Timing {
     /// Creates a timing from an expression, read in UTC.
-    pub fn new(expression: impl Into<String>) -> Self {
-        let expression = expression.into();
+    pub fn new(expression: impl AsRef<str>) -> Self {
+        let expression = expression.as_ref().to_owned();
         Self { expression, zone: None, dst: Dst::default(), spread: Duration::ZERO, name: None }
     }
 
     /// Sets the zone of the IANA database, such as `Europe/London`. The rules of zones come with the crate, whatever a
     /// machine has installed. Default: UTC.
-    pub fn zone(self, zone: impl Into<String>) -> Self {
-        Self { zone: Some(zone.into()), ..self }
+    pub fn zone(self, zone: impl AsRef<str>) -> Self {
+        Self { zone: Some(zone.as_ref().to_owned()), ..self }
     }
 
     /// Sets what becomes of times that a change of the clock skips. Default: [`Dst::Vixie`].
@@ -94,14 +94,14 @@ impl Timing {
 
     /// Sets the schedule's name, by which `H`, `@every` and [`spread_over`](Self::spread_over) take their numbers.
     /// Default: that of nobody, so that they are not those of any schedule.
-    pub fn named(self, name: ScheduleName) -> Self {
-        Self { name: Some(name), ..self }
+    pub fn named(self, name: impl AsRef<str>) -> Self {
+        Self { name: Some(ScheduleName::new(name)), ..self }
     }
 
     /// Returns the first `n` instants after `after`; fewer if there are no more. `@after` counts from `after`.
     ///
     /// # Errors
-    /// [`CalendarError`] if no schedule can have this expression, zone or spread.
+    /// [`CalendarError`] if no schedule can have this expression, zone, spread or name.
     pub fn next(&self, n: usize, after: StoreTime) -> Result<Vec<StoreTime>, CalendarError> {
         Ok(self.calendar()?.first(n, after))
     }
@@ -115,13 +115,13 @@ impl Timing {
     }
 
     pub(super) fn calendar(&self) -> Result<Calendar, CalendarError> {
-        let nobody = || ScheduleName::new("nobody").expect("it is short and has no control character");
-        let name = self.name.clone().unwrap_or_else(nobody);
+        let name = self.name.clone().unwrap_or_else(|| ScheduleName::new("nobody"));
+        let name = name.map_err(|error| CalendarError::new(error.to_string()))?;
         Calendar::new(&self.expression, self.zone.as_deref(), self.dst, self.spread, &name)
     }
 }
 
-impl<T: Into<String>> From<T> for Timing {
+impl<T: AsRef<str>> From<T> for Timing {
     fn from(expression: T) -> Self {
         Self::new(expression)
     }

@@ -145,7 +145,15 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     }
 
     /// Removes the task of this key.
-    pub fn remove(&self, key: &Key) {
+    ///
+    /// # Errors
+    /// The key breaks a limit.
+    pub fn remove(&self, key: impl AsRef<str>) -> Result<(), Error> {
+        self.remove_task(&Key::new(key)?);
+        Ok(())
+    }
+
+    pub(crate) fn remove_task(&self, key: &Key) {
         self.registry.apply(Change::Remove(key.clone()));
     }
 

@@ -16,7 +16,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let config = ElectConfig::new("shop".parse()?, "pod-1".parse()?);
+//! let config = ElectConfig::new("shop", "pod-1")?;
 //! let elect = Elect::start(MemoryStore::default(), config).await?;
 //! let topics = elect.spread("topics").tasks(["orders", "prices", "stock"]).cap(20).run(async |task, lease| {
 //!     // A subscription to `task.key()`, until the lease is cancelled.

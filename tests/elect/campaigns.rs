@@ -121,12 +121,12 @@ async fn who_resigns_in_favour_of_somebody_gives_it_to_them() {
     tokio::time::sleep(SECOND).await;
     let third = third.campaign("k").start().unwrap();
     tokio::time::sleep(SECOND).await;
-    assert_eq!(leads.resign_to(&"nobody".parse().unwrap()).await.unwrap(), Resigned::NobodyWaits);
+    assert_eq!(leads.resign_to("nobody").await.unwrap(), Resigned::NobodyWaits);
     assert!(leads.is_leading());
-    assert_eq!(leads.resign_to(&"c".parse().unwrap()).await.unwrap(), Resigned::Yes);
+    assert_eq!(leads.resign_to("c").await.unwrap(), Resigned::Yes);
     third.led().await.unwrap();
     assert!(!second.is_leading());
-    assert_eq!(leads.resign_to(&"c".parse().unwrap()).await.unwrap(), Resigned::NotLeading);
+    assert_eq!(leads.resign_to("c").await.unwrap(), Resigned::NotLeading);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +164,7 @@ async fn a_watch_follows_who_leads_without_standing() {
     let leader = watch.changed().await.unwrap().unwrap();
     assert_eq!((leader.holder.as_str(), leader.term), ("a", guard.term()));
     assert_eq!(leader.value.unwrap().as_bytes(), b"10.0.0.7:443");
-    guard.lease().set_value(None).await.unwrap();
+    guard.lease().clear_value().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(watch.changed().await.unwrap(), None);
     second.close().await;

@@ -24,7 +24,7 @@ impl World {
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
-        ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap())
+        ElectConfig::new("test", holder).unwrap()
     }
 
     /// An engine with default durations, over a store of its own that can be told to fail.

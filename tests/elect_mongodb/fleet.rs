@@ -81,7 +81,7 @@ pub(crate) fn quick(holder: &str) -> ElectConfig {
 
 /// As it is by default.
 pub(crate) fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap())
+    ElectConfig::new("test", holder).unwrap()
 }
 
 /// Until when a beat that was sent now is good for.

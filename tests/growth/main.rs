@@ -39,7 +39,8 @@ struct Sample {
 }
 
 fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap())
+    ElectConfig::new("test", holder)
+        .unwrap()
         .with_refresh_interval(MINUTE)
         .with_refresh_duration(6 * MINUTE)
         .with_retention_locks(RETENTION)

@@ -29,7 +29,7 @@ impl Holders {
         let place = Place::on(shared_replica_set().await.uri()).await;
         let mut held = Vec::new();
         for holder in ["pod-1", "pod-2"] {
-            let config = ElectConfig::new("shop".parse().unwrap(), holder.parse().unwrap());
+            let config = ElectConfig::new("shop", holder).unwrap();
             let elect = Elect::start(place.store.clone(), config).await.unwrap();
             let guard = elect.acquire("orders").await.unwrap();
             held.push((guard.lease().lock().clone(), guard.term()));

@@ -15,7 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 const MS: Duration = Duration::from_millis(1);
 
 fn config(holder: &str) -> ElectConfig {
-    ElectConfig::new("fleet".parse().unwrap(), holder.parse().unwrap())
+    ElectConfig::new("fleet", holder)
+        .unwrap()
         .with_hold_duration(300 * MS)
         .with_refresh_interval(100 * MS)
         .with_refresh_duration(500 * MS)

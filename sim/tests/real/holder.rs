@@ -53,7 +53,8 @@ pub(crate) struct Order {
 /// What the holders run by: a takeover in three seconds.
 pub(crate) fn config(member: usize) -> ElectConfig {
     let second = Duration::from_secs(1);
-    ElectConfig::new("fleet".parse().unwrap(), format!("pod-{member}").parse().unwrap())
+    ElectConfig::new("fleet", format!("pod-{member}"))
+        .unwrap()
         .with_hold_duration(2 * second)
         .with_refresh_interval(second / 2)
         .with_refresh_duration(3 * second)

@@ -217,7 +217,7 @@ async fn what_a_job_says_with_its_lock_stays_as_it_is() {
     let (a, b) = (crew.member("a").await, crew.member("b").await);
     let mut schedules = Vec::new();
     let job = async |_, lease: tenure::Lease| {
-        lease.set_value(Some(Value::new("page 8").unwrap())).await.map_err(|error| error.to_string())?;
+        lease.set_value("page 8").await.map_err(|error| error.to_string())?;
         tokio::time::sleep(HOUR).await;
         Ok::<_, String>(())
     };

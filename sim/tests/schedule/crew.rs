@@ -144,7 +144,7 @@ impl Crew {
     }
 
     fn config(&self, holder: &str) -> ElectConfig {
-        let config = ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap());
+        let config = ElectConfig::new("test", holder).unwrap();
         let config = match self.kept {
             Some((time, entries)) => config.with_retention_runs(time).with_retention_run_entries(entries),
             None => config,

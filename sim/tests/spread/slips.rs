@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{Elect, ElectConfig, Lease, elect::Error, spread::Task, store::MemoryStore};
 
 async fn elect() -> Elect {
-    let config = ElectConfig::new("test".parse().unwrap(), "a".parse().unwrap());
+    let config = ElectConfig::new("test", "a").unwrap();
     Elect::start(MemoryStore::default(), config).await.unwrap()
 }
 

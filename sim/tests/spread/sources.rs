@@ -65,7 +65,7 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     // The stream ends, the tasks stay; the handle can change them, too.
     drop(tell);
     spread.add(task("d"));
-    spread.remove(&"c".parse().unwrap());
+    spread.remove("c").unwrap();
     spread.until(|picture| names(picture) == ["b", "d"]).await;
     spread.replace([task("e")]);
     spread.until(|picture| names(picture) == ["e"]).await;

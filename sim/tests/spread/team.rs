@@ -115,7 +115,7 @@ impl Team {
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
-        ElectConfig::new("test".parse().unwrap(), holder.parse().unwrap())
+        ElectConfig::new("test", holder).unwrap()
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ const LONGEST_SHOWN: usize = 256;
 pub struct CalendarError(String);
 
 impl CalendarError {
-    pub(super) fn new(message: String) -> Self {
+    pub(crate) fn new(message: String) -> Self {
         Self(message)
     }
 

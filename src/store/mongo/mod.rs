@@ -103,16 +103,16 @@ impl MongoOptions {
 
     /// Sets the database. Default: that of the connection string, or `tenure`.
     #[must_use]
-    pub fn database(mut self, name: impl Into<String>) -> Self {
-        self.database = Some(name.into());
+    pub fn database(mut self, name: impl AsRef<str>) -> Self {
+        self.database = Some(name.as_ref().to_owned());
         self
     }
 
     /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
     /// `runs` come after it. Default: nothing.
     #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        prefix.as_ref().clone_into(&mut self.prefix);
         self
     }
 

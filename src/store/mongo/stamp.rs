@@ -58,8 +58,8 @@ impl Stamp {
 
     /// Another field, such as `held.term`. The same for all who write the document.
     #[must_use]
-    pub fn field(mut self, path: impl Into<String>) -> Self {
-        self.field = path.into();
+    pub fn field(mut self, path: impl AsRef<str>) -> Self {
+        path.as_ref().clone_into(&mut self.field);
         self
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure::{
-    model::{ScheduleName, StoreTime},
+    model::StoreTime,
     schedule::{CalendarError, Dst, Timing},
 };
 
@@ -41,7 +41,7 @@ pub(crate) fn expressions(bytes: &[u8]) -> bool {
     let after = StoreTime::from_millis(source.number().cast_signed());
     let of = |text: String| {
         let timing = Timing::new(text).zone(zone).dst(dst).spread_over(Duration::from_secs(spread));
-        timing.named(ScheduleName::new("report").unwrap())
+        timing.named("report")
     };
     let fields: Vec<_> = (0..5 + source.below(2)).map(|_| source.pick(&FIELDS)).collect();
     let pieces: String =
