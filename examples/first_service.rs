@@ -57,7 +57,7 @@ async fn follow(shop: Database, topic: Task<String>, lease: Lease) -> Result<(),
 async fn clean_up(shop: Database, tick: Tick, lease: Lease) -> Result<(), Problem> {
     for part in ["carts", "sessions", "drafts"] {
         if lease.is_cancelled() {
-            return Err("told to stop".into()); // `Ok` would say that this tick has done its work
+            return Err("cancelled".into()); // `Ok` would say that this tick has done its work
         }
         shop.collection::<Document>(part).delete_many(doc! { "stale": true }).await?;
     }

@@ -161,7 +161,7 @@ fn every_line_about_a_lock_names_kind_key_and_namespace_apart() {
 #[test]
 fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
     let told: Vec<_> = table("What does not work");
-    let works = Work::ALL.iter().filter(|work| **work != Work::Asked);
+    let works = Work::ALL.iter().filter(|work| **work != Work::Requested);
     let works: Vec<_> = works
         .map(|work| vec![format!("`{}`", work.name()), work.subject().into(), work.consequence().into()])
         .collect();

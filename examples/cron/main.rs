@@ -86,7 +86,7 @@ async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Resu
     let takes = if schedule == "digest" { SECOND } else { SECOND / 10 };
     tokio::select! {
         // `Ok` would mean that the tick has done its work: an error has it begun again elsewhere.
-        () = lease.cancelled() => return Err("told to stop".to_owned()),
+        () = lease.cancelled() => return Err("cancelled".to_owned()),
         () = tokio::time::sleep(takes) => {}
     }
     if schedule == "invoices" && tick.attempt() == 1 && instant.as_millis() % 10_000 == 0 {

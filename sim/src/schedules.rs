@@ -207,7 +207,7 @@ impl Conduct {
         };
         tokio::select! {
             biased;
-            () = lease.cancelled(), if obeys => return Err("told to stop".to_owned()),
+            () = lease.cancelled(), if obeys => return Err("cancelled".to_owned()),
             // In quiet nothing takes long.
             () = enough.cancelled() => {}
             () = works => {}

@@ -200,7 +200,7 @@ impl KeyRequest {
         if let Err(error) = guard.release().await {
             // The job has ended all the same; the release goes on.
             let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
-            tracing::warn!(%kind, key = key.as_str(), %namespace, error, "a lock is not released yet");
+            tracing::warn!(%kind, key = key.as_str(), %namespace, error, "could not release a lock yet, retrying");
         }
         Ok(end)
     }

@@ -223,7 +223,7 @@ impl Campaign {
         let engine = self.elect.engine();
         let limit = engine.limit();
         let line = engine.store.waiters(self.lock.clone(), WHOLE_LINE, limit);
-        let line = engine.call(Work::Asked, limit, line);
+        let line = engine.call(Work::Requested, limit, line);
         let line = line.await.map_err(Error::store)?;
         if !line.waiters.iter().any(|waiter| waiter.by.holder == holder) {
             return Ok(Resigned::NobodyWaits);
@@ -389,7 +389,7 @@ impl CampaignTask {
                     _ => "",
                 };
                 let LockId { kind, key, namespace } = &self.lock;
-                tracing::warn!(%kind, key = key.as_str(), %namespace, holder = %engine.config.holder(), error, end = end.name(), ?rest, "a campaign's job did not finish");
+                tracing::warn!(%kind, key = key.as_str(), %namespace, holder = %engine.config.holder(), error, end = end.name(), ?rest, "a campaign's job failed");
                 rest
             }
             _ => Duration::ZERO,
@@ -425,7 +425,7 @@ impl CampaignTask {
             }
             if AssertUnwindSafe(async { callback(loss).await }).catch_unwind().await.is_err() {
                 let LockId { kind, key, namespace } = &lock;
-                tracing::error!(%kind, key = key.as_str(), %namespace, "the callback on_lost panicked");
+                tracing::error!(%kind, key = key.as_str(), %namespace, "the on_lost callback panicked");
             }
             drop(tell);
         }));
@@ -457,7 +457,7 @@ async fn tell_of_leaders(
         last = Some(term);
         if AssertUnwindSafe(async { callback(leader).await }).catch_unwind().await.is_err() {
             let LockId { kind, key, namespace } = &lock;
-            tracing::error!(%kind, key = key.as_str(), %namespace, "the callback on_new_leader panicked");
+            tracing::error!(%kind, key = key.as_str(), %namespace, "the on_new_leader callback panicked");
         }
     }
 }

@@ -153,7 +153,7 @@ impl Engine {
                 async move {
                     let (limit, many) = (engine.limit(), items.len());
                     let call = engine.store.wait(items, limit);
-                    engine.call(Work::Standing, limit, call).await.map(|()| vec![(); many])
+                    engine.call(Work::Joining, limit, call).await.map(|()| vec![(); many])
                 }
                 .boxed()
             }),
@@ -165,7 +165,7 @@ impl Engine {
                 }
                 .boxed()
             }),
-            looks: Batch::new(|engine, items| send(engine, Work::Looks, <dyn Store>::locks, items).boxed()),
+            looks: Batch::new(|engine, items| send(engine, Work::Reads, <dyn Store>::locks, items).boxed()),
             places: Batch::new(|engine, items| send(engine, Work::Lines, <dyn Store>::places, items).boxed()),
             schedule_looks: Batch::new(|engine, items| {
                 send(engine, Work::Schedules, <dyn Store>::schedules, items).boxed()

@@ -264,7 +264,7 @@ fn report<T, E>(cell: &LeaseCell, end: &JobEnd<T, E>) {
     match end {
         JobEnd::Overran { by, loss } => {
             let holder = cell.engine().config.holder();
-            tracing::error!(%kind, key = key.as_str(), %namespace, %term, %holder, overran_by = ?by, %loss, "a job ran on after its lease had ended");
+            tracing::error!(%kind, key = key.as_str(), %namespace, %term, %holder, overran_by = ?by, %loss, "a job kept running after its lease ended");
             cell.engine().overran(cell, *by);
         }
         JobEnd::Panicked(panic) => {

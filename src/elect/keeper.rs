@@ -74,7 +74,7 @@ impl Keeper {
                 if tokio::time::timeout(patience, closing).await.is_err() {
                     tracing::warn!(
                         holder = %self.engine.config.holder(), namespace = %self.engine.config.namespace(),
-                        "a session was left to be declared dead by others: something still runs under it"
+                        "left a session open because something still runs under it: another instance will declare it dead"
                     );
                 }
                 if let Some(tell) = tell {
@@ -104,7 +104,7 @@ impl Keeper {
             }
         }
         let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-        tracing::info!(%holder, %namespace, "the program answers its liveness probe again, opening a session");
+        tracing::info!(%holder, %namespace, "the liveness probe succeeds again, opening a session");
         NextSession::Again
     }
 
@@ -221,18 +221,18 @@ impl OneSession {
             Action::Requests(requests) => self.requests(requests),
             Action::Expiring(loss) => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %id, %holder, %namespace, %loss, "no beat is answered and the session's end is near: its jobs are cancelled");
+                tracing::warn!(session = %id, %holder, %namespace, %loss, "no heartbeat acknowledged, session about to expire: cancelling jobs");
                 self.session.cancel_all(&loss);
             }
             Action::End(loss) => self.end(loss),
             Action::Rename => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %id, %holder, %namespace, "the session's id is used by another, drawing a new one");
+                tracing::warn!(session = %id, %holder, %namespace, "the session id is already in use, generating a new one");
             }
             Action::TooLate { took } => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
                 let ttl = self.engine.times.ttl;
-                tracing::warn!(session = %id, %holder, %namespace, ?took, ?ttl, "the opening was answered too late, opening another session");
+                tracing::warn!(session = %id, %holder, %namespace, ?took, ?ttl, "the new session was confirmed too late to be valid, opening another");
             }
         }
     }
@@ -243,7 +243,7 @@ impl OneSession {
         } else {
             if loss != Loss::Closed {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %self.session.id, %holder, %namespace, %loss, "a session ended before anything could begin under it, opening another");
+                tracing::warn!(session = %self.session.id, %holder, %namespace, %loss, "a session ended before any work began under it, opening another");
             }
             self.session.finish(loss);
         }
@@ -286,7 +286,7 @@ impl OneSession {
             }
             Err(error) => {
                 let took = self.engine.clock.now().since(sent);
-                tracing::debug!(session = %self.session.id, ?took, error = chain(&error), "a beat was not answered");
+                tracing::debug!(session = %self.session.id, ?took, error = chain(&error), "a heartbeat failed");
                 self.engine.trouble(Some(LastFailure { since: sent, error: Arc::new(error) }));
                 self.step(SessionEvent::Failed(nonce));
             }
@@ -315,7 +315,7 @@ impl OneSession {
     fn probe(&mut self) {
         if self.opened && self.engine.probe_failed() {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-            tracing::error!(session = %self.session.id, %holder, %namespace, "the program did not answer its liveness probe, its session ends");
+            tracing::error!(session = %self.session.id, %holder, %namespace, "the liveness probe failed, ending the session");
             self.step(SessionEvent::Abandon(Loss::Probe));
         }
     }
@@ -414,7 +414,7 @@ async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Stor
         match store.dedicated().await {
             Ok(own) => return own,
             Err(error) if engine.closing.is_cancelled() => {
-                tracing::debug!(error = chain(&error), "closed before the keeper had its connection");
+                tracing::debug!(error = chain(&error), "closed before the keeper connected");
                 return None;
             }
             Err(error) => {

@@ -158,7 +158,7 @@ async fn follow(
     loop {
         let (Some(engine), Some(watched)) = (engine.upgrade(), watched.upgrade()) else { return };
         let limit = engine.limit();
-        match engine.call(Work::Looks, limit, engine.store.locks(vec![lock.clone()], limit)).await {
+        match engine.call(Work::Reads, limit, engine.store.locks(vec![lock.clone()], limit)).await {
             Ok(seen) => {
                 let record = seen.into_iter().next().and_then(LockSeen::found);
                 let session =
@@ -170,7 +170,7 @@ async fn follow(
             }
             Err(error) => {
                 let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
-                tracing::debug!(%kind, key = key.as_str(), %namespace, error, "could not look who holds it");
+                tracing::debug!(%kind, key = key.as_str(), %namespace, error, "could not read who holds the key");
             }
         }
         let wait = jittered(engine.poll(), engine.entropy.roll());

@@ -153,8 +153,9 @@ impl Lease {
         let cell = &self.cell;
         let engine = &cell.engine;
         let limit = engine.limit();
-        let locks = engine.call(Work::Asked, limit, engine.store.locks(vec![cell.lock.clone()], limit));
-        let sessions = engine.call(Work::Asked, limit, engine.store.observe(vec![cell.session.id], limit));
+        let locks = engine.call(Work::Requested, limit, engine.store.locks(vec![cell.lock.clone()], limit));
+        let sessions =
+            engine.call(Work::Requested, limit, engine.store.observe(vec![cell.session.id], limit));
         let (locks, sessions) = tokio::try_join!(locks, sessions).map_err(Error::store)?;
         let ours = matches!(&locks[..], [LockSeen::Found(record)]
             if record.term == cell.term && record.is_granted_to(cell.session.id, cell.ticket));
@@ -210,7 +211,7 @@ impl Lease {
         let limit = cell.engine.limit();
         match cell
             .engine
-            .call(Work::Asked, limit, cell.engine.store.set_value(set, limit))
+            .call(Work::Requested, limit, cell.engine.store.set_value(set, limit))
             .await
             .map_err(Error::store)?
         {

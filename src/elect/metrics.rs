@@ -19,61 +19,66 @@ macro_rules! when_on {
 #[cfg(feature = "metrics")]
 const GAUGES: &[(&str, Unit, &str)] = &[
     ("tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
-    ("tenure_standing", Unit::Count, "how many campaigns of this instance stand"),
-    ("tenure_held", Unit::Count, "how many locks are held, by jobs, guards and campaigns"),
-    ("tenure_waiting", Unit::Count, "how many wait for a lock, counted about once an interval"),
-    ("tenure_trouble", Unit::Count, "1 while this sort of work does not work and that was logged, else 0"),
-    ("tenure_spread_tasks", Unit::Count, "how many tasks this instance has"),
+    ("tenure_contending", Unit::Count, "campaigns of this instance that contend for the key"),
+    ("tenure_held", Unit::Count, "locks held by jobs, guards and campaigns"),
+    ("tenure_waiting", Unit::Count, "requests waiting for a lock, counted about once per refresh_interval"),
+    ("tenure_trouble", Unit::Count, "1 while this kind of work is failing and that was logged, else 0"),
+    ("tenure_spread_tasks", Unit::Count, "tasks this instance has"),
     (
         "tenure_spread_waiting",
         Unit::Count,
-        "how many tasks nobody has room for; every member counts the same",
+        "tasks that no instance has capacity for; every member counts the same",
     ),
-    ("tenure_spread_members", Unit::Count, "how many members this one plans with"),
-    ("tenure_spread_quarantined", Unit::Count, "tasks that rest because they failed too often, wherever"),
+    ("tenure_spread_members", Unit::Count, "members that this instance plans with"),
+    (
+        "tenure_spread_quarantined",
+        Unit::Count,
+        "tasks in quarantine because they failed too often, on any instance",
+    ),
     (
         "tenure_schedule_overdue_seconds",
         Unit::Seconds,
-        "for how long a tick is due of a schedule that no instance runs; told by the one that looks",
+        "how long a tick has been due of a schedule that no live instance has; set by the instance that checks",
     ),
     (
         "tenure_schedule_failures",
         Unit::Count,
-        "how many ticks in a row have failed in the end, where the schedule is run",
+        "ticks in a row that failed for good, on the instance that runs the schedule",
     ),
 ];
 
 #[cfg(feature = "metrics")]
 const COUNTERS: &[(&str, &str)] = &[
-    ("tenure_acquired_total", "locks granted"),
+    ("tenure_acquired_total", "locks acquired"),
     (
         "tenure_lost_total",
-        "leases lost against the program's will: expired, revoked, buried, vanished, probe",
+        "leases lost against the program's will: expired, revoked, declared_dead, vanished, probe",
     ),
     (
         "tenure_sessions_lost_total",
-        "sessions lost against the program's will: expired, revoked, buried, vanished, probe",
+        "sessions lost against the program's will: expired, revoked, declared_dead, vanished, probe",
     ),
-    ("tenure_overruns_total", "jobs that ran on after their lease had ended"),
-    ("tenure_failed_calls_total", "calls of the store that failed, by the sort of work they were for"),
-    (
-        "tenure_spread_orders_total",
-        "tasks to be taken, waited for, or given away here: what the plans changed",
-    ),
+    ("tenure_overruns_total", "jobs that kept running after their lease ended"),
+    ("tenure_failed_calls_total", "store calls that failed, by the kind of work they were for"),
+    ("tenure_spread_actions_total", "tasks that a new plan made this instance take, wait for or give away"),
     (
         "tenure_schedule_runs_total",
-        "attempts that have ended: succeeded, failed, cancelled, timed out, displaced, abandoned",
+        "attempts that ended: succeeded, failed, cancelled, timed out, displaced, abandoned",
     ),
     (
         "tenure_schedule_skipped_total",
-        "ticks that were not run: too late, the run before was still on, paused, the schedule got another timing",
+        "ticks that were skipped: too late, previous run still active, paused, rescheduled",
     ),
 ];
 
 #[cfg(feature = "metrics")]
 const HISTOGRAMS: &[(&str, Unit, &str)] = &[
-    ("tenure_beat_seconds", Unit::Seconds, "how long a confirmed beat took"),
-    ("tenure_beat_budget_ratio", Unit::Count, "how long a confirmed beat took, in parts of refresh_interval"),
+    ("tenure_beat_seconds", Unit::Seconds, "duration of a confirmed heartbeat"),
+    (
+        "tenure_beat_budget_ratio",
+        Unit::Count,
+        "duration of a confirmed heartbeat as a fraction of refresh_interval",
+    ),
     (
         "tenure_takeover_seconds",
         Unit::Seconds,
@@ -82,10 +87,14 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
     (
         "tenure_hint_lag_seconds",
         Unit::Seconds,
-        "from sending a take to the hint of its grant, by this instance's own clock",
+        "time from requesting a lock to the hint that it was granted, by this instance's clock",
     ),
-    ("tenure_schedule_lateness_seconds", Unit::Seconds, "how long after its instant a run began"),
-    ("tenure_schedule_run_seconds", Unit::Seconds, "how long a run took"),
+    (
+        "tenure_schedule_lateness_seconds",
+        Unit::Seconds,
+        "delay between a tick's instant and the start of its run",
+    ),
+    ("tenure_schedule_run_seconds", Unit::Seconds, "duration of a run"),
 ];
 
 /// Says what they mean, and begins those with 0 whose first change would not be seen else: a rate needs a value
@@ -201,7 +210,7 @@ pub(crate) fn leading(engine: &Engine, lock: &crate::model::LockId, leads: bool)
 pub(crate) fn standing(engine: &Engine, lock: &crate::model::LockId, more: bool) {
     when_on! {
         let namespace = engine.config.namespace().to_string();
-        let standing = gauge!("tenure_standing", "namespace" => namespace, "key" => lock.key.to_string());
+        let standing = gauge!("tenure_contending", "namespace" => namespace, "key" => lock.key.to_string());
         if more { standing.increment(1) } else { standing.decrement(1) }
     }
 }
@@ -233,7 +242,7 @@ pub(crate) fn failed(engine: &Engine, work: Work) {
     }
 }
 
-/// Work of the engine does not work, and that was told; or it works again.
+/// Marks a kind of work as failing, or as working again.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn trouble(engine: &Engine, work: Work, is_on: bool) {
     when_on! {

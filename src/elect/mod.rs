@@ -337,7 +337,7 @@ impl Elect {
         let limit = self.engine().limit();
         match self
             .engine()
-            .call(Work::Asked, limit, self.engine().store.revoke(ask, limit))
+            .call(Work::Requested, limit, self.engine().store.revoke(ask, limit))
             .await
             .map_err(Error::store)?
         {
@@ -371,7 +371,8 @@ impl Elect {
         loop {
             let limit = engine.limit();
             let page = engine.store.list_locks(namespace.clone(), None, after, PAGE, limit);
-            let page: Page<LockRecord> = engine.call(Work::Asked, limit, page).await.map_err(Error::store)?;
+            let page: Page<LockRecord> =
+                engine.call(Work::Requested, limit, page).await.map_err(Error::store)?;
             let sessions =
                 page.items.iter().filter_map(|record| record.holding.as_ref()).map(|held| held.by.session);
             engine.watcher.meet(engine, sessions.collect()).await;
@@ -444,7 +445,7 @@ impl Elect {
                 reserving.keep();
             } else {
                 drop(reserving);
-                tracing::warn!(namespace = %engine.config.namespace(), holder = %engine.config.holder(), "the store did not answer: the tasks are not kept for the restart");
+                tracing::warn!(namespace = %engine.config.namespace(), holder = %engine.config.holder(), "the store did not answer: tasks are not reserved for the restart");
             }
         }
         self.close().await

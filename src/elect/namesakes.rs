@@ -60,7 +60,7 @@ async fn warn(engine: Weak<Engine>) {
         for (id, sighting) in ids.iter().zip(&seen) {
             if let Some(other) = beats(sighting, others[id]) {
                 let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-                tracing::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another instance has this holder's name, and beats: give each a name of its own, such as its pod's");
+                tracing::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another live instance has the same holder name: give each instance its own, such as its pod's name");
                 return;
             }
             if !matches!(sighting, SessionSeen::Alive(_)) {

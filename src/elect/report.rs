@@ -25,7 +25,7 @@ impl Engine {
         let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
         let (lock, term) = (lease.lock.clone(), lease.term);
         if loss.is_wanted() {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "told to stop");
+            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "stopping on request");
             return;
         }
         if self.tallies.note(&lease.lock, Note::Lost, Some(loss.to_string())) {
@@ -79,5 +79,5 @@ impl Engine {
 
 /// A lock whose record cannot be used stays as it is.
 pub(crate) fn release_refused(LockId { kind, key, namespace }: &LockId, refusal: &Refusal) {
-    tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "the lock cannot be released, its record has to be looked at");
+    tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "cannot release the lock, inspect its record");
 }

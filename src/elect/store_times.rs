@@ -68,12 +68,12 @@ impl Engine {
         match self.store_times.saw(sent, self.clock.now(), at) {
             Some(Jump::Doubted { millis }) => tracing::warn!(
                 %holder, %namespace, millis,
-                "the store's clock has jumped; schedules go on by the old time until the new one has held for five minutes"
+                "the store's clock jumped: schedules keep the old time until the new one has lasted five minutes"
             ),
             Some(Jump::Believed { millis }) => {
                 tracing::error!(
                     %holder, %namespace, millis,
-                    "the store's clock has jumped and stays there: schedules go by it from now on"
+                    "the store's clock jumped and stayed there: schedules now follow it"
                 );
             }
             None => {}

@@ -194,16 +194,16 @@ impl Engine {
                 (spread.as_str(), tally.count, tally.names(), tally.details());
             match note {
                 Note::Acquired => {
-                    tracing::info!(spread, %namespace, %holder, count, tasks, "tasks were acquired");
+                    tracing::info!(spread, %namespace, %holder, count, tasks, "acquired tasks");
                 }
                 Note::TookOver => {
-                    tracing::info!(spread, %namespace, %holder, from = details, count, tasks, "tasks were taken over from the dead");
+                    tracing::info!(spread, %namespace, %holder, from = details, count, tasks, "took over tasks from dead sessions");
                 }
                 Note::Released => {
-                    tracing::info!(spread, %namespace, %holder, count, tasks, "tasks were released");
+                    tracing::info!(spread, %namespace, %holder, count, tasks, "released tasks");
                 }
                 Note::Lost => {
-                    tracing::warn!(spread, %namespace, %holder, count, tasks, loss = details, "tasks were lost");
+                    tracing::warn!(spread, %namespace, %holder, count, tasks, loss = details, "lost tasks");
                 }
                 Note::Failed => {
                     tracing::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
@@ -211,13 +211,13 @@ impl Engine {
                 Note::Suspected => {
                     tracing::warn!(
                         spread, %namespace, %holder, count, tasks,
-                        "tasks may have killed those who had them, they run one by one until they were tried"
+                        "tasks may have crashed the instances that ran them: running them one at a time until each has been tried"
                     );
                 }
                 Note::Quarantined => {
                     tracing::warn!(
                         spread, %namespace, %holder, count, tasks, error = details,
-                        "tasks failed too often, they rest and are then tried again"
+                        "tasks failed too often: quarantined, retrying later"
                     );
                 }
             }
@@ -226,10 +226,10 @@ impl Engine {
             let spread = spread.as_str();
             match room {
                 Room::None { count, names } => {
-                    tracing::warn!(spread, %namespace, count, tasks = names, "nobody has room for these tasks");
+                    tracing::warn!(spread, %namespace, count, tasks = names, "no instance has capacity for these tasks");
                 }
                 Room::Enough => {
-                    tracing::info!(spread, %namespace, "there is room for all tasks again");
+                    tracing::info!(spread, %namespace, "there is capacity for all tasks again");
                 }
             }
         }

@@ -43,9 +43,9 @@ pub enum Work {
     /// Giving locks back, and handing them over.
     Releases,
     /// Reading locks that are waited for.
-    Looks,
+    Reads,
     /// Standing in line for a lock.
-    Standing,
+    Joining,
     /// Leaving a line.
     Leaving,
     /// Reading who stands in line.
@@ -73,7 +73,7 @@ pub enum Work {
     /// Asking the program for the tasks of a spread.
     Tasks,
     /// What the program asked for: its error is the program's answer, and is told to nobody else.
-    Asked,
+    Requested,
 }
 
 impl Work {
@@ -82,8 +82,8 @@ impl Work {
         Self::Beats,
         Self::Takes,
         Self::Releases,
-        Self::Looks,
-        Self::Standing,
+        Self::Reads,
+        Self::Joining,
         Self::Leaving,
         Self::Lines,
         Self::Watching,
@@ -97,7 +97,7 @@ impl Work {
         Self::Ledger,
         Self::History,
         Self::Tasks,
-        Self::Asked,
+        Self::Requested,
     ];
 
     /// One word for it, as logs and metrics name it.
@@ -107,8 +107,8 @@ impl Work {
             Self::Beats => "beats",
             Self::Takes => "takes",
             Self::Releases => "releases",
-            Self::Looks => "looks",
-            Self::Standing => "standing",
+            Self::Reads => "reads",
+            Self::Joining => "joining",
             Self::Leaving => "leaving",
             Self::Lines => "lines",
             Self::Watching => "watching",
@@ -122,7 +122,7 @@ impl Work {
             Self::Ledger => "ledger",
             Self::History => "history",
             Self::Tasks => "tasks",
-            Self::Asked => "asked",
+            Self::Requested => "requested",
         }
     }
 
@@ -130,25 +130,25 @@ impl Work {
     #[must_use]
     pub const fn subject(self) -> &'static str {
         match self {
-            Self::Beats => "keeping the session",
-            Self::Takes => "taking locks",
+            Self::Beats => "sending heartbeats",
+            Self::Takes => "acquiring locks",
             Self::Releases => "releasing locks",
-            Self::Looks => "reading locks",
-            Self::Standing => "standing in line",
+            Self::Reads => "reading locks",
+            Self::Joining => "joining the line",
             Self::Leaving => "leaving the line",
             Self::Lines => "reading the line",
             Self::Watching => "watching other sessions",
             Self::Declaring => "declaring sessions dead",
             Self::Audit => "the audit",
             Self::Purge => "the purge",
-            Self::Hints => "hearing of changes",
+            Self::Hints => "receiving hints",
             Self::Spreads => "reading a spread",
             Self::Schedules => "reading schedules",
             Self::Defining => "storing a schedule's timing",
             Self::Ledger => "writing the ledger",
             Self::History => "purging the ledger",
-            Self::Tasks => "being told a spread's tasks",
-            Self::Asked => "what the program asked for",
+            Self::Tasks => "calling a spread's task source",
+            Self::Requested => "the program's own requests",
         }
     }
 
@@ -156,29 +156,29 @@ impl Work {
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
-            Self::Beats => "when the session is over, every job here is stopped and others take over",
+            Self::Beats => "when the session expires, every job here is stopped and others take over",
             Self::Takes => "nothing is acquired or taken over here",
-            Self::Releases => "what is given back stays held until its session is over",
-            Self::Looks => "whoever waits here does not see that a lock is free",
-            Self::Standing => {
-                "a lock that is released is handed to nobody here, takeovers come at the pace of the poll"
+            Self::Releases => "released locks stay held until their session ends",
+            Self::Reads => "waiters here do not see that a lock is free",
+            Self::Joining => {
+                "released locks are not handed over to waiters here, who take them at the next poll"
             }
-            Self::Leaving => "places of those who wait no more stay in line until the purge",
-            Self::Lines => {
-                "locks that are released here are handed to nobody, takeovers come at the pace of the poll"
+            Self::Leaving => "entries of those who stopped waiting stay in line until the purge",
+            Self::Lines => "locks released here are not handed over, waiters take them at the next poll",
+            Self::Watching => "dead sessions are not detected, and their locks are not taken over here",
+            Self::Declaring => "locks of dead sessions are not taken over here",
+            Self::Audit => {
+                "a lock that the store records for this instance and nobody here uses is not detected"
             }
-            Self::Watching => "the dead are not found, and what they hold is not taken over here",
-            Self::Declaring => "what the dead hold is not taken over here",
-            Self::Audit => "a lock that is held for nobody here is not found",
-            Self::Purge => "records that nobody needs any more stay, and the collections grow",
-            Self::Hints => "waiting goes by poll_interval",
-            Self::Spreads => "tasks stay where they are, also those of members that are gone",
-            Self::Schedules => "a pause or an order is not heard of",
-            Self::Defining => "the schedule is not run",
-            Self::Ledger => "the schedule is not run, or what came of a run is not on record",
+            Self::Purge => "obsolete records stay, and the collections grow",
+            Self::Hints => "waiters poll every poll_interval",
+            Self::Spreads => "tasks stay where they are, including those of members that are gone",
+            Self::Schedules => "a pause or a requested run is not noticed",
+            Self::Defining => "the schedule does not run",
+            Self::Ledger => "the schedule does not run, or the outcome of a run is not recorded",
             Self::History => "the ledger grows",
-            Self::Tasks => "the tasks of that spread stay as they are",
-            Self::Asked => "the program was told",
+            Self::Tasks => "the spread keeps its current tasks",
+            Self::Requested => "the error is returned to the program",
         }
     }
 
@@ -190,8 +190,8 @@ impl Work {
             Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
             Self::Takes => ("locks", "find, insert, update"),
             Self::Releases => ("locks", "find, update"),
-            Self::Looks | Self::Audit | Self::Spreads => ("locks", "find"),
-            Self::Standing => ("waiters", "find, insert, update"),
+            Self::Reads | Self::Audit | Self::Spreads => ("locks", "find"),
+            Self::Joining => ("waiters", "find, insert, update"),
             Self::Leaving => ("waiters", "find, remove"),
             Self::Lines => ("waiters", "find"),
             Self::Watching => ("sessions", "find"),
@@ -200,7 +200,7 @@ impl Work {
             Self::Schedules => ("runs", "find"),
             Self::Defining | Self::Ledger => ("runs", "find, insert, update"),
             Self::History => ("runs", "find, update, remove"),
-            Self::Asked => ("the database", "find"),
+            Self::Requested => ("the database", "find"),
         }
     }
 
@@ -211,13 +211,13 @@ impl Work {
             let (collection, rights) = self.rights();
             Some(format!("grant {rights} on {collection}"))
         } else if says(&["Authentication", "authenticated", "authentication failed", "SCRAM failure"]) {
-            Some("look whether the password or the certificate has changed or expired".to_owned())
+            Some("check whether the password or the certificate has changed or expired".to_owned())
         } else if says(&["certificate"]) {
-            Some("look whether a certificate has expired or been replaced".to_owned())
+            Some("check whether a certificate has expired or been replaced".to_owned())
         } else if says(&["DocumentValidationFailure", "failed validation", "(121)", "code 121"]) {
-            Some("a validator on the collection refuses the record: remove it".to_owned())
+            Some("a validator on the collection rejects the record: remove the validator".to_owned())
         } else if says(&["OutOfDiskSpace", "available disk space", "No space left"]) {
-            Some("make room on the server's disk".to_owned())
+            Some("free disk space on the server".to_owned())
         } else {
             None
         }
@@ -247,7 +247,7 @@ pub struct Trouble {
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not work: {}", self.work.subject(), self.error)
+        write!(f, "{} is failing: {}", self.work.subject(), self.error)
     }
 }
 
@@ -281,7 +281,7 @@ impl TroubleCourse {
 
     /// Whether to speak of it now, and when again at the earliest.
     fn next(&self, work: Work, spoken: Option<Speech>, now: Moment) -> Option<Speech> {
-        if work == Work::Asked || !self.is_lasting(work) {
+        if work == Work::Requested || !self.is_lasting(work) {
             return None;
         }
         match spoken {
@@ -352,7 +352,7 @@ impl Engine {
     /// This sort of work has failed; what was tried was begun then.
     pub(crate) fn fails(&self, work: Work, begun: Moment, error: &StoreError) {
         metrics::failed(self, work);
-        if work == Work::Asked {
+        if work == Work::Requested {
             return;
         }
         let now = self.clock.now();
@@ -391,7 +391,7 @@ impl Engine {
             failures = told.failures,
             error = told.error,
             advice = work.advice(&told.error),
-            "{} does not work: {}",
+            "{} is failing: {}",
             work.subject(),
             work.consequence()
         );
@@ -463,7 +463,7 @@ impl Engine {
                 tracing::info!(
                     namespace = %self.config.namespace(),
                     work = work.name(),
-                    "{} is not tried any more: nobody needs it now",
+                    "{} is no longer needed and no longer retried",
                     work.subject()
                 );
             }
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn what_will_not_pass_is_told_at_once_and_then_at_growing_rests() {
-        assert_eq!(told(Work::Standing, true, 0..1000), [0, 60, 180, 420, 900]);
+        assert_eq!(told(Work::Joining, true, 0..1000), [0, 60, 180, 420, 900]);
     }
 
     #[test]
@@ -548,15 +548,15 @@ mod tests {
     #[test]
     fn what_comes_and_goes_is_told_no_more_often_than_what_stays() {
         let comes_and_goes = (0..1000).filter(|second| second % 10 == 0);
-        assert!(told(Work::Standing, true, comes_and_goes).len() <= 5);
+        assert!(told(Work::Joining, true, comes_and_goes).len() <= 5);
         // A new one after a long time is a new one.
         let much_later = [0, 60, 20_000, 20_060];
-        assert_eq!(told(Work::Standing, true, much_later), much_later);
+        assert_eq!(told(Work::Joining, true, much_later), much_later);
     }
 
     #[test]
     fn what_the_program_asked_for_is_told_to_the_program_alone() {
-        assert_eq!(told(Work::Asked, true, 0..1000), [0_u64; 0]);
+        assert_eq!(told(Work::Requested, true, 0..1000), [0_u64; 0]);
     }
 
     #[test]
@@ -583,7 +583,7 @@ mod tests {
     #[test]
     fn who_reads_it_is_told_what_to_do() {
         let error = "not authorized on tenure to execute command { insert: \"waiters\" }";
-        assert_eq!(Work::Standing.advice(error).unwrap(), "grant find, insert, update on waiters");
+        assert_eq!(Work::Joining.advice(error).unwrap(), "grant find, insert, update on waiters");
         let error = "Kind: SCRAM failure: Authentication failed., labels: {}";
         assert!(Work::Beats.advice(error).unwrap().contains("password"));
         assert!(Work::Beats.advice("no answer within 1s").is_none());

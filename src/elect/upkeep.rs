@@ -178,7 +178,7 @@ pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
                 && !engine.closing.is_cancelled()
             {
                 let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-                tracing::warn!(%holder, %namespace, "the program's runtime ends before the engine is closed");
+                tracing::warn!(%holder, %namespace, "the runtime shut down before the engine was closed");
                 engine.end();
             }
         }

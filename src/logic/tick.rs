@@ -53,9 +53,9 @@ impl NotRun {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Late => "too late",
-            Self::Overlapped => "the run before was still on",
+            Self::Overlapped => "previous run still active",
             Self::Paused => "paused",
-            Self::Retimed => "the schedule got another timing",
+            Self::Retimed => "rescheduled",
         }
     }
 }

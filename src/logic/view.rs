@@ -210,7 +210,7 @@ impl SpreadView {
         self.place(key, now, TaskPlace::Held { session, term, settles: now + FRESH, kept: false })
     }
 
-    /// Its record was read, sent for at `asked`.
+    /// Its record was read, sent for at `requested`.
     pub(crate) fn read(
         &mut self,
         key: &Key,

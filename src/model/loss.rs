@@ -48,7 +48,7 @@ pub enum Loss {
 impl Loss {
     /// The words for those that the program did not want.
     #[cfg(feature = "metrics")]
-    pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "buried", "vanished", "probe"];
+    pub(crate) const UNWANTED: &[&str] = &["expired", "revoked", "declared_dead", "vanished", "probe"];
 
     /// One word for it, as logs and metrics name it.
     #[must_use]
@@ -56,7 +56,7 @@ impl Loss {
         match self {
             Self::Expired { .. } => "expired",
             Self::Revoked { .. } => "revoked",
-            Self::DeclaredDead { .. } => "buried",
+            Self::DeclaredDead { .. } => "declared_dead",
             Self::Vanished { .. } => "vanished",
             Self::Resigned => "resigned",
             Self::Moved => "moved",

@@ -149,7 +149,7 @@ impl Driver {
             if ticks.is_silenced(now) {
                 tracing::error!(
                     schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, mark = ?record.mark,
-                    "nothing is run until the store's clock has passed what was purged from the ledger: it was ahead"
+                    "the store's clock was ahead: no tick runs until it passes the purged part of the ledger"
                 );
             }
             subscription.set_read(record);
@@ -194,7 +194,7 @@ impl Driver {
                 TickStep::Reload => {
                     tracing::error!(
                         schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace,
-                        "the store's clock has gone back behind the ledger: ticks go on from its time, those that have run are not run again"
+                        "the store's clock went back behind the ledger: ticks continue from its time, and none runs twice"
                     );
                     return Halt::Reload;
                 }
@@ -248,7 +248,7 @@ impl Driver {
     /// Warns that another instance has the schedule under a later term: this lease is about to end.
     fn warn_superseded(&self, by: Option<&Holder>) {
         let by = by.map(tracing::field::display);
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, by, "another instance has this schedule under a later term");
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, by, "another instance owns this schedule under a later term");
     }
 
     /// Rests, as nothing can be run, before the driver ends and its spread begins it again.
@@ -315,7 +315,7 @@ impl Driver {
         if self.retry_or_cancelled(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return false;
         }
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were not run");
+        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were skipped");
         metrics::skipped(&self.engine, &self.spec.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
@@ -346,7 +346,7 @@ impl Driver {
                 Ok(_) => return,
                 Err(error) => {
                     // Another time.
-                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the ledger could not be purged");
+                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not purge the ledger");
                     return;
                 }
             }

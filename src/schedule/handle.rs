@@ -210,7 +210,7 @@ impl Schedules {
     async fn record(&self, id: &ScheduleId) -> Result<Option<ScheduleRecord>, Error> {
         let engine = self.elect.engine();
         let limit = engine.limit();
-        let seen = engine.call(Work::Asked, limit, engine.store.schedules(vec![id.clone()], limit)).await;
+        let seen = engine.call(Work::Requested, limit, engine.store.schedules(vec![id.clone()], limit)).await;
         match seen.map_err(Error::store)?.pop() {
             Some(ScheduleSeen::Found(record)) => Ok(Some(record)),
             Some(ScheduleSeen::Refused(refusal)) => Err(self.refused(id, refusal)),
@@ -234,7 +234,7 @@ impl Schedules {
             tries -= 1;
             // The same again is the same.
             match engine
-                .call(Work::Asked, limit, engine.store.instruct(id.clone(), instruction.clone(), limit))
+                .call(Work::Requested, limit, engine.store.instruct(id.clone(), instruction.clone(), limit))
                 .await
             {
                 Err(error) if error.is_retryable() && tries > 0 => {}
@@ -322,7 +322,7 @@ impl Schedules {
         let (id, engine) = (self.id(name)?, self.elect.engine());
         let limit = engine.limit();
         engine
-            .call(Work::Asked, limit, engine.store.history(id, after, at_most, limit))
+            .call(Work::Requested, limit, engine.store.history(id, after, at_most, limit))
             .await
             .map_err(Error::store)
     }
@@ -337,7 +337,7 @@ impl Schedules {
         let engine = self.elect.engine();
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
         let page = engine.store.list_schedules(namespace, after, at_most, limit);
-        engine.call(Work::Asked, limit, page).await.map_err(Error::store)
+        engine.call(Work::Requested, limit, page).await.map_err(Error::store)
     }
 
     /// Finds the schedules of the namespace with a tick that is due for more than a minute and two ttls, and that no
@@ -381,7 +381,7 @@ impl Schedules {
             Err(error) => return Err(error),
         };
         let has_runs = !self.history(&id.name, None, 1).await?.page.items.is_empty();
-        overdue::delete(engine, &id, Work::Asked).await.map_err(Error::store)?;
+        overdue::delete(engine, &id, Work::Requested).await.map_err(Error::store)?;
         Ok(was_there || has_runs)
     }
 

@@ -76,7 +76,7 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
         }
         let Some(strong) = engine.upgrade() else { return };
         if let Err(error) = look.on(&strong).await {
-            tracing::debug!(error = chain(&error), "schedules that nobody runs could not be looked for");
+            tracing::debug!(error = chain(&error), "could not look for overdue schedules");
         }
     }
 }
@@ -140,7 +140,7 @@ impl Look {
         let (name, by) = (&record.id.name, now.since(due));
         metrics::overdue(engine, name, by);
         if self.reported.insert(name.clone(), due) != Some(due) {
-            tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no instance that is alive runs it");
+            tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no live instance has it");
             engine.events.tell(Event::Overdue { lock: lock_of(&record.id), due, by });
         }
     }
@@ -245,7 +245,7 @@ async fn alive_of(engine: &Engine, sessions: Vec<SessionId>) -> Result<BTreeSet<
 /// Returns the holder of a lock, if it is alive.
 pub(super) async fn holder_of(engine: &Engine, lock: LockId) -> Result<Option<Holder>, StoreError> {
     let limit = engine.limit();
-    let seen = engine.call(Work::Asked, limit, engine.store.locks(vec![lock], limit)).await?;
+    let seen = engine.call(Work::Requested, limit, engine.store.locks(vec![lock], limit)).await?;
     let Some(held) = seen.into_iter().find_map(LockSeen::found).and_then(|record| record.holding) else {
         return Ok(None);
     };
@@ -269,7 +269,7 @@ async fn remove_if_old(
         return Ok(());
     }
     delete(engine, &record.id, Work::History).await?;
-    tracing::debug!(schedule = record.id.name.as_str(), namespace = %record.id.namespace, "a schedule that had one tick is through, and removed");
+    tracing::debug!(schedule = record.id.name.as_str(), namespace = %record.id.namespace, "removed a one-time schedule that is done");
     Ok(())
 }
 
@@ -290,7 +290,7 @@ pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
     loop {
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
         let page = engine.store.list_schedules(namespace, after, PAGE, limit);
-        let page = engine.call(Work::Asked, limit, page).await?;
+        let page = engine.call(Work::Requested, limit, page).await?;
         for (record, stands, _) in unowned_of(engine, page.items, now).await? {
             if let Unowned::Overdue(due) = stands {
                 all.push(Overdue { schedule: record.id.name, due, by: now.since(due) });

@@ -120,7 +120,7 @@ impl Subscriptions {
             let seen = match engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "schedules could not be read");
+                    tracing::debug!(error = chain(&error), "could not read schedules");
                     return false;
                 }
             };

@@ -111,7 +111,7 @@ impl SpreadActor {
     pub(super) fn absorb_reading(&mut self, reading: Reading) {
         let engine = self.engine().clone();
         if let Some(error) = &reading.error {
-            tracing::debug!(spread = %self.shared.spread, error = chain(error), "could not read how the spread stands");
+            tracing::debug!(spread = %self.shared.spread, error = chain(error), "could not read the spread");
             self.pause = engine.clock.now() + self.failures.next(engine.entropy.roll());
             // What was read counts all the same; all of it is asked for again.
             self.ask.and(std::mem::take(&mut self.asked));

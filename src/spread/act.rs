@@ -48,7 +48,7 @@ impl SpreadActor {
             self.changed = Some(Unplanned::since(now));
         }
         if planned.is_err() {
-            tracing::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "the spread could not be planned, it stays as it is");
+            tracing::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "could not plan the spread, keeping its tasks where they are");
         }
     }
 
@@ -176,7 +176,7 @@ impl SpreadActor {
             }
             Some(AcquireOutcome::Other(TicketOutcome::Refused(refusal))) => {
                 let lock = reading::lock(&engine, &shared.spread, &key);
-                tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "the task cannot be taken, its record has to be looked at");
+                tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "cannot take the task, inspect its record");
                 state.view.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
             }
             Some(AcquireOutcome::Other(TicketOutcome::Here | TicketOutcome::Failed(_))) => {
@@ -213,7 +213,7 @@ impl SpreadActor {
             Report::Tried => self.mark_changed(),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
-                tracing::debug!(spread = %self.shared.spread, %key, "its heir does not come, or it is busy: the task stays");
+                tracing::debug!(spread = %self.shared.spread, %key, "the successor is busy or does not take the task, keeping it");
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.mark_changed();
             }

@@ -24,7 +24,7 @@ pub(super) fn joined(engine: &Engine, spread: &SpreadName) {
             gauge(name).set(0.0);
         }
         gauge!("tenure_held", "namespace" => namespace.clone(), "kind" => kind).increment(0.0);
-        counter!("tenure_spread_orders_total", "namespace" => namespace.clone(), "spread" => spread.clone())
+        counter!("tenure_spread_actions_total", "namespace" => namespace.clone(), "spread" => spread.clone())
             .increment(0);
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn planned(engine: &Engine, spread: &SpreadName, state: &ActorState, 
             .set(quarantined);
         gauge!("tenure_spread_members", "namespace" => namespace.clone(), "spread" => spread.clone())
             .set(members);
-        counter!("tenure_spread_orders_total", "namespace" => namespace, "spread" => spread)
+        counter!("tenure_spread_actions_total", "namespace" => namespace, "spread" => spread)
             .increment(orders as u64);
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn one(engine: &Arc<Engine>, record: LockRecord) -> Result<bool
     let request = Request { lock: record.id.clone(), term: record.term, by, why };
     let limit = engine.limit();
     let open = engine.store.revoke(Revocation::Reopen(request), limit);
-    match engine.call(Work::Asked, limit, open).await.map_err(Error::store)? {
+    match engine.call(Work::Requested, limit, open).await.map_err(Error::store)? {
         RevokeAnswer::Freed(_) => Ok(true),
         // Taken or gone: somebody else has opened it, or its rest was over.
         RevokeAnswer::Asked | RevokeAnswer::NotHeld => Ok(false),

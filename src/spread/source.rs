@@ -201,7 +201,7 @@ async fn inquire<M: Clone>(
             }
             Ok(Err(error)) => {
                 let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
-                tracing::warn!(%spread, %namespace, error, "the tasks of a spread were not told, they stay as they were");
+                tracing::warn!(%spread, %namespace, error, "the task source failed, keeping the current tasks");
                 engine.task_source_failed(spread, asked, &error);
                 rests.next(engine.entropy.roll())
             }
@@ -253,7 +253,7 @@ async fn listen<M: Clone>(
 
 fn panicked<M>(engine: &Engine, registry: &TaskRegistry<M>, asked: Moment, panic: &str) {
     let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
-    tracing::error!(%spread, %namespace, panic, "what tells the tasks of a spread panicked, they stay as they were");
+    tracing::error!(%spread, %namespace, panic, "the task source panicked, keeping the current tasks");
     engine.task_source_failed(spread, asked, &format!("panicked: {panic}"));
 }
 

@@ -375,7 +375,7 @@ impl Explanation {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
             Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),
-            Some(Phase::Leaving) => says.push("its job is told to stop".to_owned()),
+            Some(Phase::Leaving) => says.push("its job is stopping".to_owned()),
             Some(Phase::Suspect { .. } | Phase::Running) | None => {}
         }
         match seen {

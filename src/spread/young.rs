@@ -109,7 +109,7 @@ pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> boo
         state.youth.is_logged = true;
         let (spread, namespace) = (&state.share.spread, engine.config.namespace());
         let (deaths, wait) = (state.youth.row.deaths(), ends.since(now));
-        tracing::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "the sessions before this one died young: it takes part when it has lived for a while");
+        tracing::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "earlier sessions of this holder died soon after their start: waiting before taking tasks");
     }
     state.youth.is_over
 }

@@ -143,9 +143,13 @@ async fn an_opening_that_was_answered_too_late_is_told_as_what_it_is() {
     let mut events = elect.events();
     assert!(matches!(events.next().await, Some(Event::SessionOpened { .. })));
     let lines = log.lines();
-    assert!(log.with(&["used by another"]).is_empty(), "{lines:?}");
-    let late =
-        ["the opening was answered too late, opening another session", "took=3.", "ttl=3s", "holder=a"];
+    assert!(log.with(&["already in use"]).is_empty(), "{lines:?}");
+    let late = [
+        "the new session was confirmed too late to be valid, opening another",
+        "took=3.",
+        "ttl=3s",
+        "holder=a",
+    ];
     assert_eq!(log.with(&late).len(), 1, "{lines:?}");
     drop(elect.acquire("k").await.unwrap());
 }

@@ -75,9 +75,9 @@ async fn counters_begin_with_0() {
         "tenure_acquired_total namespace=test",
         "tenure_overruns_total namespace=test",
         "tenure_lost_total namespace=test reason=expired",
-        "tenure_sessions_lost_total namespace=test reason=buried",
-        "tenure_failed_calls_total namespace=test work=standing",
-        "tenure_spread_orders_total namespace=test spread=topics",
+        "tenure_sessions_lost_total namespace=test reason=declared_dead",
+        "tenure_failed_calls_total namespace=test work=joining",
+        "tenure_spread_actions_total namespace=test spread=topics",
         "tenure_schedule_runs_total namespace=test schedule=s outcome=failed",
         "tenure_schedule_skipped_total namespace=test schedule=s why=too late",
     ] {
@@ -186,14 +186,14 @@ async fn who_stands_leads_and_waits_is_shown() {
     let (elect, _) = world.instance("a").await;
     let campaign = elect.campaign("k").start().unwrap();
     campaign.led().await.unwrap();
-    is(numbers.gauge("tenure_standing namespace=test key=k"), 1.0);
+    is(numbers.gauge("tenure_contending namespace=test key=k"), 1.0);
     is(numbers.gauge("tenure_leading namespace=test key=k"), 1.0);
     let other = elect.clone();
     let waits = tokio::spawn(async move { other.acquire("k").await.unwrap() });
     tokio::time::sleep(SECOND * 6).await;
     is(numbers.gauge("tenure_waiting namespace=test"), 1.0);
     campaign.stop().await;
-    is(numbers.gauge("tenure_standing namespace=test key=k"), 0.0);
+    is(numbers.gauge("tenure_contending namespace=test key=k"), 0.0);
     is(numbers.gauge("tenure_leading namespace=test key=k"), 0.0);
     let guard = waits.await.unwrap();
     tokio::time::sleep(SECOND * 6).await;

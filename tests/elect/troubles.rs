@@ -1,4 +1,4 @@
-//! What does not work is told: in the log, in health, in a metric.
+//! What is failing is told: in the log, in health, in a metric.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ async fn a_right_that_is_missing_is_told_at_once_and_again_at_growing_rests_and_
     faulty.intercept().always(&[Operation::Take], Fault::Forbidden);
     let _campaign = elect.campaign("k").start().unwrap();
     tokio::time::sleep(SECOND).await;
-    let told = log.with(&["WARN", "taking locks does not work: nothing is acquired or taken over here"]);
+    let told = log.with(&["WARN", "acquiring locks is failing: nothing is acquired or taken over here"]);
     assert_eq!(told.len(), 1, "{told:?}");
     for part in [
         "work=\"takes\"",
@@ -43,19 +43,19 @@ async fn a_right_that_is_missing_is_told_at_once_and_again_at_growing_rests_and_
     assert!(health.is_ok(), "another copy would lack the same right: {health}");
     let Status::Degraded { since, error } = &health.status else { panic!("{health}") };
     assert!(
-        *since <= SECOND * 2 && error.contains("taking locks") && error.contains("not authorized"),
+        *since <= SECOND * 2 && error.contains("acquiring locks") && error.contains("not authorized"),
         "{health}"
     );
     assert_eq!(health.troubles.len(), 1);
     assert!(health.troubles[0].lasting && health.troubles[0].failures > 0, "{health:?}");
 
     tokio::time::sleep(MINUTE * 30).await;
-    let told = log.with(&["WARN", "taking locks does not work"]).len();
+    let told = log.with(&["WARN", "acquiring locks is failing"]).len();
     assert!((4..=7).contains(&told), "{told} times in half an hour");
 
     faulty.intercept().heal();
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(log.with(&["INFO", "taking locks works again", "lasted="]).len(), 1);
+    assert_eq!(log.with(&["INFO", "acquiring locks works again", "lasted="]).len(), 1);
     assert_eq!((elect.health().status, works(&elect)), (Status::Healthy, vec![]));
 }
 
@@ -70,7 +70,7 @@ async fn a_failure_that_may_pass_is_told_when_it_has_lasted() {
     assert_eq!(log.with(&["WARN"]), Vec::<String>::new(), "an election takes as long");
     assert_eq!(elect.health().status, Status::Healthy);
     tokio::time::sleep(SECOND * 48).await;
-    assert_eq!(log.with(&["WARN", "taking locks does not work"]).len(), 1, "{:?}", log.lines());
+    assert_eq!(log.with(&["WARN", "acquiring locks is failing"]).len(), 1, "{:?}", log.lines());
     assert_eq!(works(&elect), [Work::Takes]);
 }
 
@@ -81,8 +81,8 @@ async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
         (Operation::Beat, Work::Beats),
         (Operation::Take, Work::Takes),
         (Operation::Release, Work::Releases),
-        (Operation::Locks, Work::Looks),
-        (Operation::Wait, Work::Standing),
+        (Operation::Locks, Work::Reads),
+        (Operation::Wait, Work::Joining),
         (Operation::StopWaiting, Work::Leaving),
         (Operation::Waiters, Work::Lines),
         (Operation::Observe, Work::Watching),
@@ -101,7 +101,7 @@ async fn whatever_is_forbidden_is_told_within_a_minute_of_its_failure() {
         tokio::time::sleep(SECOND * 20).await;
         held.release().await.unwrap();
         tokio::time::sleep(MINUTE).await;
-        let told = log.with(&["WARN", &format!("{} does not work", work.subject())]);
+        let told = log.with(&["WARN", &format!("{} is failing", work.subject())]);
         assert!(!told.is_empty(), "{operation:?} is forbidden, and nothing tells: {:?}", log.lines());
         elect.close().await;
         other.close().await;
@@ -119,9 +119,9 @@ async fn what_declares_and_what_purges_is_told_too() {
     silent.intercept().always(Operation::ALL, Fault::Swallowed);
     let _stands = elect.campaign("k").start().unwrap();
     tokio::time::sleep(MINUTE).await;
-    assert_eq!(log.with(&["WARN", "declaring sessions dead does not work"]).len(), 1, "{:?}", log.lines());
+    assert_eq!(log.with(&["WARN", "declaring sessions dead is failing"]).len(), 1, "{:?}", log.lines());
     tokio::time::sleep(MINUTE * 100).await;
-    assert!(!log.with(&["WARN", "the purge does not work"]).is_empty());
+    assert!(!log.with(&["WARN", "the purge is failing"]).is_empty());
     assert_eq!(works(&elect).len(), 2, "{:?}", works(&elect));
     drop(held);
 }
@@ -180,12 +180,12 @@ async fn that_no_hints_come_is_told_and_that_they_come_again() {
     let world = World::new();
     let elect = without_hints(&world, Broken { lasting: true, opens: false }).await;
     tokio::time::sleep(SECOND * 3).await;
-    let told = log.with(&["WARN", "hearing of changes does not work: waiting goes by poll_interval"]);
+    let told = log.with(&["WARN", "receiving hints is failing: waiters poll every poll_interval"]);
     assert_eq!(told.len(), 1, "{:?}", log.lines());
     assert!(told[0].contains("no right to changeStream"), "{told:?}");
     assert_eq!(works(&elect), [Work::Hints]);
     tokio::time::sleep(MINUTE * 2).await;
-    assert_eq!(log.with(&["hearing of changes works again"]).len(), 1);
+    assert_eq!(log.with(&["receiving hints works again"]).len(), 1);
     assert_eq!(works(&elect), []);
 }
 
@@ -197,7 +197,7 @@ async fn a_stream_that_opens_and_fails_at_once_does_not_work() {
     tokio::time::sleep(SECOND * 15).await;
     assert_eq!(works(&elect), []);
     tokio::time::sleep(SECOND * 25).await;
-    assert_eq!(log.with(&["WARN", "hearing of changes does not work"]).len(), 1, "{:?}", log.lines());
+    assert_eq!(log.with(&["WARN", "receiving hints is failing"]).len(), 1, "{:?}", log.lines());
     assert_eq!(works(&elect), [Work::Hints]);
     tokio::time::sleep(MINUTE * 2).await;
     assert_eq!(works(&elect), []);
@@ -253,15 +253,13 @@ async fn an_outage_of_two_minutes_is_told_in_a_few_lines() {
     let told = log.lines().len() - before;
     assert!(told <= 16, "{told} lines of an outage: {:#?}", log.lines());
     assert_eq!(
-        log.with(&["does not work"]),
-        log.with(&["keeping the session does not work"]),
+        log.with(&["is failing"]),
+        log.with(&["sending heartbeats is failing"]),
         "the others fail of the same"
     );
-    assert!(
-        !log.with(&["WARN", "keeping the session does not work", "no answer within the limit"]).is_empty()
-    );
+    assert!(!log.with(&["WARN", "sending heartbeats is failing", "no answer within the limit"]).is_empty());
     assert_eq!(log.with(&["ERROR", "session lost"]).len(), 1);
-    assert_eq!(log.with(&["INFO", "keeping the session works again", "lasted="]).len(), 1);
-    assert_eq!(log.with(&["WARN", "tasks were lost", "count=50"]).len(), 1);
+    assert_eq!(log.with(&["INFO", "sending heartbeats works again", "lasted="]).len(), 1);
+    assert_eq!(log.with(&["WARN", "lost tasks", "count=50"]).len(), 1);
     assert_eq!((elect.health().status, works(&elect)), (Status::Healthy, vec![]));
 }

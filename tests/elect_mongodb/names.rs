@@ -62,7 +62,7 @@ async fn names_that_look_like_operators_are_names() {
 
 /// The warnings that another has this name.
 fn told(log: &Log) -> Vec<String> {
-    log.with(&["has this holder's name"])
+    log.with(&["has the same holder name"])
 }
 
 /// A session of that name that does not beat: its process was killed a moment ago.

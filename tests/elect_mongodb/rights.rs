@@ -1,4 +1,4 @@
-//! A right that is taken away: the log says what does not work, and what to grant.
+//! A right that is taken away: the log says what is failing, and what to grant.
 
 use mongodb::bson::{Document, doc};
 use tenure::{
@@ -64,21 +64,21 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     admin.run_command(role).await.unwrap();
     let _campaign = waits.campaign("orders").start().unwrap();
     until("it is told", || async {
-        let told = log.with(&["WARN", "standing in line does not work"]);
+        let told = log.with(&["WARN", "joining the line is failing"]);
         told.first().is_some_and(|line| line.contains("grant find, insert, update on waiters")).then_some(())
     })
     .await;
     let health = waits.health();
     assert!(health.is_ok(), "{health}");
     assert!(
-        health.troubles.iter().any(|trouble| trouble.work == Work::Standing && trouble.lasting),
+        health.troubles.iter().any(|trouble| trouble.work == Work::Joining && trouble.lasting),
         "{health:?}"
     );
 
     let role = doc! { "updateRole": ROLE, "privileges": privileges(true) };
     admin.run_command(role).await.unwrap();
     until("it works again", || async {
-        (!log.with(&["INFO", "standing in line works again"]).is_empty()).then_some(())
+        (!log.with(&["INFO", "joining the line works again"]).is_empty()).then_some(())
     })
     .await;
     assert!(waits.health().troubles.is_empty(), "{:?}", waits.health());
@@ -116,7 +116,7 @@ async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process
     deployment.kill(node).await;
     deployment.restart(node).await;
     until("it is told", || async {
-        let told = log.with(&["WARN", "keeping the session does not work"]);
+        let told = log.with(&["WARN", "sending heartbeats is failing"]);
         told.iter().any(|line| line.contains("look whether the password")).then_some(())
     })
     .await;

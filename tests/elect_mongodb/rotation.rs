@@ -131,7 +131,7 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     })
     .await;
     assert!(held.is_valid(), "its lease goes on");
-    assert!(!log.with(&["INFO", "the store is connected anew"]).is_empty(), "{:#?}", log.lines());
+    assert!(!log.with(&["INFO", "reconnected the store"]).is_empty(), "{:#?}", log.lines());
 
     // What another one does is heard of.
     let other = MongoStore::connect(
@@ -171,12 +171,12 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
     let elect = Elect::builder(store, config("pod-1")).keeper_thread(false).start().await.unwrap();
     guarded.change_password().await;
     until("it is told", || async {
-        let told = log.with(&["WARN", "keeping the session does not work", "AuthenticationFailed"]);
+        let told = log.with(&["WARN", "sending heartbeats is failing", "AuthenticationFailed"]);
         (!told.is_empty()).then_some(())
     })
     .await;
     until("it was asked three times", || async { (guarded.asked().len() >= 3).then_some(()) }).await;
-    let says = "the store could not be connected anew: AuthenticationFailed";
+    let says = "could not reconnect the store: AuthenticationFailed";
     until("it says what is in the way", || async {
         let health = elect.health();
         let beats = health.troubles.iter().find(|trouble| trouble.work == Work::Beats);
@@ -191,7 +191,7 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
 
     guarded.know(LATTER);
     until("it works again", || async {
-        let told = log.with(&["INFO", "keeping the session works again"]);
+        let told = log.with(&["INFO", "sending heartbeats works again"]);
         let beats = elect.health().troubles.iter().any(|trouble| trouble.work == Work::Beats);
         (!told.is_empty() && !beats).then_some(())
     })

@@ -130,7 +130,7 @@ async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
         })
         .await;
     }
-    until("it is connected anew", &store, Result::is_ok).await;
+    until("it has reconnected", &store, Result::is_ok).await;
     assert_eq!(*asked.lock().unwrap(), 4, "once for each attempt");
     store.close().await;
     let closed = look(&store).await.unwrap_err();
@@ -162,7 +162,7 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
     assert!(!refused.is_empty(), "nobody had to log in");
     assert!(refused.len() < answers.len(), "calls that were under way have their answers");
 
-    until("it is connected anew", &store, Result::is_ok).await;
+    until("it has reconnected", &store, Result::is_ok).await;
     assert!(guarded.connections("latter").await > 0);
     let gone = async {
         while guarded.connections("former").await > 0 {
@@ -225,7 +225,7 @@ async fn a_certificate_that_is_replaced_in_its_file_is_read_again_without_a_sour
     server.restart(node).await;
     until("it is refused", &store, |answer| {
         let Err(error) = answer else { panic!("the former certificate is not trusted any more") };
-        error.to_string().contains("could not be connected anew")
+        error.to_string().contains("could not reconnect the store")
     })
     .await;
     ours.by("client-latter.pem");

@@ -254,7 +254,7 @@ async fn one_who_may_not_listen_to_changes_is_warned_and_goes_by_polls() {
     let options = || MongoOptions::new().database(&place.name);
     let log = log_of(&deaf, options()).await;
     assert!(
-        log.contains("the user may not listen to changes: waiting goes by poll_interval until it is granted find and changeStream"),
+        log.contains("the user may not open change streams: waiters poll every poll_interval until it is granted find and changeStream"),
         "{log}"
     );
     assert!(log.contains("user=\"deaf\""), "{log}");

@@ -78,7 +78,7 @@ impl fmt::Display for Action {
             Action::Hint(id) => write!(f, "{} is told of a grant by a hint", name(id)),
             Action::Look(id) => write!(f, "{} reads the lock", name(id)),
             Action::Confirm(id) => write!(f, "{} asks by a take whether it still holds", name(id)),
-            Action::Cancel(id) => write!(f, "{}'s job is told to stop", name(id)),
+            Action::Cancel(id) => write!(f, "{}'s job is asked to stop", name(id)),
             Action::Finish(id) => write!(f, "{}'s job has stopped", name(id)),
             Action::Release(id, None) => write!(f, "{} sends a release", name(id)),
             Action::Release(id, Some(to)) => {

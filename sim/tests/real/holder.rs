@@ -178,7 +178,7 @@ fn pulse(elect: &Elect) -> Schedule {
         say(&Line::Ticked { instant: tick.scheduled_at().as_millis(), attempt: tick.attempt() });
         // It may be killed in the middle.
         tokio::select! {
-            () = lease.cancelled() => Err("told to stop"),
+            () = lease.cancelled() => Err("cancelled"),
             () = sleep(Duration::from_millis(100)) => Ok(()),
         }
     };

@@ -140,7 +140,7 @@ fn session(words: &mut std::str::Split<'_, char>) -> Option<SessionId> {
 /// The reasons that the engine has, as it writes them.
 fn reason(word: &str) -> &'static str {
     const REASONS: [&str; 8] =
-        ["expired", "revoked", "buried", "vanished", "resigned", "moved", "closed", "probe"];
+        ["expired", "revoked", "declared_dead", "vanished", "resigned", "moved", "closed", "probe"];
     REASONS.into_iter().find(|reason| *reason == word).unwrap_or("another reason")
 }
 

@@ -21,7 +21,7 @@ fn blocks(
         let mut left = takes;
         while !left.is_zero() {
             if listens && lease.is_cancelled() {
-                return Err("told to stop".to_owned());
+                return Err("cancelled".to_owned());
             }
             let step = left.min(SECOND / 10);
             if !block_for(step) {
@@ -58,7 +58,7 @@ async fn a_run_that_blocks_is_run_and_told_of_its_timeout() {
     let ledger = crew.ledger().await;
     assert_eq!(crew.told().await, ["01:00:00 timed out 1"]);
     let finish = ledger[0].finish.as_ref().unwrap();
-    assert_eq!(finish.error.as_ref().unwrap().as_str(), "told to stop");
+    assert_eq!(finish.error.as_ref().unwrap().as_str(), "cancelled");
     assert!(finish.at.since(crew.book.runs()[0].at) < 11 * SECOND, "at once");
 }
 
@@ -74,9 +74,9 @@ async fn one_that_goes_on_after_its_timeout_holds_up_the_next_run() {
         told[..4],
         [
             "00:00:10 succeeded 1",
-            "00:00:20-00:00:40 3 the run before was still on",
+            "00:00:20-00:00:40 3 previous run still active",
             "00:00:50 succeeded 1",
-            "00:01:00-00:01:20 3 the run before was still on",
+            "00:01:00-00:01:20 3 previous run still active",
         ],
         "who returns Ok has done its work"
     );

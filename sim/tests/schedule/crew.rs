@@ -223,7 +223,7 @@ impl Crew {
                     return Ok(());
                 }
                 tokio::select! {
-                    () = lease.cancelled() => Err("told to stop".to_owned()),
+                    () = lease.cancelled() => Err("cancelled".to_owned()),
                     () = tokio::time::sleep(takes) => Ok(()),
                 }
             })

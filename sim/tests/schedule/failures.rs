@@ -91,7 +91,7 @@ async fn an_order_that_fails_and_a_run_that_takes_too_long_are_told() {
     pass(MINUTE).await;
     let ordered = member.schedule.as_ref().unwrap().run_now(Why::new("to see it").unwrap()).await.unwrap();
     pass(MINUTE).await;
-    assert_eq!(told.all(), [(ordered, "timed out after 1 attempt: told to stop".to_owned())]);
+    assert_eq!(told.all(), [(ordered, "timed out after 1 attempt: cancelled".to_owned())]);
 }
 
 /// The owner of an hourly schedule closes in the middle of its first run; then another has it.
@@ -124,7 +124,7 @@ async fn a_run_that_is_told_to_stop_and_may_not_be_begun_again_has_failed() {
     let (attempts, crew) = closed_in_the_middle(|new| told.by(new.on_crash(OnCrash::AtMostOnce))).await;
     assert_eq!(attempts, [(1, Outcome::Cancelled, true)]);
     assert_eq!(crew.told().await, ["01:00:00 cancelled 1"]);
-    assert_eq!(told.all(), [(at(3600), "cancelled after 1 attempt: told to stop".to_owned())]);
+    assert_eq!(told.all(), [(at(3600), "cancelled after 1 attempt: cancelled".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

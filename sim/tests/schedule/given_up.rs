@@ -101,6 +101,6 @@ async fn the_same_instants_in_other_words_are_run_by_the_next_owner() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_of_the_timing_before_is_told_by_the_next_owner() {
     let crew = inherited("0,30 * * * *").await;
-    assert_eq!(crew.told().await, ["01:00:00-01:00:00 1 the schedule got another timing"]);
+    assert_eq!(crew.told().await, ["01:00:00-01:00:00 1 rescheduled"]);
     assert_eq!(crew.book.instants(), []);
 }

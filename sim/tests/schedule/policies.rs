@@ -99,9 +99,9 @@ async fn a_tick_that_falls_due_while_the_run_before_is_on_is_not_run_by_default(
         crew.told().await,
         [
             "00:01:00 succeeded 1",
-            "00:02:00-00:03:00 2 the run before was still on",
+            "00:02:00-00:03:00 2 previous run still active",
             "00:04:00 succeeded 1",
-            "00:05:00-00:06:00 2 the run before was still on",
+            "00:05:00-00:06:00 2 previous run still active",
             "00:07:00 cancelled 1",
         ]
     );
@@ -361,10 +361,7 @@ async fn ticks_that_another_timing_leaves_behind_are_told() {
     let schedule = member.schedule.as_ref().unwrap();
     schedule.set_timing("@hourly").unwrap();
     pass(MINUTE).await;
-    assert_eq!(
-        crew.told().await,
-        ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the schedule got another timing"]
-    );
+    assert_eq!(crew.told().await, ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 rescheduled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,7 +375,7 @@ async fn ticks_that_fall_due_until_another_timing_is_stored_are_told() {
     member.faulty.intercept().heal();
     pass(MINUTE).await;
     let told = crew.told().await;
-    assert_eq!(told, ["00:01:00 succeeded 1", "00:02:00-00:04:00 3 the schedule got another timing"]);
+    assert_eq!(told, ["00:01:00 succeeded 1", "00:02:00-00:04:00 3 rescheduled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,10 +457,7 @@ async fn the_timing_it_has_already_changes_nothing() {
     pass(130 * SECOND).await;
     member.schedule.as_ref().unwrap().set_timing(MINUTELY).unwrap();
     pass(95 * SECOND).await;
-    assert_eq!(
-        crew.told().await,
-        ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 the run before was still on"]
-    );
+    assert_eq!(crew.told().await, ["00:01:00 succeeded 1", "00:02:00-00:03:00 2 previous run still active"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -503,7 +497,7 @@ async fn what_falls_due_in_the_rest_before_a_pause_overlaps() {
         crew.told().await,
         [
             "00:01:00 succeeded 2",
-            "00:02:00-00:05:00 4 the run before was still on",
+            "00:02:00-00:05:00 4 previous run still active",
             "00:06:00-00:20:00 15 paused"
         ]
     );

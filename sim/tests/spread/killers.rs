@@ -164,7 +164,7 @@ async fn a_task_that_kills_its_process_is_found_and_rests_and_the_others_run() {
         );
         let why = spread.explain("task-007").await.unwrap().to_string();
         assert!(why.contains("it killed its process 2 times while it was tried alone"), "{why}");
-        assert!(!log.with(&["may have killed", "task-007"]).is_empty(), "{}", log.text());
+        assert!(!log.with(&["may have crashed", "task-007"]).is_empty(), "{}", log.text());
         drop(guard);
     }
 }

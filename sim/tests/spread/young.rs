@@ -124,7 +124,7 @@ async fn one_that_crashed_takes_part_when_it_has_lived_as_long_as_its_death_woul
         bad.kill().await;
         tokio::time::sleep(SECOND * 40).await;
     }
-    assert_eq!(log.with(&["it takes part when it has lived for a while"]).len(), 5, "{}", log.text());
+    assert_eq!(log.with(&["waiting before taking tasks"]).len(), 5, "{}", log.text());
 }
 
 #[tokio::test(start_paused = true)]

@@ -219,7 +219,7 @@ impl KeyMachine {
         }
     }
 
-    /// The audit found the lock in the hands of this session for a ticket; it was sent for at `asked`.
+    /// The audit found the lock in the hands of this session for a ticket; it was sent for at `requested`.
     pub(crate) fn found(
         &mut self,
         asked: Moment,

@@ -60,14 +60,14 @@ impl Driver {
             match call().await {
                 Ok(answer) => {
                     if is_logged {
-                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, "the schedule goes on, the store has answered");
+                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, "the store answered, the schedule continues");
                     }
                     return answer;
                 }
                 Err(error) => {
                     if !is_logged && self.engine.clock.now().since(begun) >= WORTH_LOGGING {
                         is_logged = true;
-                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the schedule waits for the store");
+                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the schedule is waiting for the store");
                     }
                     tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await;
                 }

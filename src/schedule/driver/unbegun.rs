@@ -113,7 +113,7 @@ async fn finish(engine: &Engine, claim: &Claim) -> Result<ClaimAnswer, StoreErro
         && run.was_not_begun()
     {
         let id = &claim.run.schedule;
-        tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, "a tick that was claimed was given back before it began");
+        tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, "returned a claimed tick before its run began");
     }
     answer
 }

@@ -64,7 +64,7 @@ impl Worker {
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
         let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
-        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "a task is quarantined");
+        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "quarantined a task");
         self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
         (TaskEnd::Quarantined, handback)
     }

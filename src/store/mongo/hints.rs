@@ -192,31 +192,31 @@ impl SharedStream {
                 StreamEnd::Unsupported => {
                     self.without.store(true, Ordering::Relaxed);
                     tracing::warn!(
-                        "the server has no change streams (it is no member of a replica set): \
-                         without hints, waiting goes by poll_interval"
+                        "the server has no change streams (it is not a member of a replica set): \
+                         waiters poll every poll_interval"
                     );
                     return;
                 }
                 StreamEnd::Dropped if !self.create => {
-                    tracing::warn!("a collection of tenure was dropped or renamed: create it again");
+                    tracing::warn!("a collection of tenure was dropped or renamed: recreate it");
                 }
                 StreamEnd::Dropped => {
-                    tracing::warn!("a collection of tenure was dropped or renamed, creating it again");
+                    tracing::warn!("a collection of tenure was dropped or renamed, recreating it");
                     match timeout(PATIENCE, prepare::create(&self.connection.database(), &self.names)).await {
                         Ok(Ok(lacking)) if lacking.is_empty() => {}
                         Ok(Ok(lacking)) => {
                             let error = format!("may not createIndex on {}", lacking.join(", "));
-                            tracing::warn!(error, "could not create the collections again");
+                            tracing::warn!(error, "could not recreate the collections");
                         }
                         Ok(Err(error)) => {
                             let error = super::words::words(&error);
-                            tracing::warn!(error, "could not create the collections again");
+                            tracing::warn!(error, "could not recreate the collections");
                         }
-                        Err(_) => tracing::warn!("no answer to creating the collections again"),
+                        Err(_) => tracing::warn!("timed out recreating the collections"),
                     }
                 }
                 StreamEnd::Failed { error, lasting } => {
-                    tracing::debug!(error, "the stream of hints ended, opening it again");
+                    tracing::debug!(error, "the stream of hints ended, reopening it");
                     self.tell(Hint::Failing { error, lasting });
                 }
             }

@@ -30,8 +30,8 @@ pub(super) async fn look(
     let has_streams = hello.contains_key("setName") || hello.get_str("msg").ok() == Some("isdbgrid");
     if !has_streams {
         tracing::warn!(
-            "the server is no member of a replica set: a lock it granted is lost if its disk is, \
-             and waiting goes by poll_interval"
+            "the server is not a member of a replica set: its locks are lost if its disk is, \
+             and waiters poll every poll_interval"
         );
     }
     warn_of_few_voters(database, &hello);
@@ -58,7 +58,7 @@ pub(super) async fn look(
                 tracing::warn!(
                     collection = name,
                     index = index.get_str("name").unwrap_or_default(),
-                    "a TTL index deletes records that are in use: drop it, tenure purges by itself"
+                    "a TTL index deletes records that are in use: drop it, tenure purges old records itself"
                 );
             }
         }
@@ -87,7 +87,7 @@ fn warn_of_few_voters(database: &Database, hello: &Document) {
         tracing::warn!(
             database = database.name(),
             arbiters,
-            "the replica set has two members that hold data: if one fails, nothing can be locked or kept"
+            "the replica set has only two data-bearing members: if one fails, no lock can be acquired or kept"
         );
     }
 }

@@ -215,7 +215,7 @@ impl Connection {
             course.tasks.push(self.runtime.spawn(Arc::clone(self).renew(current)));
         }
         match &course.problem {
-            Some(problem) => failure.with_more(&format!("the store could not be connected anew: {problem}")),
+            Some(problem) => failure.with_more(&format!("could not reconnect the store: {problem}")),
             None => failure,
         }
     }
@@ -224,7 +224,7 @@ impl Connection {
         let made = AssertUnwindSafe(self.make(&former)).catch_unwind().await;
         let problem = match made.unwrap_or_else(|_| Err("uri_from, or the driver, panicked".to_owned())) {
             Ok(next) if self.take_up(&next) => {
-                tracing::info!("the store is connected anew: the server refused its login or certificate");
+                tracing::info!("reconnected the store, the server had refused its login or certificate");
                 let end = async move {
                     // Who is about to begin with it waits that long, and finds the next one then.
                     let _rest = former.at_rest().await;
@@ -238,7 +238,7 @@ impl Connection {
                 None
             }
             Err(problem) => {
-                tracing::debug!(error = problem, "the store could not be connected anew");
+                tracing::debug!(error = problem, "could not reconnect the store");
                 Some(problem)
             }
         };

@@ -126,7 +126,7 @@ pub(super) async fn check(
         tracing::warn!(
             user = user.as_deref().unwrap_or_default(),
             database = database.name(),
-            "the user may not listen to changes: waiting goes by poll_interval until it is granted find and \
+            "the user may not open change streams: waiters poll every poll_interval until it is granted find and \
              changeStream on the whole database"
         );
     }

@@ -115,7 +115,7 @@ pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
     }
     let twice = vec![Wait { lock: lock.clone(), by: came[0].clone() }; 2];
     sure(fixture.store().wait(twice, LIMIT)).await;
-    assert_eq!(line(fixture, &lock).await, before, "standing in line again must change nothing");
+    assert_eq!(line(fixture, &lock).await, before, "joining the line again must change nothing");
 }
 
 /// One ticket is one place: a session that has two tickets for a lock stands there twice.
