@@ -3,6 +3,7 @@
 //! The words are those of the [glossary](crate#words); what may happen to the data is said by the
 //! [`Store`](crate::store::Store).
 
+mod digest;
 mod ids;
 mod lock;
 mod loss;
@@ -11,6 +12,7 @@ mod run;
 mod session;
 mod trial;
 
+pub(crate) use digest::Digest;
 pub use ids::{Beat, MAX_NUMBER, Nonce, NotASession, SessionId, StoreTime, Term, Ticket};
 pub use lock::{Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, PAST_HOLDERS, Past, Waiter};
 pub(crate) use lock::{SCHEDULES, schedules};

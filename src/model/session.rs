@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Beat, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why};
+use super::{
+    Beat, Digest, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why,
+};
 
 /// Identity of an instance. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +178,7 @@ impl Buckets {
 impl fmt::Debug for Buckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A thousand bytes tell nobody anything.
-        let mut all = crate::logic::digest::Digest::default();
+        let mut all = Digest::default();
         all.write(&self.to_bytes());
         write!(f, "Buckets({:016x})", all.get())
     }

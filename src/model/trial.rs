@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::Key;
+use super::{Digest, Key};
 
 /// So many digits name one task.
 const ALL: u8 = 16;
@@ -56,14 +56,11 @@ const fn cut(digest: u64, digits: u8) -> u64 {
     }
 }
 
-/// The same on every machine and in every version: FNV-1a, mixed, so that keys that differ in their ends
-/// begin differently.
+/// The digest of a key, mixed, so that keys that differ in their ends begin differently.
 fn digest(key: &Key) -> u64 {
-    let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^ (hash >> 33)
+    let mut digest = Digest::default();
+    digest.write(key.as_str().as_bytes());
+    digest.half_mixed()
 }
 
 impl fmt::Display for Trial {

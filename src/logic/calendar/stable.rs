@@ -1,7 +1,7 @@
 //! Numbers that depend on a schedule's name only: the same in every process, version and machine, because
 //! the instants of a fleet hang on them. They must never change.
 
-use crate::{logic::digest::Digest, model::ScheduleName};
+use crate::model::{Digest, ScheduleName};
 
 /// A number of 32 bits for some bytes.
 pub(super) fn fold(bytes: impl Iterator<Item = u8>) -> u64 {

@@ -12,10 +12,10 @@ use std::{
 use super::{Me, Peer, SpreadView, orders::Avoid};
 use crate::{
     logic::{
-        digest::{Digest, agree},
+        digest::agree,
         plan::{self, PLAN_VERSION, Plan, PlanMember, PlannedTask},
     },
-    model::{Key, SessionId, Share, SpreadName},
+    model::{Digest, Key, SessionId, Share, SpreadName},
 };
 
 /// Returns whether that one takes part in the plan of that part of my tasks.

@@ -12,11 +12,8 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    logic::{
-        digest::Digest,
-        plan::{Plan, PlannedTask},
-    },
-    model::{Holder, Key, SessionId, Share, StoreTime, Term},
+    logic::plan::{Plan, PlannedTask},
+    model::{Digest, Holder, Key, SessionId, Share, StoreTime, Term},
 };
 
 /// Nobody took a task for so long: whoever has room takes it, whatever is planned.
