@@ -1,7 +1,7 @@
 //! A granted lock while this process has it: who runs under it, and how it is given back.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Lease, session::Session};
+use super::{Engine, Lease, Life, session::Session};
 use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
@@ -42,14 +42,23 @@ pub(super) struct LeaseState {
     pub(super) workers: u32,
     /// When nothing more was to be polled under it, because the lock itself was lost.
     pub(super) cut_at: Option<Moment>,
-    /// Its owner is done with it; it goes back when the last worker has left, and lets the engine go.
-    pub(super) closing: Option<(Handback, Option<Arc<super::Life>>)>,
-    /// The key has been given back.
-    pub(super) parted: bool,
+    owner: Owner,
     /// The number of the last change of the value.
     pub(super) value_set: u64,
     /// The value is the program's, if there is one.
     pub(super) speaks: bool,
+}
+
+/// How far the owner of a lock is with it.
+#[derive(Debug, Default)]
+enum Owner {
+    /// Has it.
+    #[default]
+    Holds,
+    /// Is done with it: it goes back when the last worker has left, and lets the engine go.
+    Done(Handback, Option<Arc<Life>>),
+    /// Has given it back.
+    Released,
 }
 
 impl fmt::Debug for LeaseCell {
@@ -128,7 +137,7 @@ impl LeaseCell {
     fn tell(&self, loss: Loss, drop_at: Moment) {
         {
             let mut state = self.state();
-            if state.parted {
+            if state.is_released() {
                 return;
             }
             // The first reason stands; but what was given up and ran out before it was given back is lost.
@@ -206,8 +215,8 @@ impl LeaseCell {
     }
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
-        let parted = self.state().parted;
-        !parted && self.stops(now).is_none()
+        let released = self.state().is_released();
+        !released && self.stops(now).is_none()
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
@@ -229,7 +238,7 @@ impl LeaseCell {
 
     /// Whether something runs under it, or its owner has not let go.
     pub(crate) fn runs(&self) -> bool {
-        !self.state().parted
+        !self.state().is_released()
     }
 
     // ----- those who run under it
@@ -237,7 +246,7 @@ impl LeaseCell {
     /// Somebody begins to run under it; unless its owner is done with it.
     pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
         let mut state = self.state();
-        if state.closing.is_some() {
+        if !matches!(state.owner, Owner::Holds) {
             return None;
         }
         state.workers += 1;
@@ -257,20 +266,20 @@ impl LeaseCell {
     }
 
     /// Its owner is done with it. It goes back once nothing runs under it.
-    fn close(&self, parting: Handback, life: Option<Arc<super::Life>>) {
+    fn close(&self, parting: Handback, life: Option<Arc<Life>>) {
         // What ran out before it was given back is lost, whoever comes to know it.
         self.find_out(self.now());
         let go = {
             let mut state = self.state();
-            if state.closing.is_none() {
-                state.closing = Some((parting, life));
+            if matches!(state.owner, Owner::Holds) {
+                state.owner = Owner::Done(parting, life);
             }
             if state.workers > 0 {
                 let grace = self.now() + self.session.times.stop_grace;
                 state.loss.get_or_insert(Loss::Resigned);
                 state.drop_at.get_or_insert(grace);
             }
-            state.may_go()
+            state.release()
         };
         self.token.cancel();
         self.changed.notify_waiters();
@@ -279,7 +288,7 @@ impl LeaseCell {
         }
     }
 
-    fn part(&self, (parting, life): (Handback, Option<Arc<super::Life>>)) {
+    fn part(&self, (parting, life): (Handback, Option<Arc<Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.engine.lease_parted(self, lost);
         self.session.left(self.ticket);
@@ -295,12 +304,19 @@ impl LeaseState {
         self.value_set
     }
 
-    /// The parting, once: when the owner is done and nobody runs.
-    fn may_go(&mut self) -> Option<(Handback, Option<Arc<super::Life>>)> {
-        let go = self.workers == 0 && self.closing.is_some() && !self.parted;
-        self.parted |= go;
-        // What is left behind says that the owner is done.
-        if go { self.closing.replace((Handback::default(), None)) } else { None }
+    const fn is_released(&self) -> bool {
+        matches!(self.owner, Owner::Released)
+    }
+
+    /// Releases the lock, once its owner is done and nothing runs under it. Returns how it goes back.
+    fn release(&mut self) -> Option<(Handback, Option<Arc<Life>>)> {
+        if self.workers > 0 || !matches!(self.owner, Owner::Done(..)) {
+            return None;
+        }
+        match mem::replace(&mut self.owner, Owner::Released) {
+            Owner::Done(handback, life) => Some((handback, life)),
+            Owner::Holds | Owner::Released => None,
+        }
     }
 }
 
@@ -314,7 +330,7 @@ impl Drop for RunPermit {
         let go = {
             let mut state = self.0.state();
             state.workers -= 1;
-            state.may_go()
+            state.release()
         };
         self.0.changed.notify_waiters();
         if let Some(parting) = go {
@@ -329,7 +345,7 @@ impl Drop for RunPermit {
 pub(crate) struct Hold {
     cell: Arc<LeaseCell>,
     /// Keeps the engine alive.
-    life: Option<Arc<super::Life>>,
+    life: Option<Arc<Life>>,
     /// The least time the key stays closed to others, counted from the grant.
     at_least: Duration,
     /// To whom, and what to say.
@@ -337,7 +353,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<super::Life>>, at_least: Duration) -> Self {
+    pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<Life>>, at_least: Duration) -> Self {
         Self { cell, life, at_least, parting: Handback::default() }
     }
 
@@ -361,7 +377,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut parting = std::mem::take(&mut self.parting);
+        let mut parting = mem::take(&mut self.parting);
         let rest = self.at_least.saturating_sub(self.cell.held_for());
         // The store keeps whole milliseconds.
         let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
