@@ -21,6 +21,7 @@ mod events;
 mod guard;
 mod health;
 mod hold;
+mod inbox;
 pub(crate) mod job;
 mod keeper;
 mod key_task;
@@ -62,13 +63,14 @@ pub(crate) use engine::{Engine, LastFailure};
 pub use entropy::splitmix;
 pub(crate) use events::EventFilter;
 pub(crate) use hold::{Hold, RunPermit};
+pub(crate) use inbox::Inbox;
 pub(crate) use job::{call as call_blocking, panic_message};
 pub(crate) use keys::{AcquireOutcome, Wants};
 #[cfg(tenure_sim)]
 pub use runtime::Tasks;
 pub(crate) use schedule_inbox::{InboxReader, SchedulesShare};
 pub(crate) use session::Session;
-pub(crate) use spreads::Inbox;
+pub(crate) use spreads::SpreadNews;
 pub(crate) use tallies::Note;
 pub(crate) use troubles::chain;
 

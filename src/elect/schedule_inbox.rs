@@ -2,15 +2,13 @@
 
 use std::{
     collections::BTreeSet,
-    mem,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicI64, Ordering},
     },
 };
 
-use tokio::sync::Notify;
-
+use super::inbox::Inbox;
 use crate::{
     model::{ScheduleName, StoreTime},
     sync::locked,
@@ -29,8 +27,7 @@ pub(crate) struct ScheduleNews {
 pub(crate) struct ScheduleInbox {
     /// Lives as long as somebody takes the names of schedules out.
     reader: Mutex<Weak<InboxReader>>,
-    news: Mutex<ScheduleNews>,
-    wake: Notify,
+    inbox: Inbox<ScheduleNews>,
     share: Mutex<SchedulesShare>,
     /// Instant of the last order that was given here.
     ordered: AtomicI64,
@@ -49,20 +46,15 @@ pub(crate) struct SchedulesShare {
 }
 
 impl ScheduleInbox {
-    fn add(&self, change: impl FnOnce(&mut ScheduleNews)) {
-        change(&mut locked(&self.news));
-        self.wake.notify_one();
-    }
-
     /// Adds that hints may have been lost.
     pub(crate) fn resync(&self) {
-        self.add(|news| news.resync = true);
+        self.inbox.add(|news| news.resync = true);
     }
 
     /// Adds that a schedule has changed. Without a reader it is left out: the names would pile up.
     pub(crate) fn schedule(&self, schedule: ScheduleName) {
         if locked(&self.reader).strong_count() > 0 {
-            self.add(|news| {
+            self.inbox.add(|news| {
                 news.schedules.insert(schedule);
             });
         }
@@ -76,12 +68,12 @@ impl ScheduleInbox {
     }
 
     pub(crate) fn take(&self) -> ScheduleNews {
-        mem::take(&mut locked(&self.news))
+        self.inbox.take()
     }
 
     /// Waits until there may be news.
     pub(crate) async fn news(&self) {
-        self.wake.notified().await;
+        self.inbox.news().await;
     }
 
     /// Returns an instant for an order that is given now: no two orders that were given here have the same.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +11,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{Engine, Work};
+use super::{Engine, Work, inbox::Inbox};
 use crate::{
     Applied, StoreError,
     clock::Moment,
@@ -34,29 +33,6 @@ pub(crate) struct SpreadNews {
     pub(crate) sessions: BTreeSet<SessionId>,
     /// Sessions as other parts of this instance saw them.
     pub(crate) sightings: BTreeMap<SessionId, SessionSeen>,
-}
-
-/// Inbox of one spread.
-#[derive(Debug, Default)]
-pub(crate) struct Inbox {
-    news: Mutex<SpreadNews>,
-    wake: Notify,
-}
-
-impl Inbox {
-    fn add(&self, change: impl FnOnce(&mut SpreadNews)) {
-        change(&mut locked(&self.news));
-        self.wake.notify_one();
-    }
-
-    pub(crate) fn take(&self) -> SpreadNews {
-        mem::take(&mut locked(&self.news))
-    }
-
-    /// Waits until there may be news.
-    pub(crate) async fn news(&self) {
-        self.wake.notified().await;
-    }
 }
 
 /// Keeps the tasks for a restart, if [`keep`](Self::keep) is called. Dropped, it does not.
@@ -106,7 +82,7 @@ const ECHO: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct SpreadRegistry {
-    inboxes: BTreeMap<SpreadName, Arc<Inbox>>,
+    inboxes: BTreeMap<SpreadName, Arc<Inbox<SpreadNews>>>,
     shares: BTreeMap<SpreadName, Share>,
     /// Counts the changes of the shares.
     version: u64,
@@ -135,7 +111,7 @@ impl Spreads {
     }
 
     /// Joins a spread; `None` if this instance takes part in it already.
-    pub(crate) fn join(&self, spread: &SpreadName) -> Option<Arc<Inbox>> {
+    pub(crate) fn join(&self, spread: &SpreadName) -> Option<Arc<Inbox<SpreadNews>>> {
         let mut registry = self.registry();
         if registry.inboxes.contains_key(spread) {
             return None;
@@ -243,7 +219,7 @@ impl Spreads {
 
     // ----- news
 
-    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+    fn inboxes(&self) -> Vec<Arc<Inbox<SpreadNews>>> {
         self.registry().inboxes.values().cloned().collect()
     }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    elect::{AcquireOutcome, Elect, Engine, Inbox, Wants},
+    elect::{AcquireOutcome, Elect, Engine, Inbox, SpreadNews, Wants},
     logic::{
         backoff::{Backoff, jittered},
         digest,
@@ -65,7 +65,7 @@ impl Unplanned {
 pub(super) struct SpreadActor {
     pub(super) elect: Elect,
     pub(super) shared: Arc<Shared>,
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<Inbox<SpreadNews>>,
     pub(super) start: Start,
     pub(super) rules: JobRules,
     pub(super) wants: Wants,
@@ -93,7 +93,7 @@ impl SpreadActor {
     pub(super) fn new(
         elect: Elect,
         shared: Arc<Shared>,
-        inbox: Arc<Inbox>,
+        inbox: Arc<Inbox<SpreadNews>>,
         start: Start,
         rules: JobRules,
         wants: Wants,
