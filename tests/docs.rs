@@ -1,4 +1,4 @@
-//! What the documents say of names that others build upon: it is what the code says.
+//! Documents against code: the names that others build upon, and the code blocks of every page.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -8,7 +8,7 @@ use tenure::elect::Work;
 
 const PAGE: &str = include_str!("../docs/operations.md");
 
-/// All that lies in `src`, but what only tests use.
+/// Source text of the library, without the module `testing`.
 fn source() -> String {
     fn read(folder: &Path, all: &mut String) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -27,14 +27,14 @@ fn source() -> String {
     all
 }
 
-/// The cells of the rows of a section's table.
+/// Cells of the rows of a section's table.
 fn table(section: &str) -> Vec<Vec<&'static str>> {
     let (_, rest) = PAGE.split_once(&format!("\n## {section}\n")).unwrap();
     let rows = rest.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with('|')).skip(2);
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// The arguments of a call of a macro, whose text begins behind its opening bracket.
+/// Arguments of a macro call whose text begins behind its opening bracket.
 fn arguments(call: &str) -> Vec<String> {
     let (mut all, mut one, mut depth, mut quoted) = (Vec::new(), String::new(), 0, false);
     let mut letters = call.chars();
@@ -62,7 +62,7 @@ fn arguments(call: &str) -> Vec<String> {
     all
 }
 
-/// A text as it is printed: what is filled in is three dots, and lines that go on are one.
+/// Text as it is printed: three dots for each value, and continued lines joined.
 fn printed(text: &str) -> String {
     let mut printed = String::new();
     let mut lines = text.split("\\\n");
@@ -74,7 +74,7 @@ fn printed(text: &str) -> String {
     printed
 }
 
-/// The lines that the code logs: level, message, fields.
+/// Lines that the code logs: level, message, fields.
 fn logged() -> BTreeSet<(String, String, String)> {
     let source = source();
     let mut logged = BTreeSet::new();
@@ -166,4 +166,97 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
         .map(|work| vec![format!("`{}`", work.name()), work.subject().into(), work.consequence().into()])
         .collect();
     assert_eq!(told, works);
+}
+
+/// Pages for users and contributors, by path.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        format!("docs/{name}")
+    });
+    let paths = docs.chain(["README.md".to_owned(), "CONTRIBUTING.md".to_owned()]);
+    paths.map(|path| (path.clone(), fs::read_to_string(root.join(path)).unwrap())).collect()
+}
+
+/// Code blocks of a page: the words behind the fence, and the text.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect()
+}
+
+#[test]
+fn every_rust_block_of_a_page_is_compiled() {
+    let source = source() + &fs::read_to_string("src/testing/mod.rs").unwrap();
+    let mut compiled = 0;
+    for (path, page) in pages() {
+        for (language, _) in blocks(&page).into_iter().filter(|(language, _)| language.starts_with("rust")) {
+            if language == "rust,ignore" {
+                // `tests/examples.rs` compares these with the example.
+                assert_eq!(path, "docs/first-service.md", "a block of it is not compiled");
+                continue;
+            }
+            assert!(["rust", "rust,no_run"].contains(&language), "{path}: {language}");
+            assert!(source.contains(&format!("{path}\")")), "no doctest includes {path}");
+            compiled += 1;
+        }
+    }
+    assert!(compiled > 10, "only {compiled} blocks");
+}
+
+/// An `async |..|` closure that captures something does not compile where it is called many times.
+#[test]
+fn jobs_that_are_called_many_times_are_shown_with_a_closure_that_can_capture() {
+    let texts = pages().into_iter().chain([("src".to_owned(), source())]);
+    for (path, text) in texts {
+        for call in ["run(", "run_blocking(", "on_acquired(", "on_new_leader("] {
+            for form in ["async |", "async move |"] {
+                assert!(!text.contains(&format!(".{call}{form}")), "{path} has .{call}{form}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_manifest_of_the_page_about_testing_names_this_version_and_a_feature() {
+    let (_, page) = pages().into_iter().find(|(path, _)| path == "docs/testing.md").unwrap();
+    let block = blocks(&page).into_iter().find(|(language, _)| *language == "toml").unwrap().1;
+    let page: toml::Table = block.parse().unwrap();
+    let own: toml::Table = fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();
+    let tenure = &page["dev-dependencies"]["tenure"];
+    let version = tenure["version"].as_str().unwrap();
+    assert!(env!("CARGO_PKG_VERSION").starts_with(&format!("{version}.")), "{version}");
+    for feature in tenure["features"].as_array().unwrap() {
+        assert!(own["features"].get(feature.as_str().unwrap()).is_some(), "{feature}");
+    }
+}
+
+#[test]
+fn commands_of_the_pages_name_examples_tests_and_scripts_that_exist() {
+    let roots = ["", "sim/"];
+    let exists = |folder: &str, name: &str| {
+        let forms = [format!("{name}.rs"), format!("{name}/main.rs"), name.to_owned()];
+        roots
+            .iter()
+            .any(|root| forms.iter().any(|form| Path::new(&format!("{root}{folder}/{form}")).exists()))
+    };
+    let mut named = 0;
+    for (path, page) in pages() {
+        let words: Vec<_> = page.split([' ', '`', '\n']).collect();
+        for pair in words.windows(2) {
+            let name = pair[1].trim_end_matches([',', '.', ';', ':', ')']);
+            let folder = match pair[0] {
+                "--example" => "examples",
+                "--test" => "tests",
+                _ => continue,
+            };
+            assert!(exists(folder, name), "{path}: {} {name}", pair[0]);
+            named += 1;
+        }
+        for script in words.iter().filter(|word| word.starts_with("scripts/")) {
+            let script = script.trim_end_matches([',', '.', ';', ':', ')']);
+            assert!(Path::new(script).exists(), "{path}: {script}");
+            named += 1;
+        }
+    }
+    assert!(named > 20, "only {named} names");
 }

@@ -15,20 +15,24 @@
 //! old time until the new one has held for five minutes.
 //!
 //! ```
-//! use std::time::Duration;
+//! use std::{sync::Arc, time::Duration};
 //! use tenure::{Elect, ElectConfig, schedule::{Misfire, Timing}, store::MemoryStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ElectConfig::new("shop", "pod-1")?;
 //! let elect = Elect::start(MemoryStore::default(), config).await?;
+//! let tables = Arc::new(["carts", "drafts"]); // a client of yours
 //! let nightly = elect
 //!     .schedule("cleanup", Timing::new("30 2 * * *").zone("Europe/London"))
 //!     .misfire(Misfire::One { window: Duration::from_secs(12 * 60 * 60) })
 //!     .timeout(Duration::from_secs(60 * 60))
-//!     .run(async |tick, lease| {
-//!         println!("{tick}, under term {}", lease.term());
-//!         Ok::<_, String>(())
+//!     .run(move |tick, lease| {
+//!         let tables = tables.clone(); // called once for each attempt
+//!         async move {
+//!             println!("{tick}: cleans {tables:?} under term {}", lease.term());
+//!             Ok::<_, String>(())
+//!         }
 //!     })?;
 //! println!("next: {:?}", nightly.next(5));
 //! # nightly.run_now("the first time").await?;
@@ -173,12 +177,16 @@ impl ScheduleBuilder {
     /// nobody is called: what must not be missed is read from the [history](Schedules::history).
     ///
     /// ```
+    /// # use std::sync::Arc;
     /// # use tenure::{Elect, schedule::{Failure, Tick}};
-    /// # fn example(elect: &Elect) -> Result<(), tenure::Error> {
+    /// # fn example(elect: &Elect, pager: Arc<str>) -> Result<(), tenure::Error> {
     /// let cleanup = elect
     ///     .schedule("cleanup", "@daily")
-    ///     .on_failure(async |tick: Tick, failure: Failure| println!("{tick}: {failure}"))
-    ///     .run(async |_, _| Err("the disk is full"))?;
+    ///     .on_failure(move |tick: Tick, failure: Failure| {
+    ///         let pager = pager.clone();
+    ///         async move { println!("to {pager}: {tick}: {failure}") }
+    ///     })
+    ///     .run(|_, _| async { Err("the disk is full") })?;
     /// # drop(cleanup);
     /// # Ok(())
     /// # }

@@ -12,16 +12,21 @@
 //! ```
 //!
 //! ```
+//! use std::sync::Arc;
 //! use tenure::{Elect, ElectConfig, store::MemoryStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ElectConfig::new("shop", "pod-1")?;
 //! let elect = Elect::start(MemoryStore::default(), config).await?;
-//! let topics = elect.spread("topics").tasks(["orders", "prices", "stock"]).cap(20).run(async |task, lease| {
-//!     // A subscription to `task.key()`, until the lease is cancelled.
-//!     lease.cancelled().await;
-//!     Ok::<_, String>(())
+//! let broker = Arc::new("amqp://broker"); // a client of yours
+//! let topics = elect.spread("topics").tasks(["orders", "prices", "stock"]).cap(20).run(move |task, lease| {
+//!     let broker = broker.clone(); // called once for each start of a task
+//!     async move {
+//!         println!("subscribes to {} at {broker}", task.key());
+//!         lease.cancelled().await;
+//!         Ok::<_, String>(())
+//!     }
 //! })?;
 //! topics.until(|status| status.share().len() == 3).await;
 //! elect.close().await;
