@@ -19,7 +19,7 @@ impl Moment {
         Self(time)
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Time since `earlier`; zero if it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -42,7 +42,7 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Where an instance gets the time from. One for each engine, so that a test can turn it.
+/// Clock of an instance. There is one for each engine, so that a test can turn it.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time leases are counted by. Never goes back, and goes on while the machine is suspended.
     fn now(&self) -> Moment;

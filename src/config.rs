@@ -21,15 +21,15 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// What is shorter or longer was meant in another unit: no store answers in less, and nobody
-/// notices after a month that a job stands still.
+/// Limits of an interval: no store answers in less, and nobody notices after a month that a job stands still.
+/// Values beyond were meant in another unit.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.saturating_mul(30);
 /// A part of an interval may be smaller than any interval.
 const PARTS: RangeInclusive<Duration> = MS..=DAY.saturating_mul(30);
 /// Records may be kept for years.
 const RETENTIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=DAY.saturating_mul(3650);
 
-/// How an instance behaves: who it is, how long it holds what it has, and what it keeps.
+/// Configuration of an instance: its names, how long it holds its keys, and what it keeps.
 ///
 #[doc = include_str!("../docs/configuration.md")]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl ElectConfig {
         )
     }
 
-    /// What to change where the ttl is too long.
+    /// Names the setting that a ttl follows from, as advice where it is too long.
     fn ttl_comes_of(&self) -> &'static str {
         if self.ttl() > self.refresh_duration {
             ", which is hold_duration plus refresh_interval"
@@ -186,79 +186,79 @@ impl ElectConfig {
 
 // What the first line of each says is the table of docs/configuration.md, which a test compares.
 impl ElectConfig {
-    /// Who shares keys with whom. Required.
+    /// Instances of the same namespace share keys. Required.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// The name people know this instance by. Required.
+    /// Name of this instance for people. Required.
     #[must_use]
     pub const fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// How long a key just taken is protected, even if its instance never beats again. Default: `refresh_duration - refresh_interval`.
+    /// Time for which a key just taken is protected, even if its instance never beats again. Default: `refresh_duration - refresh_interval`.
     #[must_use]
     pub fn hold_duration(&self) -> Duration {
         self.hold_duration.unwrap_or_else(|| self.refresh_duration.saturating_sub(self.refresh_interval))
     }
 
-    /// How often the session beats. Default: 5s.
+    /// Time between two beats (heartbeats) of the session. Default: 5s.
     #[must_use]
     pub const fn refresh_interval(&self) -> Duration {
         self.refresh_interval
     }
 
-    /// How long each beat keeps the session alive. Default: 30s.
+    /// Time for which each beat keeps the session alive. Default: 30s.
     #[must_use]
     pub const fn refresh_duration(&self) -> Duration {
         self.refresh_duration
     }
 
-    /// How long a job that is cancelled has before its future is dropped. Default: `refresh_duration / 6`.
+    /// Time between the cancellation of a job and the drop of its future. Default: `refresh_duration / 6`.
     #[must_use]
     pub fn stop_grace(&self) -> Duration {
         self.stop_grace.unwrap_or_else(|| whole_ms(self.refresh_duration / 6))
     }
 
-    /// What is taken off the local end of a lease, for clocks that drift and threads that wait. Default: 200ms + 2 % of the ttl.
+    /// Time taken off the local end of a lease, for clocks that drift and threads that wait. Default: 200ms + 2 % of the ttl.
     #[must_use]
     pub fn margin(&self) -> Duration {
         self.margin.unwrap_or_else(|| drift(self.ttl()).saturating_add(200 * MS))
     }
 
-    /// How often those who wait look for themselves, if no hint comes. Default: `refresh_interval`.
+    /// Time between two looks of those who wait, if no hint comes. Default: `refresh_interval`.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.poll_interval.unwrap_or(self.refresh_interval)
     }
 
-    /// How long a spread gathers changes before it plans. Default: 200ms.
+    /// Time for which a spread gathers changes before it plans. Default: 200ms.
     #[must_use]
     pub const fn settle(&self) -> Duration {
         self.settle
     }
 
-    /// How long a lock is kept that nobody holds. Default: 7d.
+    /// Time for which a lock that nobody holds is kept. Default: 7d.
     #[must_use]
     pub const fn retention_locks(&self) -> Duration {
         self.retention.locks
     }
 
-    /// How long a run is kept. Default: 7d.
+    /// Time for which a run is kept. Default: 7d.
     #[must_use]
     pub const fn retention_runs(&self) -> Duration {
         self.retention_runs
     }
 
-    /// How many runs of each schedule are kept, however old. Default: 100.
+    /// Number of runs kept of each schedule, however old. Default: 100.
     #[must_use]
     pub const fn retention_run_entries(&self) -> usize {
         self.retention_run_entries
     }
 
-    /// How long a session is kept that is dead. Default: 1d.
+    /// Time for which a dead session is kept. Default: 1d.
     #[must_use]
     pub const fn retention_sessions(&self) -> Duration {
         self.retention.sessions
@@ -266,14 +266,14 @@ impl ElectConfig {
 }
 
 impl ElectConfig {
-    /// How long the session lives after its last beat, for all its life:
-    /// `max(refresh_duration, hold_duration + refresh_interval)`.
+    /// Time for which the session lives after its last beat, fixed for its life: `max(refresh_duration,
+    /// hold_duration + refresh_interval)`.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.refresh_duration.max(self.hold_duration().saturating_add(self.refresh_interval))
     }
 
-    /// What a [purge](crate::store::Store::purge) is told.
+    /// Retention for a [purge](crate::store::Store::purge).
     #[must_use]
     pub const fn retention(&self) -> Retention {
         self.retention
@@ -282,7 +282,7 @@ impl ElectConfig {
 
 macro_rules! setters {
     ($($setter:ident($field:ident: $type:ty) $to:ident$(.$of:ident)? = $value:expr;)+) => {
-        /// What is set is checked by [`validate`](ElectConfig::validate), not here.
+        /// Setters. They check nothing: [`validate`](ElectConfig::validate) does.
         impl ElectConfig {
             $(
                 #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
@@ -345,7 +345,7 @@ impl ConfigError {
         Self { field: field.into(), message: message.into() }
     }
 
-    /// Which field, such as `retention.locks`; or the variable it was to be read from.
+    /// Name of the field, such as `retention.locks`; or of the variable it was to be read from.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field

@@ -1,14 +1,13 @@
-//! What goes wrong between an instance and its store, and what can be said of it.
+//! Errors between an instance and its store, and what a caller can conclude from them.
 
 use std::{error::Error as StdError, fmt};
 
-/// Whether a store's operation that failed may have changed something (R8).
+/// Answer to whether a store's operation that failed may have changed something (R8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
     /// Nothing was changed, and nothing will be.
     No,
-    /// It may have been applied, or be applied later. Nothing may be concluded: the operation is
-    /// repeated until it is answered.
+    /// Perhaps applied, now or later. Nothing may be concluded: the operation is repeated until it is answered.
     Unknown,
 }
 
@@ -51,31 +50,31 @@ impl StoreError {
         Self { words, ..self }
     }
 
-    /// Which store.
+    /// Name of the store.
     #[must_use]
     pub const fn store(&self) -> &'static str {
         self.store
     }
 
-    /// What it was doing.
+    /// Operation that failed.
     #[must_use]
     pub const fn doing(&self) -> &'static str {
         self.doing
     }
 
-    /// Whether something may have changed.
+    /// Returns whether something may have changed.
     #[must_use]
     pub const fn applied(&self) -> Applied {
         self.applied
     }
 
-    /// What is under it, such as an error of the driver's.
+    /// Error beneath it, such as one of the driver's.
     #[must_use]
     pub fn cause(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.cause
     }
 
-    /// Whether the same operation may succeed if it is sent again. If not, somebody has to change
+    /// Returns whether the same operation may succeed if it is sent again. If not, somebody has to change
     /// something first: a right, a password, the server's version.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

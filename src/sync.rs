@@ -1,4 +1,4 @@
-//! What threads share.
+//! Tools for what threads share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -44,7 +44,7 @@ pub fn read(
     read::read(written, &|field| format!("{prefix}{}", variable(field)))
 }
 
-/// What a field is called among the variables, after the prefix.
+/// Name of the variable for a field, after the prefix.
 fn variable(field: &str) -> String {
     field.replace('.', "_").to_ascii_uppercase()
 }

@@ -1,6 +1,6 @@
 //! Names that look like a slip of another.
 
-/// How many letters may be wrong in a name that is taken for another.
+/// Number of letters that may be wrong in a name that is taken for another.
 const NEAR: usize = 2;
 
 /// Those of the names that are nearest to this one, if they are near at all.
@@ -11,7 +11,7 @@ pub(super) fn names(name: &str, known: impl Iterator<Item = String>) -> Vec<Stri
     near.map(|(_, known)| known).collect()
 }
 
-/// How many letters must be added, left out or changed to make one of the other.
+/// Number of letters that must be added, left out or changed to make one of the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<_> = other.chars().collect();
     // A row for each letter of the first: the distance of what was read of it to each beginning of the other.

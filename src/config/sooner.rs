@@ -40,7 +40,7 @@ impl ElectConfig {
         self
     }
 
-    /// Whether such a time can be kept, and still says what the durations are.
+    /// Checks that such a time can be kept, and that it alone says what the durations are.
     pub(super) fn check_takeover_within(&self) -> Result<(), ConfigError> {
         let Some(time) = self.takeover_within else { return Ok(()) };
         check("takeover_within", time, &WITHIN)?;

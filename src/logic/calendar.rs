@@ -1,5 +1,5 @@
-//! When a schedule is due: from its expression to its instants. Pure, and the same on every machine: time
-//! zones are those of the bundled database, and what is spread is spread by the schedule's name.
+//! Instants of a schedule, from its expression. Pure, and the same on every machine: time zones are those of the
+//! bundled database, and what is spread is spread by the schedule's name.
 //!
 //! ```text
 //!  text ──▶ expression ──▶ fields (names, H) ──▶ pattern (masks of days and times, in civil time)

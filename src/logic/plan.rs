@@ -33,7 +33,7 @@ pub(crate) struct PlannedTask<T, M> {
 /// One who may own tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanMember<M> {
-    /// Who.
+    /// Session of the member.
     pub(crate) id: M,
     /// The most tasks it may own.
     pub(crate) cap: u32,
@@ -46,7 +46,7 @@ pub(crate) struct PlanMember<M> {
     /// Plans in another way: nothing that somebody has is moved to it or from it. Of what nobody has it
     /// gets its part.
     pub(crate) apart: bool,
-    /// Where it stands among its equals. Not by its id, or the same would get the odd task of every plan.
+    /// Rank among its equals. Not by its id, or the same would get the odd task of every plan.
     pub(crate) rank: u64,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Plan<T, M> {
 /// A task that changes hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move<T, M> {
-    /// Which.
+    /// Task to move.
     pub(crate) task: T,
     /// From whom, if anybody owns it.
     pub(crate) from: Option<M>,

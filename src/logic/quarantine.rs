@@ -28,7 +28,7 @@ const REVOKED: &str = "revoked by ";
 /// A task that failed too often in a row, as its record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Quarantine {
-    /// When it failed first, of all the failures in a row, by the store's clock.
+    /// Time of the first failure of the row, by the store's clock.
     pub(crate) since: StoreTime,
     /// Number of holders that gave it up since then, one after the other.
     pub(crate) tries: u32,

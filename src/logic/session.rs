@@ -115,10 +115,10 @@ pub(crate) struct SessionMachine {
     phase: Moment,
     next: Moment,
     backoff: Backoff,
-    /// When the last answer that counted was sent for: the store has been silent since.
+    /// Sending time of the last answer that counted: the store has been silent since.
     heard: Moment,
     hurry: bool,
-    /// When it took its last step.
+    /// Moment of the last step.
     looked: Moment,
     /// The longest time for which it did not get to take a step that was due, and when that was over.
     stalled: Option<(Moment, Duration)>,
@@ -145,7 +145,7 @@ impl SessionMachine {
         }
     }
 
-    /// When to be woken at the latest.
+    /// Latest moment of the next step for which there is work.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let send = self.under_way.is_none().then_some(self.next);
         match self.state {
@@ -158,8 +158,8 @@ impl SessionMachine {
         }
     }
 
-    /// When to take a step at the latest, whatever there is to do: boot time goes on while the machine
-    /// sleeps, timers do not. Whoever comes later did not run in between.
+    /// Latest moment of the next step, with or without work: boot time goes on while the machine sleeps, timers
+    /// do not. A step that comes later shows that the process did not run in between.
     pub(crate) fn look_by(&self) -> Moment {
         let look = self.looked + self.times.interval;
         self.deadline().map_or(look, |deadline| look.min(deadline))

@@ -438,7 +438,7 @@ impl Ticks {
         TickStep::Skip { from, to: last, count, why }
     }
 
-    /// When the first tick after that is due that a run must make way for.
+    /// First tick after that instant for which a run must make way.
     pub(crate) fn displaced_at(&self, after: StoreTime) -> Option<StoreTime> {
         if self.policies.overlap != Overlap::Cancel || !self.backlog.is_empty() || self.is_held_back() {
             return None;

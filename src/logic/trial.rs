@@ -40,7 +40,7 @@ struct Gone {
 pub(crate) struct Deaths(BTreeMap<Holder, BTreeMap<SessionId, Gone>>);
 
 impl Deaths {
-    /// That session is dead, and this is what it said last.
+    /// Takes note of a dead session, and of its last record.
     pub(crate) fn learn(&mut self, record: &SessionRecord, spread: &SpreadName) {
         let share = record.shares.iter().find(|share| share.spread == *spread);
         let gone = Gone {
@@ -88,7 +88,7 @@ pub(crate) struct Suspicion {
     pub(crate) blames: u32,
     /// The smallest group that was tried with it when its holder died: so many digits of its digest.
     pub(crate) narrowed: u8,
-    /// When the first of them was found dead.
+    /// Moment at which the first of these deaths was found.
     pub(crate) since: Option<StoreTime>,
     /// Number of all sessions that have died since the first of them had it.
     pub(crate) all: u32,

@@ -37,7 +37,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) holder: Holder,
-    /// Where it runs: two may have one name.
+    /// Host it runs on: two may have one name.
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) started: StoreTime,
@@ -94,7 +94,7 @@ struct Known {
     place: TaskPlace,
     /// The part of the task set to which it belongs.
     part: u8,
-    /// When that was learned: what was read before does not count.
+    /// Moment at which that was learned: what was read before does not count.
     at: Moment,
     /// Failures in its record when it was read last.
     failures: Option<Box<Failures>>,

@@ -53,7 +53,7 @@ enum Mark {
 #[derive(Clone, Debug)]
 struct BeatSeen {
     mark: Mark,
-    /// When the answer of the first read arrived that showed it.
+    /// Arrival of the first answer that showed it.
     since: Moment,
     /// Its age then, as far as the store's clock can be estimated.
     age: Duration,

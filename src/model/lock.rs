@@ -251,7 +251,7 @@ impl LockRecord {
 pub struct Waiter {
     /// For which lock.
     pub lock: LockId,
-    /// Who, and what the record is to say when it is granted.
+    /// New holder, and what the record is to say when it is granted.
     pub by: Candidate,
     /// Since when: the line's order.
     pub since: StoreTime,

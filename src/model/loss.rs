@@ -18,7 +18,7 @@ pub enum Loss {
     },
     /// Somebody asked for the lock, or took it away by force.
     Revoked {
-        /// Who.
+        /// Holder that gave it up or was lost.
         by: Holder,
         /// Why.
         why: Why,

@@ -86,7 +86,7 @@ pub struct RunRecord {
     pub term: Term,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// When it was claimed.
+    /// Time of the claim.
     pub started: StoreTime,
     /// Outcome; nothing while it runs, or if its runner died.
     pub finish: Option<Finish>,
@@ -123,9 +123,9 @@ impl RunRecord {
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// When.
+    /// Time of the end.
     pub at: StoreTime,
-    /// How.
+    /// Outcome of the run.
     pub outcome: Outcome,
     /// Error that the job reported.
     pub error: Option<Why>,
@@ -272,7 +272,7 @@ impl PauseBefore {
 /// Somebody wants a schedule run now, besides its ticks. Known by its instant: two of the same one are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunNow {
-    /// When it was given, by the store's clock as whoever gave it knew it.
+    /// Time of the request, by the store's clock as the instance that wrote it knew it.
     pub at: StoreTime,
     /// Operator or instance that wants it.
     pub by: Holder,

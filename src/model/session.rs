@@ -30,13 +30,13 @@ pub struct SessionRecord {
     pub id: SessionId,
     /// Instance the session belongs to.
     pub about: About,
-    /// When it was opened.
+    /// Time of its opening.
     pub started: StoreTime,
     /// Number of beats so far. The opening is beat 0.
     pub beat: Beat,
     /// The mark of the attempt that wrote the last beat.
     pub nonce: Nonce,
-    /// When the last beat was written.
+    /// Time of the last beat that was written.
     pub beat_at: StoreTime,
     /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
     /// beat for so long, by a clock of its own. Fixed for life (R2).
@@ -66,7 +66,7 @@ impl SessionRecord {
 /// Death of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// When it was declared.
+    /// Time of the declaration.
     pub at: StoreTime,
     /// By whom: the holder's name of the instance that saw no beat, of the instance itself when it
     /// closed, or of an operator.
@@ -105,8 +105,8 @@ pub struct Share {
     pub draining: bool,
     /// Keeps what it has, and neither gives nor gets: an operator looks into something.
     pub paused: bool,
-    /// When this session is closed, its tasks wait so long for another session of the same holder: a
-    /// restart. Zero if they need not.
+    /// Time for which the tasks of this session, once it is closed, wait for another session of the same holder:
+    /// a restart. Zero if they need not.
     pub reserved: Duration,
     /// The digest of the task set it knows: members with equal digests know the same tasks.
     pub digest: u64,

@@ -1,5 +1,4 @@
-//! What the simulator needs of the engine, and nobody else: only builds of this repository have it
-//! (`--cfg tenure_sim`).
+//! Access of the simulator to the engine, only in builds of this repository (`--cfg tenure_sim`).
 
 pub mod scale;
 

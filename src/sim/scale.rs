@@ -28,18 +28,18 @@ const BOUNDS: Bounds = Bounds { gives: 64, waits: 1000 };
 /// So long nothing happens between two events: what came is settled, and what is dead known.
 const CALM: Duration = Duration::from_secs(10);
 
-/// What became of an event.
+/// Effects of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// How many tasks changed hands, each time counted.
+    /// Number of tasks that changed hands, each time counted.
     pub moves: usize,
-    /// How many of them were taken, from nobody or from the dead.
+    /// Number of them that were taken, from nobody or from the dead.
     pub taken: usize,
-    /// How many of them were handed over.
+    /// Number of them that were handed over.
     pub handed: usize,
-    /// How many instances had something to do.
+    /// Number of instances that had something to do.
     pub acting: usize,
-    /// How often each of them planned until nothing was left to do.
+    /// Rounds of planning until nothing was left to do, per instance.
     pub rounds: usize,
 }
 
@@ -64,7 +64,7 @@ pub struct Fleet {
     picture: SpreadView,
     share: Share,
     keys: usize,
-    /// What each of the living is about.
+    /// Tasks of each of the living, and their state.
     members: BTreeMap<SessionId, BTreeMap<Key, Mine>>,
     /// The names of those that were closed for a restart.
     names: BTreeMap<SessionId, Holder>,
@@ -107,7 +107,7 @@ impl Fleet {
         fleet
     }
 
-    /// How many live.
+    /// Number of the living.
     #[must_use]
     pub fn members(&self) -> usize {
         self.members.len()
@@ -211,8 +211,8 @@ impl Fleet {
 
     // ----- what comes of it
 
-    /// How few tasks can move: those that nobody living has, and what any has beyond its part, if the larger
-    /// parts are for those who have most.
+    /// Smallest number of tasks that must move: those that nobody living has, and what any has beyond its part,
+    /// if the larger parts are for those who have most.
     #[must_use]
     pub fn least(&self) -> usize {
         let mut counts: Vec<_> = self.members.values().map(BTreeMap::len).collect();
@@ -223,14 +223,14 @@ impl Fleet {
         orphans + counts.iter().enumerate().map(excess).sum::<usize>()
     }
 
-    /// How many tasks the one with the most has more than the one with the fewest.
+    /// Difference between the largest number of tasks of an instance and the smallest.
     #[must_use]
     pub fn gap(&self) -> usize {
         let counts = || self.members.values().map(BTreeMap::len);
         counts().max().unwrap_or(0) - counts().min().unwrap_or(0)
     }
 
-    /// What the plan alone is made of, as things stand.
+    /// Input of the plan alone, in the present state.
     #[must_use]
     pub fn input(&self) -> Input<'_> {
         let task = |(id, place): (_, &TaskPlace)| {

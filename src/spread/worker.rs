@@ -182,7 +182,7 @@ pub(super) struct Worker {
     lease: Lease,
     start: Start,
     rules: JobRules,
-    /// When the task was taken.
+    /// Moment at which the task was taken.
     taken: Moment,
     /// Bench on which the task waits if its holders before died with it.
     bench: Arc<Bench>,
@@ -212,7 +212,7 @@ struct RunHistory {
     rests: Backoff,
     /// Failures in a row here.
     failures: u32,
-    /// When the first of them happened.
+    /// Moment of the first of them.
     first: Option<Moment>,
     /// The job worked here: a row of failures elsewhere has ended.
     worked: bool,

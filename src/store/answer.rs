@@ -1,4 +1,4 @@
-//! What a store answers.
+//! Answers of a store.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What becomes of a lock that somebody wants: the decision, apart from how a store carries it out.
+//! Decision about a lock that somebody wants, apart from how a store carries it out.
 
 use std::time::Duration;
 

@@ -30,40 +30,38 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// Which method.
+    /// Method called.
     pub operation: Operation,
-    /// How many locks, sessions or runs it names; 1 for those that name none.
+    /// Number of locks, sessions or runs it names; 1 for those that name none.
     pub keys: usize,
-    /// How long its caller will wait.
+    /// Time its caller will wait.
     pub limit: Duration,
 }
 
-/// What goes wrong with a call.
+/// Faults of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not applied, and the caller is told so ([`Applied::No`]).
+    /// Not applied, and the caller gets an error that says so ([`Applied::No`]).
     Refused,
     /// As [`Refused`](Self::Refused), and it will be until somebody grants a right: the error is not
     /// [retryable](StoreError::is_retryable).
     Forbidden,
-    /// It is not applied, and the caller cannot tell ([`Applied::Unknown`]).
+    /// Not applied, and the caller cannot tell ([`Applied::Unknown`]).
     RequestLost,
-    /// It is applied, and the caller cannot tell ([`Applied::Unknown`]).
+    /// Applied, and the caller cannot tell ([`Applied::Unknown`]).
     AnswerLost,
-    /// It is not applied and never answered: [`Applied::Unknown`] when the caller's limit is over.
+    /// Not applied and never answered: [`Applied::Unknown`] when the caller's limit is over.
     Swallowed,
-    /// It is applied and never answered: [`Applied::Unknown`] when the caller's limit is over.
+    /// Applied and never answered: [`Applied::Unknown`] when the caller's limit is over.
     Hang,
-    /// It is applied, its answer is lost, and it is sent and applied again: the caller gets the
-    /// second answer.
+    /// Applied, its answer lost, then sent and applied again: the caller gets the second answer.
     Twice,
-    /// It is applied and answered, and arrives once more when that time has passed. Nobody gets the
-    /// second answer.
+    /// Applied and answered, and applied once more when that time has passed. Nobody gets the second answer.
     Echo(Duration),
 }
 
-/// What becomes of a call: a wait before it is applied, a fault, a wait before its answer arrives.
+/// Course of a call: a wait before it is applied, a fault, a wait before its answer arrives.
 ///
 /// The caller waits no longer than its limit for all of it. What is under way then goes on without
 /// the caller, so a long wait `before` is a write that arrives late.
@@ -78,11 +76,11 @@ pub enum Fault {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Course {
-    /// How long the call is on its way before it is applied.
+    /// Time the call is on its way before it is applied.
     pub before: Duration,
-    /// What goes wrong with it.
+    /// Fault of the call, if any.
     pub fault: Option<Fault>,
-    /// How long its answer, or its error, is on its way.
+    /// Time its answer, or its error, is on its way.
     pub after: Duration,
 }
 
@@ -129,10 +127,10 @@ impl From<Fault> for Course {
 /// # let _: Arc<dyn tenure::store::Store> = store;
 /// ```
 pub trait Intercept: fmt::Debug + Send + Sync + 'static {
-    /// What becomes of this call. Asked once for each, when its future is first polled.
+    /// Decides on the course of this call. Called once for each, when its future is first polled.
     fn decide(&self, call: &Call) -> Course;
 
-    /// What becomes of the hints of one listener. Passed on unless this is overridden.
+    /// Decides on the hints of one listener. Passed on unless this is overridden.
     fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
         hints
     }
@@ -161,7 +159,7 @@ pub struct Intercepted<I> {
     intercept: Arc<I>,
 }
 
-/// How a call with those arguments is sent.
+/// Function that sends a call with those arguments.
 type Sending<A, T> = for<'s> fn(&'s dyn Store, A, Duration) -> Answer<'s, T>;
 
 impl<I: Intercept> Intercepted<I> {
@@ -170,7 +168,7 @@ impl<I: Intercept> Intercepted<I> {
         Self { store, intercept: Arc::new(intercept) }
     }
 
-    /// What decides: to tell it what to do next, or to ask what it has seen.
+    /// Hook that decides: to set what it does next, or to ask what it has seen.
     #[must_use]
     pub fn intercept(&self) -> &I {
         &self.intercept

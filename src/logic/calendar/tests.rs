@@ -6,7 +6,7 @@ mod zones;
 
 use super::*;
 
-/// What a test asks about.
+/// Case that a test asks about.
 #[derive(Debug)]
 struct Of {
     zone: Option<&'static str>,

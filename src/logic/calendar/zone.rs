@@ -20,7 +20,7 @@ static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundl
 #[derive(Clone, Debug)]
 pub(super) struct Zone(TimeZone);
 
-/// Where one offset gives way to another.
+/// Change from one offset to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transition {
     /// The first instant of the new offset.
@@ -109,7 +109,7 @@ impl Zone {
         None
     }
 
-    /// Where the clocks first show this civil time, or what they show instead if they skip it.
+    /// Finds where the clocks first show this civil time, or what they show instead if they skip it.
     pub(super) fn place(&self, civil: i64) -> Place {
         let mut at = civil - NEAR;
         let mut by = None;

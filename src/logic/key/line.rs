@@ -57,7 +57,7 @@ impl KeyMachine {
         }
     }
 
-    /// When something of it has rested enough.
+    /// Moment at which some part of the queue's work has rested enough.
     pub(super) fn line_wakes(&self, around: Context<'_>) -> Option<Moment> {
         let now = around.now;
         [

@@ -21,7 +21,7 @@ impl Rest {
         now >= self.until
     }
 
-    /// When it is over, unless it is.
+    /// End of the rest, unless it is over.
     pub(super) fn end(&self, now: Moment) -> Option<Moment> {
         (!self.is_over(now)).then_some(self.until)
     }

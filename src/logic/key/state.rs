@@ -44,7 +44,7 @@ pub(super) struct Contender {
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// who knows of a death names the dead.
     pub(super) expect: Expect,
-    /// When it read the line last, and under which term somebody held the lock then.
+    /// Moment of the last read of the queue, and the term under which somebody held the lock then.
     pub(super) line_read: Option<(Term, Moment)>,
     /// Sessions that stood before it then, and were not known dead.
     pub(super) ahead: Option<Vec<SessionId>>,

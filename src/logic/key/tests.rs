@@ -61,7 +61,7 @@ struct Instance {
     next_ticket: u64,
     /// The tickets that were not answered.
     standing: BTreeMap<Ticket, Patience>,
-    /// What runs, and whether it was told that it lost the lock.
+    /// Ticket and term that run here; and true if the loss of the lock was reported.
     running: Option<(Ticket, Term, bool)>,
     under_way: Option<(Moment, Op)>,
     granted: usize,
@@ -85,7 +85,7 @@ struct World {
     dead: BTreeSet<SessionId>,
     /// Those that are not seen to beat any more.
     overdue: BTreeSet<SessionId>,
-    /// What the store does not do for want of a right.
+    /// Operations that the store refuses for want of a right.
     refuses: &'static [Refused],
     sessions: u128,
     calm: bool,
@@ -506,7 +506,7 @@ impl World {
         assert_eq!(self.left_behind(), None, "left behind");
     }
 
-    /// Who holds the lock, and is not dead.
+    /// Holder of the lock that is not dead.
     fn left_behind(&self) -> Option<Candidate> {
         let record = ready(self.store.locks(vec![lock()], LIMIT)).pop().unwrap().found();
         let held = record.and_then(|record| record.holding);
@@ -578,7 +578,7 @@ fn one_waits(manner: WaitMode) -> World {
 }
 
 impl World {
-    /// What it sends until it waits for something to happen.
+    /// Operations it sends until it waits for something to happen.
     fn sent(&mut self, place: usize) -> Vec<&'static str> {
         let mut sent = Vec::new();
         while self.operate(place) {
@@ -609,7 +609,7 @@ impl World {
     }
 }
 
-/// What thousands of successors send at each poll is to fit into a few batches.
+/// Polls of thousands of successors are to fit into a few batches.
 #[test]
 fn a_successor_polls_and_leaves_the_line_unread() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
@@ -668,7 +668,7 @@ fn whoever_is_far_back_in_line_tries_in_the_end() {
     assert!(world.instances[1].running.is_some());
 }
 
-/// What was asked for one ticket tells of the lock; whether another may try is for the line to say.
+/// An answer for one ticket says something about the lock. Whether another ticket may try depends on the queue.
 #[test]
 fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     let mut world = one_waits(WaitMode::SUCCESSOR);

@@ -12,7 +12,7 @@ fn task(id: u32, owner: Option<u32>) -> PlannedTask<u32, u32> {
     PlannedTask { id, owner, since: 0, settled: true }
 }
 
-/// What is owned by whom once the moves are made.
+/// Tasks and their owners once the moves are made.
 fn made(tasks: &[PlannedTask<u32, u32>], plan: &Plan<u32, u32>) -> Vec<PlannedTask<u32, u32>> {
     let after = |old: &PlannedTask<u32, u32>| {
         let to = plan.moves.iter().find(|one| one.task == old.id).map(|one| one.to);
@@ -33,7 +33,7 @@ fn balanced(tasks: u32, members: u32) -> (Vec<PlannedTask<u32, u32>>, Vec<PlanMe
     (all, members)
 }
 
-/// How many tasks change hands when members join.
+/// Number of tasks that change hands when members join.
 fn moves_of_a_join(tasks: u32, from: u32, to: u32) -> usize {
     let (tasks, mut members) = balanced(tasks, from);
     members.extend((from..to).map(member));
@@ -223,7 +223,7 @@ fn fleets() -> impl Strategy<Value = Fleet> {
     })
 }
 
-/// What each may own at most and is to own, found by giving away thousandths of tasks one by one.
+/// Largest and planned count of each member, found by giving away thousandths of tasks one by one.
 fn quotas(fleet: &Fleet) -> Vec<f64> {
     let bounds = |member: &PlanMember<u32>| {
         let least = member.load as f64;

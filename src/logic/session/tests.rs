@@ -503,8 +503,8 @@ enum Message {
     Seen(Moment, Option<SessionSeen>),
 }
 
-/// Whether the session was still valid, for its holder, when somebody declared it dead. `None` if nobody
-/// did.
+/// Answer to whether the session was still valid, for its holder, when somebody declared it dead. `None` if
+/// nobody did.
 #[expect(clippy::too_many_lines, reason = "one world, told from its beginning to its end")]
 fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);

@@ -1,4 +1,4 @@
-//! When runs were on.
+//! Spans of time in which runs were on.
 
 use crate::model::StoreTime;
 

@@ -103,7 +103,7 @@ impl SpreadView {
         avoid
     }
 
-    /// When some of that is over next.
+    /// Next moment at which some of that is over.
     pub(super) fn avoids_until(&self, now: Moment) -> Option<Moment> {
         let failures = self.tasks.values().filter_map(|known| known.failures.as_deref());
         let untils = failures.flat_map(|failures| failures.avoided.iter().map(|(_, until)| *until));

@@ -28,7 +28,7 @@ const MOST_FORGOTTEN: usize = 32;
 pub(crate) struct Me {
     pub(crate) session: SessionId,
     pub(crate) holder: Holder,
-    /// When its session was opened, by the store's clock, as far as that is known.
+    /// Opening of its session by the store's clock, as far as that is known.
     pub(crate) started: StoreTime,
     pub(crate) share: Share,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Resolved {
     pub(crate) targets: BTreeMap<SessionId, usize>,
     /// Future owners of tasks that somebody else, or nobody, has now.
     pub(crate) successors: BTreeMap<Key, Option<SessionId>>,
-    /// When time alone may change the plan.
+    /// Moment at which time alone may change the plan.
     pub(crate) next: Option<Moment>,
 }
 
@@ -419,7 +419,7 @@ impl Resolved {
     }
 }
 
-/// When this instance may take a task whatever is planned: later, if others are to have it first.
+/// Moment from which this instance may take a task whatever is planned: later, if others are to have it first.
 fn forgotten_at(me: &Me, key: &Key, owner: &Owner, avoid: &Avoid<'_>) -> Moment {
     let is_avoided = avoid.get(key).is_some_and(|avoided| avoided.contains(&me.session));
     let left_for = if is_avoided { LEFT_TO_OTHERS } else { FORGOTTEN };

@@ -166,7 +166,7 @@ pub(super) struct Connection {
     current: watch::Sender<Current>,
     course: Mutex<RenewalState>,
     options: MongoOptions,
-    /// That of the store: clients live on the runtime they are made on.
+    /// Runtime of the store: clients live on the runtime they are made on.
     runtime: Handle,
     /// The store is closed, or nobody has it any more.
     stop: CancellationToken,
@@ -338,7 +338,7 @@ mod tests {
         Moment::after_start(Duration::from_secs(seconds))
     }
 
-    /// When attempts begin, if somebody is refused every second and each attempt takes none.
+    /// Seconds in which attempts begin, if somebody is refused every second and each attempt takes none.
     fn begun(pace: &mut Pace, seconds: std::ops::Range<u64>, worked: bool) -> Vec<u64> {
         let mut begun = Vec::new();
         for second in seconds {

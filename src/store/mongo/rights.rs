@@ -1,5 +1,5 @@
-//! What the server lets this user do, and what it can do at all: asked at the start, so that nobody finds out
-//! at the first failover.
+//! Rights of this user and abilities of the server, checked at the start, so that nobody finds out at the first
+//! failover.
 //!
 //! Each question is the thing itself, done to nothing: an update that matches no record, a document that no
 //! server takes. So the server judges, by whatever roles and resources it knows, and nothing is left behind.

@@ -1,5 +1,4 @@
-//! How one method of the contract is carried out: within its limit, under a permit, over the client of
-//! the moment.
+//! Execution of one method of the contract: within its limit, under a permit, over the client of the moment.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What went wrong between the driver and a server, in one line: the cause, and what to do about it.
+//! Errors between the driver and a server, in one line each: the cause, and what to do about it.
 //!
 //! The driver has its own messages, which repeat whole replies byte by byte and describe every server it
 //! knows. Its errors keep their types; only what is printed is made here, of their texts where there is

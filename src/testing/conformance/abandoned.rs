@@ -1,4 +1,4 @@
-//! What the dead leave behind: locks that nobody takes over, and places in line.
+//! Remains of the dead: locks that nobody takes over, and places in the queue.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// More than a store takes at once.
 const MANY: usize = 1100;
-/// How many tasks prepare them.
+/// Number of tasks that prepare them.
 const SIDE_BY_SIDE: usize = 32;
 
 /// Keeps what the dead hold, and not the dead.
@@ -64,7 +64,7 @@ pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
     assert_eq!(fixture.record(&held.id).await, held);
 }
 
-/// What was sent under it may still arrive: it is as closed as if somebody had taken it over.
+/// Writes that were sent under it may still arrive: it is as closed as if somebody had taken it over.
 pub async fn a_lock_of_the_dead_with_a_delay_is_closed(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let delay = Duration::from_secs(3600);

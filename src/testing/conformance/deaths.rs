@@ -19,7 +19,7 @@ fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Evidence; 3] {
     [unbeaten, missing(fixture), Evidence::Operator]
 }
 
-/// What a record says after it died, given how it stood before.
+/// Record of a session after its death, given the one before.
 fn died(before: &SessionRecord, seen: &SessionSeen) -> SessionRecord {
     let at = seen.record().and_then(|record| record.death.as_ref()).map(|death| death.at);
     let at = at.unwrap_or_else(|| panic!("the session must be dead, but was {seen:?}"));
@@ -139,7 +139,7 @@ pub async fn an_operator_may_end_it_at_once(fixture: &Fixture) {
     assert_eq!(seen, SessionSeen::Dead(died(before, &seen)), "an operator's word must be enough");
 }
 
-/// Who said so first is what the record keeps; every later declaration is told of it.
+/// The first declaration is kept in the record; every later one is answered with it.
 pub async fn only_the_first_declaration_is_kept(fixture: &Fixture) {
     let open = Open { ttl: Duration::from_millis(1), ..fixture.opening() };
     fixture.open(&open).await;

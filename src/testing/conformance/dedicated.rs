@@ -3,8 +3,8 @@
 use super::fixture::{Fixture, LIMIT, sure};
 use crate::store::LockSeen;
 
-/// What is written through one is read through the other, also through one that was made of it. A
-/// store that has no connections need not have a dedicated one.
+/// Records written through one are read through the other, also through one that was made of it. A store that has
+/// no connections need not have a dedicated one.
 pub async fn a_dedicated_store_has_the_same_records(fixture: &Fixture) {
     let Some(first) = sure(fixture.store().dedicated()).await else { return };
     assert_eq!(first.capabilities(), fixture.store().capabilities());

@@ -104,7 +104,7 @@ pub async fn entries_of_one_instant_do_not_meet(fixture: &Fixture) {
     }
 }
 
-/// What replaces an entry says nothing of what that one said.
+/// A replacement keeps nothing of the entry it replaces.
 pub async fn an_entry_that_is_replaced_is_replaced_as_a_whole(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let first = entry(fixture, &schedule, 1000, Entry::Skipped);

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// How long a property waits for an answer: long enough for a store on a busy machine.
+/// Time a property waits for an answer: long enough for a store on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// A ttl that is not over before the test is.
@@ -379,7 +379,7 @@ pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> 
     panic!("it must come about in the end that {what}");
 }
 
-/// What many tasks come to that start at the same moment.
+/// Results of many tasks that start at the same moment.
 pub(super) async fn race<T, F>(tasks: usize, mut task: impl FnMut(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

@@ -206,7 +206,7 @@ pub async fn whoever_begins_to_wait_is_hinted(fixture: &Fixture) {
     listener.hears(std::slice::from_ref(&queue), |hint| *hint == queue).await;
 }
 
-/// What the holder of a schedule says: all plan by that. What is said with other locks is told to nobody.
+/// The value of a schedule's lock is notified, since all plan by it. The values of other locks are not.
 pub async fn the_value_of_a_schedule_is_hinted(fixture: &Fixture) {
     let mut listener = Listener::new(fixture).await;
     let session = fixture.session();

@@ -53,7 +53,7 @@ pub async fn a_take_sent_again_gets_the_same_term(fixture: &Fixture) {
     }
 }
 
-/// What its holder did with the lock since stays as it is.
+/// Changes that its holder made to the lock since stay as they are.
 pub async fn a_take_sent_again_does_not_undo_a_new_value(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 7);
@@ -155,7 +155,7 @@ pub async fn a_lock_delay_closes_the_lock_of_the_dead(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, *closed);
 }
 
-/// When the delay is over the lock is taken like any other.
+/// A lock whose delay is over is taken like any other.
 pub async fn a_lock_delay_ends(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;
@@ -183,7 +183,7 @@ pub async fn a_lock_released_for_later_is_closed_to_all(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, record, "takes of a closed lock must change nothing");
 }
 
-/// When the time is over it is taken like any other, and nothing is left of the wait.
+/// A lock whose time is over is taken like any other, and nothing is left of the wait.
 pub async fn a_lock_released_for_later_opens_again(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();

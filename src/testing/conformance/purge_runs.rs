@@ -19,7 +19,7 @@ pub(super) async fn purge(fixture: &Fixture, schedule: &ScheduleId, older_than: 
     sure(fixture.store().purge_runs(schedule.clone(), older_than, keep, LIMIT)).await;
 }
 
-/// Which instants are left, latest first, and the mark.
+/// Instants that are left, latest first, and the mark.
 pub(super) async fn left(fixture: &Fixture, schedule: &ScheduleId) -> (Vec<i64>, Option<i64>) {
     let mark = sure(fixture.store().history(schedule.clone(), None, 1, LIMIT)).await.mark;
     let runs = all_runs(fixture, schedule, 100).await;

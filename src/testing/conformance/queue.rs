@@ -179,7 +179,7 @@ pub async fn a_batch_stands_in_many_lines(fixture: &Fixture) {
     }
 }
 
-/// What waiters write does not touch the lock: neither its record, nor that it has none.
+/// Writes of waiters do not touch the lock: neither its record, nor that it has none.
 pub async fn waiting_does_not_touch_the_lock(fixture: &Fixture) {
     let [held, absent] = ["held", "absent"].map(|key| fixture.lock(key));
     let record = fixture.taken(&held, &fixture.talkative(fixture.session(), 1)).await;

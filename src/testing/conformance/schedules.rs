@@ -93,7 +93,7 @@ async fn full_record(fixture: &Fixture, schedule: &ScheduleId) -> ScheduleRecord
     instructed(fixture, schedule, Instruction::Run(order(5))).await
 }
 
-/// What it goes by, since when by the store's clock, in whose name: and nothing else.
+/// Its timing, since when by the store's clock, and in whose name: and nothing else.
 pub async fn a_definition_is_there_afterwards(fixture: &Fixture) {
     let schedule = fixture.schedule("$nightly.report 👑");
     assert_eq!(look(fixture, &schedule).await, ScheduleSeen::Absent, "nobody has said anything of it");
@@ -122,7 +122,7 @@ pub async fn the_same_definition_again_changes_nothing(fixture: &Fixture) {
     }
 }
 
-/// What is done about a tick says nothing of when there is one.
+/// Policies do not change the instants of a schedule.
 pub async fn other_policies_keep_the_timing_and_since_when(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let first = defined(fixture, define(&schedule, 7, "0 3 * * *", "retry 3")).await;
@@ -325,7 +325,7 @@ pub async fn an_order_given_twice_is_one(fixture: &Fixture) {
     }
 }
 
-/// It, and no other; told twice, it is gone once.
+/// That order is gone, and no other; reported twice, it is gone once.
 pub async fn an_order_that_ran_is_gone(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     for at in [5, 6, 7] {
@@ -394,7 +394,7 @@ pub async fn a_schedule_nobody_defined_may_be_instructed(fixture: &Fixture) {
     }
 }
 
-/// What it goes by, whether it is held back, and what is wanted of it are three things.
+/// Its definition, its pause and its orders are three things.
 pub async fn what_is_said_of_a_schedule_leaves_the_rest(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let all = full_record(fixture, &schedule).await;

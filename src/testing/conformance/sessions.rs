@@ -180,7 +180,7 @@ pub async fn a_beat_never_inserts(fixture: &Fixture) {
     assert_eq!(fixture.seen(session).await, SessionSeen::Missing, "a beat must not insert a session");
 }
 
-/// It finds the session dead, and the record stays as it was when it died.
+/// A beat finds the session dead, and the record stays as it was when it died.
 pub async fn a_beat_of_a_dead_session_changes_nothing(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     fixture.send(&fixture.beat(session, 1)).await;

@@ -31,7 +31,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// What has been asked until now.
+    /// Counts of the calls until now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         *locked(&self.counts)
@@ -48,7 +48,7 @@ impl Intercept for Counting {
     }
 }
 
-/// How many calls were made, and how many keys they named.
+/// Numbers of calls, and of the keys they named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     of: [Count; Operation::ALL.len()],
@@ -61,25 +61,25 @@ struct Count {
 }
 
 impl Counts {
-    /// How many calls of this operation.
+    /// Number of calls of this operation.
     #[must_use]
     pub const fn calls(&self, operation: Operation) -> u64 {
         self.of[operation.index()].calls
     }
 
-    /// How many keys in all calls of this operation.
+    /// Number of keys in all calls of this operation.
     #[must_use]
     pub const fn keys(&self, operation: Operation) -> u64 {
         self.of[operation.index()].keys
     }
 
-    /// How many calls of all operations.
+    /// Number of calls of all operations.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.of.iter().map(|count| count.calls).sum()
     }
 
-    /// How many calls that may change a record.
+    /// Number of calls that may change a record.
     #[must_use]
     pub fn writes(&self) -> u64 {
         Operation::ALL.iter().filter(|operation| operation.is_write()).map(|one| self.calls(*one)).sum()
@@ -89,7 +89,7 @@ impl Counts {
 impl Sub for Counts {
     type Output = Self;
 
-    /// What was added since the earlier counts were read.
+    /// Difference to the earlier counts.
     fn sub(mut self, earlier: Self) -> Self {
         for (count, earlier) in self.of.iter_mut().zip(earlier.of) {
             count.calls -= earlier.calls;

@@ -87,7 +87,7 @@ impl Faulty {
         *self.script() = Script::default();
     }
 
-    /// How many of the courses that were put there by [`next`](Self::next) are yet to come.
+    /// Number of courses put there by [`next`](Self::next) that are yet to come.
     #[must_use]
     pub fn to_come(&self) -> usize {
         self.script().next.values().map(VecDeque::len).sum()
@@ -116,7 +116,7 @@ impl Intercept for Faulty {
     }
 }
 
-/// How often each thing goes wrong, in calls (or hints) out of a thousand. Zero unless set.
+/// Frequency of each fault, in calls (or hints) out of a thousand. Zero unless set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// [`Fault::Refused`].

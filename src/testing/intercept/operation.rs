@@ -13,7 +13,7 @@ macro_rules! operations {
             /// All of them, in the order of the contract.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Whether it may change a record.
+            /// Returns whether it may change a record.
             #[must_use]
             pub const fn is_write(self) -> bool {
                 match self {
@@ -21,7 +21,7 @@ macro_rules! operations {
                 }
             }
 
-            /// What it does, as an error puts it: "memory could not ... ".
+            /// Words for an error: "memory could not ... ".
             #[must_use]
             pub const fn doing(self) -> &'static str {
                 match self {

@@ -21,9 +21,9 @@ use super::{Call, Course, Intercept};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slow {
-    /// How long a call takes to arrive.
+    /// Time a call takes to arrive.
     pub before: Duration,
-    /// How long an answer takes to come back.
+    /// Time an answer takes to come back.
     pub after: Duration,
 }
 

@@ -33,7 +33,7 @@ fn beat(number: u64) -> BeatWrite {
     BeatWrite { session: id(), beat, nonce, shares: None, heard: Vec::new() }
 }
 
-/// Which beat is on record; nothing if the session was never opened.
+/// Number of the beat on record; nothing if the session was never opened.
 async fn last_beat(store: &MemoryStore) -> Option<u64> {
     let seen = store.observe(vec![id()], LIMIT).await.unwrap();
     seen[0].record().map(|record| record.beat.get())

@@ -1,8 +1,8 @@
-//! What a change of the clocks makes of a schedule, by name; the tables have the rest.
+//! Effects of a change of the clocks on a schedule, by name; the tables have the rest.
 
 use super::*;
 
-/// What is due on the day in question, by the clocks there.
+/// Instants due on the day in question, by the clocks there.
 fn on(day: &str, zone: &'static str, dst: Dst, expression: &str) -> Vec<String> {
     let calendar = within(zone, dst).calendar(expression).unwrap();
     let zone = jiff::tz::TimeZoneDatabase::bundled().get(zone).unwrap();

@@ -1,4 +1,4 @@
-//! What expressions mean, and what is said of those that mean nothing.
+//! Meanings of expressions, and messages about those that have none.
 
 use expect_test::expect;
 

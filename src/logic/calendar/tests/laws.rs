@@ -1,4 +1,4 @@
-//! What holds for any expression, zone and instant.
+//! Laws for any expression, zone and instant.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 

@@ -9,7 +9,7 @@ const AROUND: i64 = 27 * 60;
 /// A pattern, what it matches in civil time, and whether it is fixed.
 type Case<'a> = (&'static str, &'a dyn Fn(i64) -> bool, bool);
 
-/// What the definition makes of it, minute by minute.
+/// Instants by the definition, minute by minute.
 fn defined(of: &Zone, matches: &dyn Fn(i64) -> bool, dst: Option<Dst>, change: i64) -> Vec<i64> {
     let begin = change - 2 * AROUND * 60;
     let end = change + AROUND * 60;

@@ -1,4 +1,4 @@
-//! What a machine does about answers that are lost, late, or say what it does not expect.
+//! Answers that are lost, late or unexpected, and what a machine does about them.
 
 use super::*;
 use crate::logic::key::held::RELEASE_TRIES;
@@ -113,7 +113,7 @@ fn is_confirm(op: &Op) -> bool {
     matches!(op, Op::Confirm { .. })
 }
 
-/// Which of the takes is applied, and what is said of each.
+/// Cases: the take that is applied, and the error of each.
 #[test]
 fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lost() {
     use Applied::{No, Unknown};
@@ -328,7 +328,8 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     assert!(matches!(next, NextOp::Do(_)), "the answer was from before the hint: {next:?}");
 }
 
-/// What a store refuses for a moment it does a moment later; what it refuses for good is left to the audit, and told.
+/// An operation that the store refuses for a moment is repeated. One that it refuses for good is left to the
+/// audit, and reported.
 #[test]
 fn a_release_that_is_refused_is_sent_again_a_few_times() {
     for refused in [1, RELEASE_TRIES - 1, RELEASE_TRIES] {

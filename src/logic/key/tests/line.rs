@@ -12,7 +12,7 @@ const REFUSED: [&[Refused]; 4] = [
 ];
 
 impl World {
-    /// What it is about to do.
+    /// Next operation of the machine.
     fn begins(&mut self, place: usize) -> Op {
         match self.with(place, |instance, around| instance.machine.next(around)) {
             NextOp::Do(op) => op,

@@ -1,4 +1,4 @@
-//! What becomes of ticks that waited for a pause, for a run, or for their owner.
+//! Ticks that waited for a pause, for a run, or for their owner, and what becomes of them.
 
 use super::*;
 use crate::model::PauseBefore;

@@ -28,7 +28,8 @@ struct One {
     news: Vec<News>,
 }
 
-/// Who holds what in truth; members that hear of it late and in any order of tasks, and act each for itself.
+/// Locks as they are in truth, and members that hear of them late and in any order of tasks, each acting for
+/// itself.
 struct Fleet {
     dice: Dice,
     now: u64,

@@ -1,4 +1,4 @@
-//! What one instance is told to do.
+//! Actions that a plan yields for one instance.
 
 use super::*;
 use crate::model::{Candidate, Holding, Kind, LockId};

@@ -1,4 +1,4 @@
-//! What a take and a release send.
+//! Commands of a take and a release.
 
 use std::time::Duration;
 

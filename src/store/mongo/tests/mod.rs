@@ -1,4 +1,4 @@
-//! What the server is sent, as snapshots: no test here needs a server.
+//! Snapshots of the commands sent to a server: no test here needs one.
 
 mod lock_writes;
 mod schedule_writes;

@@ -1,4 +1,4 @@
-//! What is sent of schedules and of their ledgers.
+//! Commands about schedules and their ledgers.
 
 use bson::doc;
 use expect_test::{Expect, expect};

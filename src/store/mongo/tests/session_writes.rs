@@ -1,4 +1,4 @@
-//! What a beat and a declaration send.
+//! Commands of a beat and a declaration.
 
 use expect_test::expect;
 
