@@ -27,7 +27,7 @@ use tokio::{
 
 type Problem = Box<dyn Error + Send + Sync>;
 
-/// What is to be followed: a document for each topic, which people add and remove.
+/// Topics to follow: a document for each, which people add and remove.
 async fn topics(shop: Database) -> Result<Vec<Task<String>>, Problem> {
     let mut topics = shop.collection::<Document>("topics").find(doc! {}).await?;
     let mut tasks = Vec::new();
@@ -95,7 +95,7 @@ impl Service {
         Ok(Self { elect, topics, clean_up })
     }
 
-    /// What a `GET` of this path is answered with.
+    /// Answer to a `GET` of this path.
     async fn answer(&self, path: &str) -> (&'static str, String) {
         match path {
             // Alive: the process answers. What is wrong with the store no restart of this process mends.
@@ -110,7 +110,7 @@ impl Service {
         }
     }
 
-    /// How things stand, for people.
+    /// State of the service, for people.
     async fn picture(&self) -> String {
         let mut lines = vec![self.elect.health().to_string(), self.topics.picture().to_string()];
         match self.clean_up.status().await {

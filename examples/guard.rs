@@ -14,7 +14,7 @@ use tenure::{Elect, elect::Acquired};
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What an operator does when a lock has to go: asks its holder for it.
+/// Asks the holder of a lock for it, as an operator does.
 async fn ask_for(elect: &Elect, key: &str, why: &str) -> Result<(), support::Failure> {
     let held = elect.locked_keys().await?.held;
     let held = held.into_iter().find(|held| held.lock.key.as_str() == key).ok_or("nobody holds it")?;

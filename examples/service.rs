@@ -24,7 +24,7 @@ use tenure::{
 };
 use tokio::task::JoinHandle;
 
-/// What is done by whoever leads, for as long as it leads.
+/// Work of whoever leads, for as long as it leads.
 async fn dispatch(me: Arc<str>, lease: Lease) -> Result<(), String> {
     println!("{me} dispatches orders under term {}", lease.term());
     let mut orders = 0_u32;
@@ -62,8 +62,8 @@ impl Copy {
         Ok(Self { me, elect, campaign, cleaner })
     }
 
-    /// What a health check answers. Whether it leads has no part in that: a rollout that waits for a new
-    /// copy to lead waits for ever.
+    /// Answer of a health check. Leading has no part in it: a rollout that waits for a new instance to lead waits
+    /// for ever.
     fn is_ready(&self) -> bool {
         self.elect.health().is_ok()
     }
@@ -138,7 +138,7 @@ async fn main() -> Result<(), support::Failure> {
     Ok(())
 }
 
-/// What Kubernetes would do.
+/// Sends SIGTERM, as Kubernetes would.
 fn terminate_myself() -> Result<(), support::Failure> {
     let told = std::process::Command::new("sh").args(["-c", "kill -TERM $PPID"]).status()?;
     if told.success() { Ok(()) } else { Err("could not send a signal".into()) }

@@ -1,4 +1,4 @@
-//! What plain `cargo test` leaves out is said by one test that it shows as ignored.
+//! Notice of what plain `cargo test` leaves out: one test that it shows as ignored.
 
 #[test]
 #[cfg(not(feature = "mongodb"))]

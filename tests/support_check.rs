@@ -318,7 +318,7 @@ fn insert(collection: &str, id: i32) -> Document {
     doc! { "insert": collection, "documents": [{ "_id": id }], "$db": "proxy" }
 }
 
-/// How many documents the collection has, asked past the proxy.
+/// Number of documents in the collection, asked past the proxy.
 async fn documents(collection: &str) -> i32 {
     let count = doc! { "count": collection, "$db": "proxy" };
     shared_single().await.nodes()[0].ask(count).await.get_i32("n").expect("a count")

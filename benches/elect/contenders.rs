@@ -21,7 +21,7 @@ use crate::{
 const CONTENDERS: usize = 32;
 const WINDOW: Duration = Duration::from_secs(15);
 
-/// How often the key changes hands, and how evenly.
+/// Changes of one key's holder: how many, and how evenly.
 pub(crate) async fn on_one_key(world: &Arc<World>) {
     let mut floor = WriteAndEvent::open(world).await;
     let mut floors = Vec::new();

@@ -1,4 +1,4 @@
-//! How soon the next in line has the lock.
+//! Time until the next in the queue has the lock.
 
 use std::{sync::Arc, time::Instant};
 

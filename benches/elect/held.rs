@@ -1,4 +1,4 @@
-//! What it costs to hold many keys and do nothing.
+//! Cost of holding many keys and doing nothing.
 
 use std::time::Duration;
 

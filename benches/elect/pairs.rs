@@ -58,7 +58,7 @@ pub(crate) async fn one_task(world: &World) {
     elect.close().await;
 }
 
-/// How many pairs 64 tasks of one instance get done, each on a key of its own.
+/// Pairs that 64 tasks of one instance get done, each on a key of its own.
 pub(crate) async fn many_tasks(world: &Arc<World>) {
     const ROUNDS: usize = 5;
     const NAMES: [&str; 2] = ["engine", "floor2"];

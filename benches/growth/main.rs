@@ -1,4 +1,4 @@
-//! Whether a process grows with the keys it has ever seen, on a replica set of three.
+//! Growth of a process with the keys it has ever seen, on a replica set of three: there must be none.
 //!
 //! `cargo bench --all-features --bench growth` starts its own servers and runs three instances in this process, with new keys all
 //! the time, as many as they manage, for `GROWTH_MINUTES` (5). The memory of the last tenth of that time is held against that of the
@@ -38,11 +38,11 @@ static HEAP: PeakAlloc = PeakAlloc;
 
 /// New keys at once.
 const KEYS: usize = 100;
-/// How long an instance lives that is to die.
+/// Life of an instance that is to die.
 const DOOMED_FOR: Duration = Duration::from_secs(20);
 const TENTHS: usize = 10;
 
-/// What this process has in memory.
+/// Memory of this process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     heap: f64,

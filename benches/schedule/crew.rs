@@ -124,7 +124,7 @@ impl Crew {
         assert!(self.settles(schedules).await, "schedules are shared out in time");
     }
 
-    /// Whether all have their part in time.
+    /// Returns whether all have their part in time.
     pub(crate) async fn settles(&self, schedules: usize) -> bool {
         let is_so = |picture: &SpreadStatus| {
             picture.is_settled() && picture.members.len() == self.members.len() && picture.held() == schedules
@@ -137,7 +137,7 @@ impl Crew {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was begun since the last time.
+    /// Runs that were begun since the last call.
     pub(crate) fn take_runs(&self) -> Vec<Run> {
         std::mem::take(&mut *self.book())
     }

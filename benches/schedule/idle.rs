@@ -17,7 +17,7 @@ const CALM: Duration = Duration::from_secs(15);
 const CALM_AFTER_MOVES: Duration = Duration::from_secs(90);
 const WINDOW: Duration = Duration::from_secs(20);
 
-/// What all instances spend.
+/// Spending of all instances.
 struct Spent {
     /// Seconds of processor time a minute, here and of the servers.
     cpu: f64,

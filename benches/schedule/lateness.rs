@@ -1,4 +1,4 @@
-//! How late ticks of healthy owners begin.
+//! Lateness of the ticks of healthy owners.
 
 use std::time::Duration;
 

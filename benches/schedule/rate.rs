@@ -1,4 +1,4 @@
-//! How many ticks a second one instance runs, beside what bare commands come to.
+//! Ticks a second that one instance runs, beside the rate of bare commands.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 
 const STEPS: [usize; 10] = [250, 500, 750, 900, 1000, 1250, 1500, 2000, 3000, 4000];
 const WINDOW: u32 = 10;
-/// How late they may be, in milliseconds.
+/// Largest lateness, in milliseconds.
 const BOUND: f64 = 1000.0;
 /// As many as the store sends at once.
 const TASKS: usize = 64;

@@ -11,8 +11,7 @@ use crate::{
 
 const ROUNDS: u32 = 8;
 
-/// How long until a schedule of every second runs again, of whatever phase of the beat and the second it died
-/// in.
+/// Time until a schedule of every second runs again, of whatever phase of the beat and the second it died in.
 pub(crate) async fn after_a_kill(world: &World) {
     let mut crew = Crew::new(world, "takeover", 3, Config::Killed).await;
     crew.schedules(1, "* * * * * *", Duration::ZERO);

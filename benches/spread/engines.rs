@@ -29,9 +29,10 @@ use crate::{
 };
 
 const SIZES: [(usize, usize); 4] = [(10, 1_000), (30, 3_000), (100, 10_000), (200, 20_000)];
-/// What belongs to an event has happened by then, also where a death has to be noticed first.
+/// Time within which everything that belongs to an event has happened, also where a death has to be noticed
+/// first.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How many records a listing reads at once: of a little, and of everything.
+/// Records that a listing reads at once: of a little, and of everything.
 const ROLLING: u64 = 100;
 
 /// Counts how often anybody plans.
@@ -95,11 +96,11 @@ struct Team {
     starts: Arc<AtomicU64>,
     grants: Arc<AtomicU64>,
     last_grant: Arc<Mutex<Option<tokio::time::Instant>>>,
-    /// What those who are gone have asked.
+    /// Calls of those who are gone.
     gone: Vec<Counts>,
 }
 
-/// What was counted until some moment.
+/// Counts up to some moment.
 #[derive(Clone, Debug)]
 struct Counted {
     of: Vec<Counts>,

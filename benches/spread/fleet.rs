@@ -22,7 +22,7 @@ use crate::{
 
 /// For what takes seconds at the worst.
 const BOUND: Duration = Duration::from_secs(90);
-/// How often the store is asked how things stand.
+/// Time between two looks at the store.
 const PACE: Duration = Duration::from_millis(10);
 
 /// The servers.
@@ -198,7 +198,7 @@ impl Fleet {
         self.members.values().map(|member| member.holder.clone()).collect()
     }
 
-    /// Whether every task is held by one who lives, and nobody has two more than another.
+    /// Returns whether every task is held by one who lives, and nobody has two more than another.
     fn is_settled(&self, places: &Places) -> bool {
         let mut counts: BTreeMap<SessionId, usize> =
             self.members.values().filter_map(|member| Some((member.session?, 0))).collect();
@@ -227,8 +227,8 @@ impl Fleet {
         timeout(BOUND, wait).await.expect("the spread settles in time")
     }
 
-    /// What was held before, and is held now, after a while in which nothing more should happen; with the
-    /// changes of term that were counted from the records, and the grants that were told of.
+    /// Holdings before and now, after a while in which nothing more should happen; with the changes of term
+    /// counted from the records, and the grants that were reported.
     pub(crate) async fn changes(&self, before: &Places, since: Moment, calm: Duration) -> Changes {
         sleep(calm).await;
         let after = self.view.places().await;
@@ -245,7 +245,7 @@ impl Fleet {
         Changes { terms: changed(before, &after), of_task, began, after }
     }
 
-    /// What all members have asked of the store until now, by operation: whether it writes, calls, keys.
+    /// Calls of all members until now, by operation: whether it writes, calls, keys.
     pub(crate) async fn asked(&mut self) -> BTreeMap<String, (bool, u64, u64)> {
         let begun = now();
         let mut sum: BTreeMap<String, (bool, u64, u64)> = BTreeMap::new();
@@ -275,12 +275,12 @@ impl Fleet {
     }
 }
 
-/// What an event came to.
+/// Effects of an event.
 #[derive(Debug)]
 pub(crate) struct Changes {
     /// Tasks whose term is another one.
     pub(crate) terms: usize,
-    /// How often each task was granted.
+    /// Grants of each task.
     pub(crate) of_task: BTreeMap<String, usize>,
     /// The jobs that were started.
     pub(crate) began: Vec<(Moment, String)>,
@@ -293,7 +293,7 @@ impl Changes {
         self.of_task.values().sum()
     }
 
-    /// When the last of the jobs was started, after that moment.
+    /// Start of the last of the jobs, after that moment.
     pub(crate) fn last_began(&self, since: Moment) -> Duration {
         self.began.iter().map(|(at, _)| at.since(since)).max().unwrap_or_default()
     }

@@ -24,7 +24,7 @@ const ORDER: &str = "TENURE_BENCH_MEMBER";
 pub(crate) const NAMESPACE: &str = "bench";
 pub(crate) const SPREAD: &str = "tasks";
 
-/// What a member is told at its start.
+/// Arguments of a member at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uri: String,
@@ -55,20 +55,20 @@ pub(crate) fn keys(tasks: usize) -> impl Iterator<Item = String> {
     (0..tasks).map(|task| format!("task-{task:04}"))
 }
 
-/// What a member says.
+/// Messages of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
-    /// It has a session.
+    /// The member has a session.
     Ready { session: String },
-    /// It is about to take part.
+    /// The member is about to take part.
     Joins,
     /// A job was started.
     Began { key: String, term: u64 },
-    /// It begins to close.
+    /// The member begins to close.
     Closes,
-    /// It is closed.
+    /// The member is closed.
     Closed { overran: usize },
-    /// What it asked of the store until now: calls, and keys in them, by operation.
+    /// Calls to the store until now, and keys in them, by operation.
     Asked { calls: Vec<(String, bool, u64, u64)> },
 }
 

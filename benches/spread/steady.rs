@@ -15,7 +15,7 @@ use crate::{
 const MEMBERS: usize = 10;
 const TASKS: usize = 1000;
 const WINDOW: Duration = Duration::from_secs(30);
-/// What of the server's commands writes; it does none of these for itself in so short a time.
+/// Commands of the server that write; it does none of these for itself in so short a time.
 const WRITES: [&str; 4] = ["findAndModify", "update", "insert", "delete"];
 const READS: [&str; 2] = ["find", "aggregate"];
 
@@ -58,7 +58,7 @@ pub(crate) async fn a_thousand_tasks(world: &World) {
     figure("steady_writes_per_beat", of(&WRITES) / beats);
 }
 
-/// How many of each command the server was sent.
+/// Number of each command that the server was sent.
 async fn commands(node: &Node) -> BTreeMap<&'static str, i64> {
     let status = node.ask(doc! { "serverStatus": 1 }).await;
     let metrics = status.get_document("metrics").and_then(|metrics| metrics.get_document("commands"));

@@ -1,4 +1,4 @@
-//! What the store says of the tasks, and every change of term it told of.
+//! State of the tasks by the store, and every change of term it notified.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::member::{NAMESPACE, SPREAD};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Who has a task, under which term.
+/// Holder of a task, and its term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) term: Term,
@@ -93,7 +93,7 @@ impl View {
     }
 }
 
-/// How many tasks changed their term.
+/// Number of tasks that changed their term.
 pub(crate) fn changed(before: &Places, after: &Places) -> usize {
     let is_other =
         |(key, place): &(&String, &Place)| before.get(*key).is_none_or(|old| old.term != place.term);

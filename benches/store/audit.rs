@@ -1,4 +1,4 @@
-//! What it costs to hold many keys: a beat, and a page of the audit.
+//! Cost of holding many keys: a beat, and a page of the audit.
 
 use tenure::{
     model::{Beat, LockId, Nonce, SessionId},

@@ -1,6 +1,6 @@
 //! The goals, and the lines that say what became of them.
 
-/// Which way is better.
+/// Direction that is better.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
     AtMost(f64),

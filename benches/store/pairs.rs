@@ -71,7 +71,7 @@ async fn two(collection: &Collection<Document>, key: &str) {
     bare(collection, key).await;
 }
 
-/// How many pairs 64 tasks of one session get done, each on a key of its own.
+/// Pairs that 64 tasks of one session get done, each on a key of its own.
 pub(crate) async fn many_tasks(world: &Arc<World>) {
     const ROUNDS: usize = 5;
     const NAMES: [&str; 4] = ["floor2", "floor2n", "single", "batched"];

@@ -14,7 +14,7 @@ use crate::{
     world::{LIMIT, World, given_up},
 };
 
-/// What was seen of one way to take or release: keys a second, and CPU a key.
+/// Measurements of one way to take or release: keys a second, and CPU a key.
 #[derive(Default)]
 struct Seen {
     rates: Vec<f64>,
@@ -77,7 +77,7 @@ async fn release_all(world: &World, locks: &[LockId], terms: &[Term], session: t
     world.store.release(releases, LIMIT).await.expect("the server answers");
 }
 
-/// What the driver's own bulk insert makes of as many documents of two fields.
+/// Bulk insert by the driver alone, of as many documents of two fields.
 async fn insert_bare(world: &World, locks: &[LockId]) {
     let collection = World::collection(&world.no_retry, "bulk");
     let document = |lock: &LockId| {

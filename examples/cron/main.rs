@@ -42,7 +42,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const SCHEDULES: [(&str, &str, u32); 3] =
     [("pulse", "* * * * * *", 1), ("digest", "*/3 * * * * *", 3), ("invoices", "*/2 * * * * *", 2)];
 
-/// Who runs what in this process: what the example is judged by.
+/// Registry of the runs in this process, by which the example is judged.
 #[derive(Default)]
 struct Book {
     running: Mutex<BTreeMap<String, Arc<str>>>,
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// What the jobs do: little, and the invoices fail at first, so that they are tried again.
+/// Job of every schedule: it does little, and the invoices fail at first, so that they are tried again.
 async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Result<(), String> {
     let (schedule, instant) = (tick.schedule().as_str(), tick.scheduled_at());
     let late = match tick.lateness() {
@@ -187,7 +187,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     if twice.is_empty() { Ok(()) } else { Err(twice.into()) }
 }
 
-/// What the ledger says of a schedule: each tick from the first to the last is there once.
+/// Checks the ledger of a schedule: each tick from the first to the last is there once.
 async fn judged(observer: &Elect, name: &str, apart: u32) -> Result<String, support::Failure> {
     let mut runs: Vec<RunRecord> = Vec::new();
     let mut after = None;

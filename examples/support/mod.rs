@@ -1,5 +1,5 @@
-//! What the examples share: the store they run on, durations that are short enough to watch, and the
-//! end of a program that was told to stop.
+//! Shared parts of the examples: the store they run on, durations that are short enough to watch, and the end of
+//! a program that gets a signal to stop.
 
 #![allow(dead_code, reason = "each example uses its part of it")]
 

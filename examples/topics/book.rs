@@ -1,4 +1,4 @@
-//! Who runs what in this process: what the example is judged by.
+//! Registry of the runs in this process, by which the example is judged.
 
 use std::{
     collections::BTreeMap,
@@ -8,23 +8,23 @@ use std::{
 
 use tenure::model::Key;
 
-/// Which subscriptions run, and where.
+/// Subscriptions that run, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Book(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
     running: BTreeMap<Key, Arc<str>>,
-    /// Where each ran last.
+    /// Instance on which each ran last.
     last: BTreeMap<Key, Arc<str>>,
     starts: usize,
-    /// How many were begun elsewhere than before, since somebody asked.
+    /// Number that were begun elsewhere than before, since the last question.
     moved: usize,
-    /// What ran while it ran already.
+    /// Subscriptions that were started while they ran already.
     twice: Vec<String>,
 }
 
-/// What it comes to.
+/// Summary of the runs.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) starts: usize,
@@ -60,7 +60,7 @@ impl Book {
         self.entries().running.len()
     }
 
-    /// How many have moved since this was asked last.
+    /// Number that have moved since the last question.
     pub(crate) fn take_moved(&self) -> usize {
         mem::take(&mut self.entries().moved)
     }

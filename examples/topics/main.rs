@@ -35,10 +35,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 const TOPICS: usize = 100;
-/// How often it is looked whether there is something to print.
+/// Time between two looks for something to print.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a subscription does: it gets messages until it is told to stop.
+/// Job of a subscription: it gets messages until it is told to stop.
 async fn subscribe(lease: Lease, _running: Running) -> Result<(), Infallible> {
     while !lease.is_cancelled() {
         tokio::select! {
@@ -85,11 +85,11 @@ impl Instance {
     }
 }
 
-/// What there is to tell, each with its time.
+/// Printer of what happens, each line with its time.
 #[derive(Clone, Copy)]
 struct Teller {
     begun: Instant,
-    /// What is said of those that run in this process.
+    /// Words for those that run in this process.
     run: &'static str,
 }
 
@@ -122,7 +122,7 @@ impl Teller {
     }
 }
 
-/// How many subscriptions each member has.
+/// Number of subscriptions of each member.
 fn in_short(picture: &SpreadStatus) -> String {
     let count = |member: &Member| {
         let drains = if member.share.draining { " (drains)" } else { "" };
@@ -177,7 +177,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     Ok(())
 }
 
-/// What happens to the fleet. Answers with those that are left, beside the first one.
+/// Makes things happen to the fleet. Returns those that are left, beside the first one.
 async fn tell(
     teller: Teller,
     store: Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! What the history says of sessions, locks and leases, for those who judge it.
+//! Sessions, locks and leases as the history shows them, for those who judge it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +16,15 @@ use tenure::{
 /// The durations one instance runs by.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations {
-    /// How long a beat keeps its sessions alive.
+    /// Time for which a beat keeps its session alive.
     pub ttl: Duration,
-    /// What is taken off the end here.
+    /// Time taken off the end here.
     pub margin: Duration,
-    /// How long a job may drain.
+    /// Time for which a job may drain.
     pub stop_grace: Duration,
-    /// How late something may happen that is due.
+    /// Lateness allowed for what is due.
     pub slack: Duration,
-    /// How much later than it was allowed a poll may be seen to begin: a thread may lose its processor
-    /// in between.
+    /// Further lateness allowed for the beginning of a poll: a thread may lose its processor in between.
     pub preempted: Duration,
 }
 
@@ -41,11 +40,11 @@ impl Durations {
 /// An instance.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it runs by.
+    /// Durations it runs by.
     pub durations: Durations,
-    /// It is not polled.
+    /// True while it is not polled.
     pub frozen: bool,
-    /// When it was polled again for the last time, all of it.
+    /// Time since which all of it has been polled without a break.
     pub undisturbed_since: Duration,
 }
 
@@ -54,9 +53,9 @@ pub struct Member {
 pub struct Session {
     /// Whose it is.
     pub life: Option<Life>,
-    /// How long it lives after a beat.
+    /// Time for which it lives after a beat.
     pub ttl: Duration,
-    /// When its last beat was applied.
+    /// Time at which its last beat was applied.
     pub beaten: Duration,
     /// Its local end, as far as confirmed beats carry it.
     pub end: Option<Moment>,
@@ -64,7 +63,7 @@ pub struct Session {
     pub died: Option<Duration>,
     /// The engine said that it is over, or its record was deleted by hand.
     pub over: bool,
-    /// It ended because the engine was closed.
+    /// True if it ended because the engine was closed.
     pub closed: bool,
 }
 
@@ -75,9 +74,9 @@ pub struct Grant {
     pub session: SessionId,
     /// For which ticket.
     pub ticket: Ticket,
-    /// What the ticket was for.
+    /// Tag of its ticket.
     pub tag: String,
-    /// It does not count: somebody deleted its record by hand.
+    /// True if it does not count: somebody deleted its record by hand.
     pub void: bool,
     /// Nobody holds it any more, or somebody else does.
     pub over: bool,
@@ -88,17 +87,17 @@ pub struct Grant {
 /// Something that runs, or ran, under a lock.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// What.
+    /// Sort of work.
     pub sort: Sort,
-    /// When it began, by its instance's clock.
+    /// Beginning, by its instance's clock.
     pub began: Moment,
-    /// When its token fired, by its instance's clock.
+    /// Moment at which its token fired, by its instance's clock.
     pub cancelled: Option<Moment>,
-    /// How many run under it.
+    /// Number that run under it.
     pub running: u32,
 }
 
-/// What is known.
+/// Facts known from the history.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     members: Vec<Member>,
@@ -107,7 +106,7 @@ pub struct Book {
     grants: BTreeMap<(usize, Term), Grant>,
     current: BTreeMap<usize, Term>,
     leases: BTreeMap<(Life, usize, Term), Lease>,
-    /// When each instance was told of a grant of its own first, by its clock.
+    /// Moment at which each instance first learned of a grant of its own, by its clock.
     noticed: BTreeMap<(Life, usize, Term), Moment>,
     /// Those whose program closes them, or has closed them.
     closing: BTreeSet<Life>,
@@ -115,7 +114,7 @@ pub struct Book {
     counts: Counts,
 }
 
-/// How often things happened that should happen in a run worth its time.
+/// Counts of events that a run worth its time should have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) grants: u64,
@@ -134,13 +133,13 @@ impl Book {
         Self { schedules, ..self }
     }
 
-    /// What the schedule of that number goes by.
+    /// Settings of the schedule of that number.
     #[must_use]
     pub fn schedule(&self, schedule: usize) -> Option<&Habits> {
         self.schedules.get(schedule)
     }
 
-    /// How many schedules there are.
+    /// Number of schedules.
     #[must_use]
     pub const fn schedules(&self) -> usize {
         self.schedules.len()
@@ -175,7 +174,7 @@ impl Book {
         self.current.get(&key).copied()
     }
 
-    /// What runs under a lock.
+    /// Lease under a lock.
     #[must_use]
     pub fn lease(&self, life: Life, key: usize, term: Term) -> Option<&Lease> {
         self.leases.get(&(life, key, term))
@@ -186,13 +185,13 @@ impl Book {
         self.leases.range(all_of(life)).map(|((_, key, term), lease)| (*key, *term, lease))
     }
 
-    /// When an instance was told first that it holds a key under a term, by its own clock.
+    /// Moment at which an instance first learned that it holds a key under a term, by its own clock.
     #[must_use]
     pub fn noticed(&self, life: Life, key: usize, term: Term) -> Option<Moment> {
         self.noticed.get(&(life, key, term)).copied()
     }
 
-    /// Whether its program closes it, or has closed it.
+    /// Returns whether its program closes it, or has closed it.
     #[must_use]
     pub fn is_closing(&self, life: Life) -> bool {
         self.closing.contains(&life)
@@ -204,7 +203,7 @@ impl Book {
         self.session(self.grant(key, term)?.session)?.end
     }
 
-    /// How many instances there are.
+    /// Number of instances.
     #[must_use]
     pub const fn members(&self) -> usize {
         self.members.len()

@@ -36,7 +36,7 @@ impl Reference {
 #[derive(Debug)]
 pub struct Drifting {
     reference: Reference,
-    /// What it gains, in millionths.
+    /// Gain in millionths.
     gains: i32,
     ahead: Duration,
     wall: Mutex<StoreTime>,

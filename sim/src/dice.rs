@@ -1,4 +1,4 @@
-//! Where all of a fleet's chance comes from.
+//! Source of all of a fleet's chance.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Dice {
         usize::try_from(self.below(of as u64)).unwrap_or(0)
     }
 
-    /// Whether something happens that happens so often in a hundred.
+    /// Draws an event that happens so often in a hundred.
     pub fn percent(&mut self, rate: u64) -> bool {
         self.below(100) < rate
     }

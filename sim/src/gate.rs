@@ -37,7 +37,7 @@ pub struct Gate(Arc<Mutex<State>>);
 struct State {
     shut: bool,
     dead: bool,
-    /// Who was to be polled while it was not allowed to.
+    /// Tasks that were to be polled while they were not allowed to.
     parked: Vec<(u64, Waker)>,
     /// Those that are not polled although the gate is open.
     starved: BTreeSet<u64>,
@@ -46,7 +46,7 @@ struct State {
     /// The futures behind the gate, and where they were spawned.
     inside: BTreeMap<u64, &'static Location<'static>>,
     panics: Vec<String>,
-    /// How often tasks were polled, and since which of these polls time stands still.
+    /// Number of polls of tasks, and the one since which time stands still.
     polled: u64,
     still_since: (Option<Instant>, u64),
 }
@@ -86,7 +86,7 @@ impl Gate {
         self.state().shut = true;
     }
 
-    /// Whether it is shut.
+    /// Returns whether it is shut.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         self.state().shut
@@ -149,7 +149,7 @@ impl Gate {
         }
     }
 
-    /// Whether it was killed.
+    /// Returns whether it was killed.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.state().dead
@@ -161,7 +161,7 @@ impl Gate {
         self.state().inside.values().map(ToString::to_string).collect()
     }
 
-    /// What the tasks behind it said as they panicked.
+    /// Messages of the tasks behind it that panicked.
     #[must_use]
     pub fn panics(&self) -> Vec<String> {
         self.state().panics.clone()
@@ -263,7 +263,7 @@ impl<F> fmt::Debug for Gated<F> {
 struct Pass {
     gate: Gate,
     id: u64,
-    /// Where it was spawned.
+    /// Place where it was spawned.
     from: &'static Location<'static>,
 }
 

@@ -1,4 +1,4 @@
-//! What happened, as seen from outside: by the store, on the wire, and in the programs.
+//! Events as seen from outside: by the store, on the wire, and in the programs.
 
 use std::{
     collections::VecDeque,
@@ -22,15 +22,15 @@ use tenure::{
     model::{Entry as Of, SessionId, StoreTime, Term, Ticket},
 };
 
-/// How many entries are kept for the story of a violation.
+/// Number of entries kept for the story of a violation.
 const KEPT: usize = 200_000;
-/// How many of them are told.
+/// Number of them in the story.
 const TOLD: usize = 70;
 
 /// One run of one instance of the fleet: its place, and how often it was started before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life {
-    /// Which instance.
+    /// Number of the instance.
     pub member: usize,
     /// The how many-th of its runs, from 1.
     pub number: u32,
@@ -45,11 +45,11 @@ impl fmt::Display for Life {
 /// An entry of the ledger of one of the fleet's schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TickId {
-    /// Which schedule, by its number.
+    /// Number of the schedule.
     pub schedule: usize,
     /// The instant it is named after.
     pub instant: StoreTime,
-    /// What it is of.
+    /// Tick or order it is about.
     pub entry: Of,
 }
 
@@ -58,26 +58,26 @@ pub struct TickId {
 pub struct Entry {
     /// Its place in the history.
     pub order: u64,
-    /// When, by the reference.
+    /// Time by the reference.
     pub at: Duration,
     /// In which instance; nothing for the store and the harness.
     pub life: Option<Life>,
-    /// When, by the clock of that instance.
+    /// Time by the clock of that instance.
     pub local: Moment,
-    /// What.
+    /// Event.
     pub what: What,
 }
 
-/// What happened.
+/// Events of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum What {
     // ----- the store, as applied
     /// A session is there that was not.
     Opened { session: SessionId, ttl: Duration },
-    /// It has another beat.
+    /// A beat was applied.
     Beaten { session: SessionId },
-    /// It is dead.
+    /// The session died.
     Died { session: SessionId, ground: &'static str, by: Option<Life> },
     /// A lock has a new holder.
     Granted { key: usize, term: Term, session: SessionId, ticket: Ticket, tag: String },
@@ -111,49 +111,49 @@ pub enum What {
     // ----- between an instance and the store
     /// The instance tries to open this session.
     Opens { session: SessionId },
-    /// It was told that a beat of its own is on record, which it sent then.
+    /// The instance learned that a beat of its own is on record, which it sent then.
     Confirmed { session: SessionId, sent: Moment },
-    /// It was told who holds a lock: itself.
+    /// The instance learned that it holds a lock.
     Noticed { key: usize, term: Term, session: SessionId, ticket: Ticket },
     // ----- the program
     /// Something runs under a lock: a job, a guard, or a call that blocks.
     Began { key: usize, term: Term, tag: String, sort: Sort },
     /// A poll of it begins, or a step of the code beside a guard.
     Polled { key: usize, term: Term },
-    /// It has returned, or was dropped.
+    /// The job has returned, or was dropped.
     Ended { key: usize, term: Term },
     /// Its token has fired.
     Cancelled { key: usize, term: Term },
     /// Its program was told that the lock is given back.
     Returned { key: usize, term: Term },
-    /// It read the resource that the lock is for.
+    /// The job read the resource that the lock is for.
     Read { key: usize, term: Term, version: u64 },
-    /// It wrote the resource, over this version.
+    /// The job wrote the resource, over this version.
     Wrote { key: usize, term: Term, over: u64 },
-    /// It may have so many tasks of the spread from now on.
+    /// The instance may have so many tasks of the spread from now on.
     Capped { cap: usize },
-    /// It knows these tasks from now on, by their numbers.
+    /// The instance knows these tasks from now on, by their numbers.
     Knows { tasks: Vec<usize> },
-    /// It was given a tick to run, so late as it was told.
+    /// The job was given a tick to run, with this lateness.
     TickBegan { tick: TickId, attempt: u32, term: Term, lateness: Duration },
-    /// That has come to its end, or was dropped.
+    /// The run of a tick has come to its end, or was dropped.
     TickEnded { tick: TickId, attempt: u32, how: &'static str },
     /// Somebody was told that this order is written down. Recorded in quiet.
     Ordered { tick: TickId },
     /// An event of the engine.
     Told(Told),
     // ----- what happens to the instance
-    /// It was started.
+    /// The instance was started.
     Started,
-    /// It begins to close.
+    /// The instance begins to close.
     Closes,
-    /// It was closed; so many locks were not given back in time.
+    /// The instance was closed; so many locks were not given back in time.
     Closed { overran: usize },
     /// All its tasks ended at once.
     Crashed,
-    /// It is not polled any more.
+    /// The instance is not polled any more.
     Froze,
-    /// It is polled again.
+    /// The instance is polled again.
     Thawed,
     /// The last of its tasks that were not are polled again.
     Fed,
@@ -165,7 +165,7 @@ pub enum What {
     Calm,
 }
 
-/// What runs under a lock.
+/// Sorts of work under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sort {
     /// A future the engine polls.
@@ -190,7 +190,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// What an event says, if it is judged.
+    /// Sort of an event, if it is judged.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let key = event.lock().and_then(|lock| key_of(&lock.key)).unwrap_or(usize::MAX);
@@ -306,17 +306,17 @@ impl fmt::Display for Entry {
 /// A rule that did not hold.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which checker noticed.
+    /// Name of the checker that noticed.
     pub invariant: &'static str,
-    /// What it says.
+    /// Message of the checker.
     pub says: String,
-    /// What happened around it.
+    /// Story: the events around it.
     pub story: String,
     /// The seed of the run.
     pub seed: u64,
-    /// When, by the reference.
+    /// Time by the reference.
     pub at: Duration,
-    /// How many things had happened until then.
+    /// Number of events until then.
     pub entered: u64,
     /// All that happened lately.
     pub entries: Vec<Entry>,
@@ -379,7 +379,7 @@ impl History {
         Self::new(seed, Reference::start(), Book::new(members).with_schedules(schedules))
     }
 
-    /// That has happened, so long after the beginning; `life` and `local` as in an [`Entry`].
+    /// Enters an event that happened so long after the beginning; `life` and `local` as in an [`Entry`].
     pub fn enter_at(&self, at: Duration, life: Option<Life>, local: Moment, what: What) {
         self.enter(at, life, local, what);
     }
@@ -427,7 +427,7 @@ impl History {
         self.violated(&mut pages, invariant, says, &What::Calm, None);
     }
 
-    /// How things stand at this stage of the run.
+    /// Judges the state at this stage of the run.
     pub fn judge(&self, stage: &Stage) {
         let mut pages = self.pages();
         let Pages { book, invariants, .. } = &mut *pages;
@@ -459,7 +459,7 @@ impl History {
         self.0.violated.notify_one();
     }
 
-    /// What was violated first, if anything was.
+    /// First violation, if there is one.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
         self.pages().violation.clone()
@@ -472,7 +472,7 @@ impl History {
         }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.pages().count

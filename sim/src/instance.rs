@@ -80,7 +80,7 @@ impl Instance {
         instance
     }
 
-    /// Which run of which instance it is.
+    /// Run of the instance.
     #[must_use]
     pub const fn life(&self) -> Life {
         self.pen.life
@@ -92,13 +92,13 @@ impl Instance {
         &self.elect
     }
 
-    /// What its tasks go through.
+    /// Gate that its tasks go through.
     #[must_use]
     pub const fn gate(&self) -> &Gate {
         &self.pen.gate
     }
 
-    /// What becomes of its calls.
+    /// Weather of its calls.
     #[must_use]
     pub fn weather(&self) -> &Weather {
         self.weather.intercept()
@@ -112,7 +112,8 @@ impl Instance {
         &self.pen
     }
 
-    /// Whether it waits for something that only time brings: it is held back since those before it died young.
+    /// Returns whether it waits for something that only time brings: it is held back since those before it died
+    /// young.
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Relaxed)
     }
@@ -126,7 +127,7 @@ impl Instance {
         self.deposed.depose(deposed);
     }
 
-    /// It is closed.
+    /// Notes that it is closed.
     pub(super) fn ends(&self) {
         self.ended.cancel();
     }
@@ -136,7 +137,7 @@ impl Instance {
         self.ended.clone()
     }
 
-    /// It does not hear of the change of primary that comes next, as long as the former one does not.
+    /// Keeps the next change of primary from it, as long as the former primary does not know of it either.
     pub fn lag_behind(&self) {
         self.way.lag_behind();
     }
@@ -151,7 +152,7 @@ impl Instance {
         self.pen.record(what);
     }
 
-    /// What its clock shows.
+    /// Reading of its clock.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.pen.clock.now()
@@ -163,13 +164,13 @@ impl Instance {
         (self.elect.key(format!("k{key}")).who(&tag), tag)
     }
 
-    /// It is not polled any more, whatever happens, until it is [thawed](Self::thaw).
+    /// Stops all polls, whatever happens, until it is [thawed](Self::thaw).
     pub fn freeze(&self) {
         self.gate().shut();
         self.record(What::Froze);
     }
 
-    /// It is polled again: some of its tasks later than others, if one in so many starves for a while.
+    /// Lets it be polled again: some of its tasks later than others, if one in so many starves for a while.
     pub async fn thaw(&self, dice: &mut Dice, starve_one_in: u64) {
         if !self.gate().is_shut() {
             return;
@@ -225,7 +226,7 @@ impl Pen {
         Some(waits.abort_handle())
     }
 
-    /// Whether what runs under this term has no right to its key any more, because somebody deleted the
+    /// Returns whether a job under this term has no right to its key any more, because somebody deleted the
     /// record by hand.
     pub(super) fn is_void(&self, key: usize, term: Term) -> bool {
         self.history.book(|book| book.grant(key, term).is_none_or(|grant| grant.void))

@@ -79,24 +79,24 @@ use tenure::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a run came to that violated nothing.
+/// Summary of a run that violated nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The same for the same history.
     pub hash: u64,
-    /// How many things happened.
+    /// Number of events.
     pub entries: u64,
-    /// How many calls went to the store.
+    /// Number of calls to the store.
     pub operations: u64,
-    /// How many things went wrong: one by one, and with single calls.
+    /// Number of faults: one by one, and with single calls.
     pub faults: u64,
-    /// How many grants there were.
+    /// Number of grants.
     pub grants: u64,
-    /// How many of them in the write that released the lock.
+    /// Number of them in the write that released the lock.
     pub hand_overs: u64,
-    /// How many of them from a holder whose session was dead.
+    /// Number of them from a holder whose session was dead.
     pub takeovers: u64,
-    /// How many leases were lost.
+    /// Number of leases that were lost.
     pub losses: u64,
     /// For how long it ran, by the reference.
     pub time: Duration,
@@ -162,12 +162,13 @@ struct Shared {
     store_clock: Arc<TestClock>,
     common: Common,
     slots: Vec<Mutex<Slot>>,
-    /// What the locks are for.
+    /// Resources that the locks are for.
     resources: Mutex<BTreeMap<usize, u64>>,
     tags: AtomicU64,
     troubles: AtomicU64,
     tally: Arc<Tally>,
-    /// How often what the jobs of tasks need was taken away and has not come back; and what fires when it is away.
+    /// Number of times that the dependency of the tasks' jobs was taken away and has not come back; and the token
+    /// that fires when it is away.
     away: Mutex<(u32, CancellationToken)>,
     /// The task that kills the process it runs in.
     killer: Option<usize>,
@@ -232,13 +233,13 @@ impl Fleet {
         }))
     }
 
-    /// What it is made of.
+    /// Plan it is made of.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// What happened.
+    /// History of the fleet.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.0.history
@@ -284,7 +285,7 @@ impl Fleet {
         self.0.history.record(What::Fault(what.into()));
     }
 
-    /// What the jobs of tasks need is taken away, or comes back.
+    /// Takes the dependency of the tasks' jobs away, or brings it back.
     fn take_away(&self, away: bool) {
         let mut now = self.0.away.lock().unwrap_or_else(PoisonError::into_inner);
         now.0 = if away { now.0 + 1 } else { now.0 - 1 };
@@ -474,7 +475,7 @@ impl Fleet {
         ttls.max().unwrap_or_default()
     }
 
-    /// What is in the store, and in the instances.
+    /// Counts the contents of the store and of the instances.
     pub async fn census(&self, all_stand: bool) -> Census {
         let Some(namespace) = NAMESPACE.parse().ok() else { return Census::default() };
         let common = &self.0.common;
@@ -500,7 +501,7 @@ impl Fleet {
         Census { wanted, held, alive, waiters, lives, ledgers, store_shows: Some(self.store_now()) }
     }
 
-    /// What the ledgers of all schedules say.
+    /// Ledgers of all schedules.
     async fn ledgers(&self) -> BTreeMap<usize, StoreLedger> {
         let mut ledgers = BTreeMap::new();
         for schedule in 0..self.0.plan.schedules {
@@ -579,7 +580,7 @@ impl Fleet {
 
 const NAMESPACE: &str = "fleet";
 
-/// What the lock of that number is called.
+/// Id of the lock of that number.
 ///
 /// # Panics
 /// Never: a number is a name.
@@ -596,21 +597,21 @@ pub fn lock_id(key: usize) -> LockId {
     LockId { namespace, kind, key: name.parse().expect("it is a name") }
 }
 
-/// What the tasks of the fleet's spread are counted from, among all locks.
+/// Number of the spread's first task, among all locks.
 pub const FIRST_TASK: usize = 1000;
 /// The spread they are tasks of.
 pub const SPREAD: &str = "work";
 
-/// What a task of it is called.
+/// Name of a task.
 #[must_use]
 pub fn task_name(task: usize) -> String {
     format!("t{task}")
 }
 
-/// What the fleet's schedules are counted from, among all locks.
+/// Number of the first schedule, among all locks.
 pub const FIRST_SCHEDULE: usize = 2000;
 
-/// What a schedule of it is called.
+/// Name of a schedule.
 #[must_use]
 pub fn schedule_name(schedule: usize) -> String {
     format!("s{schedule}")
@@ -634,12 +635,12 @@ pub fn number_of(key: &str) -> Option<usize> {
     }
 }
 
-/// Whether a lock is a task of the spread.
+/// Returns whether a lock is a task of the spread.
 const fn is_task(key: usize) -> bool {
     FIRST_TASK <= key && key < FIRST_SCHEDULE
 }
 
-/// What a schedule of it is called in the store.
+/// Id of a schedule in the store.
 fn schedule_id(schedule: usize) -> ScheduleId {
     let namespace = NAMESPACE.parse().expect("it is a name");
     ScheduleId { namespace, name: ScheduleName::new(schedule_name(schedule)).expect("it is a name") }

@@ -1,4 +1,4 @@
-//! What is done to a fleet by chance, one trouble after the other.
+//! Faults that a fleet meets by chance, one after the other.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -134,7 +134,7 @@ impl Nemesis {
         }
     }
 
-    /// What the jobs of tasks need is away.
+    /// Takes the dependency of the tasks' jobs away for a while.
     async fn nothing_to_work_with(&mut self) {
         let time = if self.dice.percent(50) { 30 * SECOND } else { 300 * SECOND };
         let time = self.dice.up_to(time);

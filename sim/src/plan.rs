@@ -1,4 +1,4 @@
-//! What a fleet is made of, and what is done to it.
+//! Plan of a fleet: its parts, and the faults it meets.
 
 use std::{collections::BTreeSet, fmt, str::FromStr, time::Duration};
 
@@ -8,43 +8,43 @@ use tenure::testing::Rates;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a fleet is made of, and what is done to it.
+/// Parts of a fleet, and the faults it meets.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many instances.
+    /// Number of instances.
     pub instances: usize,
-    /// How many keys they contend for.
+    /// Number of keys they contend for.
     pub keys: usize,
-    /// How many tasks they share out.
+    /// Number of tasks they share out.
     pub tasks: usize,
-    /// How many schedules they run.
+    /// Number of schedules they run.
     pub schedules: usize,
     /// By what durations they run.
     pub paces: Paces,
-    /// What may happen.
+    /// Troubles that may happen.
     pub troubles: BTreeSet<Trouble>,
     /// By how many millionths a clock may run faster or slower than the reference: the promise is one per
     /// cent.
     pub drift: u32,
-    /// How often each call goes wrong by chance.
+    /// Frequency of faults of single calls.
     pub rates: Rates,
     /// The longest way of a request or an answer if nothing is wrong.
     pub longest_way: Duration,
-    /// How many programs each instance runs at once.
+    /// Number of programs that each instance runs at once.
     pub programs: usize,
     /// The longest pause of a program between two things it does.
     pub rest: Duration,
-    /// How much more time than usual everything takes that is done under a lock.
+    /// Factor by which everything that is done under a lock takes longer than usual.
     pub slower: u32,
-    /// How long things go wrong, before all must settle.
+    /// Time of faults, before all must settle.
     pub chaos: Duration,
-    /// How often that comes again.
+    /// Number of such times.
     pub rounds: u32,
-    /// How long it takes from one trouble to the next, at most.
+    /// Longest time from one trouble to the next.
     pub trouble_every: Duration,
-    /// What is wrong with the engines.
+    /// Flaw of the engines.
     pub flaw: Option<Flaw>,
-    /// What is wrong with the store.
+    /// Deviation of the store.
     pub deviation: Option<Deviation>,
 }
 
@@ -109,13 +109,13 @@ impl Plan {
         self.locks().chain(FIRST_SCHEDULE..FIRST_SCHEDULE + self.schedules)
     }
 
-    /// Whether that may happen.
+    /// Returns whether that may happen.
     #[must_use]
     pub fn has(&self, trouble: Trouble) -> bool {
         self.troubles.contains(&trouble)
     }
 
-    /// How often each thing goes wrong with a call, of those that may.
+    /// Frequency of each fault of a call, of those that may happen.
     pub(super) fn rates(&self) -> Rates {
         let mut rates = self.rates;
         if !self.has(Trouble::Calls) {
@@ -171,7 +171,7 @@ impl Paces {
         }
     }
 
-    /// What it is called.
+    /// Name in reports and arguments.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -220,7 +220,7 @@ pub enum Trouble {
     Revokes,
     /// Jobs ignore their token, panic, fail, return at once.
     Jobs,
-    /// What the jobs of tasks need is away for a while: all of them fail.
+    /// The dependency of the tasks' jobs is away for a while: all of them fail.
     Dependency,
     /// Some instances know one task less than others.
     Versions,
@@ -256,7 +256,7 @@ impl Trouble {
         Self::CrashLoops,
     ];
 
-    /// What it is called.
+    /// Name in reports and arguments.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -284,8 +284,8 @@ impl Trouble {
         }
     }
 
-    /// How often it happens, beside the others that happen one after the other; nothing for those that
-    /// are there all the time.
+    /// Frequency beside the others that happen one after the other; nothing for those that are there all the
+    /// time.
     pub(super) const fn weight(self) -> u64 {
         match self {
             Self::Freezes | Self::Unreachable => 5,

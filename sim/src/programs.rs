@@ -1,5 +1,5 @@
-//! What the programs of a fleet do: jobs that behave and jobs that do not, guards that are kept too long,
-//! waits that are given up.
+//! Programs of a fleet: jobs that behave and jobs that do not, guards that are kept too long, waits that are
+//! given up.
 
 use std::{
     fmt,
@@ -23,24 +23,24 @@ use tenure::{
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// How a job behaves.
+/// Behaviour of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
-    /// It works for so many rounds, or until it is told to stop.
+    /// Works for so many rounds, or until it is told to stop.
     Obeys(u32),
-    /// It works until it is told to stop, and then for nearly all of its grace.
+    /// Works until it is told to stop, and then for nearly all of its grace.
     Drains,
-    /// It never stops.
+    /// Never stops.
     Ignores,
-    /// It panics after a while.
+    /// Panics after a while.
     Panics,
-    /// It returns at once.
+    /// Returns at once.
     Returns,
-    /// It fails after a while.
+    /// Fails after a while.
     Fails,
-    /// It wakes itself again and again, until it is told to stop.
+    /// Wakes itself again and again, until it is told to stop.
     Restless,
-    /// It is polled every millisecond, and never stops.
+    /// Is polled every millisecond, and never stops.
     Relentless,
 }
 
@@ -138,7 +138,7 @@ impl Conduct {
     }
 }
 
-/// What is done under a lock.
+/// Work under a lock.
 pub(super) struct Work {
     pub(super) instance: Instance,
     pub(super) key: usize,

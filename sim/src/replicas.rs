@@ -35,7 +35,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// The longest way of an entry of the log to a majority if nothing is wrong.
 const LONGEST_LAG: Duration = Duration::from_millis(20);
 
-/// How one write is done again where the majority is.
+/// Replay of one write where the majority is.
 type Step = Box<dyn FnOnce(&Ledger, &MemoryStore) + Send>;
 
 /// Whom a write must have reached before it is answered.
@@ -53,10 +53,10 @@ pub(super) struct Replicas(Arc<Shared>);
 struct Shared {
     /// The clock of whichever member is primary.
     clock: Arc<TestClock>,
-    /// What a majority has, and who writes down how it changes.
+    /// Data of a majority, which notes how they change.
     majority: MemoryStore,
     ledger: Arc<Ledger>,
-    /// When the entry was written that the majority applies now.
+    /// Time of the entry that the majority applies now.
     then: Arc<Replayed>,
     deviation: Option<Deviation>,
     set: Mutex<Set>,
@@ -65,11 +65,11 @@ struct Shared {
 
 struct Set {
     primary: Member,
-    /// What the primary has and a majority has not yet.
+    /// Writes that the primary has and a majority has not yet.
     log: VecDeque<(StoreTime, Step)>,
-    /// How many entries a majority has.
+    /// Number of entries that a majority has.
     kept: u64,
-    /// How often the primary has changed.
+    /// Number of changes of primary.
     election: u64,
     /// Nothing reaches a majority.
     stalled: bool,
@@ -87,7 +87,7 @@ struct Member {
 
 struct Former {
     primary: Member,
-    /// What it knows a majority to have.
+    /// Data that it knows a majority to have.
     seen: Arc<dyn Store>,
 }
 
@@ -145,18 +145,18 @@ impl Replicas {
         self.0.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a majority has.
+    /// Data of a majority.
     pub(super) fn majority(&self) -> &MemoryStore {
         self.up_to_now();
         &self.0.majority
     }
 
-    /// What is read from the majority is read at this time, not at that of its last entry.
+    /// Reads from the majority happen at this time, not at that of its last entry.
     fn up_to_now(&self) {
         self.0.then.set(self.0.clock.wall());
     }
 
-    /// What the primary has.
+    /// Data of the primary.
     pub(super) fn primary(&self) -> MemoryStore {
         self.set().primary.memory.clone()
     }
@@ -303,7 +303,7 @@ impl Replicas {
 }
 
 impl Set {
-    /// How many entries the primary has.
+    /// Number of entries that the primary has.
     fn written(&self) -> u64 {
         self.kept + self.log.len() as u64
     }
@@ -324,7 +324,7 @@ fn over(memory: &MemoryStore, deviation: Option<Deviation>) -> Arc<dyn Store> {
     }
 }
 
-/// What is in memory answers when it is asked.
+/// Answer of a store in memory, which comes at once.
 fn now<T>(answer: Answer<'_, T>) -> Result<T, StoreError> {
     let never = || Err(Replicas::failed(Applied::No, "the memory did not answer at once"));
     answer.now_or_never().unwrap_or_else(never)
@@ -345,7 +345,7 @@ impl fmt::Debug for Way {
 }
 
 impl Way {
-    /// It does not know of the last change of primary, as long as the former one does not either.
+    /// Keeps the last change of primary from it, as long as the former primary does not know of it either.
     pub(super) fn lag_behind(&self) {
         let election = self.replicas.set().election;
         *self.former.lock().unwrap_or_else(PoisonError::into_inner) = Some(election);

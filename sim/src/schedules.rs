@@ -22,29 +22,29 @@ use tenure::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How often an order is given in quiet until somebody says that it is written down.
+/// Number of tries to give an order in quiet until somebody says that it is written down.
 const TRIES: u32 = 100;
 
-/// What a schedule of a fleet goes by. One kind is due often, is made up for and is run at least once;
-/// another is due seldom, takes a while, and is run at most once; the third is told to stop after a time, and
-/// by its next tick.
+/// Settings of a schedule of a fleet. One kind is due often, is made up for and is run at least once; another is
+/// due seldom, takes a while, and is run at most once; the third is told to stop after a time, and by its next
+/// tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habits {
     /// From one tick to the next.
     pub every: Duration,
     /// A run whose runner died is not begun again.
     pub at_most_once: bool,
-    /// How often a tick that fails is tried in all.
+    /// Tries of a tick that fails, in all.
     pub tries: u32,
-    /// How often a tick is begun in all, whatever becomes of its runners.
+    /// Beginnings of a tick, in all, whatever becomes of its runners.
     pub attempts: u32,
-    /// How many ticks that were missed are made up for.
+    /// Number of missed ticks that are made up for.
     pub at_most: u32,
     /// And no older than this.
     pub window: Duration,
-    /// What becomes of a tick that falls due while the run before it is on.
+    /// Policy for a tick that falls due while the run before it is on.
     pub overlap: Overlap,
-    /// How long a run may take.
+    /// Longest time of a run.
     pub timeout: Option<Duration>,
 }
 
@@ -105,7 +105,7 @@ impl Habits {
         format!("@every {}", humantime::format_duration(self.every))
     }
 
-    /// What is done about ticks that are late, overlap or fail.
+    /// Policy for ticks that are late, overlap or fail.
     #[must_use]
     pub const fn misfire(&self) -> Misfire {
         if self.at_most_once {
@@ -115,13 +115,13 @@ impl Habits {
         }
     }
 
-    /// What becomes of a run whose runner died.
+    /// Policy for a run whose runner died.
     #[must_use]
     pub const fn on_crash(&self) -> OnCrash {
         if self.at_most_once { OnCrash::AtMostOnce } else { OnCrash::AtLeastOnce { attempts: self.attempts } }
     }
 
-    /// How a job that failed is tried again.
+    /// Policy for a job that failed.
     #[must_use]
     pub fn retries(&self) -> Retries {
         Retries { tries: self.tries, first: self.every / 20, longest: self.every / 10 }
@@ -167,16 +167,16 @@ fn begin(instance: &Instance, schedule: usize) -> Option<Schedule> {
     schedule.keep_history(600 * SECOND, 20).run(run).ok()
 }
 
-/// How the job of a tick behaves.
+/// Behaviour of the job of a tick.
 #[derive(Clone, Copy, Debug)]
 enum Conduct {
-    /// It takes so long, or until it is told to stop.
+    /// Takes so long, or until it is told to stop.
     Obeys(Duration),
-    /// It takes so long, whatever it is told.
+    /// Takes so long, whatever it is told.
     Ignores(Duration),
-    /// It fails after that time.
+    /// Fails after that time.
     Fails(Duration),
-    /// It panics after that time.
+    /// Panics after that time.
     Panics(Duration),
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Plan, Summary, Trouble, Violation, run};
 
-/// How often a fleet is run again, at most.
+/// Number of runs of a fleet, at most.
 const TRIES: usize = 60;
 
 /// Runs a fleet by chance, on a runtime of its own whose time is paused.

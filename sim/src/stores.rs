@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// That is what a schedule's record says now.
+    /// Notes what a schedule's record says now.
     fn schedule(&self, seen: &ScheduleSeen) {
         let ScheduleSeen::Found(record) = seen else { return };
         let Some(schedule) = schedule_of(record.id.name.as_str()) else { return };
@@ -121,7 +121,7 @@ impl Ledger {
         }
     }
 
-    /// That is what an entry of a ledger says now.
+    /// Notes what an entry of a ledger says now.
     fn run(&self, answer: &ClaimAnswer) {
         let (ClaimAnswer::Yours(run) | ClaimAnswer::Others(run)) = answer else { return };
         let Some(schedule) = schedule_of(run.id.schedule.name.as_str()) else { return };
@@ -350,8 +350,8 @@ impl Store for Ledger {
     }
 }
 
-/// What becomes of one instance's calls: what a script says, else chance, until it is calm; and
-/// always a short way there and back.
+/// Weather of one instance's calls: what a script says, else chance, until it is calm; and always a short way
+/// there and back.
 #[derive(Debug)]
 pub struct Weather {
     script: Faulty,
@@ -362,7 +362,7 @@ pub struct Weather {
     tally: Arc<Tally>,
 }
 
-/// What the ways of all instances have come to.
+/// Counts of the calls of all instances.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) operations: AtomicU64,
@@ -382,7 +382,7 @@ impl Weather {
         }
     }
 
-    /// What happens whatever chance says.
+    /// Script, which comes before chance.
     #[must_use]
     pub const fn script(&self) -> &Faulty {
         &self.script

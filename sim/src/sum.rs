@@ -1,14 +1,14 @@
-//! What several runs came to, together.
+//! Sum of several runs.
 
 use std::{fmt, ops::AddAssign, time::Duration};
 
 use super::Summary;
 
-/// What several runs came to, together.
+/// Sum of several runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as those of a Summary")]
 pub struct Sum {
-    /// How many runs.
+    /// Number of runs.
     pub seeds: u64,
     pub time: Duration,
     pub operations: u64,

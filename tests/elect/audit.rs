@@ -1,4 +1,4 @@
-//! What the store says this instance holds, against what runs here.
+//! Audit: what the store says this instance holds, against what runs here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ async fn stray(world: &World, elect: &Elect, key: &str) {
     assert!(matches!(took[..], [TakeAnswer::Taken(_)]), "{took:?}");
 }
 
-/// How long it takes until nobody holds it.
+/// Time until nobody holds it.
 async fn until_free(world: &World, key: &str, at_most: Duration) -> Duration {
     let from = Instant::now();
     loop {

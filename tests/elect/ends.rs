@@ -1,4 +1,4 @@
-//! How a lease's end is told: whoever finds it, and whatever its cause.
+//! Ends of leases, and how they are reported: whoever finds them, and whatever their cause.
 
 use std::{sync::Arc, time::Duration};
 

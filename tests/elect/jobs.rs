@@ -1,4 +1,4 @@
-//! What becomes of a job.
+//! Jobs, and what becomes of them.
 
 use tenure::{
     Loss,

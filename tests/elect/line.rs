@@ -15,7 +15,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use crate::world::{SECOND, World};
 
-/// What a store may refuse for ever of the line, and all of it.
+/// Operations on the queue that a store may refuse for ever, and all of them.
 const REFUSED: [&[Operation]; 5] = [
     &[Operation::Wait],
     &[Operation::StopWaiting],
@@ -117,7 +117,7 @@ async fn whoever_gave_up_and_cannot_leave_the_line_keeps_the_lock_from_nobody() 
     assert!(text.contains("Keys { keys: 0 }"), "nothing of it is kept in the process: {text}");
 }
 
-/// What two instances ask of the store, one after the other.
+/// Operations that two instances ask of the store, one after the other.
 #[derive(Clone, Debug, Default)]
 struct Asked(Arc<Mutex<Vec<String>>>);
 
@@ -264,7 +264,7 @@ async fn the_own_places_of_a_session_that_is_over_are_removed_when_the_store_is_
     assert!(left.contains("waiters: 1"), "the place of its new session: {left}");
 }
 
-/// What is remembered of a key that is contended must go when nobody wants it any more.
+/// Memory of a key that is contended must go when nobody wants it any more.
 #[tokio::test(start_paused = true)]
 async fn keys_that_were_contended_once_are_forgotten_while_their_holder_lives() {
     let world = World::new();

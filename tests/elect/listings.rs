@@ -1,4 +1,4 @@
-//! What is listed as held.
+//! Listings of held locks.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! Metrics of the engine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ async fn a_lock_that_is_held_and_released_is_counted() {
     assert_eq!(numbers.values("tenure_beat_budget_ratio namespace=test").len(), beats.len());
 }
 
-/// What is read of them in a dashboard is what is read in the documents.
+/// Descriptions in a dashboard are those of the documents.
 #[tokio::test(start_paused = true)]
 async fn every_metric_says_what_it_is_in_the_words_of_the_documents() {
     let numbers = Numbers::default();

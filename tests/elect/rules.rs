@@ -240,7 +240,7 @@ async fn r8_an_unknown_outcome_changes_nothing_and_is_asked_again() {
     assert!(job.lease().check().await.unwrap());
 }
 
-/// What a job that never stops by itself, and wakes itself all the time, has seen.
+/// Polls seen by a job that never stops by itself, and wakes itself all the time.
 #[derive(Default)]
 struct Polls {
     last: Mutex<Option<Instant>>,

@@ -1,4 +1,4 @@
-//! What an instance says to the record of its session, and when it closes it.
+//! Writes of an instance to the record of its session, and when it closes it.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What is failing is told: in the log, in health, in a metric.
+//! Troubles are reported: in the log, in health, in a metric.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -226,7 +226,7 @@ async fn a_takeover_is_told_with_the_names_of_both() {
     drop(held);
 }
 
-/// What an operator reads of an outage: a few lines, whatever fails during it.
+/// Log of an outage: a few lines, whatever fails during it.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_two_minutes_is_told_in_a_few_lines() {
     let (log, _here) = Log::start();

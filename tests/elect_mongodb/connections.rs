@@ -1,4 +1,4 @@
-//! How many connections an instance takes.
+//! Connections that an instance takes.
 
 use futures::{StreamExt, future::join_all};
 use mongodb::{
@@ -13,7 +13,7 @@ use tenure::{
 
 use crate::fleet::{Place, bounded, quick, replica_set, session, until};
 
-/// How many connections of that program a server has, busy and idle ones.
+/// Number of connections of that program to a server, busy and idle ones.
 async fn connections(server: &Client, program: &str) -> usize {
     let all = vec![
         doc! { "$currentOp": { "allUsers": true, "idleConnections": true } },

@@ -22,7 +22,7 @@ use crate::{
 };
 
 const ORDER: &str = "TENURE_TEST_CONTENDER";
-/// How often its job is polled.
+/// Time between two polls of its job.
 const PACE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ struct Order {
     key: String,
 }
 
-/// What the process says: what happened, when, and the rest of it.
+/// Line of the process: what happened, when, and the rest of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) at: Moment,

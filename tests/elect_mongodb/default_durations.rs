@@ -127,7 +127,7 @@ impl Fleet {
         }
     }
 
-    /// How near to its end the shortest lease is now.
+    /// Time left of the shortest lease now.
     fn least_left(&self) -> Duration {
         self.leases.iter().map(Lease::remaining).min().unwrap()
     }

@@ -26,7 +26,7 @@ use crate::{
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// What one attempt at the store takes at the most.
+/// Longest time of one attempt at the store.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(2500);
 /// A poll begins after the check that allows it: so much later at the most, if its thread loses the
 /// processor in between. The margin is there for that.
@@ -203,7 +203,7 @@ pub(crate) fn told(events: &mut EventStream) -> Vec<Event> {
     std::iter::from_fn(|| events.next().now_or_never().flatten()).collect()
 }
 
-/// What says that a lease or a session was lost.
+/// Events that report the loss of a lease or of a session.
 pub(crate) fn losses(events: &[Event]) -> Vec<&Event> {
     let bad = |event: &&Event| {
         matches!(

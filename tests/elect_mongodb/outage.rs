@@ -1,4 +1,4 @@
-//! What a program asks for while the store does not answer comes to an end all the same.
+//! Calls of a program come to an end, also while the store does not answer.
 
 use std::time::Duration;
 

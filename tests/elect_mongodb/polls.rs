@@ -19,7 +19,7 @@ pub(crate) fn now() -> Moment {
     SystemClock::new().now()
 }
 
-/// When a poll of a job began.
+/// Beginning of a poll of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Polled {
     pub(crate) key: Key,
@@ -27,12 +27,12 @@ pub(crate) struct Polled {
     pub(crate) at: Moment,
 }
 
-/// What a job does when it is told to stop.
+/// Behaviour of a job that is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// It returns.
+    /// Returns.
     Stops,
-    /// It goes on until it is dropped.
+    /// Goes on until it is dropped.
     GoesOn,
 }
 

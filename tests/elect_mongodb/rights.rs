@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// That of a user who may not stand in line after it has started.
+/// Role of a user who may not use the queue after it has started.
 const ROLE: &str = "tenure";
 
 fn privileges(places: bool) -> Vec<Document> {

@@ -47,7 +47,7 @@ struct Guarded {
 
 struct Secret {
     password: &'static str,
-    /// When it was asked for.
+    /// Moments at which it was asked for.
     asked: Vec<Instant>,
 }
 

@@ -65,7 +65,7 @@ impl Run {
     }
 }
 
-/// What was run. The schedule is not run twice at once.
+/// Registry of runs. It fails if the schedule is run twice at once.
 #[derive(Clone, Default)]
 struct Book(Arc<watch::Sender<Page>>);
 
@@ -206,7 +206,7 @@ fn every_second(from: StoreTime, to: StoreTime) -> Vec<StoreTime> {
     (from.as_millis()..=to.as_millis()).step_by(1000).map(StoreTime::from_millis).collect()
 }
 
-/// How late those ticks were that nobody had to make up for: all of an owner, once it has caught up.
+/// Lateness of those ticks that nobody had to make up for: all of an owner, once it has caught up.
 fn healthy(runs: &[Run]) -> Vec<Duration> {
     let (mut owner, mut has_caught_up) = ("", false);
     let mut lateness = Vec::new();
@@ -285,7 +285,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     join_all(members.iter().map(|member| member.elect.close())).await;
 }
 
-/// What one instance's client sent, and what change streams brought it.
+/// Commands that one instance's client sent, and events that change streams brought it.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Entries>>);
 

@@ -15,7 +15,7 @@ use tenure::{
 
 use crate::fleet::{Place, SECOND, bounded, lock, quick, replica_set};
 
-/// How often code of the driver has panicked, on whatever thread.
+/// Number of panics of the driver's code, on whatever thread.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn count_panics() {

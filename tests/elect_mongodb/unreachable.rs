@@ -14,7 +14,7 @@ use crate::{
 
 const KEYS: usize = 5;
 const PACE: Duration = Duration::from_millis(5);
-/// How late a timer may be on a busy machine.
+/// Lateness of a timer on a busy machine.
 const LATE: Duration = Duration::from_millis(250);
 
 /// Until a beat has passed and was answered; when it passed.

@@ -10,7 +10,7 @@ use tenure::{
 
 /// Of so many keys one is left in the hands of an instance that dies.
 const ONE_IS_LEFT: usize = 50;
-/// How long a wait for a key may take before it counts as lost.
+/// Time after which a wait for a key counts as lost.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Three instances that live as long as the run, and how many keys they have seen.

@@ -29,7 +29,7 @@ const DAYS: usize = 4;
 const PARTS: usize = 24 * 4;
 const RETENTION: Duration = HOUR;
 
-/// What there is, at the end of an hour.
+/// Measurements at the end of an hour.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     heap: usize,

@@ -6,7 +6,7 @@ use tenure::store::{Store, mongo::MongoStore};
 
 use crate::{support::mongod, whole_ids};
 
-/// Where the suite and the scripts run.
+/// Store on which the suite and the scripts run.
 pub(crate) async fn store() -> Arc<dyn Store> {
     let uri = match std::env::var("TENURE_TEST_MONGODB_URI") {
         Ok(uri) => uri,

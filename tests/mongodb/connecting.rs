@@ -1,4 +1,4 @@
-//! What is told where no store can be had: one sentence for each cause, with what to do, in one line.
+//! Messages where no store can be had: one sentence for each cause, with what to do, in one line.
 
 use std::{error::Error, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::support::{
 
 const BOUND: Duration = Duration::from_secs(20);
 
-/// What is printed of an attempt that must fail: all there is to know, on one line, and for people.
+/// Message of an attempt that must fail: all there is to know, on one line, and for people.
 pub(crate) async fn refused(uri: &str) -> (String, ConnectError) {
     let connected = timeout(BOUND, MongoStore::connect(uri, MongoOptions::new()));
     let error = connected.await.expect("an attempt is bounded").expect_err(uri);
@@ -29,7 +29,7 @@ pub(crate) async fn refused(uri: &str) -> (String, ConnectError) {
     (told, error)
 }
 
-/// It says this, in these words, and whether it is worth to try again.
+/// Checks the words of the message, and whether it is worth to try again.
 async fn says(uri: &str, words: &str, retryable: bool) {
     let (told, error) = refused(uri).await;
     assert!(told.contains(words), "{uri}\nsays:     {told}\nand not:  {words}");

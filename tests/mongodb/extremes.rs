@@ -19,7 +19,7 @@ use tenure::{
 use crate::{Place, support::mongod::shared_single};
 
 const NOW: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
-/// How many fields are gone through side by side.
+/// Number of fields that are gone through side by side.
 const LANES: usize = 6;
 
 fn extremes() -> Vec<Bson> {
@@ -54,13 +54,14 @@ fn ends_of_time() -> [DateTime; 4] {
     [DateTime::MAX, DateTime::MIN, DateTime::from_millis(0), DateTime::from_millis(4_000_000_000_000)]
 }
 
-/// Whether nothing may be written for it: all but texts that are read by people, which only break a limit.
+/// Returns whether nothing may be written for it: all but texts that are read by people, which only break a
+/// limit.
 fn decides(refusal: &Refusal) -> bool {
     let told = refusal.to_string();
     !["breaks a limit", "is not a session"].iter().any(|readable| told.contains(readable))
 }
 
-/// What went wrong, if anything did.
+/// Errors found, if any.
 #[derive(Default)]
 struct Wrong(Vec<String>);
 

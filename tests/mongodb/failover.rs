@@ -41,7 +41,7 @@ use crate::{
     support::mongod::{Deployment, Options, Shape, Timing},
 };
 
-/// What the engine grants one attempt at the most (R8).
+/// Longest time that the engine grants one attempt (R8).
 const LIMIT: Duration = Duration::from_millis(2500);
 /// A whole round with its failover, on a busy machine. Much sooner else.
 const ROUND: Duration = Duration::from_secs(120);
@@ -65,7 +65,7 @@ struct Errors {
     nothing_changed: AtomicU64,
 }
 
-/// What one session knows of its own doings.
+/// Worker that knows what its own session did.
 struct Worker {
     number: u64,
     session: SessionId,
@@ -85,23 +85,23 @@ impl Worker {
     }
 }
 
-/// What is shared by all who take part in a round.
+/// Shared state of all who take part in a round.
 struct Round {
     place: Place,
     fixture: Fixture,
     history: History,
     target: u64,
-    /// How many takes and releases were answered.
+    /// Number of takes and releases that were answered.
     done: watch::Sender<u64>,
     /// The primary is about to go.
     going: watch::Sender<bool>,
-    /// How many failovers are over.
+    /// Number of failovers that are over.
     failovers: watch::Sender<u64>,
     errors: Errors,
     rolled_back: AtomicU64,
     late: AtomicU64,
     lost_races: AtomicU64,
-    /// How many locks were held through a failover.
+    /// Number of locks that were held through a failover.
     held_through: watch::Sender<u64>,
 }
 
@@ -312,7 +312,7 @@ pub(crate) fn whole(error: &StoreError) -> String {
     text
 }
 
-/// What the store sent that it must not send, whatever the connection string says (R11).
+/// Commands of the store that it must not send, whatever the connection string says (R11).
 #[derive(Clone, Debug, Default)]
 struct Sent(Arc<Mutex<Vec<String>>>);
 

@@ -33,11 +33,11 @@ use crate::{
 /// Long enough for arming to answer if nothing is in its way, short enough to wait for in vain.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What takes milliseconds may take this long on a busy machine, and is still known not to have
-/// waited for a transaction: those in here stay open until the test ends them.
+/// Time that a call of milliseconds may take on a busy machine, and is still known not to have waited for a
+/// transaction: those in here stay open until the test ends them.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// How a transaction makes sure that the term of its holder is not over.
+/// Way in which a transaction makes sure that the term of its holder is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guard {
     /// As it should.
@@ -48,23 +48,23 @@ enum Guard {
     SameAgain,
 }
 
-/// When the new holder arms, seen from a transaction of the former one.
+/// Moment at which the new holder arms, seen from a transaction of the former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// The transaction has its snapshot, and passes the fence after the arming.
     BegunThenArmed,
-    /// It has its snapshot, and has written; it passes last.
+    /// The transaction has its snapshot, and has written; it passes last.
     WrittenThenArmed,
     /// All of it comes after the arming.
     ArmedThenBegun,
-    /// It has passed and written, and is open.
+    /// The transaction has passed and written, and is open.
     PassedThenArmed,
 }
 
 const ORDERS: [Order; 4] =
     [Order::BegunThenArmed, Order::WrittenThenArmed, Order::ArmedThenBegun, Order::PassedThenArmed];
 
-/// What became of the transactions.
+/// Counts of the transactions' ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// Committed though the new holder had armed.
@@ -166,7 +166,7 @@ impl Guard {
     }
 }
 
-/// What a holder writes under its term.
+/// Write of a holder under its term.
 async fn write(place: &Place, lock: &LockId, session: &mut ClientSession) -> Result<(), DriverError> {
     place.collection("work").insert_one(doc! { "lock": lock.key.as_str() }).session(session).await.map(drop)
 }
@@ -319,7 +319,7 @@ async fn a_fence_that_only_reads_or_writes_nothing_new_is_seen_to_let_a_former_h
     }
 }
 
-/// How an open transaction ends.
+/// End of an open transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,

@@ -253,7 +253,7 @@ async fn hints_go_on_after_the_primary_stood_down() {
     heard.await;
 }
 
-/// How many streams are open on the database of a place.
+/// Number of streams that are open on the database of a place.
 ///
 /// The server lists a cursor as idle or as at work, and for a moment between the two as neither: one
 /// look may miss it, so this looks until it has seen whatever is there.

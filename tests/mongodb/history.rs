@@ -1,5 +1,5 @@
-//! What several sessions did to some locks, written down as they saw it, and whether it could
-//! happen on one lock that only one holds at a time.
+//! History of some locks, written down by several sessions as they saw it, and the check that it could happen on
+//! locks that only one holds at a time.
 //!
 //! A holding lasts from the moment the grant was *answered* to the moment its release was *sent*:
 //! what lies outside of that nobody may rely on. Both are read off one clock, that of the test.
@@ -27,9 +27,9 @@ pub(crate) struct Held {
     pub(crate) session: SessionId,
     pub(crate) ticket: Ticket,
     pub(crate) term: Term,
-    /// When the grant was answered.
+    /// Moment at which the grant was answered.
     pub(crate) granted: Instant,
-    /// When the release was sent; nothing if it never was.
+    /// Moment at which the release was sent; nothing if it never was.
     pub(crate) released: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl History {
         self.locks.lock().unwrap().entry(lock.clone()).or_default().push(held);
     }
 
-    /// Whether anybody says of this term that it was theirs.
+    /// Returns whether anybody claims this term.
     pub(crate) fn knows(&self, lock: &LockId, term: Term) -> bool {
         self.locks.lock().unwrap().get(lock).is_some_and(|held| held.iter().any(|held| held.term == term))
     }
@@ -53,7 +53,7 @@ impl History {
         self.locks.lock().unwrap().values().map(Vec::len).sum()
     }
 
-    /// How many sessions held the lock that most of them held.
+    /// Number of sessions that held the lock that most of them held.
     pub(crate) fn most_sessions(&self) -> usize {
         let sessions = |held: &Vec<Held>| {
             let mut sessions: Vec<_> = held.iter().map(|held| held.session).collect();

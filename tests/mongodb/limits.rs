@@ -33,11 +33,11 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_millis(400);
-/// What a busy machine may take to notice that a limit has passed.
+/// Time that a busy machine may take to notice that a limit has passed.
 const SLACK: Duration = Duration::from_millis(1500);
 /// Enough for whatever is answered at all.
 const AMPLE: Duration = Duration::from_secs(10);
-/// How soon a store must work again after its server does.
+/// Time within which a store must work again after its server does.
 const RECOVERY: Duration = Duration::from_secs(20);
 
 type Answer = Result<String, StoreError>;
@@ -617,7 +617,7 @@ async fn without_a_primary_nothing_is_done_and_nothing_takes_longer_than_it_may(
     assert_eq!(fixture.record(&held.id).await, held);
 }
 
-/// What one member has, primary or not.
+/// Documents of one member, primary or not.
 async fn raw(node: &Node, place: &Place) -> Vec<Document> {
     let client = mongodb::Client::with_uri_str(node.uri()).await.unwrap();
     let database = client.database(place.database.name());

@@ -75,7 +75,7 @@ impl Place {
         Fixture::new(Arc::new(self.store.clone()) as Arc<dyn Store>)
     }
 
-    /// What the server's clock shows, in milliseconds since 1970.
+    /// Reading of the server's clock, in milliseconds since 1970.
     async fn server_time(&self) -> i64 {
         let hello = self.database.run_command(doc! { "hello": 1 }).await.expect("the server is up");
         hello.get_datetime("localTime").expect("a hello tells the time").timestamp_millis()

@@ -1,4 +1,4 @@
-//! What happens before a store is used: collections and indexes, and what is refused.
+//! Preparation before a store is used: collections and indexes, and what is refused.
 
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use mongodb::{
@@ -176,7 +176,7 @@ async fn a_client_of_the_programs_own_serves_too() {
     assert!(hints.next().await.is_some());
 }
 
-/// What the server's profiler saw of the last find on a collection.
+/// Entry of the server's profiler about the last find on a collection.
 async fn profile(place: &Place, collection: &str) -> Document {
     let seen = place.database.collection::<Document>("system.profile");
     let ns = format!("{}.{collection}", place.database.name());

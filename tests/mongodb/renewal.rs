@@ -58,7 +58,7 @@ impl Guarded {
         format!("mongodb://ada:{password}@127.0.0.1:{}/{database}?authSource=admin{more}", self.port)
     }
 
-    /// How many connections have this name.
+    /// Number of connections of this name.
     async fn connections(&self, name: &str) -> usize {
         let all = doc! { "$currentOp": { "allUsers": true, "idleConnections": true } };
         let named = doc! { "$match": { "appName": name } };

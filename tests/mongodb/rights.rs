@@ -1,4 +1,4 @@
-//! Which rights tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
+//! Rights that tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
 //! names where it is lacking.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};

@@ -1,4 +1,4 @@
-//! How often the server is asked, and under which concerns: counted from the driver's own events.
+//! Round trips to the server, and the concerns they use: counted from the driver's own events.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use tenure::{
 
 use crate::{Place, support::mongod};
 
-/// What was sent, and what failed.
+/// Commands that were sent, and those that failed.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Entries>>);
 
@@ -53,7 +53,7 @@ impl Log {
         }
     }
 
-    /// What was sent since the last time, by the names of the commands.
+    /// Commands that were sent since the last call.
     fn take(&self) -> Vec<Document> {
         std::mem::take(&mut self.0.lock().unwrap().sent)
     }
@@ -343,7 +343,7 @@ async fn whatever_the_connection_string_says_every_command_carries_its_own_conce
     }
 }
 
-/// Whether all that a command changes is that somebody lets go.
+/// Returns whether a command changes nothing but that somebody lets go.
 fn is_release(command: &Document) -> bool {
     let releases = |statement: &Bson| {
         let update =

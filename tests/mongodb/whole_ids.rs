@@ -43,7 +43,7 @@ fn check(command: &Document) -> Result<(), String> {
     }
 }
 
-/// What the purge removes beside a record, wherever it is.
+/// Returns whether the purge removes more than one record by this filter.
 fn is_of_many(collection: &str, filter: &Document) -> bool {
     match collection {
         "waiters" => filter.contains_key("session"),

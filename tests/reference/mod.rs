@@ -20,11 +20,10 @@ use tenure::{store::Store, testing::TestClock};
 
 pub(crate) use step::{Step, script};
 
-/// How many steps are spent on finding a shorter script when one fails: seconds in memory, minutes on
-/// a server.
+/// Steps spent on finding a shorter script when one fails: seconds in memory, minutes on a server.
 const SHRINKING: usize = 60_000;
 
-/// What went wrong, and at which step.
+/// Error of a script, and its step.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) at: usize,
@@ -37,7 +36,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a script met, and how often: answers by name, ends of grants, what was purged.
+/// Counts of what a script met: answers by name, ends of grants, what was purged.
 pub(crate) type Met = BTreeMap<String, u64>;
 
 /// Runs a script in a namespace of its own.

@@ -1,4 +1,4 @@
-//! What a store must answer, told as histories.
+//! Answers that a store must give, told as histories.
 //!
 //! Nothing here is shaped like the records of a store. A lock is the list of all grants there ever
 //! were; who holds it, its past holders and whether a term is right follow from the list. A session
@@ -23,7 +23,7 @@ pub(crate) use runs::Attempt;
 pub(crate) use schedules::Said;
 pub(crate) use sessions::Life;
 
-/// What the store did wrong, if it did.
+/// Error of the store, if it made one.
 pub(crate) type Check = Result<(), String>;
 
 macro_rules! ensure {
@@ -35,7 +35,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// What is known of one namespace.
+/// Knowledge about one namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) lives: HashMap<SessionId, Life>,
@@ -45,11 +45,11 @@ pub(crate) struct Model {
     pub(crate) ticks: BTreeMap<RunId, Attempt>,
     pub(crate) said: HashMap<ScheduleId, Said>,
     pub(crate) marks: HashMap<ScheduleId, StoreTime>,
-    /// How often the store's clock was turned: after that, nothing is known of what is over.
+    /// Number of turns of the store's clock: after one, nothing is known of what is over.
     pub(crate) turns: u64,
-    /// How often it was turned ahead by more than a day.
+    /// Number of turns ahead by more than a day.
     pub(crate) weeks: u64,
-    /// What was met, and how often: answers by their names, ends of grants, what was purged.
+    /// Counts of what was met: answers by their names, ends of grants, what was purged.
     pub(crate) met: BTreeMap<String, u64>,
 }
 

@@ -19,7 +19,7 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-/// What a mutant does wrong.
+/// Faults of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
     // locks
@@ -201,7 +201,7 @@ impl Mutant {
         Ok(())
     }
 
-    /// Whether a lock is in a session's hand, and for which ticket.
+    /// Returns whether a session holds a lock, and for which ticket.
     async fn held(
         &self,
         id: &LockId,

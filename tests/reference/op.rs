@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Purge(Retention),
 }
 
-/// What an operation of a store came to, with the name of the error if it failed.
+/// Answer of a store's operation, with the name of the error if it failed.
 pub(crate) fn came<T>(answer: Result<T, StoreError>) -> Result<T, String> {
     answer.map_err(|error| format!("the store failed: {error}"))
 }
@@ -54,7 +54,7 @@ async fn settle(store: &dyn Store) -> Check {
     came(store.declare(nobody, LIMIT).await).map(drop)
 }
 
-/// What the store's clock shows: a session of nobody's opens.
+/// Reading of the store's clock: a session of nobody's opens.
 async fn time(store: &dyn Store) -> Result<StoreTime, String> {
     let about = About {
         namespace: Namespace::new("the time").expect("a short name"),
@@ -193,12 +193,12 @@ impl Op {
         }
     }
 
-    /// Whether it may change what a schedule's own record says.
+    /// Returns whether it may change a schedule's own record.
     pub(crate) fn is_of_a_schedule(&self) -> bool {
         matches!(self, Self::Define(_) | Self::Instruct(..) | Self::PurgeRuns(..))
     }
 
-    /// Whether it may change a line.
+    /// Returns whether it may change a queue.
     pub(crate) fn is_of_the_queue(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::StopWaiting(_))
     }

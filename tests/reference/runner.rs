@@ -33,7 +33,7 @@ pub(crate) struct Runner {
     store: Arc<dyn Store>,
     pub(super) fixture: Fixture,
     clock: Option<Arc<TestClock>>,
-    /// How far the clock was turned, weeks aside: never beyond half a day.
+    /// Hours by which the clock was turned, weeks aside: never beyond half a day.
     hours: i32,
     pub(super) model: Model,
     /// The session of each slot, and the one before.
@@ -82,7 +82,7 @@ impl Runner {
         }
     }
 
-    /// What the script met, and how often.
+    /// Counts of what the script met.
     pub(crate) fn met(mut self) -> BTreeMap<String, u64> {
         self.model.meet_ends();
         self.model.met

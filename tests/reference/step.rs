@@ -1,4 +1,4 @@
-//! What a script is made of, and how scripts are drawn.
+//! Steps of a script, and how scripts are drawn.
 //!
 //! A step names nothing concrete: sessions, keys and terms are said by their place ("the holder",
 //! "the term before"), so that a script means the same in every store and can be cut short.
@@ -92,7 +92,7 @@ pub(crate) enum Instead {
     Another,
 }
 
-/// What is said of a schedule.
+/// Changes to a schedule's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Saying {
     Pause(u8),

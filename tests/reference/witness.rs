@@ -1,5 +1,5 @@
-//! What is read, held against what was read before: also if the model is wrong, a term never falls,
-//! is given to one ticket only, and the dead stay dead.
+//! Comparison of each reading with those before: also if the model is wrong, a term never falls, is given to one
+//! ticket only, and the dead stay dead.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use tenure::{
 
 use super::model::{Check, ensure};
 
-/// What must hold whatever the model thinks.
+/// Facts that must hold whatever the model thinks.
 #[derive(Default)]
 pub(super) struct Witness {
     terms: HashMap<LockId, Term>,

@@ -21,11 +21,11 @@ use super::wire;
 
 const SOURCE: &str = include_str!("clock_shim.c");
 const OFFSET_FILE: &str = "clock-offset";
-/// How far the reported time may lie outside the moments before and after the
-/// question: both sides round to a millisecond.
+/// Distance that the reported time may lie outside the moments before and after the question: both sides round to
+/// a millisecond.
 const SLACK_MILLIS: i64 = 5;
 
-/// What `scripts/mongod serve` needs to start nodes with a clock that steps.
+/// Arguments for `scripts/mongod serve`, to start nodes with a clock that steps.
 pub(crate) fn serve_arguments() -> [String; 4] {
     let shim = shim().unwrap_or_else(|error| panic!("no shared object for a clock that steps: {error}"));
     let variable = format!("TENURE_CLOCK_OFFSET_FILE={{dir}}/{OFFSET_FILE}");

@@ -1,8 +1,8 @@
-//! Where the examples are that were built with a test.
+//! Paths of the examples that were built with a test.
 
 use std::path::{Path, PathBuf};
 
-/// Where cargo puts the examples of the build this test is of.
+/// Path of an example in the build this test is of.
 pub(crate) fn binary(example: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap().join("examples");

@@ -1,4 +1,4 @@
-//! What is logged on this thread, which is where the runtime of a test has all its tasks.
+//! Log of this thread, which is where the runtime of a test has all its tasks.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use tracing::{Dispatch, level_filters::LevelFilter, subscriber::DefaultGuard};
 
-/// What was logged.
+/// Text that was logged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -24,12 +24,12 @@ impl io::Write for Log {
 
 #[allow(dead_code, reason = "each test uses a part")]
 impl Log {
-    /// What is logged at info or above, until the guard is dropped.
+    /// Keeps what is logged at info or above, until the guard is dropped.
     pub(crate) fn start() -> (Self, (DefaultGuard, Dispatch)) {
         Self::at(LevelFilter::INFO)
     }
 
-    /// What is logged at this level or above, until the guard is dropped.
+    /// Keeps what is logged at this level or above, until the guard is dropped.
     pub(crate) fn at(level: LevelFilter) -> (Self, (DefaultGuard, Dispatch)) {
         // With one subscriber in the process, whoever passes a place that logs for the first time asks only
         // the subscriber of its own thread whether that place is of interest at all. With two, all are asked.

@@ -1,6 +1,5 @@
-//! What the tests on a real MongoDB share: deployments to use and to break
-//! ([`mongod`]), a proxy that loses messages ([`proxy`]), wall clocks that step
-//! ([`clock`]).
+//! Shared parts of the tests on a real MongoDB: deployments to use and to break ([`mongod`]), a proxy that loses
+//! messages ([`proxy`]), wall clocks that step ([`clock`]).
 //!
 //! A test binary takes it in with `mod support;`. Times in here are bounds for
 //! things that happen much sooner; where one is exceeded, the test fails and

@@ -59,12 +59,12 @@ impl Shape {
     }
 }
 
-/// How soon the members of a set notice that one is gone.
+/// Time within which the members of a set notice that one is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timing {
     /// Elections after 500 ms, heartbeats every 200 ms.
     Quick,
-    /// What MongoDB does unless told otherwise: 10 s and 2 s.
+    /// Defaults of MongoDB: 10 s and 2 s.
     Default,
     Millis {
         election_timeout: u32,
@@ -414,7 +414,7 @@ impl From<NodeState> for Node {
     }
 }
 
-/// Whether a process runs. One that has ended and waits for its parent to notice does not.
+/// Returns whether a process runs. One that has ended and waits for its parent to notice does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
@@ -440,7 +440,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     })
 }
 
-/// What `scripts/mongod serve` says when all is up.
+/// First line of `scripts/mongod serve` when all is up.
 #[derive(Debug, Deserialize)]
 struct Started {
     uri: String,
@@ -457,7 +457,7 @@ struct NodeState {
     log: PathBuf,
 }
 
-/// What it answers to a line.
+/// Answer to a line.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {

@@ -1,4 +1,4 @@
-//! What the metrics say, in numbers: a recorder that keeps them.
+//! Values of the metrics: a recorder that keeps them.
 
 #![allow(dead_code, reason = "each test binary uses its part of the support")]
 

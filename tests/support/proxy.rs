@@ -27,7 +27,7 @@ use super::wire::Message;
 
 const BOUND: Duration = Duration::from_secs(20);
 
-/// What the proxy does with the messages that arrive from now on.
+/// Treatment of the messages that arrive from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Forwards all.
@@ -73,14 +73,14 @@ enum Target {
     One(&'static [&'static str], Option<RawBson>),
 }
 
-/// How many more replies to drop.
+/// Replies that are still to be dropped.
 #[derive(Debug)]
 struct Drops {
     left: u32,
     target: Target,
 }
 
-/// What the tasks of a proxy share.
+/// Shared state of the tasks of a proxy.
 #[derive(Debug)]
 struct State {
     server: SocketAddr,
@@ -157,22 +157,22 @@ impl Proxy {
         self.state.severings.send_modify(|number| *number += 1);
     }
 
-    /// How many commands of this name were forwarded to the server.
+    /// Number of commands of this name that were forwarded to the server.
     pub(crate) fn passed(&self, command: &str) -> u64 {
         self.state.counts.borrow().passed.get(command).copied().unwrap_or(0)
     }
 
-    /// How many replies were dropped as [`Proxy::drop_replies`] asked for.
+    /// Number of replies that were dropped as [`Proxy::drop_replies`] asked for.
     pub(crate) fn dropped(&self, command: &str) -> u64 {
         self.state.counts.borrow().dropped.get(command).copied().unwrap_or(0)
     }
 
-    /// How many messages were swallowed, on the way there or back.
+    /// Number of messages that were swallowed, on the way there or back.
     pub(crate) fn swallowed(&self) -> u64 {
         self.state.counts.borrow().swallowed
     }
 
-    /// How many connections were closed as [`Proxy::sever`] asked for.
+    /// Number of connections that were closed as [`Proxy::sever`] asked for.
     pub(crate) fn severed(&self) -> u64 {
         self.state.counts.borrow().severed
     }
@@ -310,7 +310,7 @@ async fn connection(state: Arc<State>, client: TcpStream) {
     }
 }
 
-/// Which record a `findAndModify` is about.
+/// Returns whether a `findAndModify` is about a record of these collections.
 fn is_of(command: &RawDocument, collections: &[&str]) -> bool {
     command.get_str("findAndModify").is_ok_and(|collection| collections.contains(&collection))
 }

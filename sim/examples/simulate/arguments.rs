@@ -1,4 +1,4 @@
-//! What the command is asked to do.
+//! Arguments of the command.
 
 use std::{collections::BTreeSet, fmt, num::NonZero, ops::Range, path::PathBuf, thread};
 
@@ -77,7 +77,7 @@ impl Arguments {
         Ok(Some(Self { seeds, threads, log, paces, plan }))
     }
 
-    /// What is done with a seed.
+    /// Plan for a seed.
     pub(crate) fn plan(&self, seed: u64) -> Plan {
         Plan { paces: self.paces.unwrap_or(Paces::of_seed(seed)), ..self.plan.clone() }
     }

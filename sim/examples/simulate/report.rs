@@ -1,4 +1,4 @@
-//! What all the seeds came to.
+//! Report on all the seeds.
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, time::SystemTime};
 
@@ -20,7 +20,7 @@ impl Report {
         *self.classes.entry(class).or_default() += Sum::from(summary);
     }
 
-    /// What did not happen once in a class of seeds.
+    /// Events that did not happen once in a class of seeds.
     pub(crate) fn quiet_classes(&self) -> Vec<(&'static str, &'static str)> {
         let never = |(class, sum): (&Paces, &Sum)| {
             let counts = [
@@ -81,7 +81,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How the table of simulated runs begins.
+/// Beginning of the table of simulated runs.
 const TABLE: &str = "| date | seeds |";
 
 /// The page with one more row in that table.

@@ -8,7 +8,7 @@ use tenure::model::Term;
 /// something ran under it was lost.
 #[derive(Default)]
 pub(super) struct EventOrder {
-    /// Whether it has ended.
+    /// Leases, and whether each has ended.
     leases: BTreeMap<(Life, usize, Term), bool>,
     /// Those of whom events were lost: nothing can be said of them.
     missed: BTreeSet<Life>,

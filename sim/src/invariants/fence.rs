@@ -4,8 +4,8 @@ use super::Invariant;
 use crate::{Book, Entry, What};
 use tenure::model::Term;
 
-/// What is read and written under the lock: a resource that remembers terms never sees a smaller one,
-/// and no update is lost.
+/// Reads and writes under the lock: a resource that remembers terms never sees a smaller one, and no update is
+/// lost.
 #[derive(Default)]
 pub(super) struct Fence {
     seen: BTreeMap<usize, (Term, u64)>,

@@ -1,4 +1,4 @@
-//! What must be true of every history: a small checker for each.
+//! Invariants of every history: a small checker for each.
 //!
 //! None of them knows the engine: they judge by what the store applied, by what went over the wire, and
 //! by what the programs saw.
@@ -25,13 +25,12 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{Book, Entry, Life, TickId};
 use tenure::model::{SessionId, StoreTime, Term, Ticket};
 
-/// How late something may happen that is due: timers have whole milliseconds, and clocks run at
-/// different rates.
+/// Lateness allowed for what is due: timers have whole milliseconds, and clocks run at different rates.
 pub const SLACK: Duration = Duration::from_millis(60);
 
 /// Judges a history.
 pub trait Invariant: Send {
-    /// What it is called in reports.
+    /// Name in reports.
     fn name(&self) -> &'static str;
 
     /// One more thing happened. The book is as it was before.
@@ -43,7 +42,7 @@ pub trait Invariant: Send {
         Ok(())
     }
 
-    /// How things stand at the end.
+    /// Judges the state at the end of a stage.
     ///
     /// # Errors
     /// What is wrong with that, and with which key.
@@ -62,7 +61,7 @@ pub enum Stage {
     Closed(Census),
 }
 
-/// What is found in the store and in the instances.
+/// Contents of the store and of the instances.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     /// The keys that a healthy instance stands for.
@@ -75,18 +74,18 @@ pub struct Census {
     pub waiters: Vec<(usize, SessionId, Ticket)>,
     /// The instances that were closed, and the tasks that are left of them.
     pub lives: Vec<(Life, Vec<String>)>,
-    /// What the schedules' ledgers say.
+    /// Ledgers of the schedules.
     pub ledgers: BTreeMap<usize, StoreLedger>,
-    /// What the store's clock shows.
+    /// Reading of the store's clock.
     pub store_shows: Option<StoreTime>,
 }
 
-/// What the ledger of a schedule says.
+/// Ledger of a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct StoreLedger {
     /// Its entries, and the attempt of each.
     pub entries: BTreeMap<TickId, u32>,
-    /// What is no later may have been purged.
+    /// Mark: ticks up to it may have been purged.
     pub mark: Option<StoreTime>,
 }
 

@@ -18,9 +18,9 @@ const AT_REST: Duration = Duration::from_secs(10);
 pub(super) struct Spreading {
     /// The cap of each, the one before, and since when.
     caps: BTreeMap<Life, (usize, usize, Duration)>,
-    /// When each task was acquired.
+    /// Time at which each task was acquired.
     acquired: BTreeMap<(Life, usize, Term), Duration>,
-    /// What has begun already may begin again: it is the same share.
+    /// Tasks that have begun: they may begin again, for it is the same share.
     begun: BTreeSet<(Life, usize, Term)>,
     /// The tasks that each ever knew.
     known: BTreeMap<Life, BTreeSet<usize>>,

@@ -76,7 +76,7 @@ impl Story {
         self.first(What::Polled { key: KEY, term: TERM })
     }
 
-    /// It ends, and its lock is given back.
+    /// Ends the job, and gives its lock back.
     fn ends(&self) -> &Self {
         self.first(What::Cancelled { key: KEY, term: TERM })
             .first(What::Ended { key: KEY, term: TERM })
@@ -90,7 +90,7 @@ impl Story {
         self.first(What::Wrote { key: KEY, term: TERM, over })
     }
 
-    /// Which checker has noticed something.
+    /// Name of the checker that has noticed something.
     fn violates(&self) -> Option<&'static str> {
         self.0.violation().map(|violation| violation.invariant)
     }
@@ -362,7 +362,7 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
 
 mod given_back;
 
-/// That many seconds after the store's clock began.
+/// Tick that many seconds after the store's clock began.
 fn tick(schedule: usize, second: i64) -> TickId {
     TickId { schedule, instant: StoreTime::from_millis(1_000_000 + second * 1000), entry: Of::Tick }
 }

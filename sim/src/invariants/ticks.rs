@@ -4,16 +4,17 @@ use super::{Census, Invariant, Stage};
 use crate::{Book, Entry, FIRST_SCHEDULE, Habits, Life, TickId, What};
 use tenure::model::{Entry as Of, SessionId, StoreTime, Term};
 
-/// How far an instance may be wrong about the store's clock, beside half of the longest time that a call may
-/// take, which is a lease, where it is frozen meanwhile: what clocks part by while the store does not answer.
+/// Largest error of an instance about the store's clock, beside half of the longest time that a call may take,
+/// which is a lease, where it is frozen meanwhile: the difference that clocks reach while the store does not
+/// answer.
 const UNSURE: Duration = Duration::from_secs(3);
 /// And for as long as it does not believe what the store's clock shows since it was set.
 const UNSURE_WHILE_DOUBTED: Duration = Duration::from_secs(10);
 /// So long after the store's clock was set all instances go by what it shows.
 const ADOPTED: Duration = Duration::from_secs(600);
-/// How far beyond the latest time that its clock showed the store's time is when it is beyond all doubt.
+/// Distance from the latest time that its clock showed, beyond which the store's time is certain.
 const AHEAD: Duration = Duration::from_secs(120);
-/// How far behind its ticks a schedule may be in quiet, besides two of them.
+/// Largest delay of a schedule in quiet, besides two of its ticks.
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// The ticks of schedules. An attempt begins when its claim is on record, and once; they are counted up; none
@@ -27,7 +28,7 @@ pub(super) struct Ticks {
     clock: Option<StoreClock>,
 }
 
-/// What is known of the store's clock.
+/// Knowledge about the store's clock.
 #[derive(Clone, Copy)]
 struct StoreClock {
     /// Milliseconds that it is ahead of the reference.
@@ -37,7 +38,7 @@ struct StoreClock {
     /// And the most that somebody may go by who does not believe yet that it was set: a clock that was set again
     /// before everybody believed it is one of several.
     doubted: i64,
-    /// When it was set last.
+    /// Time at which it was set last.
     set: Option<Duration>,
     /// The latest that anybody went by who did not believe yet that it was set: the ledger may tell of ticks
     /// up to there.
@@ -51,14 +52,14 @@ struct Schedule {
     /// Up to which one they are in the ledger without a gap, from the first on.
     covered: Option<StoreTime>,
     entries: BTreeMap<TickId, Claims>,
-    /// What is no later may have been purged.
+    /// Mark: ticks up to it may have been purged.
     mark: Option<StoreTime>,
     running: BTreeMap<TickId, (Life, Term, u32)>,
     /// Those that are made up for under the term of a new owner: what was due when it became the owner, and
     /// how many have begun.
     catching_up: BTreeMap<Term, (StoreTime, u32)>,
     was_paused: bool,
-    /// When a tick began last.
+    /// Time at which a tick began last.
     begun: Option<Duration>,
     wanted: Option<TickId>,
 }
@@ -237,7 +238,7 @@ impl Ticks {
         Ok(())
     }
 
-    /// What ran is in the ledger, unless it was purged.
+    /// Checks that ticks that ran are in the ledger, unless they were purged.
     fn is_kept(&self, census: &Census, number: usize) -> Result<(), String> {
         let (Some(schedule), Some(ledger)) = (self.schedules.get(&number), census.ledgers.get(&number))
         else {

@@ -1,4 +1,4 @@
-//! What one instance sends and hears, between its engine and its store.
+//! Wire of one instance, between its engine and its store.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use tenure::{
 
 /// Writes down what happens in one instance, in its history or wherever that is read later.
 pub trait Scribe: fmt::Debug + Send + Sync + 'static {
-    /// That has happened just now.
+    /// Notes an event that has happened just now.
     fn write(&self, what: What);
 }
 
@@ -36,7 +36,7 @@ pub struct Wire {
 struct Ears {
     scribe: Arc<dyn Scribe>,
     clock: Arc<dyn Clock>,
-    /// What was sent for the instance's own sessions, and when.
+    /// Beats sent for the instance's own sessions, and when.
     sent: Mutex<BTreeMap<(SessionId, Nonce), Moment>>,
 }
 

@@ -11,7 +11,7 @@ use crate::world::{play, run, seeds};
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Where a flaw shows itself.
+/// Kinds of fleets in which a flaw shows itself.
 #[derive(Clone, Copy, Debug)]
 enum Where {
     /// In fleets run by chance.
@@ -22,7 +22,7 @@ enum Where {
 
 use Where::{Chance, Script};
 
-/// Which checkers are there for a flaw. On most seeds one of them is the first to notice.
+/// Checkers for each flaw. On most seeds one of them is the first to notice.
 const FLAWS: &[(Flaw, Where, &[&str])] = &[
     (Flaw::EndFromAnswer, Script(beats_are_answered_late), &["early cancel"]),
     (Flaw::StretchedTtl, Chance(Paces::Short), &["early cancel"]),

@@ -28,8 +28,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// What was found when somebody else was granted the key of a job that blocks: whether the job was
-/// still inside its poll, and had been told to stop. Nothing if nobody was.
+/// Facts at the moment when somebody else was granted the key of a job that blocks: whether the job was still
+/// inside its poll, and had been told to stop. Nothing if nobody was granted it.
 fn a_job_blocks(own_thread: bool) -> Option<(bool, bool)> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let (tell, told) = mpsc::channel::<Lease>();

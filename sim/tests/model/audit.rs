@@ -43,7 +43,7 @@ impl Protocol {
         })
     }
 
-    /// Whether the next look, or an audit of now, would give back what a majority says is this session's.
+    /// Returns whether the next look, or an audit of now, would give back what a majority says is this session's.
     pub(crate) fn will_give_back(&self, world: &World, id: Id) -> bool {
         grant_to(world, id).is_some_and(|grant| self.meaning(world, id, grant) == Meaning::Unwanted)
     }

@@ -1,4 +1,4 @@
-//! What may happen how often: what makes a space of states finite.
+//! Budget of events: how often each may happen, which makes the space of states finite.
 //!
 //! Nothing is cut at random. Within its budget every order of events is gone through.
 
@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     pub(crate) steady: u8,
     /// The first one's job runs at the beginning, and the others' tickets stand.
     pub(crate) begun: bool,
-    /// How long time passes.
+    /// Time that passes.
     pub(crate) ticks: Time,
     pub(crate) ttl: Time,
     pub(crate) margin: Time,

@@ -11,10 +11,10 @@ use crate::{
     wrong::Wrong,
 };
 
-/// What an instance makes of a record that names its session.
+/// Meaning of a record that names the instance's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It runs here, or is given back already.
+    /// A job runs here under it, or it is given back already.
     Known,
     /// The ticket that stands is granted.
     Ours,
@@ -276,7 +276,7 @@ impl Protocol {
         }
     }
 
-    /// What an audit read before is older than what is known now.
+    /// Marks an audit's page that was read before as older than what is known now.
     pub(crate) fn changed(&self, instance: &mut Instance) {
         if !self.is(Wrong::HastyAudit) {
             instance.page = None;
@@ -300,12 +300,12 @@ fn may_be_handed(instance: &Instance, to: Place) -> bool {
     !gone && !instance.knows_dead(to.session)
 }
 
-/// Whether an operation on the key is under way: one at a time.
+/// Returns whether an operation on the key is under way: one at a time.
 pub(crate) fn is_busy(world: &World, id: Id) -> bool {
     world.wire.is_awaited(id, Request::is_of_key)
 }
 
-/// What a majority says that this instance's session holds.
+/// Grant that a majority shows for this instance's session.
 pub(crate) fn grant_to(world: &World, id: Id) -> Option<Grant> {
     let lock = world.majority.lock;
     let held = lock.holding.filter(|held| held.session == world.at(id).session)?;

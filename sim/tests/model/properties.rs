@@ -1,4 +1,4 @@
-//! What must hold in every state, and what must be reachable for that to mean anything.
+//! Properties that must hold in every state, and states that must be reachable for that to mean anything.
 
 use stateright::Property;
 
@@ -29,7 +29,8 @@ fn inside(world: &World) -> impl Iterator<Item = Id> + '_ {
     (0..3).filter(|id: &Id| world.at(*id).held.is_some())
 }
 
-/// Whether the lock is this instance's, which lives, and neither wants it nor does anything about it.
+/// Returns whether the lock is held by this instance, which lives, and neither wants it nor does anything about
+/// it.
 fn is_idle(world: &World, id: Id) -> bool {
     let instance = world.at(id);
     instance.is_valid()

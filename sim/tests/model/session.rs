@@ -112,12 +112,12 @@ impl Protocol {
         if self.is(Wrong::NoMargin) { 0 } else { self.budget.margin }
     }
 
-    /// Whether no poll may begin any more (R9).
+    /// Returns whether no poll may begin any more (R9).
     pub(crate) fn is_past(&self, now: Time, end: Time) -> bool {
         if self.is(Wrong::EndIncluded) { now > end } else { now >= end }
     }
 
-    /// It is over, here and for ever: jobs are dropped, tickets are void, nothing is released.
+    /// Ends the session, here and for ever: jobs are dropped, tickets are void, nothing is released.
     pub(crate) fn end_session(&self, world: &mut World, id: Id) {
         let instance = world.at_mut(id);
         let held = instance.held.filter(|_| self.is(Wrong::NoCheckInPoll));

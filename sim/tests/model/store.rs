@@ -93,7 +93,7 @@ impl Protocol {
     }
 }
 
-/// Whether a session that stands like this may be declared dead on that ground (R3).
+/// Returns whether a session in this state may be declared dead on that evidence (R3).
 fn justifies(mark: Mark, record: SessionRecord) -> bool {
     match (mark, record.standing) {
         (Mark::Beat(nonce), Standing::Alive) => record.nonce == nonce,

@@ -1,4 +1,4 @@
-//! Whether somebody else's session is dead: what an observer has seen, and for how long (R3).
+//! Observation of somebody else's session: what was seen of it, and for how long (R3).
 //!
 //! A look is one step: what counts is when its answer arrives, and an answer that takes its time only
 //! makes the count begin later. An observer watches one session, that of the lock's holder.
@@ -118,7 +118,7 @@ fn is_news(observer: &Instance, session: Session, record: SessionRecord) -> bool
     observer.seen.is_none_or(|seen| (seen.session, seen.mark) != (session, mark))
 }
 
-/// What there is to see of a session that is not dead.
+/// Mark that can be seen of a session that is not dead.
 fn mark_of(record: SessionRecord) -> Option<Mark> {
     match record.standing {
         Standing::Alive => Some(Mark::Beat(record.nonce)),

@@ -1,4 +1,4 @@
-//! What is on its way: requests that may arrive late, twice or never, and answers that may be lost.
+//! Messages on their way: requests that may arrive late, twice or never, and answers that may be lost.
 //!
 //! A request that was not answered in time is unknown (R8): nobody awaits it any more, and it may be
 //! applied all the same, whenever. An answer counts when a majority keeps what it tells; that of a
@@ -25,7 +25,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Whether it is about the key. Of these an instance has one under way.
+    /// Returns whether it is about the key. Of these an instance has one under way.
     pub(crate) fn is_of_key(self) -> bool {
         matches!(self, Request::Take { .. } | Request::Release { .. })
     }
@@ -39,7 +39,7 @@ pub(crate) enum Answer {
     Missing,
     /// The lock is this ticket's, under this term.
     Granted(Term),
-    /// It is somebody else's.
+    /// Somebody else holds it.
     Held,
     Done,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Progress {
 pub(crate) struct Message {
     pub(crate) from: Id,
     pub(crate) request: Request,
-    /// Whether its sender still waits for the answer.
+    /// True while its sender still waits for the answer.
     pub(crate) awaited: bool,
     pub(crate) progress: Progress,
 }
@@ -214,7 +214,8 @@ impl Protocol {
         }
     }
 
-    /// What no majority kept is gone, and what waited for it is unknown.
+    /// Replaces the primary: writes that no majority kept are gone, and the answers that waited for one are
+    /// unknown.
     pub(crate) fn failover(&self, world: &mut World) {
         world.spent.failovers += 1;
         world.former = self.budget.two_primaries.then_some(world.majority.sessions);

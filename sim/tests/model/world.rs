@@ -24,15 +24,16 @@ pub(crate) struct World {
     pub(crate) now: Time,
     /// Whose clock has run ahead by a tick.
     pub(crate) fast: Option<Id>,
-    /// What the primary has written.
+    /// Writes of the primary.
     pub(crate) primary: Records,
-    /// What a majority keeps. The primary falls back to it when it is replaced.
+    /// Writes that a majority keeps. The primary falls back to them when it is replaced.
     pub(crate) majority: Records,
-    /// What a primary that was deposed, and does not know, takes a majority to have: others may still ask it.
+    /// Writes that a primary which was deposed, and does not know, takes a majority to have: others may still ask
+    /// it.
     pub(crate) former: Option<[SessionRecord; SESSIONS]>,
     pub(crate) instances: [Instance; INSTANCES],
     pub(crate) wire: Wire,
-    /// How many sessions were given an id.
+    /// Number of sessions that were given an id.
     pub(crate) opened: u8,
     pub(crate) spent: Spent,
     /// For the property only: the largest term under which a job has begun.
@@ -41,7 +42,7 @@ pub(crate) struct World {
     pub(crate) fell: bool,
 }
 
-/// What has happened so far of that which may happen a few times only.
+/// Events that may happen a few times only, and have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Spent {
     pub(crate) failovers: u8,
@@ -93,7 +94,7 @@ pub(crate) struct Place {
     pub(crate) ticket: Ticket,
 }
 
-/// Who waits, as a set: a releaser may hand over to any of them, so that no promise rests on the order.
+/// Waiters, as a set: a releaser may hand over to any of them, so that no promise rests on the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Line(u16);
 
@@ -122,7 +123,7 @@ impl Line {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Life {
-    /// It never had a session, and is not to have one.
+    /// Never had a session, and is not to have one.
     #[default]
     Unborn,
     /// No opening was answered.
@@ -144,9 +145,9 @@ pub(crate) struct Instance {
     pub(crate) beat: u8,
     /// The last attempt that was confirmed.
     pub(crate) confirmed: Nonce,
-    /// When the attempts were sent whose effect may still be met.
+    /// Sending times of the attempts whose effect may still be met.
     pub(crate) sent: [Time; ATTEMPTS],
-    /// How many tickets it had.
+    /// Number of tickets it had.
     pub(crate) wanted: Ticket,
     /// The one that stands.
     pub(crate) stands: Option<Ticket>,
@@ -157,7 +158,7 @@ pub(crate) struct Instance {
     pub(crate) undecided: bool,
     /// A grant of which a hint, or the answer of an older read, may come at any time.
     pub(crate) news: Option<Grant>,
-    /// What an audit found. It is void as soon as anything changes here.
+    /// Result of an audit. It is void as soon as anything changes here.
     pub(crate) page: Option<Grant>,
     pub(crate) seen: Option<Seen>,
     /// The sessions that a majority says are dead, one bit each.
@@ -170,7 +171,7 @@ pub(crate) struct Instance {
 pub(crate) struct Held {
     pub(crate) ticket: Ticket,
     pub(crate) term: Term,
-    /// It was told to stop, and goes on until it has.
+    /// True while the job, told to stop, has not stopped.
     pub(crate) draining: bool,
 }
 
@@ -180,7 +181,7 @@ pub(crate) struct Grant {
     pub(crate) term: Term,
 }
 
-/// What an observer has seen of a session, and since when.
+/// Observation of a session: what was seen, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) session: Session,

@@ -23,16 +23,16 @@ use crate::{
     ticks::{Entry as Tick, Ticks},
 };
 
-/// How late something may be that is due, on a machine with more to do than processors to do it.
+/// Lateness allowed for what is due, on a machine with more to do than processors to do it.
 const SLACK: Duration = Duration::from_millis(450);
-/// How long a thread may lose its processor between the check that allows a poll and the poll. The
-/// margin is more than that.
+/// Time for which a thread may lose its processor between the check that allows a poll and the poll. The margin
+/// is more than that.
 const PREEMPTED: Duration = Duration::from_millis(50);
 
 /// A process that runs is heard much more often, if it has a job.
 const STALL: Duration = Duration::from_millis(150);
 
-/// What a process said, or was done to it.
+/// Message of a process, or something done to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) at: Moment,
@@ -61,9 +61,9 @@ pub(crate) struct Court {
     claimed: Vec<(usize, u64, Term)>,
     /// The ticks of the schedule.
     ticks: Ticks,
-    /// When each process was last heard, and how many jobs it ran then.
+    /// Moment at which each process was last heard, and the number of jobs it ran then.
     running: BTreeMap<Life, Running>,
-    /// How many of them were kept, as they had to be.
+    /// Number of them that were kept, as they had to be.
     pub(crate) kept: u64,
 }
 
@@ -166,7 +166,7 @@ impl Court {
     }
 }
 
-/// What the processes said, as entries.
+/// Messages of the processes, as entries.
 fn said(heard: &[Heard], ttl: Duration) -> Vec<Entry> {
     let mut entries = Vec::new();
     for Heard { at, life, line } in heard {
@@ -217,7 +217,7 @@ fn stalls(heard: &[Heard], until: Moment, running: &mut BTreeMap<Life, Running>)
     entries
 }
 
-/// What the store has applied, as entries.
+/// Changes that the store has applied, as entries.
 fn stored(heard: &[Heard], applied: &[(Moment, Applied)], lives: &BTreeMap<SessionId, Life>) -> Vec<Entry> {
     let bounds = applied_by(heard, applied);
     let entry = |((_, applied), at): (&(Moment, Applied), Moment)| {

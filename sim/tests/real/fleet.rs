@@ -39,7 +39,7 @@ use crate::{
 
 /// For what a process or a healthy set does in less than a second, on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(60);
-/// How long the set may take for one question.
+/// Time allowed to the set for one question.
 const QUESTION: Duration = Duration::from_secs(5);
 const PACE: Duration = Duration::from_millis(20);
 
@@ -68,7 +68,7 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
     timeout(bound, wait).await.unwrap_or_else(|_| panic!("not within {bound:?}: {what}"))
 }
 
-/// What all of a fleet is made of.
+/// Parts of a fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
     pub(crate) keys: usize,
     pub(crate) tasks: usize,
     pub(crate) database: String,
-    /// Whether the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
+    /// True if the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
     pub(crate) one_time: bool,
 }
 
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// Where one member of the fleet runs, and how it gets to the set.
+/// Site of one member of the fleet, and its way to the set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Way {
     pub(crate) uri: String,
@@ -95,7 +95,7 @@ pub(crate) struct Way {
     pub(crate) namespace: Option<String>,
 }
 
-/// What was heard of the fleet's processes.
+/// Messages heard of the fleet's processes.
 #[derive(Debug, Default)]
 struct Ears {
     heard: Vec<Heard>,
@@ -332,12 +332,12 @@ impl Fleet {
         held.into_iter().max_by_key(|(_, keys)| keys.len())
     }
 
-    /// Who polled a key last, and when.
+    /// Last poll of a key: when, by whom, under which term.
     pub(crate) fn last_poll(&self, key: usize) -> Option<(Moment, Life, Term)> {
         self.hearing.ears().polled.get(&key).copied()
     }
 
-    /// How many jobs ran on after their lease had ended.
+    /// Number of jobs that ran on after their lease had ended.
     pub(crate) fn overruns(&self) -> u64 {
         self.hearing.ears().overruns
     }
@@ -362,7 +362,7 @@ impl Fleet {
         locks.values().map(|(term, _)| term.get()).max()
     }
 
-    /// Whether every key is held, and worked under since then, by the very term that the store has.
+    /// Returns whether every key is held, and worked under since then, by the very term that the store has.
     async fn is_held(&self, since: Moment) -> bool {
         let Ok(Ok(locks)) = timeout(QUESTION, self.locks()).await else { return false };
         self.plan.locks().all(|key| {
@@ -429,7 +429,7 @@ impl Fleet {
         collection.drop().await.expect("the set is healthy");
     }
 
-    /// What tells a collection from the one that was there before it under the same name.
+    /// Identity that tells a collection from the one that was there before it under the same name.
     pub(crate) async fn identity(&self, name: &str) -> Option<Vec<u8>> {
         use futures::TryStreamExt;
         let database = self.client.database(&self.plan.database);

@@ -34,10 +34,10 @@ use crate::{
 };
 
 pub(crate) const ORDER: &str = "TENURE_TEST_HOLDER";
-/// How often a job is polled, at least.
+/// Longest time between two polls of a job.
 const PACE: Duration = Duration::from_millis(20);
 
-/// What such a process is told at its start.
+/// Arguments of such a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uri: String,
@@ -50,7 +50,7 @@ pub(crate) struct Order {
     pub(crate) seed: u64,
 }
 
-/// What the holders run by: a takeover in three seconds.
+/// Configuration of the holders: a takeover in three seconds.
 pub(crate) fn config(member: usize) -> ElectConfig {
     let second = Duration::from_secs(1);
     ElectConfig::new("fleet", format!("pod-{member}"))
@@ -199,7 +199,7 @@ fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
     spread.run(run).unwrap()
 }
 
-/// What a job works with.
+/// Things that a job works with.
 #[derive(Clone, Debug)]
 struct Hands {
     store: MongoStore,
@@ -207,16 +207,16 @@ struct Hands {
     key: usize,
 }
 
-/// How a job behaves.
+/// Behaviour of a job.
 #[derive(Clone, Copy, Debug)]
 enum Conduct {
-    /// It returns after a while, or when it is told to.
+    /// Returns after a while, or when it is told to stop.
     Returns(Duration),
-    /// It returns when it is told to.
+    /// Returns when it is told to stop.
     Obeys,
-    /// It takes most of its grace.
+    /// Takes most of its grace.
     Drains,
-    /// It is polled until it is dropped.
+    /// Is polled until it is dropped.
     Ignores,
 }
 

@@ -1,5 +1,5 @@
-//! What the store has applied: every change that a majority keeps, in the order in which it was
-//! committed, read from a change stream that goes on behind whatever befalls the set.
+//! Changes that the store has applied and a majority keeps, in the order in which they were committed, read from
+//! a change stream that goes on behind whatever befalls the set.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::resource;
 
-/// Where markers are written: what was committed before one is read before it.
+/// Collection of markers: a change committed before a marker is read before it.
 pub(crate) const MARKS: &str = "marks";
 
 /// The stream says something at least so often, if only that nothing has happened.
@@ -38,7 +38,7 @@ pub(crate) enum Applied {
     Mark(i64),
 }
 
-/// What is known of the documents, to tell what a change of some fields comes to.
+/// Documents as they are known, to tell the effect of a change of some fields.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     locks: BTreeMap<usize, Document>,
@@ -47,7 +47,7 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// What one change comes to.
+    /// Effect of one change.
     pub(crate) fn change(&mut self, event: &ChangeStreamEvent<Document>) -> Vec<Applied> {
         let collection = event.ns.as_ref().and_then(|ns| ns.coll.as_deref()).unwrap_or_default();
         match (collection, &event.operation_type) {
@@ -131,8 +131,8 @@ fn id(event: &ChangeStreamEvent<Document>) -> Option<&Bson> {
     event.document_key.as_ref()?.get("_id")
 }
 
-/// What the change makes of the document. Only whole fields matter here, so those of inner documents
-/// and arrays may be left behind.
+/// Applies the change to the document. Only whole fields matter here, so those of inner documents and arrays may
+/// be left behind.
 fn overlay(document: &mut Document, event: &ChangeStreamEvent<Document>) {
     if let Some(full) = &event.full_document {
         *document = full.clone();

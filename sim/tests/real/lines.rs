@@ -1,4 +1,4 @@
-//! What a holder's process says, one thing a line: when it happened, and what.
+//! Lines that a holder's process prints, one event each: when it happened, and what.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn seen(what: &What) -> String {
     }
 }
 
-/// What a line says; nothing, if it is not one of these.
+/// Reads a line; nothing, if it is not one of these.
 pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
     let mut words = line.strip_prefix("> ")?.split(' ');
     let at = moment(&mut words)?;

@@ -1,4 +1,4 @@
-//! What the locks are for: one document a key, written behind the fence only.
+//! Resource that the locks are for: one document a key, written behind the fence only.
 
 use std::time::Duration;
 

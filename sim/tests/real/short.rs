@@ -18,7 +18,7 @@ use crate::{
 
 const HOLDERS: usize = 3;
 const KEYS: usize = 4;
-/// How many tasks they share out.
+/// Number of tasks they share out.
 const TASKS: usize = 6;
 const BEAT: &str = "findAndModify";
 

@@ -8,7 +8,7 @@ use mongodb::bson::Document;
 pub(crate) const PULSE: &str = "s0";
 const PERIOD: i64 = 1000;
 
-/// What the processes said.
+/// Ticks by the messages of the processes.
 #[derive(Debug, Default)]
 pub(crate) struct Ticks {
     /// The attempts at each tick that began, by its instant.
@@ -51,8 +51,8 @@ impl Ticks {
         self.begun.len()
     }
 
-    /// What is wrong with the whole ledger: what was run is there; and if all went by one time, every second
-    /// from the first to the last, as a run or as one that was skipped.
+    /// Judges the whole ledger: what was run is there; and if all went by one time, every second from the first
+    /// to the last, as a run or as one that was skipped.
     pub(crate) fn judge(&self, mut ledger: Vec<Entry>, one_time: bool) -> Option<String> {
         ledger.sort_by_key(|entry| (entry.from, entry.to));
         let mut covered: Option<i64> = None;

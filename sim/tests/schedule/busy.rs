@@ -14,7 +14,7 @@ use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, SECOND, at, pass};
 
 const EVERY_SECOND: &str = "* * * * * *";
 
-/// What a schedule of a test goes by, and how long its runs take.
+/// Timing of a schedule of a test, and the length of its runs.
 type Sort<'a> = (&'a str, Duration);
 
 /// An instance with these schedules, named `s00` and so on.
@@ -33,7 +33,7 @@ async fn join(
     (member, schedules)
 }
 
-/// How many schedules each has, as that one knows it.
+/// Number of schedules of each, as that one knows it.
 fn shares(member: &Member) -> Vec<usize> {
     let picture = member.elect.schedules().picture().unwrap();
     picture.members.iter().map(|member| member.tasks).collect()
@@ -57,7 +57,7 @@ async fn value(crew: &Crew, name: &str) -> Option<Value> {
     seen.and_then(LockSeen::found)?.holding?.by.value
 }
 
-/// How often this instance has said something with a lock.
+/// Number of times that this instance has written a value with a lock.
 fn said(member: &Member) -> u64 {
     member.counts.intercept().counts().calls(Operation::SetValue)
 }

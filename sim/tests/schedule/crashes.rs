@@ -1,4 +1,4 @@
-//! What becomes of ticks whose runner dies, is told to stop, or is moved.
+//! Ticks whose runner dies, is told to stop, or is moved.
 
 use std::time::Duration;
 

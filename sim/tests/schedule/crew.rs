@@ -33,7 +33,7 @@ pub(crate) struct Crew {
     short: bool,
     /// No hint reaches anybody.
     deaf: bool,
-    /// What the configuration says of the history, if it says anything.
+    /// Retention of the history in the configuration, if any.
     kept: Option<(Duration, usize)>,
     seed: AtomicU64,
 }
@@ -44,11 +44,11 @@ pub(crate) struct Run {
     pub(crate) instant: StoreTime,
     pub(crate) attempt: u32,
     pub(crate) by: String,
-    /// When it began, by the store's clock.
+    /// Beginning, by the store's clock.
     pub(crate) at: StoreTime,
 }
 
-/// What was run. No schedule is run twice at once.
+/// Registry of runs. It fails if a schedule is run twice at once.
 #[derive(Default)]
 pub(crate) struct Book {
     runs: Mutex<Vec<Run>>,
@@ -255,7 +255,7 @@ impl Crew {
     }
 }
 
-/// When the store's clock begins.
+/// First instant of the store's clock.
 pub(crate) const BEGINNING: StoreTime = StoreTime::from_millis(1_767_225_600_000);
 
 fn told(run: &RunRecord) -> String {

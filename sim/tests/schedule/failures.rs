@@ -16,7 +16,7 @@ use crate::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 
-/// What was told of failures: the instant, and the words.
+/// Failures that were reported: the instant, and the words.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<(StoreTime, String)>>>);
 

@@ -1,4 +1,4 @@
-//! What is said of names that nobody has, what is listed and deleted, and what nobody runs.
+//! Names that nobody has, listings and deletions, and schedules that nobody runs.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -143,7 +143,7 @@ async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap(
     nothing_twice(&crew);
 }
 
-/// What is run when the clocks change, if somebody else has the schedule every twenty minutes.
+/// Runs while the clocks change, if somebody else has the schedule every twenty minutes.
 async fn over_a_change(
     from: u64,
     expression: &str,

@@ -1,4 +1,4 @@
-//! What schedules count.
+//! Metrics of schedules.
 
 use metrics::set_default_local_recorder;
 use tenure::{

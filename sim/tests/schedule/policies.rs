@@ -1,4 +1,4 @@
-//! What becomes of ticks that are late, overlap, or fail.
+//! Ticks that are late, overlap, or fail.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Who has how many, and what it costs to get there.
+//! Numbers of tasks of each member, and the cost of getting there.
 
 use std::collections::BTreeMap;
 

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use crate::team::{Player, SECOND, Team, counts};
 
-/// What was seen of a deploy, pod by pod.
+/// Observations of a deploy, pod by pod.
 #[derive(Debug, Default)]
 struct Rollout {
     /// The most tasks that one pod had at any moment.
     most: usize,
-    /// How many tasks were started.
+    /// Number of tasks that were started.
     starts: usize,
     /// For how long fewer tasks ran than both versions know.
     short: Duration,
 }
 
-/// How an old pod is exchanged for a new one.
+/// Order in which an old pod is exchanged for a new one.
 #[derive(Clone, Copy, Debug)]
 enum Exchange {
     NewFirst,

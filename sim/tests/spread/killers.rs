@@ -22,13 +22,13 @@ use crate::{
     team::{SECOND, SPREAD, Team},
 };
 
-/// How long a pod takes to come back.
+/// Time a pod takes to come back.
 const BACK_AFTER: Duration = Duration::from_secs(10);
 
 /// Pods that come back whenever they die.
 struct Fleet {
     team: Arc<Team>,
-    /// Which tasks kill, and how long after they began.
+    /// Tasks that kill, and how long after they began.
     killers: Arc<Mutex<Vec<(Key, Duration)>>>,
     deaths: Arc<AtomicUsize>,
     /// By pod: what kills the process it is now.
@@ -107,7 +107,7 @@ impl Fleet {
         self.spreads.lock().unwrap().iter().flatten().next().cloned()
     }
 
-    /// What was quarantined at some time, as the records say, and why.
+    /// Tasks that were quarantined at some time, as the records say, and why.
     async fn quarantined(&self) -> BTreeSet<(String, String)> {
         let kind = tenure::model::Kind::Task(SPREAD.parse().unwrap());
         let page = self.team.memory.list_locks("test".parse().unwrap(), Some(kind), None, 100_000, SECOND);
@@ -122,7 +122,8 @@ impl Fleet {
         found
     }
 
-    /// How many tasks ran on average, and at least, for so many seconds; and how long each stood still at most.
+    /// Number of tasks that ran, on average and at least, for so many seconds; and how long each stood still at
+    /// most.
     #[allow(clippy::cast_precision_loss, reason = "these are small")]
     async fn ran(&self, seconds: usize) -> (f64, usize) {
         let (mut sum, mut least) = (0, usize::MAX);

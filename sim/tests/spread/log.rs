@@ -1,4 +1,4 @@
-//! What is logged of many tasks: in proportion to what happens, not to how many they are.
+//! Log lines about many tasks: in proportion to what happens, not to how many they are.
 
 use crate::{
     captured::Log,

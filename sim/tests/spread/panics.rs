@@ -133,7 +133,7 @@ async fn a_stream_that_is_broken_costs_a_poll_a_minute() {
     drop(spread);
 }
 
-/// What is known of a task; one of them cannot be cloned for a while.
+/// Data of a task; that of one cannot be cloned for a while.
 struct Meta(u32, Arc<Mutex<usize>>);
 
 impl Clone for Meta {

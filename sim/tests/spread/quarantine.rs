@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::team::{SECOND, SPREAD, Team};
 
-/// What a job does: whether it fails now, there, at that task.
+/// Rule by which a job fails, by instance and task.
 type Fails = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
 /// Instances whose jobs fail as they are told to.
@@ -27,7 +27,7 @@ struct Ward {
     fails: Fails,
     tries: u32,
     runs: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Who began what, and when.
+    /// Beginnings: of which task, where, and when.
     begun: Arc<Mutex<Vec<(String, String, Instant)>>>,
 }
 
@@ -93,13 +93,13 @@ impl Ward {
         self.runs.lock().unwrap().len()
     }
 
-    /// How many work at each.
+    /// Number that work at each.
     fn working(&self, names: &[&str]) -> Vec<usize> {
         let runs = self.runs.lock().unwrap();
         names.iter().map(|name| runs.values().filter(|at| at == name).count()).collect()
     }
 
-    /// Where a task was tried, once for each holder in a row.
+    /// Instances on which a task was tried, once for each holder in a row.
     fn tried(&self, key: &str) -> Vec<String> {
         let begun = self.begun.lock().unwrap();
         let mut at: Vec<_> = begun.iter().filter(|one| one.1 == key).map(|one| one.0.clone()).collect();

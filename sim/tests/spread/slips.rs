@@ -1,4 +1,4 @@
-//! What is said of a spread that makes no sense, and what may look so and does.
+//! Errors about a spread that makes no sense, and cases that may look so and do.
 
 use std::time::Duration;
 

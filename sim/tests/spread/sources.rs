@@ -1,4 +1,4 @@
-//! Where the tasks come from, and instances that know different ones.
+//! Sources of tasks, and instances that know different ones.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ fn task(key: &str) -> Task {
     Task::new(key, ()).unwrap()
 }
 
-/// What each task was told of itself.
+/// Data that each task was started with.
 type Told = Arc<Mutex<BTreeMap<Key, u32>>>;
 
 fn telling(

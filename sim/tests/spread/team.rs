@@ -32,11 +32,11 @@ pub(crate) struct Team {
     seed: Arc<AtomicU64>,
 }
 
-/// Which tasks run, and where: none twice.
+/// Registry of the tasks that run, and where. It fails if one runs twice.
 #[derive(Default)]
 pub(crate) struct Book {
     running: Mutex<BTreeMap<Key, String>>,
-    /// How often each was started.
+    /// Starts of each task.
     starts: Mutex<BTreeMap<Key, usize>>,
 }
 
@@ -55,7 +55,7 @@ impl Book {
         self.starts.lock().unwrap().values().sum()
     }
 
-    /// How often the task was started that was started most often.
+    /// Number of starts of the task that was started most often.
     pub(crate) fn most_starts(&self) -> usize {
         self.starts.lock().unwrap().values().copied().max().unwrap_or(0)
     }
@@ -219,7 +219,7 @@ impl Team {
             .collect()
     }
 
-    /// How many tasks changed their term.
+    /// Number of tasks that changed their term.
     pub(crate) async fn moves(&self, before: &BTreeMap<Key, (Term, Option<String>)>) -> usize {
         let after = self.terms().await;
         after.iter().filter(|(key, (term, _))| before.get(*key).is_none_or(|(old, _)| old != term)).count()
@@ -236,7 +236,7 @@ impl Team {
     }
 }
 
-/// How many tasks each has, sorted.
+/// Number of tasks of each, sorted.
 pub(crate) fn counts(team: &[Player]) -> Vec<usize> {
     let mut counts: Vec<_> = team.iter().map(Player::count).collect();
     counts.sort_unstable();

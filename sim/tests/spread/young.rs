@@ -7,11 +7,11 @@ use crate::{
     team::{Player, SECOND, Team},
 };
 
-/// How many tasks there are, and how many members besides the one that dies.
+/// Number of tasks; and of members besides the one that dies.
 const TASKS: usize = 100;
 const OTHERS: usize = 5;
 
-/// How many tasks ran while time passed.
+/// Number of tasks that ran while time passed.
 #[derive(Default)]
 struct Ran {
     looks: usize,

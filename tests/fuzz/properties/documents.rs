@@ -62,8 +62,8 @@ fn in_every_place(document: &Document) -> bool {
     known.contains(&true)
 }
 
-/// What is read says what the document says: written again it has the same fields, so that nobody is made
-/// a holder or alive who is not. What is refused is so in few words.
+/// Checks that a reading says what the document says: written again it has the same fields, so that nobody is
+/// made a holder or alive who is not. A refusal must be short.
 fn faithful<T: Debug + PartialEq>(
     document: &Document,
     read: fn(&Document) -> Result<T, Refusal>,
@@ -90,15 +90,15 @@ fn faithful<T: Debug + PartialEq>(
     true
 }
 
-/// Whether the lock had this holder: the last one, or one in the list.
+/// Returns whether the lock had this holder: the last one, or one in the list.
 fn had(lock: &Document, entry: &Bson) -> bool {
     let last = Bson::Document(bare::past_entry(lock));
     let listed = lock.get_array("past").is_ok_and(|past| past.iter().any(|found| same(found, entry)));
     listed || lock.get("session") == Some(&Bson::Null) && same(&last, entry)
 }
 
-/// Whether the one says all that the other says. A number may be of another type, as a shell writes it; and
-/// there may be fields that are not known, but for an id.
+/// Returns whether the one says all that the other says. A number may be of another type, as a shell writes it;
+/// and there may be fields that are not known, but for an id.
 fn same(found: &Bson, read: &Bson) -> bool {
     match (found, read) {
         (Bson::Int32(found), Bson::Int64(read)) => i64::from(*found) == *read,
@@ -117,7 +117,7 @@ fn same(found: &Bson, read: &Bson) -> bool {
     }
 }
 
-/// What it means that a field is not there which an earlier version did not write.
+/// Meaning of the absence of a field which an earlier version did not write.
 fn without(field: &str) -> Option<Bson> {
     match field {
         "last" => Some(Bson::Boolean(false)),

@@ -9,7 +9,7 @@ use tenure::{
 
 use super::source::Source;
 
-/// What any question may take, on a busy machine and without optimization: it is microseconds with it.
+/// Longest time of any question, on a busy machine and without optimization: it is microseconds with it.
 const LONG: Duration = Duration::from_millis(500);
 
 const ZONES: [&str; 8] = [
@@ -51,7 +51,7 @@ pub(crate) fn expressions(bytes: &[u8]) -> bool {
     known.contains(&true)
 }
 
-/// Whether it is accepted. Then its instants rise, and asked from within it answers the same.
+/// Returns whether it is accepted. Then its instants rise, and asked from within it answers the same.
 fn holds(timing: &Timing, after: StoreTime) -> bool {
     let checked = quickly(timing, Timing::check);
     let found = quickly(timing, |timing| timing.next(6, after));

@@ -1,5 +1,5 @@
-//! What holds for any bytes: functions that panic where it does not, shared by `cargo test` and the targets
-//! in `fuzz/`. Each says whether the bytes came far enough to tell anything.
+//! Properties of any bytes: functions that panic where one does not hold, shared by `cargo test` and the targets
+//! in `fuzz/`. Each returns whether the bytes came far enough to show anything.
 
 mod config;
 mod documents;

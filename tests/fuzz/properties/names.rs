@@ -44,7 +44,7 @@ fn every_name(text: &str) -> bool {
     known.contains(&true)
 }
 
-/// Whether it is accepted. It is if it keeps the limits, and then it stays what it is.
+/// Returns whether it is accepted. It is if it keeps the limits, and then it stays as it is.
 fn name<T>(text: &str, most: usize, new: impl Fn(&str) -> Result<T, LimitError>) -> bool
 where
     T: Display + Debug + PartialEq + FromStr + Serialize + DeserializeOwned + AsRef<str>,

@@ -13,7 +13,7 @@ use crate::reference::runner::LONG;
 #[derive(Debug, Default)]
 pub(crate) struct Lock {
     pub(crate) grants: Vec<Grant>,
-    /// How many of the grants the record has forgotten, because it was purged.
+    /// Number of the grants that the record has forgotten, because it was purged.
     forgotten: usize,
     closed: Option<Closing>,
     /// The clock's weeks when it was last granted.
@@ -81,7 +81,7 @@ impl Lock {
         self.grants.len() > self.forgotten
     }
 
-    /// Whether the record tells this history.
+    /// Checks that the record tells this history.
     fn meet(&mut self, id: &LockId, seen: &LockRecord) -> Check {
         ensure!(seen.id == *id, "the record of {id} is that of {}", seen.id);
         ensure!(self.has_record(), "{id} was never taken, and has {seen:?}");
@@ -128,7 +128,7 @@ impl Lock {
 }
 
 impl Model {
-    /// How the grants ended, each kind counted.
+    /// Counts the ends of the grants, each kind by itself.
     pub(crate) fn meet_ends(&mut self) {
         let ended: Vec<_> = self.locks.values().flat_map(Lock::ends).collect();
         for how in ended {
@@ -312,7 +312,7 @@ impl Model {
         }
     }
 
-    /// What nobody has held since that term is open.
+    /// Opens what nobody has held since that term.
     fn reopen(&mut self, request: &Request, answer: &RevokeAnswer) -> Check {
         let id = &request.lock;
         let lock = self.locks.entry(id.clone()).or_default();

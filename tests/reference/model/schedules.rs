@@ -7,7 +7,7 @@ use tenure::{
 
 use super::{Check, Model, Once, ensure};
 
-/// What was said of a schedule.
+/// Definition, pause and orders that a schedule was given.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     /// Every definition that counted.
@@ -32,7 +32,7 @@ struct Break {
 pub(crate) type During = RangeInclusive<StoreTime>;
 
 impl Said {
-    /// What the record must be, with the times as they are seen.
+    /// Expected record, with the times as they are seen.
     fn expected(&self, id: &ScheduleId, mark: Option<StoreTime>, seen: &ScheduleRecord) -> ScheduleRecord {
         let seen_definition = seen.definition.as_ref().map_or(StoreTime::from_millis(0), |seen| seen.since);
         let seen_since = seen.pause.as_ref().map_or(StoreTime::from_millis(0), |pause| pause.since);

@@ -20,7 +20,7 @@ pub(crate) struct Life {
     beat_turns: u64,
     started: Once<StoreTime>,
     death: Option<(Holder, Why)>,
-    /// How it was found when it was first found dead: so it stays.
+    /// Record as it was when it was first found dead: so it stays.
     grave: Once<SessionRecord>,
 }
 
@@ -56,7 +56,7 @@ impl Life {
         })
     }
 
-    /// Whether the record is that of this life.
+    /// Checks that the record is that of this life.
     pub(crate) fn meet(&mut self, id: SessionId, seen: &SessionRecord) -> Check {
         let expected = self.expected(id, seen)?;
         ensure!(expected == *seen, "session {id} must be {expected:?}, and is {seen:?}");

@@ -1,4 +1,4 @@
-//! What is done to the set and to the fleet in one round, drawn by the round's seed.
+//! Faults of the set and of the fleet in one round, drawn by the round's seed.
 
 use std::{fmt, time::Duration};
 
@@ -43,20 +43,20 @@ pub(crate) enum Fault {
     Fail { how: Failure, times: u32 },
 }
 
-/// How commands fail on the server.
+/// Kinds of failure of commands on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The connection is closed before anything is applied.
     Closed,
     /// The server says that it is shutting down, and has applied nothing.
     Refused,
-    /// It is applied, and the server does not know whether a majority has it.
+    /// Applied, and the server does not know whether a majority has it.
     Unsure,
-    /// It takes longer than the lease lasts.
+    /// Takes longer than the lease lasts.
     Late,
 }
 
-/// What a round is counted as.
+/// Class in which a round is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Count {
     Rounds,
@@ -91,7 +91,7 @@ impl fmt::Display for Count {
 }
 
 impl Fault {
-    /// What it is counted as. A failover is counted when it was one.
+    /// Class in which it is counted. A failover is counted when it was one.
     pub(crate) const fn count(self) -> Count {
         match self {
             Self::KillPrimary | Self::KillHolder => Count::Kills,
@@ -110,7 +110,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is done to the fleet and not to the set: two such can happen at once.
+    /// Returns whether it is done to the fleet and not to the set: two such can happen at once.
     pub(crate) const fn is_of_the_fleet(self) -> bool {
         matches!(
             self,
@@ -169,7 +169,7 @@ fn any_failure(dice: &mut Dice) -> Failure {
     [Failure::Closed, Failure::Refused, Failure::Unsure, Failure::Late][dice.place(4)]
 }
 
-/// Where a clock may stand, in milliseconds from the true time.
+/// Offset of a clock, in milliseconds from the true time.
 fn any_step(dice: &mut Dice) -> i64 {
     const MINUTE: i64 = 60_000;
     [MINUTE, -60 * MINUTE, 60 * MINUTE, -MINUTE, 0][dice.place(5)]

@@ -21,11 +21,11 @@ use self::{
 };
 use crate::fleet::{Fleet, Plan, Way, now};
 
-/// How many sites the fleet has.
+/// Number of sites of the fleet.
 pub(crate) const SITES: usize = 2;
 const HOLDERS: usize = 4;
 const KEYS: usize = 6;
-/// How many tasks they share out.
+/// Number of tasks they share out.
 const TASKS: usize = 12;
 const DATABASE: &str = "tenure";
 /// A minute ahead, an hour behind, and one that is right: every failover is to another time.
@@ -39,7 +39,7 @@ struct Options {
     folder: PathBuf,
     mongod: PathBuf,
     faketime: PathBuf,
-    /// Where the numbers go.
+    /// Folder for the numbers.
     result: PathBuf,
 }
 
@@ -77,7 +77,7 @@ fn soaks() {
     assert!(ended, "the run did not end well");
 }
 
-/// Whether nothing was violated, and every fault was made.
+/// Returns whether nothing was violated, and every fault was made.
 async fn soak(options: &Options) -> bool {
     let members = (0..MEMBERS).map(Place::Member);
     let places: Vec<_> = members.chain((0..SITES).map(Place::Site)).collect();

@@ -6,12 +6,12 @@
 
 use std::process::Command;
 
-/// Where somebody is on the network.
+/// Place on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// A member of the set.
     Member(usize),
-    /// Where a part of the fleet runs.
+    /// Site of a part of the fleet.
     Site(usize),
 }
 
@@ -36,7 +36,7 @@ impl Place {
     const HARNESS: &str = "10.0.0.1";
 }
 
-/// Which packets a cut swallows.
+/// Packets that a cut swallows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Those to and from there.
@@ -93,7 +93,7 @@ fn rule(at: Place, rule: &[&str]) {
     run("ip", &command);
 }
 
-/// How many packets the cuts of a place have swallowed.
+/// Number of packets that the cuts of a place have swallowed.
 pub(crate) fn swallowed(at: Place) -> u64 {
     let listed = run("ip", &["netns", "exec", &at.name(), "iptables", "-w", "-L", "-v", "-n", "-x"]);
     packets(&listed)

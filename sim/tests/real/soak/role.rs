@@ -23,7 +23,7 @@ pub(crate) fn documented() -> Document {
     command
 }
 
-/// What the jobs do beside that.
+/// Rights for what the jobs do beside that.
 pub(crate) fn of_the_program(database: &str) -> Vec<Document> {
     vec![doc! {
         "resource": { "db": database, "collection": resource::COLLECTION },

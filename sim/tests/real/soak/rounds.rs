@@ -1,4 +1,4 @@
-//! How each fault is made, and how it is known that it was.
+//! Ways to make each fault, and to know that it was made.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -45,11 +45,11 @@ pub(crate) struct Set {
     program: PathBuf,
     preload: PathBuf,
     members: Vec<Member>,
-    /// How far each clock is from the true time, in milliseconds.
+    /// Distance of each clock from the true time, in milliseconds.
     offsets: [i64; MEMBERS],
 }
 
-/// What one member says of itself.
+/// Answer of one member about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Hello {
     pub(crate) is_primary: bool,
@@ -320,7 +320,7 @@ impl Set {
         kill_process(pid, Signal::CONT).unwrap();
     }
 
-    /// How far the clock of a member is from the true time, in milliseconds.
+    /// Distance of a member's clock from the true time, in milliseconds.
     pub(crate) fn offset(&self, member: usize) -> i64 {
         self.offsets[member]
     }

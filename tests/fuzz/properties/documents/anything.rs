@@ -1,4 +1,4 @@
-//! What somebody may do to a document by hand.
+//! Changes that somebody may make to a document by hand.
 
 use tenure::store::mongo::driver::bson::{
     Binary, Bson, DateTime, Decimal128, Document, Timestamp, doc, oid::ObjectId, spec::BinarySubtype,

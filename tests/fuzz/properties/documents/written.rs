@@ -25,7 +25,7 @@ pub(super) fn number(number: u64) -> Bson {
     Bson::Int64(i64::try_from(number).unwrap())
 }
 
-/// What is in the database when the write has met no document at that time.
+/// Document in the database when the write has met none at that time.
 fn applied((filter, update): Write, now: StoreTime) -> Document {
     let mut document = filter;
     let [literal, evaluated] = new_document(&update).expect("it writes a document");
@@ -39,7 +39,7 @@ fn applied((filter, update): Write, now: StoreTime) -> Document {
     document
 }
 
-/// What an expression comes to where there was no document; nothing if it is none of these.
+/// Value of an expression where there was no document; nothing if it is none of these.
 fn of_a_new_document(expression: &Bson, now: StoreTime) -> Option<Bson> {
     let Bson::Document(document) = expression else {
         let is_constant = expression.as_str().is_none_or(|text| !text.starts_with('$'));
