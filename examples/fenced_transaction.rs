@@ -80,7 +80,7 @@ async fn main() -> Result<ExitCode, support::Failure> {
     let fence = arm(&store, &guard.lease()).await?;
     book(&client, &fence, "pod-1", 100).await?;
     if let Some(busy) = second.key("ledger").try_acquire().await?.busy() {
-        println!("pod-2 does not get the key: {}", support::told(&busy));
+        println!("pod-2 does not get the key: {}", support::in_words(&busy));
     }
 
     // Somebody takes the lock away by force, and pod-1 does not hear of it before its next transaction.

@@ -1,5 +1,5 @@
-//! A service of which several copies run, as far as tenure goes: its tasks, its nightly job, what a health check and
-//! an operator ask, and its end. [docs/first-service.md](../docs/first-service.md) goes through it.
+//! A service that runs as several instances, as far as tenure goes: its tasks, its nightly job, the answers for health
+//! checks and operators, and its end. [docs/first-service.md](../docs/first-service.md) goes through it.
 //!
 //! ```sh
 //! MONGODB_URI=mongodb://localhost/shop TENURE_NAMESPACE=shop TENURE_HOLDER=pod-1 cargo run --example first_service
@@ -38,19 +38,19 @@ async fn topics(shop: Database) -> Result<Vec<Task<String>>, Problem> {
     Ok(tasks)
 }
 
-/// Follows a topic, for as long as it is this copy's.
+/// Follows a topic, for as long as this instance has it.
 async fn follow(shop: Database, topic: Task<String>, lease: Lease) -> Result<(), Problem> {
     let (stamp, seen) = (Stamp::new(lease.lock(), lease.term()), shop.collection::<Document>("seen"));
     println!("follows {} at {}", topic.key(), topic.meta());
     while !lease.is_cancelled() {
-        // ... get a message, and act on it. If another copy has this topic by now, the write is refused.
+        // ... get a message, and act on it. If another instance has this topic by now, the write is refused.
         stamp.write(&seen, topic.key().as_str(), doc! { "$inc": { "messages": 1 } }).await?;
         tokio::select! {
             () = lease.cancelled() => {}
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
     }
-    Ok(()) // it was told to stop: whoever has the topic next begins anew
+    Ok(()) // told to stop: the next instance that has the topic begins anew
 }
 
 /// The nightly job.
@@ -65,7 +65,7 @@ async fn clean_up(shop: Database, tick: Tick, lease: Lease) -> Result<(), Proble
     Ok(())
 }
 
-/// One copy of the service.
+/// One instance of the service.
 struct Service {
     elect: Elect,
     topics: Spread<String>,
@@ -83,7 +83,7 @@ impl Service {
         let (asks, job) = (shop.clone(), shop.clone());
         let topics = elect
             .spread("topics")
-            .cap(500) // what one pod can do, so that an outage of the others does not take it down, too
+            .cap(500) // as many as one pod can do: when the others fail, it is not overloaded
             .tasks_by(Duration::from_secs(10), move || topics(asks.clone()))
             .run(move |topic, lease| follow(job.clone(), topic, lease))?;
         let clean_up = elect
@@ -98,20 +98,20 @@ impl Service {
     /// Answer to a `GET` of this path.
     async fn answer(&self, path: &str) -> (&'static str, String) {
         match path {
-            // Alive: the process answers. What is wrong with the store no restart of this process mends.
+            // Alive: the process answers. A restart of this process repairs nothing in the store.
             "/healthz" => ("200 OK", "ok".to_owned()),
-            // Ready: it has a session, so that its jobs may run. Whether it leads has no part in that.
+            // Ready: it has a session, so its jobs may run. Leading has no part in that.
             "/readyz" => {
                 let health = self.elect.health();
                 (if health.is_ok() { "200 OK" } else { "503 Service Unavailable" }, health.to_string())
             }
-            "/tenure" => ("200 OK", self.picture().await),
+            "/tenure" => ("200 OK", self.overview().await),
             _ => ("404 Not Found", String::new()),
         }
     }
 
     /// State of the service, for people.
-    async fn picture(&self) -> String {
+    async fn overview(&self) -> String {
         let mut lines = vec![self.elect.health().to_string(), self.topics.picture().to_string()];
         match self.clean_up.status().await {
             Ok(status) => lines.extend(status.map(|status| status.to_string())),

@@ -31,7 +31,7 @@ async fn main() -> Result<(), support::Failure> {
     let guard = first.acquire("accounts").await?;
     println!("pod-1 has the key under term {}", guard.term());
     if let Acquired::Busy(busy) = second.key("accounts").try_acquire().await? {
-        println!("pod-2 does not: {}", support::told(&busy));
+        println!("pod-2 does not: {}", support::in_words(&busy));
     }
 
     // From this machine's clock, at each call; and from the store, where a moment more of certainty is

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use tenure::{Elect, elect::Campaign, store::Store};
 
-/// Starts an instance that stands for the key.
+/// Starts an instance that contends for the key.
 async fn stand(store: Arc<dyn Store>, name: &str) -> Result<(Elect, Campaign), support::Failure> {
     let elect = Elect::start(store, support::config(name)?).await?;
     let me: Arc<str> = name.into();
@@ -62,7 +62,7 @@ async fn main() -> Result<(), support::Failure> {
     let store = support::store().await?;
 
     if support::uri().is_some() {
-        let stop = support::told_to_stop()?;
+        let stop = support::stop_signal()?;
         let me = support::process_name();
         let (elect, campaign) = stand(store, &me).await?;
         println!("{me} stands");

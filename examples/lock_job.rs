@@ -1,4 +1,4 @@
-//! One copy of a program runs a job. The other copy is told who does, and gets its turn later.
+//! One instance of a program runs a job. The other learns who does, and gets its turn later.
 //!
 //! ```sh
 //! cargo run --example lock_job
@@ -40,12 +40,12 @@ async fn main() -> Result<(), support::Failure> {
     // The answer comes at once; the job runs on a task of its own.
     let job = match first.key(KEY).why("first of the month").lock(|lease| report(lease, 1)).await? {
         Locked::Running(job) => job,
-        Locked::Busy(busy) => return Err(support::told(&busy).into()),
+        Locked::Busy(busy) => return Err(support::in_words(&busy).into()),
     };
     println!("pod-1 runs the report under term {}", job.lease().term());
 
     if let Locked::Busy(busy) = second.lock(KEY, |lease| report(lease, 1)).await? {
-        println!("pod-2 does not: {}", support::told(&busy));
+        println!("pod-2 does not: {}", support::in_words(&busy));
     }
 
     // Whoever gives a key up gives the job time to return first.

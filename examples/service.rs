@@ -1,5 +1,5 @@
-//! A service of which several copies run: one of them leads, each job runs in one copy at a time, and a
-//! copy that is told to stop leaves its keys free at once.
+//! A service that runs as several instances: one of them leads, each job runs in one instance at a time, and an
+//! instance that is told to stop leaves its keys free at once.
 //!
 //! ```sh
 //! cargo run --example service
@@ -11,7 +11,7 @@
 //! TENURE_STORE=mongodb://localhost/shop cargo run --example service
 //! ```
 //!
-//! runs one copy until SIGTERM or Ctrl-C. Start it twice.
+//! runs one instance until SIGTERM or Ctrl-C. Start it twice.
 
 mod support;
 
@@ -39,23 +39,23 @@ async fn dispatch(me: Arc<str>, lease: Lease) -> Result<(), String> {
     tokio::time::sleep(Duration::from_millis(50)).await;
     println!("{me} has dispatched {orders} orders, and stops: {}", lease.loss().expect("it was cancelled"));
     // `Ok` means: nothing went wrong. The key is given back either way; after an `Err` the campaign would say so
-    // in the log, and rest longer before it stands again.
+    // in the log, and rest longer before it contends again.
     Ok(())
 }
 
-/// A copy of the service.
-struct Copy {
+/// One instance of the service.
+struct Instance {
     me: Arc<str>,
     elect: Elect,
     campaign: Campaign,
     cleaner: JoinHandle<Result<(), tenure::Error>>,
 }
 
-impl Copy {
+impl Instance {
     async fn start(store: Arc<dyn Store>, name: &str) -> Result<Self, support::Failure> {
         let me: Arc<str> = name.into();
         let elect = Elect::builder(store, support::config(name)?).program("service 1.0").start().await?;
-        // Its job runs whenever this copy leads, and is tried again if it fails.
+        // Its job runs whenever this instance leads, and is tried again if it fails.
         let leads = me.clone();
         let campaign = elect.campaign("dispatcher").run(move |lease| dispatch(leads.clone(), lease))?;
         let cleaner = tokio::spawn(clean(me.clone(), elect.clone()));
@@ -84,7 +84,7 @@ impl Copy {
     }
 }
 
-/// A job that any copy may do, one at a time: whoever comes first.
+/// A job that any instance may do, one at a time: whoever comes first.
 async fn clean(me: Arc<str>, elect: Elect) -> Result<(), tenure::Error> {
     loop {
         let cleans = me.clone();
@@ -99,8 +99,8 @@ async fn clean(me: Arc<str>, elect: Elect) -> Result<(), tenure::Error> {
             Ok(Locked::Running(job)) => {
                 job.join().await;
             }
-            Ok(Locked::Busy(busy)) => println!("{me} does not clean up: {}", support::told(&busy)),
-            // The store is away, for now. The engine goes on; so do we.
+            Ok(Locked::Busy(busy)) => println!("{me} does not clean up: {}", support::in_words(&busy)),
+            // The store does not answer for now. The engine goes on; so do we.
             Err(error) if error.is_retryable() => println!("{me} cannot clean up: {error}"),
             Err(error) => return Err(error),
         }
@@ -112,25 +112,25 @@ async fn clean(me: Arc<str>, elect: Elect) -> Result<(), tenure::Error> {
 async fn main() -> Result<(), support::Failure> {
     let store = support::store().await?;
     // Before anything is held, so that no signal is missed.
-    let stop = support::told_to_stop()?;
+    let stop = support::stop_signal()?;
     let me = if support::uri().is_some() { support::process_name() } else { "pod-1".to_owned() };
-    let copy = Copy::start(store.clone(), &me).await?;
-    println!("{me} is ready: {}", copy.is_ready());
+    let instance = Instance::start(store.clone(), &me).await?;
+    println!("{me} is ready: {}", instance.is_ready());
 
     if support::uri().is_some() {
         stop.await;
-        println!("{me} is told to stop: {}", copy.elect.health());
-        copy.stop().await;
+        println!("{me} is told to stop: {}", instance.elect.health());
+        instance.stop().await;
         return Ok(());
     }
 
-    copy.campaign.led().await?;
-    let standby = Copy::start(store, "pod-2").await?;
+    instance.campaign.led().await?;
+    let standby = Instance::start(store, "pod-2").await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     terminate_myself()?;
     stop.await;
-    println!("{me} is told to stop: {}", copy.elect.health());
-    copy.stop().await;
+    println!("{me} is told to stop: {}", instance.elect.health());
+    instance.stop().await;
     let lease = standby.campaign.led().await?;
     println!("pod-2 leads under term {}", lease.term());
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -140,6 +140,6 @@ async fn main() -> Result<(), support::Failure> {
 
 /// Sends SIGTERM, as Kubernetes would.
 fn terminate_myself() -> Result<(), support::Failure> {
-    let told = std::process::Command::new("sh").args(["-c", "kill -TERM $PPID"]).status()?;
-    if told.success() { Ok(()) } else { Err("could not send a signal".into()) }
+    let status = std::process::Command::new("sh").args(["-c", "kill -TERM $PPID"]).status()?;
+    if status.success() { Ok(()) } else { Err("could not send a signal".into()) }
 }

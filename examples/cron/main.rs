@@ -14,7 +14,7 @@
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start as many as you like.
 
-#![allow(clippy::disallowed_methods, reason = "when something happened is what this example tells")]
+#![allow(clippy::disallowed_methods, reason = "when something happened is what this example prints")]
 
 #[path = "../support/cable.rs"]
 mod cable;
@@ -44,20 +44,20 @@ const SCHEDULES: [(&str, &str, u32); 3] =
 
 /// Registry of the runs in this process, by which the example is judged.
 #[derive(Default)]
-struct Book {
+struct Registry {
     running: Mutex<BTreeMap<String, Arc<str>>>,
     twice: Mutex<Vec<String>>,
 }
 
 /// A schedule whose job is on, until this is dropped: also if the job is dropped half-way.
-struct Running(Arc<Book>, String);
+struct Running(Arc<Registry>, String);
 
-impl Book {
+impl Registry {
     fn begin(self: &Arc<Self>, schedule: &str, at: &Arc<str>) -> Running {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = running.insert(schedule.to_owned(), at.clone()) {
-            let told = format!("{schedule} ran at {at} while it ran at {other}");
-            self.twice.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+            let message = format!("{schedule} ran at {at} while it ran at {other}");
+            self.twice.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         }
         Running(self.clone(), schedule.to_owned())
     }
@@ -107,12 +107,16 @@ struct Instance {
 }
 
 impl Instance {
-    async fn start(store: Arc<dyn Store>, name: &str, book: &Arc<Book>) -> Result<Self, support::Failure> {
+    async fn start(
+        store: Arc<dyn Store>,
+        name: &str,
+        registry: &Arc<Registry>,
+    ) -> Result<Self, support::Failure> {
         let elect = Elect::builder(store, support::config(name)?).program("cron 1.0").start().await?;
         let me: Arc<str> = name.into();
         let mut schedules = Vec::new();
         for (name, expression, _) in SCHEDULES {
-            let (book, me) = (book.clone(), me.clone());
+            let (registry, me) = (registry.clone(), me.clone());
             let schedule = elect
                 .schedule(name, expression)
                 // A tick that nobody was there for is made up for: every one of the last minute.
@@ -121,7 +125,7 @@ impl Instance {
                 .retries(Retries { tries: 3, first: SECOND / 5, longest: SECOND })
                 .timeout(10 * SECOND)
                 .run(move |tick, lease| {
-                    let running = book.begin(tick.schedule().as_str(), &me);
+                    let running = registry.begin(tick.schedule().as_str(), &me);
                     work(tick, lease, me.clone(), running)
                 })?;
             schedules.push(schedule);
@@ -133,7 +137,7 @@ impl Instance {
 /// One of a fleet of processes.
 async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     // Before anything is held, so that no signal is missed.
-    let stop = support::told_to_stop()?;
+    let stop = support::stop_signal()?;
     let me = support::process_name();
     let instance = Instance::start(store, &me, &Arc::default()).await?;
     for schedule in &instance.schedules {
@@ -147,21 +151,21 @@ async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
 
 /// A fleet in one process.
 async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
-    let book = Arc::new(Book::default());
+    let registry = Arc::new(Registry::default());
     let (mut fleet, mut cables) = (Vec::new(), BTreeMap::new());
     for name in ["pod-1", "pod-2", "pod-3"] {
         let pulled = CancellationToken::new();
         let cabled = Cabled { store: store.clone(), pulled: pulled.clone() };
-        fleet.push(Instance::start(Arc::new(cabled), name, &book).await?);
+        fleet.push(Instance::start(Arc::new(cabled), name, &registry).await?);
         cables.insert(name.to_owned(), pulled);
     }
     let schedules = fleet[0].elect.schedules();
-    schedules.until(|picture| picture.members.len() == 3 && picture.is_settled()).await;
+    schedules.until(|status| status.members.len() == 3 && status.is_settled()).await;
     tokio::time::sleep(4 * SECOND).await;
 
     // In the middle of its work: what it began is begun again by another.
     let victim = loop {
-        match book.runs_at("digest") {
+        match registry.runs_at("digest") {
             Some(victim) => break victim,
             None => tokio::time::sleep(SECOND / 50).await,
         }
@@ -171,7 +175,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     let (dead, living): (Vec<_>, Vec<_>) =
         fleet.into_iter().partition(|one| one.elect.config().holder().as_str() == &*victim);
     let schedules = living[0].elect.schedules();
-    schedules.until(|picture| picture.members.len() == 2 && picture.is_settled()).await;
+    schedules.until(|status| status.members.len() == 2 && status.is_settled()).await;
     println!("--- the others have its schedules");
     tokio::time::sleep(4 * SECOND).await;
     // It is not closed: nothing would get through.
@@ -183,7 +187,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
         println!("{}", judged(&observer, name, apart).await?);
     }
     observer.close().await;
-    let twice = book.twice.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+    let twice = registry.twice.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
     if twice.is_empty() { Ok(()) } else { Err(twice.into()) }
 }
 

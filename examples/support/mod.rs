@@ -50,8 +50,8 @@ pub(crate) fn process_name() -> String {
     format!("pod-{}", std::process::id())
 }
 
-/// Why a key was not to be had, in words.
-pub(crate) fn told(busy: &Busy) -> String {
+/// Reason why a key was not free, in words.
+pub(crate) fn in_words(busy: &Busy) -> String {
     match busy {
         Busy::Held(held) => {
             let why = held.why.as_ref().map_or_else(String::new, |why| format!(", for the {why}"));
@@ -63,10 +63,10 @@ pub(crate) fn told(busy: &Busy) -> String {
     }
 }
 
-/// Until this process is told to stop: SIGTERM, as Kubernetes and systemd do, or Ctrl-C. Listens from now
+/// Waits until this process is told to stop: SIGTERM, as Kubernetes and systemd do, or Ctrl-C. Listens from now
 /// on, not only once it is awaited.
 #[cfg(unix)]
-pub(crate) fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -78,8 +78,8 @@ pub(crate) fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Until this process is told to stop: Ctrl-C.
+/// Waits until this process is told to stop: Ctrl-C.
 #[cfg(not(unix))]
-pub(crate) fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
     Ok(async { tokio::signal::ctrl_c().await.expect("Ctrl-C can be heard") })
 }

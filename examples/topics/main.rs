@@ -5,7 +5,7 @@
 //! ```
 //!
 //! runs five instances in one process. One is cut off from the store, one is drained, one joins; a line is
-//! printed whenever the picture changes. At the end it says whether a subscription ever ran twice at once.
+//! printed whenever the status changes. At the end it says whether a subscription ever ran twice at once.
 //!
 //! ```sh
 //! TENURE_STORE=mongodb://localhost/shop cargo run --release --example topics
@@ -13,19 +13,19 @@
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start as many as you like.
 
-#![allow(clippy::disallowed_methods, reason = "when something happened is what this example tells")]
+#![allow(clippy::disallowed_methods, reason = "when something happened is what this example prints")]
 
-mod book;
 #[path = "../support/cable.rs"]
 mod cable;
+mod registry;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use book::{Book, Running};
 use cable::Cabled;
 use futures::future::join_all;
+use registry::{Registry, Running};
 use tenure::{
     Elect, Event, Lease,
     spread::{Member, Spread, SpreadStatus},
@@ -62,24 +62,28 @@ struct Instance {
 }
 
 impl Instance {
-    async fn start(store: Arc<dyn Store>, name: &str, book: &Arc<Book>) -> Result<Self, support::Failure> {
+    async fn start(
+        store: Arc<dyn Store>,
+        name: &str,
+        registry: &Arc<Registry>,
+    ) -> Result<Self, support::Failure> {
         let me: Arc<str> = name.into();
         let elect = Elect::builder(store, support::config(name)?).program("topics 1.0").start().await?;
         let keys = (0..TOPICS).map(|topic| format!("topic-{topic:02}"));
-        let (book, at) = (book.clone(), me.clone());
+        let (registry, at) = (registry.clone(), me.clone());
         let topics = elect
             .spread("topics")
             .tasks(keys)
-            .run(move |task, lease| subscribe(lease, book.begin(task.key(), &at)))?;
+            .run(move |task, lease| subscribe(lease, registry.begin(task.key(), &at)))?;
         Ok(Self { me, elect, topics })
     }
 
     /// Until the fleet has so many members, and each what the plan wants it to have.
     async fn settled(&self, members: usize) {
-        let is_so = |picture: &SpreadStatus| {
-            picture.members.len() == members
-                && picture.held() == TOPICS
-                && picture.members.iter().all(|member| member.target == Some(member.tasks))
+        let is_so = |status: &SpreadStatus| {
+            status.members.len() == members
+                && status.held() == TOPICS
+                && status.members.iter().all(|member| member.target == Some(member.tasks))
         };
         self.topics.until(is_so).await;
     }
@@ -87,13 +91,13 @@ impl Instance {
 
 /// Printer of what happens, each line with its time.
 #[derive(Clone, Copy)]
-struct Teller {
+struct Printer {
     begun: Instant,
     /// Words for those that run in this process.
     run: &'static str,
 }
 
-impl Teller {
+impl Printer {
     fn new(run: &'static str) -> Self {
         Self { begun: Instant::now(), run }
     }
@@ -102,16 +106,16 @@ impl Teller {
         println!("{:4.1} s  {}", self.begun.elapsed().as_secs_f64(), text.as_ref());
     }
 
-    /// A line for every change of the picture, for as long as it is polled.
-    async fn show(self, topics: &Spread, book: &Book) {
+    /// A line for every change of the status, for as long as it is polled.
+    async fn show(self, topics: &Spread, registry: &Registry) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = String::new();
         loop {
             looks.tick().await;
-            let line = format!("{} | {} {}", in_short(&topics.picture()), book.running(), self.run);
+            let line = format!("{} | {} {}", in_short(&topics.picture()), registry.running(), self.run);
             if line != before {
-                let moved = match book.take_moved() {
+                let moved = match registry.take_moved() {
                     0 => String::new(),
                     moved => format!(", {moved} moved"),
                 };
@@ -123,78 +127,78 @@ impl Teller {
 }
 
 /// Number of subscriptions of each member.
-fn in_short(picture: &SpreadStatus) -> String {
+fn in_short(status: &SpreadStatus) -> String {
     let count = |member: &Member| {
         let drains = if member.share.draining { " (drains)" } else { "" };
         format!("{} {:2}{drains}", member.holder, member.tasks)
     };
-    let counts: Vec<_> = picture.members.iter().map(count).collect();
+    let counts: Vec<_> = status.members.iter().map(count).collect();
     counts.join("  ")
 }
 
 /// One of a fleet of processes.
 async fn alone(store: Arc<dyn Store>) -> Result<(), support::Failure> {
-    let teller = Teller::new("run here");
+    let printer = Printer::new("run here");
     // Before anything is held, so that no signal is missed.
-    let stop = support::told_to_stop()?;
-    let book = Arc::new(Book::default());
-    let Instance { me, elect, topics } = Instance::start(store, &support::process_name(), &book).await?;
-    teller.say(format!("{me} takes part"));
+    let stop = support::stop_signal()?;
+    let registry = Arc::new(Registry::default());
+    let Instance { me, elect, topics } = Instance::start(store, &support::process_name(), &registry).await?;
+    printer.say(format!("{me} takes part"));
     tokio::select! {
         () = stop => {}
-        () = teller.show(&topics, &book) => {}
+        () = printer.show(&topics, &registry) => {}
     }
     let had = topics.share().len();
     let closed = elect.close().await;
     if !closed.overran.is_empty() {
-        teller.say(format!("{me} has left, but these go on: {:?}", closed.overran));
+        printer.say(format!("{me} has left, but these go on: {:?}", closed.overran));
     } else if !closed.unconfirmed.is_empty() {
-        teller.say(format!("{me} has left, but the store has not confirmed: {:?}", closed.unconfirmed));
+        printer.say(format!("{me} has left, but the store has not confirmed: {:?}", closed.unconfirmed));
     } else {
-        teller.say(format!("{me} has left: its {had} subscriptions are free"));
+        printer.say(format!("{me} has left: its {had} subscriptions are free"));
     }
     Ok(())
 }
 
 /// A fleet in one process.
 async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
-    let (teller, book) = (Teller::new("run"), Arc::new(Book::default()));
-    let first = Instance::start(store.clone(), "pod-1", &book).await?;
+    let (printer, registry) = (Printer::new("run"), Arc::new(Registry::default()));
+    let first = Instance::start(store.clone(), "pod-1", &registry).await?;
     let others = tokio::select! {
-        told = tell(teller, store, &first, &book) => told?,
-        () = teller.show(&first.topics, &book) => Vec::new(),
+        left = play(printer, store, &first, &registry) => left?,
+        () = printer.show(&first.topics, &registry) => Vec::new(),
     };
     join_all(others.iter().chain([&first]).map(|one| one.elect.close())).await;
 
-    let ran = book.summary();
+    let ran = registry.summary();
     if !ran.twice.is_empty() {
         return Err(ran.twice.join("\n").into());
     }
     if ran.running > 0 {
         return Err(format!("{} subscriptions run on", ran.running).into());
     }
-    teller.say(format!("{} starts of {TOPICS} subscriptions: none ever ran twice at once", ran.starts));
+    printer.say(format!("{} starts of {TOPICS} subscriptions: none ever ran twice at once", ran.starts));
     Ok(())
 }
 
 /// Makes things happen to the fleet. Returns those that are left, beside the first one.
-async fn tell(
-    teller: Teller,
+async fn play(
+    printer: Printer,
     store: Arc<dyn Store>,
     first: &Instance,
-    book: &Arc<Book>,
+    registry: &Arc<Registry>,
 ) -> Result<Vec<Instance>, support::Failure> {
-    let second = Instance::start(store.clone(), "pod-2", book).await?;
+    let second = Instance::start(store.clone(), "pod-2", registry).await?;
     let pulled = CancellationToken::new();
     let cabled = Cabled { store: store.clone(), pulled: pulled.clone() };
-    let third = Instance::start(Arc::new(cabled), "pod-3", book).await?;
-    let fourth = Instance::start(store.clone(), "pod-4", book).await?;
-    let fifth = Instance::start(store.clone(), "pod-5", book).await?;
+    let third = Instance::start(Arc::new(cabled), "pod-3", registry).await?;
+    let fourth = Instance::start(store.clone(), "pod-4", registry).await?;
+    let fifth = Instance::start(store.clone(), "pod-5", registry).await?;
     first.settled(5).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
 
     // What the store sees of it is what it sees of a crash: nothing more.
-    teller.say("the cable of pod-3 is pulled out");
+    printer.say("the cable of pod-3 is pulled out");
     let (cut, mut events) = (Instant::now(), third.topics.events());
     let had = third.topics.share().len();
     pulled.cancel();
@@ -202,37 +206,37 @@ async fn tell(
         match events.next().await {
             Some(Event::Lost { loss, .. }) => break loss,
             Some(_) => {}
-            None => return Err("pod-3 was not told".into()),
+            None => return Err("pod-3 was not notified".into()),
         }
     };
-    third.topics.until(|picture| picture.here.is_empty()).await;
+    third.topics.until(|status| status.here.is_empty()).await;
     let after = cut.elapsed().as_secs_f64();
-    let run = book.running();
-    teller.say(format!("pod-3 has stopped all {had} by itself after {after:.1} s ({loss}); {run} run on"));
+    let run = registry.running();
+    printer.say(format!("pod-3 has stopped all {had} by itself after {after:.1} s ({loss}); {run} run on"));
     // It is not closed: nothing would get through.
     drop(third);
     first.settled(4).await;
     let after = cut.elapsed().as_secs_f64();
-    teller.say(format!("the others have taken over after {after:.1} s"));
+    printer.say(format!("the others have taken over after {after:.1} s"));
     tokio::time::sleep(Duration::from_secs(2)).await;
 
-    teller.say("pod-2 is drained");
+    printer.say("pod-2 is drained");
     second.topics.drain();
-    second.topics.until(|picture| picture.here.is_empty()).await;
+    second.topics.until(|status| status.here.is_empty()).await;
     first.settled(4).await;
     second.elect.close().await;
-    teller.say("pod-2 has given all away, and leaves");
+    printer.say("pod-2 has given all away, and leaves");
     first.settled(3).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
 
-    teller.say("pod-6 joins");
-    let sixth = Instance::start(store, "pod-6", book).await?;
+    printer.say("pod-6 joins");
+    let sixth = Instance::start(store, "pod-6", registry).await?;
     first.settled(4).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let one = sixth.topics.share().into_keys().next().ok_or("pod-6 has nothing")?;
-    teller.say(format!("why is it where it is? {}", first.topics.explain(&one).await?));
+    printer.say(format!("why is it where it is? {}", first.topics.explain(&one).await?));
 
-    teller.say("all leave");
+    printer.say("all leave");
     Ok(vec![fourth, fifth, sixth])
 }
 

@@ -10,7 +10,7 @@ use tenure::model::Key;
 
 /// Subscriptions that run, and where.
 #[derive(Debug, Default)]
-pub(crate) struct Book(Mutex<Entries>);
+pub(crate) struct Registry(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -35,11 +35,11 @@ pub(crate) struct Summary {
 /// A subscription that runs, until this is dropped: also if its job is dropped half-way.
 #[derive(Debug)]
 pub(crate) struct Running {
-    book: Arc<Book>,
+    registry: Arc<Registry>,
     key: Key,
 }
 
-impl Book {
+impl Registry {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +53,7 @@ impl Book {
         if entries.last.insert(key.clone(), at.clone()).is_some_and(|last| last != *at) {
             entries.moved += 1;
         }
-        Running { book: self.clone(), key: key.clone() }
+        Running { registry: self.clone(), key: key.clone() }
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -73,6 +73,6 @@ impl Book {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.book.entries().running.remove(&self.key);
+        self.registry.entries().running.remove(&self.key);
     }
 }
