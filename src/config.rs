@@ -149,7 +149,7 @@ impl ElectConfig {
     /// that follow from others, these.
     fn too_tight(&self) -> ConfigError {
         let comes_of = |set: Option<Duration>, of: &str| {
-            if set.is_none() { format!(", which follows from {of}") } else { String::new() }
+            if set.is_none() { format!(", derived from {of}") } else { String::new() }
         };
         let held = self.hold_duration.filter(|_| self.ttl() > self.refresh_duration);
         let of_margin = held

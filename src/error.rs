@@ -88,7 +88,7 @@ impl fmt::Display for StoreError {
         match applied {
             Applied::No => write!(f, "{store} could not {doing}, nothing was changed: {words}"),
             Applied::Unknown => {
-                write!(f, "{store} did not confirm to {doing}, the outcome is unknown: {words}")
+                write!(f, "{store} failed to {doing}, the outcome is unknown: {words}")
             }
         }
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_message_tells_what_was_done_what_became_of_it_and_why_once() {
         let error = StoreError::new("mongodb", "take 3 locks", Applied::Unknown, true, "reply lost");
-        let message = "mongodb did not confirm to take 3 locks, the outcome is unknown: reply lost";
+        let message = "mongodb failed to take 3 locks, the outcome is unknown: reply lost";
         assert_eq!(error.to_string(), message);
         assert!(error.source().is_none(), "a chain would say it twice");
         assert_eq!(error.cause().to_string(), "reply lost");

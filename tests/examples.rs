@@ -204,7 +204,7 @@ async fn a_standby_leads_when_the_leader_is_closed() {
             "pod-1 leads under term",
             "pod-1 works",
             "pod-2 stands by: yes",
-            "pod-1 leads no more: the engine closes",
+            "pod-1 leads no more: the engine is closing",
             "pod-2 has taken over under term",
             "pod-2 works",
             "pod-2 leads no more: resigned",
@@ -271,7 +271,7 @@ async fn a_service_ends_by_itself_on_the_memory_store() {
         ],
     )
     .await;
-    assert!(lines[2].contains("stops: the engine closes"), "{lines:#?}");
+    assert!(lines[2].contains("stops: the engine is closing"), "{lines:#?}");
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     service.terminate().await;
     let (status, said) = service.ends().await;
     assert!(status.success(), "{status} after {said:#?}");
-    assert!(said.iter().any(|line| line.contains("stops: the engine closes")), "{said:#?}");
+    assert!(said.iter().any(|line| line.contains("stops: the engine is closing")), "{said:#?}");
     let guard = observer.key("dispatcher").try_acquire().await.unwrap().guard();
     let guard = guard.expect("it is free at once");
     // Given back, and not left to be found dead.
@@ -320,7 +320,7 @@ async fn subscriptions_run_once_each_whoever_crashes_leaves_or_joins() {
         ],
     )
     .await;
-    assert!(lines[2].contains("(expired: no beat was answered for"), "{lines:#?}");
+    assert!(lines[2].contains("(expired: no heartbeat was acknowledged for"), "{lines:#?}");
     // It stopped before anybody else could begin.
     assert!(lines[2].ends_with("; 80 run on"), "{lines:#?}");
     let [stopped, taken] = [2, 3].map(|line: usize| seconds(&lines[line], "after "));

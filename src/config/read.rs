@@ -169,13 +169,13 @@ fn explained(error: &figment::Error, written: &Value, called: &dyn Fn(&str) -> S
     match (&error.kind, value) {
         (Kind::MissingField(name), _) => {
             let field = called(name);
-            ConfigError::new(&field, format!("{field} is required, and not set"))
+            ConfigError::new(&field, format!("{field} is required but not set"))
         }
         (Kind::UnknownField(name, known), _) => {
             let near = near::names(name, known.iter().map(|known| (*known).to_owned()));
             let near: Vec<_> = near.iter().map(|near| beside(near)).collect();
             let hint = match &near[..] {
-                [] => format!("there are {}", known.join(", ")),
+                [] => format!("the known ones are {}", known.join(", ")),
                 near => format!("did you mean {}?", near.join(" or ")),
             };
             ConfigError::new(&field, format!("{field} is not known; {hint}"))
@@ -188,7 +188,7 @@ fn explained(error: &figment::Error, written: &Value, called: &dyn Fn(&str) -> S
         }
         (Kind::Message(rule), Some(value)) => refused(&called(&field), value, rule),
         (_, Some(value)) if matches!(&*field, "namespace" | "holder") => {
-            refused(&called(&field), value, "must be a text")
+            refused(&called(&field), value, "must be a string")
         }
         (_, Some(value)) => refused(&called(&field), value, "must be a table"),
         (kind, None) => ConfigError::new(field, kind.to_string()),

@@ -60,8 +60,5 @@ impl ElectConfig {
 
 /// A field beside `takeover_within`, as it is called where it was written.
 pub(super) fn conflict(called: &str) -> ConfigError {
-    ConfigError::new(
-        called,
-        format!("{called} is set, and takeover_within says what it is: leave one of the two out"),
-    )
+    ConfigError::new(called, format!("{called} and takeover_within are both set: set only one of them"))
 }

@@ -94,11 +94,11 @@ fn a_takeover_in_no_time_or_beside_other_durations_is_refused() {
         takeover_within (31d) must be between 1s and 30d
         takeover_within (213503982334601d 7h 15s 999ms 999us 999ns) must be between 1s and 30d
         takeover_within (1s 500ms 1us) must be whole milliseconds
-        refresh_interval is set, and takeover_within says what it is: leave one of the two out
-        hold_duration is set, and takeover_within says what it is: leave one of the two out
-        refresh_duration is set, and takeover_within says what it is: leave one of the two out
+        refresh_interval and takeover_within are both set: set only one of them
+        hold_duration and takeover_within are both set: set only one of them
+        refresh_duration and takeover_within are both set: set only one of them
         takeover_within (3) needs a unit, as in "500ms", "30s" or "1h 30m"
-        TENURE_HOLD_DURATION is set, and takeover_within says what it is: leave one of the two out"#]]
+        TENURE_HOLD_DURATION and takeover_within are both set: set only one of them"#]]
     .assert_eq(&messages.join("\n"));
 }
 
@@ -119,8 +119,8 @@ fn a_message_names_the_field_that_was_set() {
     assert_eq!(error.field(), "hold_duration");
     assert_eq!(
         error.to_string(),
-        "refresh_interval (5s) must fit twice into refresh_duration (30s) minus margin (1m 12s 300ms, which follows \
-         from hold_duration (1h)) and stop_grace (5s, which follows from refresh_duration)"
+        "refresh_interval (5s) must fit twice into refresh_duration (30s) minus margin (1m 12s 300ms, derived \
+         from hold_duration (1h)) and stop_grace (5s, derived from refresh_duration)"
     );
     let error = config().with_margin(S).with_hold_duration(Duration::from_secs(600)).validate().unwrap_err();
     assert_eq!(
@@ -230,7 +230,7 @@ fn a_broken_rule_is_told_with_its_numbers() {
     .into();
     expect![[r"
         refresh_interval (8s) must fit twice into refresh_duration (15s) minus margin (1s) and stop_grace (3s)
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, which follows from refresh_duration) and stop_grace (1s 666ms, which follows from refresh_duration)
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration)
         margin (599ms) must be at least 2 % of the ttl (30s, which is refresh_duration), for clocks that run at different rates
         hold_duration (0s) must be between 10ms and 30d
         hold_duration (1s 500ns) must be whole milliseconds
@@ -378,7 +378,7 @@ fn a_field_that_cannot_be_read_is_named_with_the_rule() {
         retention.run_entries ("many") must be a number such as 100
         refresh_intervall is not known; did you mean refresh_interval?
         retention.lock is not known; did you mean retention.locks?
-        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, which follows from refresh_duration) and stop_grace (1s 666ms, which follows from refresh_duration)"#]]
+        refresh_interval (5s) must fit twice into refresh_duration (10s) minus margin (400ms, derived from refresh_duration) and stop_grace (1s 666ms, derived from refresh_duration)"#]]
     .assert_eq(&messages.join("\n"));
 }
 
@@ -403,22 +403,22 @@ fn what_is_no_value_at_all_is_named_too() {
         settle (a list) must be a duration such as "500ms", "30s" or "1h 30m"
         retention (5) must be a table
         retention (a list) must be a table
-        invalid type: sequence, expected a map"#]]
+        the configuration (a list) must be a table"#]]
     .assert_eq(&messages.join("\n"));
 }
 
 #[test]
 fn namespace_and_holder_are_required_and_within_their_limits() {
     for (text, message) in [
-        ("", "namespace is required, and not set"),
-        ("namespace = \"shop\"", "holder is required, and not set"),
+        ("", "namespace is required but not set"),
+        ("namespace = \"shop\"", "holder is required but not set"),
         ("namespace = \"\"\nholder = \"pod-7\"", "namespace must not be empty"),
-        ("namespace = 5\nholder = \"pod-7\"", "namespace (5) must be a text"),
+        ("namespace = 5\nholder = \"pod-7\"", "namespace (5) must be a string"),
     ] {
         assert_eq!(toml::from_str::<ElectConfig>(text).unwrap_err().message(), message);
     }
     let none = env::read("TENURE_", []).unwrap_err();
-    assert_eq!(none.to_string(), "TENURE_NAMESPACE is required, and not set");
+    assert_eq!(none.to_string(), "TENURE_NAMESPACE is required but not set");
     assert_eq!(none.field(), "TENURE_NAMESPACE");
     let empty = from_variables(&[("TENURE_HOLDER", "")]).unwrap_err();
     assert_eq!(empty, "TENURE_HOLDER: holder must not be empty");
@@ -482,5 +482,5 @@ fn a_value_that_is_not_utf_8_is_an_error_if_it_concerns_us() {
 #[test]
 fn the_process_has_variables_too() {
     let error = ElectConfig::from_env("TENURE_OF_NOBODY_").unwrap_err();
-    assert_eq!(error.to_string(), "TENURE_OF_NOBODY_NAMESPACE is required, and not set");
+    assert_eq!(error.to_string(), "TENURE_OF_NOBODY_NAMESPACE is required but not set");
 }

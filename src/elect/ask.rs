@@ -82,7 +82,7 @@ impl Acquired {
 
 /// A key, and how it is wanted. Made by [`Elect::key`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked yet"]
+#[must_use = "a request does nothing until it is sent"]
 pub struct KeyRequest {
     elect: Elect,
     asked: Result<(LockId, Wants), LimitError>,

@@ -135,30 +135,32 @@ impl fmt::Display for Error {
             Self::Store(error) => fmt::Display::fmt(error, f),
             Self::Refused { lock, refusal } => write!(f, "{lock} cannot be used: {refusal}"),
             Self::NoSession { last: Some(error) } => {
-                write!(f, "there is no valid session with the store: {error}")
+                write!(f, "no valid session with the store: {error}")
             }
-            Self::NoSession { last: None } => f.write_str("there is no valid session with the store"),
+            Self::NoSession { last: None } => f.write_str("no valid session with the store"),
             Self::Lost { loss: Some(loss) } => write!(f, "the lease is lost: {loss}"),
             Self::Lost { loss: None } => f.write_str("the lease is lost"),
-            Self::Joined(spread) => write!(f, "this instance takes part in the spread {spread} already"),
+            Self::Joined(spread) => write!(f, "this instance has already joined the spread {spread}"),
             Self::Twice { spread, key } => {
-                write!(f, "the spread {spread} is given the task {key:?} twice: give each key once")
+                write!(f, "the spread {spread} has the task {key:?} twice: list each key once")
             }
             Self::Rest { spread, setting, rest, least } => {
-                write!(f, "the spread {spread} has {setting} of {rest:?}, it must be at least {least:?}")
+                write!(f, "{setting} ({rest:?}) of the spread {spread} must be at least {least:?}")
             }
-            Self::Reserved(spread) => write!(f, "the name {spread} is kept for the spread of the schedules"),
-            Self::Scheduled(schedule) => write!(f, "this instance has a schedule {schedule:?} already"),
+            Self::Reserved(spread) => {
+                write!(f, "the name {spread} is reserved for the spread of the schedules")
+            }
+            Self::Scheduled(schedule) => write!(f, "this instance already has a schedule {schedule:?}"),
             Self::Schedule { schedule, problem } => {
                 write!(f, "the schedule {schedule:?} cannot be run: {}", told(&**problem))
             }
             Self::UnknownSchedule(schedule) => write!(
                 f,
-                "the schedule {schedule:?} is unknown: no instance has ever run it; `even_if_unknown` instructs it all the same"
+                "the schedule {schedule:?} is unknown: no instance has ever run it; use `even_if_unknown` if the name is right"
             ),
             Self::Owned { schedule, by } => write!(
                 f,
-                "the schedule {schedule:?} is run by {by}: take it out of the programs that have it first, or say `even_if_owned`"
+                "the schedule {schedule:?} is run by {by}: remove it from the programs that have it first, or use `even_if_owned`"
             ),
             Self::Closed => f.write_str("the engine is closed"),
         }
@@ -175,12 +177,12 @@ impl From<LimitError> for Error {
 
 /// The runtime ended under an operation.
 pub(crate) fn shut_down() -> StoreError {
-    StoreError::new("tenure", "finish an operation", Applied::Unknown, true, "the runtime shuts down")
+    StoreError::new("tenure", "finish an operation", Applied::Unknown, true, "the runtime is shutting down")
 }
 
 /// A release was not answered in time.
 pub(crate) fn unconfirmed() -> StoreError {
-    let cause = "no answer yet, it goes on in the background";
+    let cause = "no answer yet, still trying in the background";
     StoreError::new("the store", "release a lock", Applied::Unknown, true, cause)
 }
 
@@ -233,20 +235,20 @@ mod tests {
         expect![[r#"
             key must not be empty
             mongodb could not take locks, nothing was changed: Unauthorized (13): no
-            there is no valid session with the store: mongodb could not take locks, nothing was changed: Unauthorized (13): no
-            there is no valid session with the store
+            no valid session with the store: mongodb could not take locks, nothing was changed: Unauthorized (13): no
+            no valid session with the store
             the lease is lost
-            this instance takes part in the spread topics already
-            the spread topics is given the task "a" twice: give each key once
-            the spread topics has again_after of 0ns, it must be at least 10ms
-            the name topics is kept for the spread of the schedules
-            this instance has a schedule "nightly" already
+            this instance has already joined the spread topics
+            the spread topics has the task "a" twice: list each key once
+            again_after (0ns) of the spread topics must be at least 10ms
+            the name topics is reserved for the spread of the schedules
+            this instance already has a schedule "nightly"
             the schedule "nightly" cannot be run: the expression "* *" has 2 fields, and must have 5, or 6 with seconds first
             the engine is closed
             settle (0s) must be between 10ms and 30d
-            no session could be opened: mongodb could not take locks, nothing was changed: Unauthorized (13): no
-            the store gave no answer within 3s
-            the keeper's thread could not be started: no memory"#]]
+            could not open a session: mongodb could not take locks, nothing was changed: Unauthorized (13): no
+            the store did not answer within 3s
+            could not start the keeper's thread: no memory"#]]
         .assert_eq(&[told, starts].concat().join("\n"));
     }
 }

@@ -145,7 +145,7 @@ pub(crate) async fn call(
     lease: &Lease,
     call: impl FnOnce(Lease) -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
-    let Some(worker) = lease.cell.enter() else { return Err("its lease is over".to_owned()) };
+    let Some(worker) = lease.cell.enter() else { return Err("the lease has ended".to_owned()) };
     let (tell, end) = oneshot::channel();
     let given = lease.clone();
     lease.cell.engine().runtime.spawn_blocking(move || {
@@ -166,7 +166,7 @@ pub(crate) async fn call(
         Ok(JobEnd::Finished(())) => Ok(()),
         Ok(JobEnd::Failed(error)) => Err(error),
         Ok(JobEnd::Panicked(panic)) => resume_unwind(Box::new(panic)),
-        Ok(JobEnd::Cancelled(_) | JobEnd::Overran { .. }) | Err(_) => Err("its lease is over".to_owned()),
+        Ok(JobEnd::Cancelled(_) | JobEnd::Overran { .. }) | Err(_) => Err("the lease has ended".to_owned()),
     }
 }
 

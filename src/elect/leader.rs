@@ -47,7 +47,7 @@ impl fmt::Display for HeldBy {
         if let Some(why) = &self.why {
             write!(f, ", for {why}")?;
         }
-        if self.stale { f.write_str(", and does not beat") } else { Ok(()) }
+        if self.stale { f.write_str(", but has stopped beating") } else { Ok(()) }
     }
 }
 

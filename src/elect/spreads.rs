@@ -274,7 +274,7 @@ impl Engine {
     pub(crate) fn task_source_failed(&self, spread: &SpreadName, asked: Moment, error: &str) {
         self.spreads.failing().insert(spread.clone());
         let error = format!("spread {spread}: {error}");
-        let error = StoreError::new("the program", "name the tasks", Applied::No, true, error);
+        let error = StoreError::new("the program", "list the tasks", Applied::No, true, error);
         self.fails(Work::Tasks, asked, &error);
     }
 

@@ -58,9 +58,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => fmt::Display::fmt(error, f),
-            Self::Store(error) => write!(f, "no session could be opened: {error}"),
-            Self::NoAnswer { waited } => write!(f, "the store gave no answer within {waited:?}"),
-            Self::Thread(error) => write!(f, "the keeper's thread could not be started: {error}"),
+            Self::Store(error) => write!(f, "could not open a session: {error}"),
+            Self::NoAnswer { waited } => write!(f, "the store did not answer within {waited:?}"),
+            Self::Thread(error) => write!(f, "could not start the keeper's thread: {error}"),
         }
     }
 }
@@ -82,7 +82,7 @@ impl From<crate::store::mongo::MongoStore> for Arc<dyn Store> {
 
 /// An engine to be started. Made by [`Elect::builder`].
 #[derive(Debug)]
-#[must_use = "it is not started yet"]
+#[must_use = "an engine does nothing until it is started"]
 pub struct Builder {
     store: Arc<dyn Store>,
     config: ElectConfig,

@@ -425,7 +425,7 @@ impl Engine {
 
     /// No hints come.
     pub(crate) fn no_hints(&self, error: String, lasting: bool) {
-        let error = StoreError::new("the store", "tell of changes", Applied::No, !lasting, error);
+        let error = StoreError::new("the store", "send hints", Applied::No, !lasting, error);
         self.fails(Work::Hints, self.clock.now(), &error);
     }
 
@@ -484,7 +484,7 @@ async fn careful<T>(
             tracing::error!("the store panicked");
             Err(unknown("it panicked"))
         }
-        Err(_) => Err(unknown("its limit is over")),
+        Err(_) => Err(unknown("it exceeded its time limit")),
     }
 }
 

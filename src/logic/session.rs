@@ -258,9 +258,7 @@ impl SessionMachine {
                 } else if asked.is_none_or(|asked| record.beat >= asked.number) {
                     // Two copies of one machine beat for one session. Neither may go on.
                     self.finish(
-                        Loss::Vanished {
-                            found: "another copy of this instance beats for its session".into(),
-                        },
+                        Loss::Vanished { found: "another instance beats for this session".into() },
                         actions,
                     );
                 } else {

@@ -80,15 +80,15 @@ impl fmt::Display for Loss {
                 write!(f, "expired: this process did not run for {not_running_for:.1?}")
             }
             Self::Expired { unreachable_for, .. } => {
-                write!(f, "expired: no beat was answered for {unreachable_for:.1?}")
+                write!(f, "expired: no heartbeat was acknowledged for {unreachable_for:.1?}")
             }
             Self::Revoked { by, why } => write!(f, "revoked by {by}: {why}"),
             Self::DeclaredDead { by, why } => write!(f, "session declared dead by {by}: {why}"),
             Self::Vanished { found } => write!(f, "vanished: {found}"),
             Self::Resigned => f.write_str("resigned"),
-            Self::Moved => f.write_str("the task goes to another instance"),
-            Self::Closed => f.write_str("the engine closes"),
-            Self::Probe => f.write_str("the program did not answer its liveness probe"),
+            Self::Moved => f.write_str("the task moves to another instance"),
+            Self::Closed => f.write_str("the engine is closing"),
+            Self::Probe => f.write_str("the liveness probe failed"),
         }
     }
 }

@@ -44,16 +44,13 @@ impl fmt::Display for LimitError {
         let what = self.what;
         match &self.broken {
             Broken::Empty => write!(f, "{what} must not be empty"),
-            Broken::Blank => write!(f, "{what} must not be blank: people would not see it"),
+            Broken::Blank => write!(f, "{what} must not be blank"),
             Broken::TooLong { bytes, most, shown } => {
                 write!(f, "{what} is {bytes} bytes long, at most {most} are allowed")?;
                 shown.as_ref().map_or(Ok(()), |shown| write!(f, ": {shown}"))
             }
             Broken::Control { at, char, shown } => {
-                write!(
-                    f,
-                    "{what} has the control character {char:?} at byte {at}, it must have none: {shown}"
-                )
+                write!(f, "{what} must not have control characters, {char:?} is at byte {at}: {shown}")
             }
         }
     }
@@ -309,18 +306,18 @@ mod tests {
     fn a_broken_limit_is_told_with_its_numbers() {
         let cases = [
             (Key::new("").unwrap_err(), "key must not be empty"),
-            (Holder::new(" \u{3000}").unwrap_err(), "holder must not be blank: people would not see it"),
+            (Holder::new(" \u{3000}").unwrap_err(), "holder must not be blank"),
             (
                 Key::new("x".repeat(513)).unwrap_err(),
                 "key is 513 bytes long, at most 512 are allowed: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"...",
             ),
             (
                 Key::new("a\0b").unwrap_err(),
-                "key has the control character '\\0' at byte 1, it must have none: \"a\\0b\"",
+                "key must not have control characters, '\\0' is at byte 1: \"a\\0b\"",
             ),
             (
                 Key::new("é\n").unwrap_err(),
-                "key has the control character '\\n' at byte 2, it must have none: \"é\\n\"",
+                "key must not have control characters, '\\n' is at byte 2: \"é\\n\"",
             ),
         ];
         for (error, message) in cases {

@@ -107,7 +107,7 @@ impl RunRecord {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::Succeeded)
     }
 
-    /// Returns whether it was given back before its job was polled.
+    /// Returns whether it was returned before its job started.
     #[must_use]
     pub fn was_not_begun(&self) -> bool {
         self.finish.as_ref().is_some_and(|finish| finish.outcome == Outcome::NotBegun)
@@ -150,7 +150,7 @@ pub enum Outcome {
     Displaced,
     /// Its runner died, or was asked to stop too often, and nobody runs it again.
     Abandoned,
-    /// Was claimed, and given back before its job was polled: whoever has the schedule next may claim the
+    /// Was claimed, and returned before its job started: whoever has the schedule next may claim the
     /// same attempt.
     NotBegun,
     /// Not run.

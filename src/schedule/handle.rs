@@ -153,7 +153,7 @@ impl fmt::Display for ScheduleStatus {
         write!(f, "{}: ", self.record.id.name)?;
         match &self.record.definition {
             Some(definition) => write!(f, "{}, {}", definition.timing, definition.policies)?,
-            None => f.write_str("nobody has run it yet")?,
+            None => f.write_str("it has not run yet")?,
         }
         if let Some(pause) = self.record.pause.as_ref().filter(|pause| pause.is_on()) {
             write!(f, "; paused since {} by {}: {}", pause.since, pause.by, pause.why)?;
@@ -162,14 +162,14 @@ impl fmt::Display for ScheduleStatus {
             write!(f, "; last {} by {}, ", last.id.instant, last.holder)?;
             match &last.finish {
                 Some(finish) => write!(f, "{}", finish.outcome.as_str())?,
-                None => f.write_str("which runs, or whose runner died")?,
+                None => f.write_str("which is still running, or its instance died")?,
             }
             if let Some(error) = last.finish.as_ref().and_then(|finish| finish.error.as_ref()) {
                 write!(f, ": {error}")?;
             }
         }
         if self.failures > 0 {
-            write!(f, "; {} failed in a row", self.failures)?;
+            write!(f, "; {} failures in a row", self.failures)?;
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ use failure::OnFailure;
 use runner::ScheduleRunner;
 
 /// Builder of a schedule. Made by [`Elect::schedule`].
-#[must_use = "it runs nothing until it is run"]
+#[must_use = "a schedule does nothing until it is run"]
 pub struct ScheduleBuilder {
     elect: Elect,
     name: Result<ScheduleName, LimitError>,
@@ -288,26 +288,24 @@ fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
     let problem = if let Misfire::All { at_most, .. } = misfire
         && !(1..=MOST_LATE).contains(&at_most)
     {
-        format!("misfire: at most {at_most} late ticks, it must be 1 to {MOST_LATE}")
+        format!("misfire: at_most ({at_most}) must be from 1 to {MOST_LATE}")
     } else if window < SHORTEST_WINDOW {
         format!(
-            "misfire: with a {name} of {window:?} nearly every tick is too late, it must be {SHORTEST_WINDOW:?} at least"
+            "misfire: {name} ({window:?}) must be at least {SHORTEST_WINDOW:?}, else nearly every tick is too late"
         )
     } else if on_crash == (OnCrash::AtLeastOnce { attempts: 0 }) {
-        "on_crash: at least once cannot be kept in 0 attempts".to_owned()
+        "on_crash: at least once needs at least 1 attempt".to_owned()
     } else if retries.tries == 0 {
-        "retries: with 0 tries nothing is run, 1 is no retry".to_owned()
+        "retries: tries must be at least 1, which means no retry".to_owned()
     } else if retries.tries > 1 && retries.first < SHORTEST_REST {
         let first = retries.first;
-        format!(
-            "retries: with a first rest of {first:?} nothing rests, it must be {SHORTEST_REST:?} at least"
-        )
+        format!("retries: the first rest ({first:?}) must be at least {SHORTEST_REST:?}")
     } else if timeout == Some(Duration::ZERO) {
-        "timeout: 0s stops every run before it begins".to_owned()
+        "timeout: must be longer than 0s".to_owned()
     } else if keep.younger_than < SHORTEST_HISTORY && keep.at_least < SMALLEST_HISTORY {
         let Keep { younger_than, at_least } = keep;
         format!(
-            "history: {younger_than:?} and {at_least} entries are too little to go on from, it must be {SHORTEST_HISTORY:?} or {SMALLEST_HISTORY} entries at least"
+            "history: {younger_than:?} and {at_least} entries are too few to continue from, keep at least {SHORTEST_HISTORY:?} or {SMALLEST_HISTORY} entries"
         )
     } else {
         return Ok(());

@@ -94,7 +94,7 @@ pub(super) async fn run(
             }
         }
         (Ok(()), None) => {
-            let error = Some("dropped: it did not stop when it was told to".to_owned());
+            let error = Some("dropped: it did not stop when cancelled".to_owned());
             AttemptEnd { outcome: cancelled.unwrap_or(Outcome::Cancelled), error }
         }
     }

@@ -55,7 +55,7 @@ use crate::{
 /// );
 ///
 /// let error = Timing::new("0 0 31 2 *").check().unwrap_err();
-/// assert_eq!(error.to_string(), "the expression \"0 0 31 2 *\" names no day there is");
+/// assert_eq!(error.to_string(), "the expression \"0 0 31 2 *\" names a day that does not exist");
 /// # Ok::<_, tenure::schedule::CalendarError>(())
 /// ```
 #[derive(Clone, Debug)]

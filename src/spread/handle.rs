@@ -15,7 +15,7 @@ use crate::{
 
 /// Spread that this instance takes part in, until this is stopped or dropped.
 #[derive(Debug)]
-#[must_use = "dropping it ends the part this instance takes"]
+#[must_use = "dropping it makes this instance leave the spread"]
 pub struct Spread<M = ()> {
     elect: Elect,
     shared: Arc<Shared>,

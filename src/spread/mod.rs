@@ -90,7 +90,7 @@ enum Slip {
 }
 
 /// Builder of a spread to take part in. Made by [`Elect::spread`].
-#[must_use = "it takes no part until it is run"]
+#[must_use = "an instance joins the spread when it is run"]
 pub struct SpreadBuilder<M = ()> {
     elect: Elect,
     spread: Result<SpreadName, LimitError>,

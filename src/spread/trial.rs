@@ -129,10 +129,10 @@ impl Bench {
         let docket = self.docket();
         let (suspicion, stage) = docket.suspects.get(key)?;
         let says = match stage {
-            Stage::Waits => "it runs when those before it were tried",
-            Stage::Runs => "it is tried alone",
+            Stage::Waits => "it runs once those before it have been tried",
+            Stage::Runs => "it runs alone now",
         };
-        Some(format!("its last {} holders died with it: {says}", suspicion.holders()))
+        Some(format!("its last {} holders died while running it: {says}", suspicion.holders()))
     }
 
     pub(super) fn seat(

@@ -156,8 +156,9 @@ impl SpreadStatus {
         };
         let member = self.members.iter().filter(has).find(|_| !self.here.contains_key(key))?;
         let is_tried = member.share.trial.is_some_and(|trial| trial.is_of(key));
-        is_tried
-            .then(|| format!("{} tries it alone, since its last holders died with it", self.name_of(member)))
+        is_tried.then(|| {
+            format!("{} runs it alone, because its last holders died while running it", self.name_of(member))
+        })
     }
 
     /// Returns the name of a member: its holder's, with the place where it runs if others have the same.
@@ -269,18 +270,18 @@ impl fmt::Display for SpreadStatus {
         }
         write!(f, "{} of {} held", self.held(), tasks(self.tasks.len()))?;
         if !self.suspects.is_empty() {
-            write!(f, ", {} are tried alone here, since their holders died", self.suspects.len())?;
+            write!(f, ", {} run alone here because their holders died", self.suspects.len())?;
         }
         if let Some(held_back) = self.held_back {
             write!(f, ", {held_back}")?;
         }
         let count = |is_so: fn(&TaskState) -> bool| self.tasks.values().filter(|state| is_so(state)).count();
         for (count, are) in [
-            (count(|state| matches!(state, TaskState::Waiting { .. })), "wait for room"),
-            (count(|state| matches!(state, TaskState::Reserved { .. })), "wait for a restart"),
-            (count(|state| matches!(state, TaskState::Quarantined { .. })), "failed too often, and rest"),
-            (count(|state| matches!(state, TaskState::Closed)), "are done or closed"),
-            (count(|state| matches!(state, TaskState::Refused)), "cannot be used"),
+            (count(|state| matches!(state, TaskState::Waiting { .. })), "waiting for capacity"),
+            (count(|state| matches!(state, TaskState::Reserved { .. })), "reserved for a restart"),
+            (count(|state| matches!(state, TaskState::Quarantined { .. })), "quarantined"),
+            (count(|state| matches!(state, TaskState::Closed)), "done or closed"),
+            (count(|state| matches!(state, TaskState::Refused)), "unusable"),
         ] {
             if count > 0 {
                 write!(f, ", {count} {are}")?;
@@ -315,7 +316,7 @@ impl Explanation {
         let state = shared.state();
         let mut says: Vec<_> = status.held_back.iter().map(ToString::to_string).collect();
         match status.tasks.get(&key) {
-            None => says.push("it is no task of the set this instance knows".to_owned()),
+            None => says.push("it is not in the task set that this instance knows".to_owned()),
             Some(TaskState::Unknown) => says.push("this instance has not read its record yet".to_owned()),
             Some(TaskState::Held { holder, session, term }) => {
                 let name = status.name_of_session(*session);
@@ -329,25 +330,25 @@ impl Explanation {
                 if let Some(to) = state.resolved.successors.get(&key).filter(|to| **to != Some(*session)) {
                     let successor = to.and_then(|to| status.name_of_session(to));
                     says.push(match successor {
-                        Some(successor) => format!("it is to go to {successor}"),
-                        None => "it is to be given back, though nobody has room for it".to_owned(),
+                        Some(successor) => format!("it will move to {successor}"),
+                        None => "it will be released, although no instance has capacity for it".to_owned(),
                     });
                 }
             }
             Some(TaskState::Reserved { holder }) => {
-                says.push(format!("{holder} is closed for a restart, and is to have it again"));
+                says.push(format!("it is reserved for {holder}, which is restarting"));
             }
             Some(TaskState::Free { next: Some(next) }) => {
                 let successor = state.resolved.successors.get(&key).copied().flatten();
                 let name = successor.and_then(|successor| status.name_of_session(successor));
                 let next = name.unwrap_or(next.to_string());
-                says.push(format!("nobody has it, {next} is to take it"));
+                says.push(format!("no instance has it, {next} will take it"));
             }
             Some(TaskState::Free { next: None }) => {
-                says.push("nobody has it, and nobody is to take it yet".to_owned());
+                says.push("no instance has it, and none will take it yet".to_owned());
             }
             Some(TaskState::Waiting { since }) => {
-                says.push(format!("nobody has room for it for {since:.1?}"));
+                says.push(format!("no instance has had capacity for it for {since:.1?}"));
                 says.extend(
                     status
                         .members
@@ -358,15 +359,18 @@ impl Explanation {
             Some(TaskState::Quarantined { since, tries, error, until }) => {
                 let times = if *tries == 1 { "once".to_owned() } else { format!("{tries} times") };
                 says.push(format!(
-                    "it has been failing since {since}, was given up {times}, and is tried again in {until:.1?}: {error}"
+                    "it has been failing since {since}, was given up {times}, and will be retried in {until:.1?}: {error}"
                 ));
             }
-            Some(TaskState::Closed) => says.push("nobody may take it now".to_owned()),
+            Some(TaskState::Closed) => says.push("no instance may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
         }
         let avoided: Vec<_> = state.view.avoided(&key, now).iter().map(ToString::to_string).collect();
         if !avoided.is_empty() {
-            says.push(format!("others go first than {}, where it failed or was revoked", avoided.join(", ")));
+            says.push(format!(
+                "other instances are preferred to {}, where it failed or was revoked",
+                avoided.join(", ")
+            ));
         }
         says.extend(state.bench.explain(&key));
         says.extend(status.tried_elsewhere(&key));
@@ -374,13 +378,13 @@ impl Explanation {
             Some(Phase::Failed { times, error }) => {
                 says.push(format!("its job failed {times} times in a row: {error}"));
             }
-            Some(Phase::Resting) => says.push("its job returned, and is run again after a rest".to_owned()),
+            Some(Phase::Resting) => says.push("its job returned and will run again after a rest".to_owned()),
             Some(Phase::Leaving) => says.push("its job is stopping".to_owned()),
             Some(Phase::Suspect { .. } | Phase::Running) | None => {}
         }
         match seen {
             LockSeen::Found(record) => says.extend(recorded(record)),
-            LockSeen::Absent => says.push("nobody ever took it".to_owned()),
+            LockSeen::Absent => says.push("no instance has ever taken it".to_owned()),
             LockSeen::Refused(refusal) => says.push(refusal.to_string()),
         }
         Self { key, says }
@@ -393,9 +397,9 @@ fn why_not(holder: &str, member: &Member, own: &Share, key: &Key) -> String {
         Share { draining: true, .. } => format!("{holder} drains"),
         Share { paused: true, .. } => format!("{holder} is paused"),
         Share { weight: 0, .. } => format!("{holder} has a weight of 0"),
-        Share { reserved, .. } if !reserved.is_zero() => format!("{holder} closes for a restart"),
+        Share { reserved, .. } if !reserved.is_zero() => format!("{holder} is closing for a restart"),
         share if !digest::agree(share, own, digest::part(key)) => {
-            format!("{holder} is not known to know it: it has another set of tasks")
+            format!("{holder} may not know it: it has another set of tasks")
         }
         Share { cap, .. } => format!("{holder} has {} and a cap of {cap}", tasks(member.tasks)),
     }
@@ -413,16 +417,16 @@ fn why_there(
     match member.target {
         _ if member.share.paused => format!("{holder} is paused, and keeps what it has"),
         _ if !digest::agree(&member.share, own, digest::part(key)) => {
-            format!("{holder} has another set of tasks, of which this may be one, and keeps it")
+            format!("{holder} has another set of tasks, which may include this one, and keeps it")
         }
         Some(target) if member.tasks > target => match view.task(key) {
             Some(TaskPlace::Held { settles, .. }) if now < *settles => {
-                format!("{has} and is to have {target}; this one came just now, and stays for a moment")
+                format!("{has} and a target of {target}; this one has just arrived and stays for a moment")
             }
-            _ => format!("{has} and is to have {target}"),
+            _ => format!("{has} and a target of {target}"),
         },
-        Some(target) => format!("{has}, and is to have {target}"),
-        None => format!("{has}, and is in no plan yet"),
+        Some(target) => format!("{has} and a target of {target}"),
+        None => format!("{has} and is not in a plan yet"),
     }
 }
 
@@ -430,7 +434,7 @@ fn why_there(
 fn recorded(record: &LockRecord) -> Option<String> {
     record.past.first().map(|last| {
         let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-        format!("before, {} had it under term {}, {}{note}", last.holder, last.term, last.how.as_str())
+        format!("previously {} had it under term {}, {}{note}", last.holder, last.term, last.how.as_str())
     })
 }
 

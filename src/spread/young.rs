@@ -25,13 +25,13 @@ pub struct HeldBack {
 impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sessions = if self.deaths == 1 {
-            "the session before it".to_owned()
+            "the previous session".to_owned()
         } else {
-            format!("the {} sessions before it", self.deaths)
+            format!("the previous {} sessions", self.deaths)
         };
         write!(
             f,
-            "this instance takes no part for {:.1?}, while others do: {sessions} died young",
+            "this instance takes no tasks for {:.1?} while others do: {sessions} died soon after starting",
             self.remaining
         )
     }

@@ -77,7 +77,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the record has layout version {found}, which this version of tenure does not know")
             }
             Self::Damaged { field, problem } => write!(f, "the record's field `{field}` {problem}"),
-            Self::Full { what, most } => write!(f, "the record has {most} {what} already, which is the most"),
+            Self::Full { what, most } => write!(f, "the record already has {most} {what}, the maximum"),
         }
     }
 }
@@ -144,7 +144,7 @@ impl TakeAnswer {
         if record.is_granted_to(session, ticket) {
             Self::Taken(record)
         } else if record.term.get() == MAX_NUMBER {
-            let problem = format!("is {MAX_NUMBER}, the largest there is: no larger one can be granted");
+            let problem = format!("is {MAX_NUMBER}, the maximum: no larger one can be granted");
             Self::Refused(Refusal::Damaged { field: "term".to_owned(), problem })
         } else if record.holding.is_none() {
             Self::Closed(record)

@@ -120,7 +120,7 @@ async fn a_store_that_does_not_answer_is_told_as_that() {
     tokio::time::sleep(SECOND * 12).await;
     faulty.intercept().always(Operation::ALL, Fault::Swallowed);
     let text = guard.lost().await.to_string();
-    assert!(text.starts_with("expired: no beat was answered for 24."), "{text}");
+    assert!(text.starts_with("expired: no heartbeat was acknowledged for 24."), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

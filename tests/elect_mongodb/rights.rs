@@ -117,7 +117,7 @@ async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process
     deployment.restart(node).await;
     until("it is told", || async {
         let told = log.with(&["WARN", "sending heartbeats is failing"]);
-        told.iter().any(|line| line.contains("look whether the password")).then_some(())
+        told.iter().any(|line| line.contains("check whether the password")).then_some(())
     })
     .await;
     assert!(

@@ -52,19 +52,19 @@ async fn a_string_that_is_none_is_told_how_it_begins() {
 async fn the_name_of_a_database_is_checked_wherever_it_stands() {
     let uri = shared_single().await.uri().replacen("/?", "/te.nure?", 1);
     assert!(uri.contains("/te.nure?"), "{uri}");
-    says(&uri, r#"database is "te.nure", it must be 1 to 63 bytes without any of / \ . space"#, false).await;
+    says(&uri, r#"database ("te.nure") must be 1 to 63 bytes without any of / \ . space"#, false).await;
 }
 
 #[tokio::test]
 async fn a_host_that_nobody_knows_or_that_does_not_listen_is_named_with_what_to_look_at() {
     // A name that can never be one.
     let uri = "mongodb://nobody.invalid:27017/";
-    says(uri, "nobody.invalid:27017: the host is not known (DNS)", true).await;
-    says("mongodb+srv://ada@nobody.invalid/", "the host is not known (DNS)", true).await;
+    says(uri, "nobody.invalid:27017: the host name cannot be resolved (DNS)", true).await;
+    says("mongodb+srv://ada@nobody.invalid/", "the host name cannot be resolved (DNS)", true).await;
     // A port that was just given back.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let words = format!(
-        "mongodb could not connect, nothing was changed: 127.0.0.1:{port}: nobody listens there (connection refused)"
+        "mongodb could not connect, nothing was changed: 127.0.0.1:{port}: connection refused: check that the server is up"
     );
     says(&format!("mongodb://127.0.0.1:{port}/"), &words, true).await;
 }
@@ -73,11 +73,11 @@ async fn a_host_that_nobody_knows_or_that_does_not_listen_is_named_with_what_to_
 async fn a_replica_set_of_another_name_is_told_with_the_name_that_was_written() {
     let server = shared_single().await;
     let port = server.nodes()[0].port();
-    let words = "no host of the connection string is a member of the replica set \"elsewhere\": give replicaSet= the \
+    let words = "none of the hosts in the connection string is a member of the replica set \"elsewhere\": set replicaSet= to the \
                  name that rs.status() shows";
     says(&format!("mongodb://127.0.0.1:{port}/?replicaSet=elsewhere"), words, false).await;
     let uri = format!("mongodb://127.0.0.1:{port}/?replicaSet=elsewhere&directConnection=true");
-    let words = "no host of the connection string is a member of the replica set";
+    let words = "none of the hosts in the connection string is a member of the replica set";
     says(&uri, words, false).await;
 }
 
@@ -101,22 +101,22 @@ fn file(name: &str) -> String {
 async fn tls_that_one_side_has_and_an_authority_that_is_not_known_are_told_apart() {
     let plain = shared_single().await.nodes()[0].port();
     let words =
-        "it does not speak TLS: leave tls=true out of the connection string, or turn TLS on at the server";
+        "it does not use TLS: remove tls=true from the connection string, or enable TLS on the server";
     says(&format!("mongodb://127.0.0.1:{plain}/?tls=true"), words, true).await;
 
     let certificate = file("server.pem");
     let args = ["--tlsMode", "preferTLS", "--tlsCertificateKeyFile", &certificate].map(Into::into).into();
     let secure = Deployment::start(Shape::Standalone, Options { args, ..Options::default() }).await;
     let port = secure.nodes()[0].port();
-    let words = "its certificate is of an authority that is not known here: name the file of that authority with \
-                 tlsCAFile=";
+    let words =
+        "its certificate was issued by an unknown authority: set tlsCAFile= to the file of that authority";
     says(&format!("mongodb://127.0.0.1:{port}/?tls=true"), words, true).await;
     let known = format!("mongodb://127.0.0.1:{port}/?tls=true&tlsCAFile={}", file("ca.pem"));
     MongoStore::connect(&known, MongoOptions::new()).await.expect("all is as it should be");
 
     // From now on it takes no connection without TLS.
     secure.nodes()[0].ask(doc! { "setParameter": 1, "tlsMode": "requireTLS" }).await;
-    let words = "it closed the connection, as one does that asks for TLS (tls=true)";
+    let words = "it closed the connection: it may require TLS (tls=true)";
     says(&format!("mongodb://127.0.0.1:{port}/"), words, true).await;
     MongoStore::connect(&known, MongoOptions::new()).await.expect("all is as it should be");
 }
@@ -129,12 +129,11 @@ async fn a_user_that_is_wrong_or_missing_is_told_so() {
     let user = doc! { "createUser": "ada", "pwd": "right", "roles": ["root"] };
     wire::ask(port, user).await.expect("the first user can be created from this machine");
     let at = |login: &str, more: &str| format!("mongodb://{login}127.0.0.1:{port}/shop?{more}");
-    let words =
-        "the user or the password is wrong, or the user is not one of the database that authSource= names";
+    let words = "wrong user or password, or the user is not in the database that authSource= names";
     says(&at("ada:wrong@", "authSource=admin"), words, false).await;
     says(&at("eve:right@", "authSource=admin"), words, false).await;
     says(&at("ada:right@", "authSource=shop"), words, false).await;
-    says(&at("", ""), "the server asks for a user and a password, and the connection string has none", false)
+    says(&at("", ""), "the server requires a user and a password, and the connection string has none", false)
         .await;
     MongoStore::connect(at("ada:right@", "authSource=admin"), MongoOptions::new())
         .await

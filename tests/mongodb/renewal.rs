@@ -118,7 +118,7 @@ async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
     guarded.server.restart(node).await;
 
     for says in [
-        "uri_from has no string: the vault is sealed",
+        "uri_from failed: the vault is sealed",
         "the connection string names another database than \"app\"",
         "the connection string cannot be used",
     ] {

@@ -24,7 +24,7 @@ async fn only_this_lock_is_refused(fixture: &Fixture, lock: &LockId, dead: &[ten
     let together = fixture.take_all(takes.to_vec(), dead).await;
     for answer in [&alone, &together[0]] {
         let TakeAnswer::Refused(refusal) = answer else { panic!("{answer:?}") };
-        assert!(refusal.to_string().contains("`term` is 9007199254740991, the largest"), "{refusal}");
+        assert!(refusal.to_string().contains("`term` is 9007199254740991, the maximum"), "{refusal}");
     }
     assert!(together[1].taken().is_some(), "{together:?}");
 }

@@ -94,7 +94,7 @@ mod tests {
         let mut ticks = Ticks::default();
         assert_eq!(ticks.begins(1000, 1), None);
         assert_eq!(ticks.begins(2000, 1), None);
-        assert_eq!(ticks.begins(1000, 2), None, "its runner died");
+        assert_eq!(ticks.begins(1000, 2), None, "the instance that ran it died");
         assert!(ticks.begins(1000, 2).unwrap().contains("began after attempt 2"));
         assert!(ticks.begins(2000, 1).is_some());
     }

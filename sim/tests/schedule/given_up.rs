@@ -41,7 +41,7 @@ async fn a_tick_that_is_told_to_stop_in_every_attempt_is_abandoned_and_told() {
     let status = last.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     assert_eq!(status.failures, 1);
     let text = status.to_string();
-    assert!(text.contains("abandoned: told to stop in attempt 5, and not begun again"), "{text}");
+    assert!(text.contains("abandoned: cancelled in attempt 5 and not retried"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

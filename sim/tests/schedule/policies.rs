@@ -201,7 +201,7 @@ async fn failures_in_a_row_are_counted_over_restarts() {
     pass(2 * HOUR + MINUTE).await;
     let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     assert_eq!(status.failures, 2);
-    assert!(status.to_string().contains("failed: no paper; 2 failed in a row"), "{status}");
+    assert!(status.to_string().contains("failed: no paper; 2 failures in a row"), "{status}");
     member.elect.close().await;
     let member = crew.with_job("b", "@hourly", |schedule| schedule, failing(1)).await;
     pass(HOUR).await;

@@ -114,7 +114,10 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     assert!(waiting.values().all(|since| *since >= SECOND * 59), "{waiting:?}");
     let first = (*waiting.keys().next().unwrap()).clone();
     let why = players[0].spread.explain(&first).await.unwrap().to_string();
-    assert!(why.contains("nobody has room") && why.contains("b has 10 tasks and a cap of 10"), "{why}");
+    assert!(
+        why.contains("no instance has had capacity") && why.contains("b has 10 tasks and a cap of 10"),
+        "{why}"
+    );
     let mut told = 0;
     while let Ok(Some(event)) = tokio::time::timeout(SECOND, events.next()).await {
         told += usize::from(matches!(event, tenure::Event::Waiting { .. }));

@@ -33,7 +33,7 @@ async fn a_rest_that_is_none_is_refused_with_the_least_it_may_be() {
     let spread = elect.spread("topics").tasks(["a"]).again_after(Duration::ZERO).run(job);
     let error = spread.expect_err("it would spin");
     assert!(error.is_config());
-    assert_eq!(error.to_string(), "the spread topics has again_after of 0ns, it must be at least 10ms");
+    assert_eq!(error.to_string(), "again_after (0ns) of the spread topics must be at least 10ms");
     let ask = async || Ok::<_, String>(vec![Task::new("a", ()).unwrap()]);
     let spread = elect.spread("topics").tasks_by(Duration::from_millis(9), ask).run(job);
     let error = spread.expect_err("it would spin").to_string();

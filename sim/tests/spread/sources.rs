@@ -142,7 +142,7 @@ async fn what_cannot_be_is_refused_with_the_value_and_the_rule() {
     let twice = player.elect.spread(SPREAD).tasks(["x"]).run(team.job("a"));
     let twice = twice.err().unwrap();
     assert!(matches!(twice, Error::Joined(_)) && twice.is_config(), "{twice}");
-    assert_eq!(twice.to_string(), "this instance takes part in the spread topics already");
+    assert_eq!(twice.to_string(), "this instance has already joined the spread topics");
     let long = player.elect.spread("other").tasks(["k".repeat(513)]).run(team.job("a")).err().unwrap();
     assert!(matches!(long, Error::Limit(_)), "{long}");
     player.elect.close().await;

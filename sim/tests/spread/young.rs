@@ -115,8 +115,8 @@ async fn one_that_crashed_takes_part_when_it_has_lived_as_long_as_its_death_woul
             assert!(held_back.remaining + SECOND * 2 > least, "{held_back}");
             assert!(picture.members.iter().all(|member| member.holder.as_str() != "pod-bad"));
             let why = bad.spread.explain("task-001").await.unwrap().to_string();
-            assert!(why.contains("takes no part"), "{why}");
-            assert!(picture.to_string().contains("died young"), "{picture}");
+            assert!(why.contains("takes no tasks"), "{why}");
+            assert!(picture.to_string().contains("died soon after starting"), "{picture}");
         }
         let took = takes_part(&bad).await + SECOND;
         assert!(took + SECOND >= least && took <= least + SECOND * 2, "{took:?} for {least:?}");

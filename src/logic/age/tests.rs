@@ -29,7 +29,7 @@ fn session(number: u128, holder: &str, ago: u64, lived: u64) -> SessionRecord {
 }
 
 fn dead(session: SessionRecord) -> SessionRecord {
-    let why = crate::model::Why::shortened("no beat for its whole ttl");
+    let why = crate::model::Why::shortened("no heartbeat for its whole ttl");
     SessionRecord { death: Some(Death { at: NOW, by: "pod-2".parse().unwrap(), why }), ..session }
 }
 

@@ -67,7 +67,7 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
     })?;
     let pattern = Pattern::of(&cron, wildcard);
     if !pattern.has_any() {
-        return Err("names no day there is".to_owned());
+        return Err("names a day that does not exist".to_owned());
     }
     Ok((Expression::Pattern(pattern), fields.join(" ")))
 }

@@ -42,7 +42,7 @@ pub(super) fn zone_before(text: &str) -> Option<String> {
     let word = word.to_ascii_uppercase();
     let zone = if zone.is_empty() { "Europe/Berlin" } else { zone };
     matches!(&*word, "TZ" | "CRON_TZ").then(|| {
-        format!("begins with {word}=, and a zone is no part of it: give it beside the expression, as in .zone({zone:?})")
+        format!("begins with {word}=, but a zone is not part of the expression: set it with .zone({zone:?})")
     })
 }
 

@@ -8,7 +8,7 @@ use crate::model::{ScheduleName, StoreTime};
 impl Calendar {
     /// The calendar whose [`timing`](Self::timing) that is, of a schedule of that name.
     pub(crate) fn read(timing: &str, name: &ScheduleName) -> Result<Self, CalendarError> {
-        let unknown = || CalendarError::of(timing, "is not one that this version has written");
+        let unknown = || CalendarError::of(timing, "was not written by this version");
         let (rest, spread) = match timing.split_once(", spread over ") {
             Some((rest, spread)) => {
                 (rest, humantime_serde::re::humantime::parse_duration(spread).map_err(|_| unknown())?)

@@ -242,7 +242,7 @@ fn what_ends_a_session() {
     for (sighting, loss) in [
         (dead, buried),
         (SessionSeen::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
-        (twin, Loss::Vanished { found: "another copy of this instance beats for its session".into() }),
+        (twin, Loss::Vanished { found: "another instance beats for this session".into() }),
     ] {
         let mut script = BeatScript::opened();
         let beat = script.step(5_000, SessionEvent::Wake);
@@ -409,8 +409,14 @@ fn a_loss_says_for_how_long_nothing_ran_here() {
     assert_eq!(stalled, MS * 68_000);
     assert_eq!(text, "expired: this process did not run for 68.0s");
     // Nothing stopped it; and a short while is not what ended it.
-    assert_eq!(lost(29_000, 0), (Duration::ZERO, "expired: no beat was answered for 29.2s".to_owned()));
-    assert_eq!(lost(6_000, 20_000), (MS * 10_000, "expired: no beat was answered for 29.2s".to_owned()));
+    assert_eq!(
+        lost(29_000, 0),
+        (Duration::ZERO, "expired: no heartbeat was acknowledged for 29.2s".to_owned())
+    );
+    assert_eq!(
+        lost(6_000, 20_000),
+        (MS * 10_000, "expired: no heartbeat was acknowledged for 29.2s".to_owned())
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn deaths(of: &[(&str, i64, i64, Option<Trial>)]) -> Deaths {
     let mut deaths = Deaths::default();
     for (number, (holder, from, to, trial)) in of.iter().enumerate() {
         deaths.learn(
-            &session(number as u128, holder, *from, *to, *trial, "no beat for its whole ttl"),
+            &session(number as u128, holder, *from, *to, *trial, "no heartbeat for its whole ttl"),
             &spread(),
         );
     }

@@ -272,7 +272,7 @@ impl Driver {
             return end;
         }
         let said = end.error.unwrap_or_default();
-        let error = format!("told to stop in attempt {}, and not begun again: {said}", attempt.number);
+        let error = format!("cancelled in attempt {} and not retried: {said}", attempt.number);
         AttemptEnd { outcome, error: Some(error) }
     }
 
@@ -424,7 +424,7 @@ impl Driver {
             term: run.term,
             attempt: run.attempt,
             outcome: Outcome::Abandoned,
-            error: Some(Why::shortened("its runner died")),
+            error: Some(Why::shortened("the instance that ran it died")),
             last: true,
         };
         let store = &self.engine.store;
@@ -442,7 +442,7 @@ impl Driver {
         self.send_ran(run.id.clone(), run.attempt, run.lateness(), Duration::ZERO, &end, true);
         let failure = Failure {
             outcome: Outcome::Abandoned,
-            error: Some(format!("{} died while it ran it", run.holder)),
+            error: Some(format!("{} died while running it", run.holder)),
             attempts: run.attempt,
         };
         self.notify_failure(Tick::of(run), failure);

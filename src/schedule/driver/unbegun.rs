@@ -105,7 +105,7 @@ async fn give_back_late(engine: &Engine, claim: &Claim) {
 /// Writes that it was not begun, if it is on record and has no end.
 async fn finish(engine: &Engine, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
     let Claim { run, session, term, attempt, .. } = claim.clone();
-    let error = Some(Why::shortened("given back before its job was polled"));
+    let error = Some(Why::shortened("returned before its job started"));
     let finish = FinishRun { run, session, term, attempt, outcome: Outcome::NotBegun, error, last: false };
     let limit = engine.limit();
     let answer = engine.call(Work::Ledger, limit, engine.store.finish(finish, limit)).await;

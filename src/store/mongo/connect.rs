@@ -156,8 +156,7 @@ fn force(options: &mut ClientOptions) {
     options.app_name.get_or_insert_with(|| "tenure".to_owned());
 }
 
-const HIDDEN: &str =
-    "it is not valid (what exactly is wrong is left out here, for it repeats parts of the string)";
+const HIDDEN: &str = "it is not valid (the details are omitted, because they repeat parts of the string)";
 
 /// The texts that may stand in a message: the names of options that are no secrets themselves.
 const OPTIONS: &[&str] = &[

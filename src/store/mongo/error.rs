@@ -92,13 +92,13 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uri(problem) => write!(f, "the connection string cannot be used: {problem}"),
-            Self::Name { option, value, rule } => write!(f, "{option} is {value:?}, it must be {rule}"),
+            Self::Name { option, value, rule } => write!(f, "{option} ({value:?}) must be {rule}"),
             Self::TooOld { version } => {
                 write!(f, "the server has version {version}, tenure needs 6.0 or later")
             }
             Self::Collation { collection } => write!(
                 f,
-                "the collection {collection:?} has a collation, with which two keys may be taken for one: \
+                "the collection {collection:?} has a collation that may treat two keys as equal: \
                  use another prefix, or let tenure create it"
             ),
             Self::Layout { collection, found } => write!(

@@ -98,7 +98,7 @@ impl Stale {
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "term {} of the {} is over, somebody holds a later one", self.term, self.lock)
+        write!(f, "term {} of the {} has ended, a later one was granted", self.term, self.lock)
     }
 }
 

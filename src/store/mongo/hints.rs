@@ -244,7 +244,7 @@ impl SharedStream {
                 Err(StreamEnd::Failed { error: told, lasting: true })
             }
             Ok(Err(error)) => Err(StreamEnd::failed(&error)),
-            Err(_) => Err(StreamEnd::silent("no answer to its opening")),
+            Err(_) => Err(StreamEnd::silent("no answer when opening it")),
         }
     }
 

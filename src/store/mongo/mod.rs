@@ -383,23 +383,23 @@ impl Store for MongoStore {
 
     store_methods! { carried_out:
         open("open a session" by sessions);
-        beat("beat" by sessions);
+        beat("renew a session" by sessions);
         observe("observe sessions" by sessions);
         declare("declare a session dead" by sessions);
         sessions("list sessions" by sessions);
         take("take locks" by take);
         release("release locks" by release);
-        wait("stand in line" by line);
-        stop_waiting("leave the line" by line);
-        waiters("look along the line" by line);
-        places("look for places in line" by line);
+        wait("join a line" by line);
+        stop_waiting("leave a line" by line);
+        waiters("read a line" by line);
+        places("find places in line" by line);
         set_value("set a value" by locks);
         locks("read locks" by locks);
         list_locks("list locks" by locks);
-        held_by("audit a session" by locks);
+        held_by("list the locks of a session" by locks);
         revoke("revoke a lock" by revoke);
         define("define a schedule" by schedules);
-        instruct("instruct a schedule" by schedules);
+        instruct("update a schedule" by schedules);
         list_schedules("list schedules" by schedules);
         delete_schedule("delete a schedule" by runs);
         schedules("read schedules" by schedules);
@@ -426,7 +426,7 @@ impl Store for MongoStore {
                 let connection = Arc::clone(&store.inner.connection);
                 connection.watched(&used, store.connected_again(uri, name)).await
             };
-            let store = within(FIRST_ANSWER, "connect once more", again).await?;
+            let store = within(FIRST_ANSWER, "open a second connection", again).await?;
             Ok(Some(Arc::new(store) as Arc<dyn Store>))
         })
     }

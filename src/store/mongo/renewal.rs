@@ -62,7 +62,7 @@ impl UriSource {
     async fn ask(&self) -> Result<Uri, String> {
         match (self.0)().await {
             Ok(uri) => Ok(Uri::new(&uri)),
-            Err(error) => Err(format!("uri_from has no string: {}", told(&*error))),
+            Err(error) => Err(format!("uri_from failed: {}", told(&*error))),
         }
     }
 }

@@ -189,7 +189,7 @@ async fn look(
     let ids = places.iter().map(|place| lock_id(&takes[*place].lock).into()).collect();
     let read = find(&database, queries::locks_and_time(&names.locks, ids, local, limit)).await?;
     let now = read.last().and_then(|clock| clock.get_datetime("now").ok());
-    let now = now.ok_or_else(|| CommandFailure::unknown("the server did not tell its time"))?;
+    let now = now.ok_or_else(|| CommandFailure::unknown("the server did not report its time"))?;
     let now = StoreTime::from_millis(now.timestamp_millis());
     let found = by_key(read);
     let change =

@@ -21,7 +21,7 @@ const REFUSED_CERTIFICATE: [&str; 2] = ["invalid peer certificate", "received fa
 const CLOSED_IN_TLS: &str = "without sending TLS close_notify";
 
 pub(super) const IN_DNS: &str =
-    "the host is not known (DNS): is its name right, and does this machine resolve it?";
+    "the host name cannot be resolved (DNS): check the name, and the resolver of this machine";
 
 /// An error of the driver's in words.
 pub(super) fn words(error: &DriverError) -> String {
@@ -64,7 +64,7 @@ fn of_server(code: i32, name: &str, message: &str) -> String {
     let message = in_one_line(without_command(message), LONGEST);
     match code {
         UNAUTHORIZED if message.to_lowercase().contains("requires authentication") => {
-            "the server asks for a user and a password, and the connection string has none: \
+            "the server requires a user and a password, and the connection string has none: \
              mongodb://user:password@host/"
                 .to_owned()
         }
@@ -78,14 +78,14 @@ fn authentication(message: &str) -> String {
     let message = plain(message);
     if message.to_lowercase().contains("authentication failed") {
         return format!(
-            "AuthenticationFailed ({AUTHENTICATION_FAILED}): the user or the password is wrong, or the user is not \
-             one of the database that authSource= names (admin, if there is none)"
+            "AuthenticationFailed ({AUTHENTICATION_FAILED}): wrong user or password, or the user is not \
+             in the database that authSource= names (admin by default)"
         );
     }
-    format!("the user could not be authenticated: {message}")
+    format!("could not authenticate the user: {message}")
 }
 
-/// Returns whether no host of the connection string is a member of the set it names: somebody has to change the string.
+/// Returns whether none of the hosts in the connection string is a member of the set it names: somebody has to change the string.
 pub(super) fn is_of_another_set(message: &str) -> bool {
     let nobody_left = message.contains("Set Name: ") && !message.contains("Address: ");
     nobody_left || message.contains("does not match actual name") || message.contains("replica set name")
@@ -111,8 +111,8 @@ fn selection(message: &str) -> String {
     if is_of_another_set(&message) {
         let set = set.map_or_else(String::new, |set| format!(" {set:?}"));
         return format!(
-            "no host of the connection string is a member of the replica set{set}: give replicaSet= the name \
-             that rs.status() shows, or leave it out"
+            "none of the hosts in the connection string is a member of the replica set{set}: set replicaSet= to the \
+             name that rs.status() shows, or leave it out"
         );
     }
     let servers: Vec<_> = message.split("{ Address: ").skip(1).collect();
@@ -123,7 +123,7 @@ fn selection(message: &str) -> String {
         }
         let set = set.map_or_else(|| "these hosts".to_owned(), |set| format!("the replica set {set:?}"));
         return format!(
-            "{set} has no primary: an election is on, or a majority of its members cannot be reached"
+            "{set} has no primary: an election is in progress, or a majority of its members cannot be reached"
         );
     }
     let shown = troubles.iter().take(MOST_SERVERS).map(String::as_str).collect::<Vec<_>>().join("; ");
@@ -149,26 +149,24 @@ fn connection(error: &str) -> String {
     if has(&["failed to lookup address", "name or service not known", "could not resolve"]) {
         IN_DNS.to_owned()
     } else if has(&["connection refused"]) {
-        "nobody listens there (connection refused): is the server up, and is the port right?".to_owned()
+        "connection refused: check that the server is up, and that the port is right".to_owned()
     } else if has(&["unknownissuer"]) {
-        "its certificate is of an authority that is not known here: name the file of that authority with \
-         tlsCAFile="
+        "its certificate was issued by an unknown authority: set tlsCAFile= to the file of that \
+         authority"
             .to_owned()
     } else if has(&["invalid peer certificate"]) {
-        format!("its certificate is not accepted: {error}")
+        format!("its certificate was rejected: {error}")
     } else if has(&["corrupt message", "invalidcontenttype", "tls handshake eof"]) {
-        "it does not speak TLS: leave tls=true out of the connection string, or turn TLS on at the server"
+        "it does not use TLS: remove tls=true from the connection string, or enable TLS on the server"
             .to_owned()
     } else if error.contains(CLOSED_IN_TLS) {
-        "it closed the connection, as one does that does not accept the certificate of tlsCertificateKeyFile=, or \
-         that is ending"
+        "it closed the connection: it may reject the certificate of tlsCertificateKeyFile=, or be \
+         shutting down"
             .to_owned()
     } else if has(&["unexpected end of file", "early eof", "connection reset", "broken pipe"]) {
-        format!(
-            "it closed the connection, as one does that asks for TLS (tls=true), or that is ending: {error}"
-        )
+        format!("it closed the connection: it may require TLS (tls=true), or be shutting down: {error}")
     } else if has(&["timed out", "timeout"]) {
-        "no answer in time: is something between that drops what is sent, or is the server frozen?".to_owned()
+        "no answer in time: check the network, and whether the server hangs".to_owned()
     } else {
         error
     }
@@ -227,7 +225,7 @@ mod tests {
         assert!(short < 400, "{short}");
         expect![[r#"
             Unauthorized (13): not authorized on shop to execute command { insert: "waiters"; docs/operations.md has the role to grant
-            the server asks for a user and a password, and the connection string has none: mongodb://user:password@host/
+            the server requires a user and a password, and the connection string has none: mongodb://user:password@host/
             OutOfDiskSpace (14031): the disk is full"#]]
         .assert_eq(&told[..3].join("\n"));
         assert_eq!(told[4], "error (0): ");
@@ -263,13 +261,13 @@ mod tests {
         ]
         .map(|message| selection(&message));
         expect![[r#"
-            a:1: nobody listens there (connection refused): is the server up, and is the port right?; b:2: the host is not known (DNS): is its name right, and does this machine resolve it?
-            a:1: its certificate is of an authority that is not known here: name the file of that authority with tlsCAFile=
-            a:1: it does not speak TLS: leave tls=true out of the connection string, or turn TLS on at the server
-            a:1: it closed the connection, as one does that asks for TLS (tls=true), or that is ending: unexpected end of file
+            a:1: connection refused: check that the server is up, and that the port is right; b:2: the host name cannot be resolved (DNS): check the name, and the resolver of this machine
+            a:1: its certificate was issued by an unknown authority: set tlsCAFile= to the file of that authority
+            a:1: it does not use TLS: remove tls=true from the connection string, or enable TLS on the server
+            a:1: it closed the connection: it may require TLS (tls=true), or be shutting down: unexpected end of file
             a: odd; b: odd; c: odd; and 2 more
-            no host of the connection string is a member of the replica set "rs1": give replicaSet= the name that rs.status() shows, or leave it out
-            the replica set "rs1" has no primary: an election is on, or a majority of its members cannot be reached"#]]
+            none of the hosts in the connection string is a member of the replica set "rs1": set replicaSet= to the name that rs.status() shows, or leave it out
+            the replica set "rs1" has no primary: an election is in progress, or a majority of its members cannot be reached"#]]
         .assert_eq(&told.join("\n"));
     }
 }

@@ -38,7 +38,7 @@ operations! {
     /// [`Store::open`](crate::store::Store::open).
     Open, write, "open a session";
     /// [`Store::beat`](crate::store::Store::beat).
-    Beat, write, "beat";
+    Beat, write, "renew a session";
     /// [`Store::observe`](crate::store::Store::observe).
     Observe, read, "observe sessions";
     /// [`Store::declare`](crate::store::Store::declare).
@@ -50,13 +50,13 @@ operations! {
     /// [`Store::release`](crate::store::Store::release).
     Release, write, "release locks";
     /// [`Store::wait`](crate::store::Store::wait).
-    Wait, write, "stand in line";
+    Wait, write, "join a line";
     /// [`Store::stop_waiting`](crate::store::Store::stop_waiting).
-    StopWaiting, write, "leave the line";
+    StopWaiting, write, "leave a line";
     /// [`Store::waiters`](crate::store::Store::waiters).
-    Waiters, read, "read the line";
+    Waiters, read, "read a line";
     /// [`Store::places`](crate::store::Store::places).
-    Places, read, "look for places in line";
+    Places, read, "find places in line";
     /// [`Store::set_value`](crate::store::Store::set_value).
     SetValue, write, "set a value";
     /// [`Store::locks`](crate::store::Store::locks).
@@ -70,7 +70,7 @@ operations! {
     /// [`Store::define`](crate::store::Store::define).
     Define, write, "define a schedule";
     /// [`Store::instruct`](crate::store::Store::instruct).
-    Instruct, write, "instruct a schedule";
+    Instruct, write, "update a schedule";
     /// [`Store::schedules`](crate::store::Store::schedules).
     Schedules, read, "read schedules";
     /// [`Store::list_schedules`](crate::store::Store::list_schedules).

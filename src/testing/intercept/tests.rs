@@ -86,7 +86,10 @@ async fn an_error_names_the_store_and_what_it_was_doing() {
     let (_, faulty) = opened().await;
     faulty.intercept().next(Operation::Beat, Fault::Refused);
     let error = faulty.beat(beat(1), LIMIT).await.unwrap_err();
-    assert_eq!(error.to_string(), "memory could not beat, nothing was changed: refused on purpose");
+    assert_eq!(
+        error.to_string(),
+        "memory could not renew a session, nothing was changed: refused on purpose"
+    );
     assert!(error.is_retryable());
 }
 

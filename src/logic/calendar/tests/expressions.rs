@@ -327,14 +327,14 @@ fn what_is_wrong_is_said_with_the_value_and_the_rule() {
         the expression "*/90 * * * *" has the minute "*/90", which must have a number from 1 to 60 after the /, and there are no more of them; for a longer period there is @every
         the expression "0 1-5/25 * * *" has the hour "1-5/25", which must have a number from 1 to 24 after the /, and there are no more of them; for a longer period there is @every
         the expression "0 0 * */13 *" has the month "*/13", which must have a number from 1 to 12 after the /, and there are no more of them; for a longer period there is @every
-        the expression "TZ=Europe/Berlin 30 2 * * *" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Europe/Berlin")
-        the expression "cron_tz=Asia/Kolkata 30 2 * * *" begins with CRON_TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Asia/Kolkata")
-        the expression "TZ= 30 2 * * *" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("Europe/Berlin")
-        the expression "TZ=UTC" begins with TZ=, and a zone is no part of it: give it beside the expression, as in .zone("UTC")
-        the expression "0 0 31 2 *" names no day there is
-        the expression "0 0 30 FEB *" names no day there is
-        the expression "0 0 31 4,6,9,11 *" names no day there is
-        the expression "0 0 30 2 +MON" names no day there is
+        the expression "TZ=Europe/Berlin 30 2 * * *" begins with TZ=, but a zone is not part of the expression: set it with .zone("Europe/Berlin")
+        the expression "cron_tz=Asia/Kolkata 30 2 * * *" begins with CRON_TZ=, but a zone is not part of the expression: set it with .zone("Asia/Kolkata")
+        the expression "TZ= 30 2 * * *" begins with TZ=, but a zone is not part of the expression: set it with .zone("Europe/Berlin")
+        the expression "TZ=UTC" begins with TZ=, but a zone is not part of the expression: set it with .zone("UTC")
+        the expression "0 0 31 2 *" names a day that does not exist
+        the expression "0 0 30 FEB *" names a day that does not exist
+        the expression "0 0 31 4,6,9,11 *" names a day that does not exist
+        the expression "0 0 30 2 +MON" names a day that does not exist
         the expression "@" begins with none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @every, @at and @after
         the expression "@dayly" begins with none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @every, @at and @after
         the expression "@daily 5" has more after @daily
