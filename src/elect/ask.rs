@@ -1,4 +1,4 @@
-//! What a program asks of an engine for one key.
+//! Requests for one key: run a job under its lock, take it, or wait for it.
 
 use std::{future::Future, time::Duration};
 
@@ -17,22 +17,22 @@ use crate::{
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
 };
 
-/// Why a key was not given at once.
+/// Reason why a key was not granted at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Busy {
-    /// Somebody else holds it.
+    /// Another instance holds the key.
     Held(HeldBy),
-    /// This engine holds it already, or waits for it.
+    /// This instance already holds the key, or waits for it.
     Here,
-    /// Nobody holds it, and nobody may yet: it is kept closed after its last holder.
+    /// No instance holds the key, and none may yet: it stays closed for a while after its last holder.
     Closed {
-        /// Until when, by the store's clock.
+        /// End of that time, by the store's clock.
         until: StoreTime,
     },
 }
 
-/// What came of [`lock`](KeyRequest::lock).
+/// Outcome of [`lock`](KeyRequest::lock).
 #[derive(Debug)]
 #[must_use = "the job may not run: somebody else may hold the key"]
 pub enum Locked<T, E> {
@@ -43,37 +43,37 @@ pub enum Locked<T, E> {
 }
 
 impl<T, E> Locked<T, E> {
-    /// The job, if it runs.
+    /// Returns the job, if it runs.
     #[must_use]
     pub fn running(self) -> Option<JobHandle<T, E>> {
         if let Self::Running(job) = self { Some(job) } else { None }
     }
 
-    /// Why it does not run, if so.
+    /// Returns why the job does not run, if it does not.
     #[must_use]
     pub fn busy(self) -> Option<Busy> {
         if let Self::Busy(busy) = self { Some(busy) } else { None }
     }
 }
 
-/// What came of [`try_acquire`](KeyRequest::try_acquire).
+/// Outcome of [`try_acquire`](KeyRequest::try_acquire).
 #[derive(Debug)]
 #[must_use = "the lock may not be held"]
 pub enum Acquired {
     /// The lock is held, until the guard is dropped or lost.
     Guard(Guard),
-    /// It is not.
+    /// The lock is not held.
     Busy(Busy),
 }
 
 impl Acquired {
-    /// The guard, if the lock is held.
+    /// Returns the guard, if the lock is held.
     #[must_use]
     pub fn guard(self) -> Option<Guard> {
         if let Self::Guard(guard) = self { Some(guard) } else { None }
     }
 
-    /// Why it is not held, if so.
+    /// Returns why the lock is not held, if it is not.
     #[must_use]
     pub fn busy(self) -> Option<Busy> {
         if let Self::Busy(busy) = self { Some(busy) } else { None }
@@ -104,23 +104,23 @@ impl KeyRequest {
         self
     }
 
-    /// Which part of the program it is for, for others to read.
+    /// Names the part of the program that wants the key, for others to read.
     pub fn who(self, who: impl AsRef<str>) -> Self {
         self.and(|wants| Who::new(who).map(|who| wants.who = Some(who)))
     }
 
-    /// What it is for, for others to read.
+    /// States what the key is wanted for, for others to read.
     pub fn why(self, why: impl AsRef<str>) -> Self {
         self.and(|wants| Why::new(why).map(|why| wants.why = Some(why)))
     }
 
-    /// Bytes for others to read with the lock.
+    /// Sets bytes for others to read with the lock.
     pub fn value(self, value: impl AsRef<[u8]>) -> Self {
         self.and(|wants| Value::new(value).map(|value| wants.value = Some(value)))
     }
 
-    /// Keep the key at least this long, counted from the grant: released sooner, it stays closed for the
-    /// rest. For jobs that may be done faster than clocks differ.
+    /// Keeps the key for at least this long, counted from the grant: released sooner, it stays closed for the
+    /// rest. For jobs that may finish in less time than clocks differ.
     pub fn at_least(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.at_least = time;
@@ -128,8 +128,8 @@ impl KeyRequest {
         })
     }
 
-    /// If this instance dies with the lock in hand, keep the key closed for so long after its death was
-    /// declared: time for work already sent to arrive.
+    /// Keeps the key closed for this long after this instance was declared dead while holding the lock: time
+    /// for work it had already sent to arrive.
     pub fn lock_delay(self, time: Duration) -> Self {
         self.and(|wants| {
             wants.lock_delay = time;
@@ -137,7 +137,7 @@ impl KeyRequest {
         })
     }
 
-    /// Runs a job under the lock if the key is to be had now.
+    /// Runs a job under the lock if the key is free.
     ///
     /// Answers as soon as that is decided; the job runs on a task of its own. It should return soon after
     /// its [token](Lease::token) fires: when `stop_grace` is over it is dropped at its next `.await`.
@@ -162,7 +162,7 @@ impl KeyRequest {
         })
     }
 
-    /// Like [`lock`](Self::lock), for a job that blocks its thread. It is told by its token, or by asking
+    /// Like [`lock`](Self::lock), for a job that blocks its thread. The job checks its token or
     /// [`Lease::is_valid`]; it cannot be dropped, so its lock is kept until it returns.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl KeyRequest {
         Ok(end)
     }
 
-    /// Takes the lock if it is to be had now.
+    /// Takes the lock if the key is free.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -228,7 +228,7 @@ impl KeyRequest {
         elect.wait_for(&lock, &wants).await.map(Guard::new)
     }
 
-    /// Waits for the lock no longer than this. Nothing, if it was not to be had in that time.
+    /// Waits for the lock no longer than this. Returns `None` if it was not granted in that time.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -239,7 +239,7 @@ impl KeyRequest {
         }
     }
 
-    /// Stands for the key until it is stopped: acquired, lost, acquired again.
+    /// Contends for the key until stopped: acquires it, loses it, acquires it again.
     pub fn campaign(self) -> CampaignBuilder {
         CampaignBuilder::new(self)
     }
@@ -263,7 +263,7 @@ impl KeyRequest {
     }
 }
 
-/// What an answer that is no grant means to the caller.
+/// Translates an answer that is not a grant for the caller.
 fn busy(lock: LockId, verdict: TicketOutcome) -> Result<Busy, Error> {
     match verdict {
         TicketOutcome::Granted { .. } => unreachable!("a grant is told with its lock"),

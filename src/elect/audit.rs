@@ -1,4 +1,4 @@
-//! The audit: what the store says this instance holds, against what runs here.
+//! The audit: compares the locks that the store records for this instance with what runs here.
 //!
 //! The newest page is read in each round, for what goes wrong goes wrong with what was granted or released
 //! just now; of the older ones one a round, rolling.
@@ -18,26 +18,26 @@ use crate::{
     store::{Cursor, Held, Page},
 };
 
-/// How many records a page has.
+/// Number of records in a page.
 const PAGE: usize = 1000;
 
-/// Where a look at a session's locks goes on: behind a page.
+/// Position behind a page, where the next read of a session's locks continues.
 #[derive(Debug)]
 struct AuditCursor {
     session: SessionId,
     cursor: Cursor,
     /// The last term of that page. Locks of one moment have one term: some may be on the next page.
     term: Term,
-    /// Those of that term which were listed already.
+    /// Locks of that term that were already listed.
     listed: BTreeSet<LockId>,
-    /// When the page was asked for on which the first of that term was.
+    /// When the page with the first lock of that term was requested.
     asked: Moment,
 }
 
-/// What happens to many tasks is gathered for so long, or for a round if that is longer, and told as one.
+/// Interval at which the events of many tasks are logged as one line; a round of the audit if that is longer.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Looks once an interval, and tells of what has gathered. Ends with the engine.
+/// Runs a round once per interval, and logs the collected events. Ends with the engine.
 pub(crate) async fn audit(engine: Weak<Engine>) {
     let (mut rolling, mut told) = (None, None);
     loop {
@@ -82,7 +82,7 @@ async fn round(engine: &Arc<Engine>, rolling: Option<AuditCursor>) -> Option<Aud
     }
 }
 
-/// Reads a page and acts upon it. Answers with where the next one is.
+/// Reads a page and acts on it. Returns the position of the next one.
 async fn read(
     engine: &Arc<Engine>,
     session: SessionId,
@@ -111,7 +111,7 @@ async fn read(
     Ok(next(session, place, asked, page))
 }
 
-/// Whether a lock that runs here should be listed by now and is not: then since when.
+/// Returns since when a lock that runs here should have been listed and is not, if so.
 fn missed(
     lock: &LockId,
     term: Term,
@@ -130,7 +130,7 @@ fn missed(
     (begun && ended && !listed()).then(|| before.map_or(asked, |place| place.asked))
 }
 
-/// Where to go on behind a page.
+/// Returns the position behind a page.
 fn next(
     session: SessionId,
     place: Option<&AuditCursor>,

@@ -12,7 +12,7 @@ use super::Engine;
 use crate::StoreError;
 use crate::sync::locked;
 
-/// No larger than what a store takes in one command.
+/// Largest batch: what a store takes in one command.
 const LARGEST: usize = 1000;
 
 type SendAll<I, A> = fn(Arc<Engine>, Vec<I>) -> BoxFuture<'static, Result<Vec<A>, StoreError>>;
@@ -93,7 +93,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         hearings
     }
 
-    /// Sends what has gathered. Says whether there may be more.
+    /// Sends one batch of the collected items. Returns whether there may be more.
     async fn send_gathered(&self, engine: &Arc<Engine>) -> bool {
         let (items, tells): (Vec<_>, Vec<_>) = {
             let mut gathering = self.gathering();

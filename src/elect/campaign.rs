@@ -1,4 +1,4 @@
-//! Standing for a key until stopped.
+//! Campaigns: contending for a key until stopped.
 
 use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -83,8 +83,8 @@ impl CampaignBuilder {
         self
     }
 
-    /// How long to stand aside after the job returned, before standing again. Default:
-    /// `refresh_interval`; after a failure from 1 s, doubling up to `refresh_duration`.
+    /// Sets the rest after the job returned, before the campaign contends again. Default: `refresh_interval`;
+    /// after a failure from 1 s, doubling up to `refresh_duration`.
     pub const fn rest_between(mut self, rest: Duration) -> Self {
         self.rest = Some(rest);
         self
@@ -142,7 +142,7 @@ impl CampaignBuilder {
     }
 }
 
-/// A key that is stood for, until this is stopped or dropped.
+/// A campaign that contends for a key until it is stopped or dropped.
 #[derive(Debug)]
 #[must_use = "dropping a campaign stops it"]
 pub struct Campaign {
@@ -156,32 +156,32 @@ pub struct Campaign {
     task: JoinHandle<()>,
 }
 
-/// What came of resigning.
+/// Outcome of resigning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resigned {
     /// The lock is being given up.
     Yes,
-    /// It is not held here.
+    /// The lock is not held here.
     NotLeading,
-    /// Nobody of that name waits for it; it is kept.
+    /// No instance of that name waits for the lock, so it is kept.
     NobodyWaits,
 }
 
 impl Campaign {
-    /// The lease, while the key is held and the job has not been told to stop.
+    /// Returns the lease, while the key is held and the job has not been cancelled.
     #[must_use]
     pub fn lease(&self) -> Option<Lease> {
         self.leading.borrow().clone().filter(|lease| lease.is_valid() && !lease.is_cancelled())
     }
 
-    /// Whether the key is held.
+    /// Returns whether the key is held.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.lease().is_some()
     }
 
-    /// Until the key is held.
+    /// Waits until the key is held.
     ///
     /// # Errors
     /// The campaign has ended.
@@ -198,20 +198,19 @@ impl Campaign {
         }
     }
 
-    /// What happens to this key from now on.
+    /// Returns the events of this key from now on.
     #[must_use]
     pub fn events(&self) -> EventStream {
         self.elect.engine().events.listen(EventFilter::Lock(self.lock.clone()))
     }
 
-    /// Gives the lock up if it is held, to whoever is first in line, and stands again after a rest.
+    /// Gives up the lock if it is held, to the first in line, and contends again after a rest.
     #[must_use]
     pub fn resign(&self) -> Resigned {
         self.part(Handback::default())
     }
 
-    /// Gives the lock up if it is held, to an instance of that name that waits for it, and stands again
-    /// after a rest.
+    /// Gives up the lock if it is held, to a waiting instance of that name, and contends again after a rest.
     ///
     /// # Errors
     /// The name breaks a limit, or the store did not say who waits.
@@ -240,7 +239,7 @@ impl Campaign {
         }
     }
 
-    /// Stops standing; if the key is held, cancels the job, waits until it has stopped, and releases the
+    /// Stops contending. If the key is held, cancels the job, waits until it has stopped, and releases the
     /// lock. Bounded by the grace and two attempts at the store.
     ///
     /// # Cancel safety
@@ -253,7 +252,7 @@ impl Campaign {
     }
 }
 
-/// The campaign's own task.
+/// Task that runs a campaign.
 struct CampaignTask {
     elect: Elect,
     lock: LockId,
@@ -310,8 +309,8 @@ impl CampaignTask {
         }
     }
 
-    /// Leads until the job returns, the lock is lost, or the campaign is stopped or resigned. Answers with
-    /// how long to stand aside.
+    /// Leads until the job returns, the lock is lost, or the campaign is stopped or resigned. Returns how
+    /// long to rest before contending again.
     async fn lead(&mut self, mut hold: Hold) -> Duration {
         let (lease, cell) = (hold.lease(), hold.cell().clone());
         self.lead.send_replace(Some(lease.clone()));
@@ -396,7 +395,7 @@ impl CampaignTask {
         }
     }
 
-    /// Callbacks of one campaign run one after the other.
+    /// Starts `on_acquired`. The callbacks of one campaign run one after the other.
     fn call_acquired(&mut self, lease: &Lease) {
         let Some(callback) = self.on_acquired.clone() else { return };
         let (before, under) = (self.last_callback.take(), lease.clone());
@@ -413,7 +412,7 @@ impl CampaignTask {
         }));
     }
 
-    /// The token that is returned fires when the callback has returned.
+    /// Starts `on_lost`. The returned token fires when the callback has returned.
     fn call_lost(&mut self, loss: Loss) -> Option<CancellationToken> {
         let callback = self.on_lost.clone()?;
         let before = self.last_callback.take();

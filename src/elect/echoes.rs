@@ -1,7 +1,7 @@
-//! How late hints are: measured at what this instance takes itself.
+//! Delay of hints, measured on the takes of this instance.
 //!
-//! From sending a take to the hint of its grant, both by the instance's own clock: whatever clock the store
-//! goes by, and however many servers stand between, nothing is compared with another machine's time.
+//! It is the time from sending a take to the hint of its grant, both by the instance's own clock: whatever
+//! clock the store uses, and however many servers are in between, no other machine's time is involved.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,12 +15,12 @@ use crate::{
     sync::locked,
 };
 
-/// Takes whose hint has not come yet. A hint may be lost: the oldest is forgotten.
+/// Most takes that are remembered. A hint may be lost: the oldest take is forgotten.
 const KEPT: usize = 1024;
 
 type TakeId = (LockId, SessionId, Ticket);
 
-/// Takes that were sent, and whose hint is to come.
+/// Takes whose hint has not arrived yet.
 #[derive(Debug, Default)]
 pub(crate) struct Echoes {
     book: Mutex<EchoRegistry>,
@@ -38,7 +38,8 @@ impl EchoRegistry {
         self.sent.get(take).is_some_and(|(known, _)| *known == number)
     }
 
-    /// When it was sent. What is not waited for any more is not kept for its place in the order.
+    /// Removes a take, and returns when it was sent. Entries at the front that are no longer awaited are
+    /// removed from the order.
     fn remove(&mut self, take: &TakeId) -> Option<Moment> {
         let (_, sent) = self.sent.remove(take)?;
         while self.order.front().is_some_and(|(number, take)| !self.waits_for(*number, take)) {
@@ -53,7 +54,7 @@ impl Echoes {
         locked(&self.book)
     }
 
-    /// A take is sent. One that is sent again counts from its first sending.
+    /// Records a take. One that is sent again counts from its first sending.
     pub(crate) fn sent(&self, take: TakeId, now: Moment) {
         let mut book = self.book();
         if book.sent.contains_key(&take) {
@@ -71,12 +72,12 @@ impl Echoes {
         }
     }
 
-    /// It was answered, and no hint is to come of it.
+    /// Forgets a take that was answered without a grant: no hint follows.
     pub(crate) fn lost(&self, take: &TakeId) {
         self.book().remove(take);
     }
 
-    /// A hint tells of its grant. Says how long that took, if the take is known.
+    /// Records the hint of a grant. Returns how long it took, if the take is known.
     pub(crate) fn heard(&self, take: &TakeId, now: Moment) -> Option<Duration> {
         self.book().remove(take).map(|sent| now.since(sent))
     }

@@ -1,4 +1,4 @@
-//! What every part of one engine shares.
+//! The state that the parts of one engine share.
 
 use std::{
     sync::{
@@ -46,10 +46,10 @@ use crate::{
     sync::locked,
 };
 
-/// What is wrong with the store, as the keeper found it last.
+/// Last failure of the store, as the keeper found it.
 #[derive(Clone, Debug)]
 pub(crate) struct LastFailure {
-    /// When the first attempt was sent that failed since the last answer.
+    /// When the first failed attempt since the last answer was sent.
     pub(crate) since: Moment,
     pub(crate) error: Arc<StoreError>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     pub(crate) config: ElectConfig,
     pub(crate) times: Times,
     pub(crate) clock: Arc<dyn Clock>,
-    /// When this process began to take part in anything.
+    /// When this process joined.
     pub(crate) born: Moment,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
@@ -92,18 +92,18 @@ pub(crate) struct Engine {
     pub(crate) echoes: Echoes,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
-    /// No new tickets: the engine is about to close.
+    /// Set when no new tickets are accepted: the engine is about to close.
     closed: AtomicBool,
     /// Fires when campaigns are to stop.
     pub(crate) retiring: CancellationToken,
     /// Fires when everything has been given back, and the background ends.
     pub(crate) closing: CancellationToken,
-    /// The last beat that counted.
+    /// When a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
     pub(super) probe: Option<Probe>,
 }
 
-/// What an engine is made of, besides what is always the same.
+/// Parts that differ from one engine to another.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
@@ -187,28 +187,29 @@ impl Engine {
 
     // ----- the session
 
-    /// The session, if there is a valid one.
+    /// Returns the session, if there is a valid one.
     pub(crate) fn current(&self) -> Option<Arc<Session>> {
         let session = self.session.borrow().clone()?;
         session.is_valid(self.clock.now()).then_some(session)
     }
 
-    /// The session, if jobs may begin under it.
+    /// Returns the session, if jobs may begin under it.
     fn sound(&self) -> Option<Arc<Session>> {
         self.current().filter(|session| !session.is_in_doubt())
     }
 
-    /// Until the session changes, counted from the call: in the order in which they came.
+    /// Waits until the session changes, counted from the call. Waiters are woken in the order in which they
+    /// came.
     pub(crate) fn session_changes(&self) -> impl Future<Output = ()> + '_ {
         self.session_changed.notified()
     }
 
-    /// Those who wait for a session may go on with the one they know.
+    /// Wakes those who wait for a session: the current one is sound again.
     pub(crate) fn announce_recovery(&self) {
         self.session_changed.notify_waiters();
     }
 
-    /// Until there is a session that jobs may begin under.
+    /// Waits for a session that jobs may begin under.
     ///
     /// # Errors
     /// The engine is closed.
@@ -273,12 +274,12 @@ impl Engine {
         });
     }
 
-    /// The least that the store's clock may show now. A guess, for waits that decide nothing.
+    /// Returns the least that the store's clock may show now. A guess, for waits that decide nothing.
     pub(crate) fn store_now(&self) -> Option<StoreTime> {
         self.store_times.at_least(self.clock.now())
     }
 
-    /// How long an operation may take: less than half of what is left (R8).
+    /// Returns the time limit of an operation: less than half of the session's remaining time (R8).
     pub(crate) fn limit(&self) -> Duration {
         let left = self.current().map(|session| session.remaining(self.clock.now()));
         let half = left.unwrap_or(self.times.ttl) * 9 / 20;
@@ -321,7 +322,7 @@ impl Engine {
         }
     }
 
-    /// A ticket for a key, under the session that is valid now.
+    /// Creates a ticket for a key, under the session that is valid now.
     pub(crate) fn stand(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -356,7 +357,7 @@ impl Engine {
         self.releases.submit(self, |engine| &engine.releases, release).await
     }
 
-    /// Stands in line for a lock, with all these tickets.
+    /// Joins the line of a lock with all these tickets.
     pub(crate) async fn wait(self: &Arc<Self>, waits: Vec<Wait>) -> Result<(), Arc<StoreError>> {
         self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop)
     }
@@ -372,7 +373,7 @@ impl Engine {
         self.looks.submit(self, |engine| &engine.looks, lock).await
     }
 
-    /// Whether this ticket stands in line.
+    /// Reads whether this ticket is in line.
     pub(crate) async fn place(
         self: &Arc<Self>,
         place: (LockId, SessionId, Ticket),
@@ -398,7 +399,7 @@ impl Engine {
         *locked(&self.last_beat)
     }
 
-    /// What the keeper found wrong with the store; the first failure's time stands until an answer.
+    /// Records a failure of the store, or its end. The time of the first failure is kept until an answer.
     pub(crate) fn trouble(&self, trouble: Option<LastFailure>) {
         self.trouble.send_if_modified(|known| {
             let changed = known.is_some() || trouble.is_some();
@@ -435,14 +436,14 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// No new tickets from now on. Says whether this was the first to say so.
+    /// Accepts no new tickets from now on. Returns whether this call was the first.
     pub(crate) fn retire(&self) -> bool {
         let first = !self.closed.swap(true, Ordering::AcqRel);
         self.retiring.cancel();
         first
     }
 
-    /// Ends it once what is on its way to the store has arrived, or is late.
+    /// Ends the engine once everything on its way to the store has arrived, or is late.
     pub(crate) fn end_gently(self: &Arc<Self>) {
         self.retire();
         let engine = self.clone();
@@ -453,7 +454,7 @@ impl Engine {
         });
     }
 
-    /// Ends it, with nobody to wait for that.
+    /// Ends the engine at once.
     pub(crate) fn end(&self) {
         self.retire();
         self.tell_tallies();
@@ -463,7 +464,7 @@ impl Engine {
     }
 }
 
-/// A method of the store that answers for each item.
+/// Method of the store that answers for each item.
 type ForEach<I, A> = for<'a> fn(&'a (dyn Store + 'static), Vec<I>, Duration) -> Answer<'a, Vec<A>>;
 
 /// Sends a batch.

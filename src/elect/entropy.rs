@@ -1,4 +1,4 @@
-//! Where the engine's chance comes from.
+//! Random numbers of the engine.
 
 use crate::model::{MAX_NUMBER, Nonce, SessionId};
 use crate::sync::locked;
@@ -39,7 +39,7 @@ impl Entropy {
         Nonce::new(self.roll() & MAX_NUMBER)
     }
 
-    /// Where a session starts to count its tickets: a random place with more than enough room above.
+    /// Draws the first ticket number of a session: a random one with more than enough room above.
     pub(crate) fn first_ticket(&self) -> u64 {
         self.roll() & (MAX_NUMBER >> 1)
     }

@@ -1,4 +1,4 @@
-//! What the engine cannot do, and what to do about it.
+//! Errors of the engine.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     store::Refusal,
 };
 
-/// The engine could not do what it was asked.
+/// An operation of the engine failed.
 ///
 /// Printed with its cause, in one line; so its [`source`](std::error::Error::source) is nothing, and a chain of
 /// causes says nothing twice. The cause is in the variant.
@@ -24,62 +24,62 @@ pub enum Error {
     Store(Arc<StoreError>),
     /// The lock's record cannot be used; somebody has to look at it.
     Refused {
-        /// Which lock.
+        /// Lock whose record it is.
         lock: LockId,
-        /// What is wrong with it.
+        /// Problem with the record.
         refusal: Refusal,
     },
-    /// There is no valid session: the store has been out of reach for too long, and a new session could
-    /// not be opened yet.
+    /// No valid session: the store has been unreachable for too long, and a new session could not be opened
+    /// yet.
     NoSession {
-        /// What the store said last.
+        /// Last error of the store.
         last: Option<Arc<StoreError>>,
     },
     /// The lease is lost.
     Lost {
-        /// Why, if that is known here.
+        /// Reason, if it is known here.
         loss: Option<Loss>,
     },
-    /// This instance takes part in that spread already.
+    /// This instance has already joined that spread.
     Joined(SpreadName),
-    /// The tasks given to a spread have the same key twice.
+    /// The tasks of a spread contain the same key twice.
     Twice {
-        /// Which spread.
+        /// Name of the spread.
         spread: SpreadName,
-        /// The key.
+        /// Key that appears twice.
         key: Key,
     },
-    /// A rest of a spread is so short that it would do nothing else.
+    /// A pause of a spread is too short: the instance would do nothing else.
     Rest {
-        /// Which spread.
+        /// Name of the spread.
         spread: SpreadName,
-        /// What sets it.
+        /// Setting that contains it.
         setting: &'static str,
-        /// What it was to be.
+        /// Requested value.
         rest: Duration,
-        /// The least it may be.
+        /// Smallest allowed value.
         least: Duration,
     },
-    /// The name of a spread is kept for the schedules.
+    /// The name of a spread is reserved for the schedules.
     Reserved(SpreadName),
-    /// This instance has a schedule of that name already.
+    /// This instance already has a schedule of that name.
     Scheduled(ScheduleName),
-    /// A schedule cannot be what it is to be.
+    /// A setting of a schedule is invalid.
     Schedule {
-        /// Which.
+        /// Name of the schedule.
         schedule: ScheduleName,
-        /// Why not.
+        /// Problem with the setting.
         problem: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// Nobody has ever run a schedule of that name: it may be a slip.
-    /// [`even_if_unknown`](crate::schedule::Schedules::even_if_unknown) instructs it all the same.
+    /// No instance has ever run a schedule of that name: it may be a typo.
+    /// [`even_if_unknown`](crate::schedule::Schedules::even_if_unknown) applies the instruction all the same.
     UnknownSchedule(ScheduleName),
-    /// Some instance has the schedule: it is deleted when nobody runs it.
+    /// An instance has the schedule: delete it when no instance does.
     /// [`even_if_owned`](crate::schedule::Schedules::even_if_owned) deletes it all the same.
     Owned {
-        /// Which.
+        /// Name of the schedule.
         schedule: ScheduleName,
-        /// Who has it.
+        /// Instance that has it.
         by: Holder,
     },
     /// The engine is closed.
@@ -95,7 +95,7 @@ impl Error {
         Self::Lost { loss }
     }
 
-    /// Whether the same call may succeed later, with nothing changed.
+    /// Returns whether the same call may succeed later, with nothing changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -105,13 +105,13 @@ impl Error {
         }
     }
 
-    /// Whether a lease is lost.
+    /// Returns whether a lease is lost.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the program or its configuration has to change.
+    /// Returns whether the program or its configuration has to change.
     #[must_use]
     pub fn is_config(&self) -> bool {
         match self {
@@ -175,12 +175,12 @@ impl From<LimitError> for Error {
     }
 }
 
-/// The runtime ended under an operation.
+/// Error for an operation that the end of the runtime cut off.
 pub(crate) fn shut_down() -> StoreError {
     StoreError::new("tenure", "finish an operation", Applied::Unknown, true, "the runtime is shutting down")
 }
 
-/// A release was not answered in time.
+/// Error for a release that was not confirmed in time.
 pub(crate) fn unconfirmed() -> StoreError {
     let cause = "no answer yet, still trying in the background";
     StoreError::new("the store", "release a lock", Applied::Unknown, true, cause)

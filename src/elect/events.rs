@@ -1,4 +1,4 @@
-//! What happens, for whoever wants to know.
+//! Events of an engine, and the streams that deliver them.
 
 use std::{
     pin::Pin,
@@ -20,114 +20,115 @@ use crate::{
     sync::locked,
 };
 
-/// How many events a slow reader may lag behind before it loses some.
+/// Number of events that a slow reader may lag behind before it loses some.
 const KEPT: usize = 1024;
 
-/// Something happened to this engine.
+/// Event of this instance.
 ///
 /// Of every [`Acquired`](Self::Acquired) there follows one [`Released`](Self::Released) or one
 /// [`Lost`](Self::Lost), never both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It has a session.
+    /// A session was opened.
     SessionOpened {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
     },
-    /// Its session was lost. Everything that ran under it has been told; another is being opened.
+    /// The session was lost. Everything that ran under it has been cancelled; another session is being
+    /// opened.
     SessionLost {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
-        /// Why.
+        /// Reason for the loss.
         loss: Loss,
     },
-    /// Its session is over because the engine closes, as the program wanted.
+    /// The session was closed because the engine is closing.
     SessionClosed {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
     },
-    /// It holds a lock.
+    /// A lock was acquired.
     Acquired {
-        /// Which.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Under which term.
+        /// Term under which the lock is held.
         term: Term,
     },
-    /// A lock was lost, or is about to be: the job was told to stop.
+    /// A lock was lost, or is about to be: the job was cancelled.
     Lost {
-        /// Which.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Under which term it was held.
+        /// Term under which the lock was held.
         term: Term,
-        /// Why.
+        /// Reason for the loss.
         loss: Loss,
     },
-    /// A lock is given back, because the program is done with it.
+    /// A lock was released, because the program is done with it.
     Released {
-        /// Which.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Under which term it was held.
+        /// Term under which the lock was held.
         term: Term,
     },
-    /// A lock that is watched has a new holder, or none.
+    /// A watched lock has a new holder, or none.
     NewLeader {
-        /// Which lock.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Who holds it.
+        /// New holder.
         leader: Option<HeldBy>,
     },
-    /// A job went on after its lease had ended.
+    /// A job kept running after its lease ended.
     Overran {
-        /// Which lock's.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Under which term.
+        /// Term under which the lock is held.
         term: Term,
-        /// For how long.
+        /// Time since the lease ended.
         by: Duration,
     },
-    /// Nobody of a spread has room for a task.
+    /// No instance of a spread has capacity for a task.
     Waiting {
-        /// Which task.
+        /// Lock of the task.
         lock: LockId,
     },
-    /// A task failed too often in a row here: it is given back, rests, and is then tried again, elsewhere if
-    /// somebody else can.
+    /// A task failed too often in a row here: it is released, rests, and is then retried, on another instance
+    /// if possible.
     Quarantined {
-        /// Which task.
+        /// Lock of the task.
         lock: LockId,
-        /// Under which term.
+        /// Term under which the lock is held.
         term: Term,
-        /// When it failed first, of all the failures in a row, by the store's clock.
+        /// First failure of the row, by the store's clock.
         since: StoreTime,
-        /// How many instances gave it up since then, one after the other.
+        /// Number of instances that gave it up since then, one after the other.
         tries: u32,
-        /// What it said last.
+        /// Last error of the task.
         error: String,
-        /// How long it rests.
+        /// Time until it is retried.
         rest: Duration,
     },
-    /// An attempt at a tick of a schedule has ended, or nobody makes it.
+    /// An attempt at a tick of a schedule has ended, or none is made any more.
     Ran {
         /// The schedule's lock.
         lock: LockId,
-        /// Which tick, or order.
+        /// Tick, or requested run.
         run: RunId,
-        /// Which attempt, from 1.
+        /// Number of the attempt, from 1.
         attempt: u32,
-        /// How it ended.
+        /// Outcome of the attempt.
         outcome: Outcome,
-        /// No attempt at this tick follows: it succeeded, or has failed for good. A run that was told to stop and
-        /// is begun again, here or elsewhere, is not the last.
+        /// Set if no other attempt at this tick follows: it succeeded, or has failed for good. An attempt
+        /// that was cancelled and will be repeated, here or elsewhere, is not the last.
         last: bool,
-        /// How long after its instant it began.
+        /// Delay between the tick's instant and its start.
         lateness: Duration,
-        /// How long it took.
+        /// Duration of the attempt.
         took: Duration,
-        /// What went wrong.
+        /// Error of the attempt.
         error: Option<String>,
     },
-    /// Ticks of a schedule were not run.
+    /// Ticks of a schedule were skipped.
     NotRun {
         /// The schedule's lock.
         lock: LockId,
@@ -135,43 +136,43 @@ pub enum Event {
         from: StoreTime,
         /// The last one.
         to: StoreTime,
-        /// How many; ten thousand stands for that many and more.
+        /// Number of ticks, capped at 10,000.
         count: u64,
-        /// Why.
+        /// Reason for skipping them.
         why: NotRun,
     },
-    /// A schedule has another timing from now on than the one that was stored.
+    /// The timing of a schedule changed.
     Retimed {
         /// The schedule's lock.
         lock: LockId,
-        /// The new one.
+        /// New timing.
         timing: Rules,
     },
-    /// A tick of a schedule is due, and no instance that is alive has the schedule. Told once for each tick that
-    /// is the first of those that are due, by the one instance that looks; by another when that one is gone.
+    /// A tick of a schedule is due, and no live instance has the schedule. Sent once for each first due tick,
+    /// by the one instance that checks.
     Overdue {
         /// The schedule's lock.
         lock: LockId,
         /// The tick.
         due: StoreTime,
-        /// For how long it is due.
+        /// Time since it was due.
         by: Duration,
     },
     /// A job or a callback panicked.
     Panicked {
-        /// Which lock's.
+        /// Lock that the event is about.
         lock: LockId,
-        /// Under which term.
+        /// Term under which the lock is held.
         term: Term,
-        /// What it said.
+        /// Message of the panic.
         message: String,
     },
-    /// This reader was too slow: so many events were left out here.
+    /// Number of events that were dropped here because this reader was too slow.
     Missed(u64),
 }
 
 impl Event {
-    /// The lock it is about, if it is about one.
+    /// Returns the lock that the event is about, if any.
     #[must_use]
     pub const fn lock(&self) -> Option<&LockId> {
         match self {
@@ -195,9 +196,9 @@ impl Event {
     }
 }
 
-/// The events of an engine, or of one lock. Ends with the engine.
+/// Stream of the events of an engine, or of one lock. Ends with the engine.
 ///
-/// A reader that is too slow loses events, is told how many, and slows down nobody.
+/// A reader that is too slow loses events, gets their number, and slows nothing down.
 #[derive(Debug)]
 pub struct EventStream {
     events: mpsc::Receiver<Event>,
@@ -205,7 +206,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The next event; nothing when the engine has ended.
+    /// Returns the next event; `None` when the engine has ended.
     ///
     /// # Cancel safety
     /// No event is lost when this is dropped.
@@ -233,20 +234,20 @@ impl Stream for EventStream {
     }
 }
 
-/// Which events somebody wants to hear of.
+/// Filter of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum EventFilter {
     All,
-    /// Those of one lock.
+    /// Events of one lock.
     Lock(LockId),
-    /// Those of all locks of a kind.
+    /// Events of all locks of a kind.
     Kind(Kind),
 }
 
-/// Those who listen.
+/// Registry of the streams.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// Nothing once the engine has ended.
+    /// `None` once the engine has ended.
     listeners: Mutex<Option<Vec<EventListener>>>,
 }
 
@@ -276,7 +277,7 @@ impl Events {
         EventStream { events, missed }
     }
 
-    /// Tells everybody. Waits for nobody.
+    /// Sends an event to every stream, without waiting.
     #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told")]
     pub(crate) fn tell(&self, event: Event) {
         let mut listeners = locked(&self.listeners);
@@ -291,14 +292,14 @@ impl Events {
         });
     }
 
-    /// The engine has ended: every stream ends.
+    /// Ends every stream, as the engine has ended.
     pub(crate) fn end(&self) {
         *locked(&self.listeners) = None;
     }
 }
 
 impl EventListener {
-    /// Says whether it still listens.
+    /// Sends an event. Returns whether the stream is still read.
     fn tell(&self, event: &Event) -> bool {
         // What was left out is told where it was left out.
         let missed = self.missed.swap(0, Ordering::AcqRel);

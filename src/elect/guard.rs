@@ -26,43 +26,43 @@ impl Guard {
         Self { hold }
     }
 
-    /// The lease, to be passed on to what runs under the lock.
+    /// Returns the lease, to be passed on to what runs under the lock.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.hold.lease()
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.hold.cell().lock.key
     }
 
-    /// The fencing number: larger than that of every earlier holder.
+    /// Returns the fencing number: larger than that of every earlier holder.
     #[must_use]
     pub fn term(&self) -> Term {
         self.hold.cell().term
     }
 
-    /// Since when, by the store's clock.
+    /// Returns when the lock was acquired, by the store's clock.
     #[must_use]
     pub fn acquired_at(&self) -> StoreTime {
         self.hold.cell().since
     }
 
-    /// Whether the lock is still held, by this machine's clock.
+    /// Returns whether the lock is still held, by this machine's clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.lease().is_valid()
     }
 
-    /// Whether it is lost, or about to be.
+    /// Returns whether the lock is lost, or about to be.
     pub(crate) fn is_lost(&self) -> bool {
         let lease = self.lease();
         lease.is_cancelled() || !lease.is_valid()
     }
 
-    /// How long it is valid if no beat is answered any more.
+    /// Returns how long the lock stays valid if no further heartbeat is acknowledged.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.lease().remaining()
@@ -76,8 +76,8 @@ impl Guard {
         self.lease().check().await
     }
 
-    /// Until the lock is lost, or is about to be: what runs under it should stop, within what
-    /// [`remaining`](Self::remaining) says.
+    /// Waits until the lock is lost, or is about to be: what runs under it should stop within
+    /// [`remaining`](Self::remaining).
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -104,7 +104,7 @@ impl Guard {
         end
     }
 
-    /// Gives the lock back, and waits until that is done.
+    /// Releases the lock, and waits until that is confirmed.
     ///
     /// # Errors
     /// The store did not confirm it in time. It goes on trying; the lock is free at the latest when this
@@ -137,18 +137,18 @@ impl Guards {
         Self { guards }
     }
 
-    /// Each of them, in the order of their keys.
+    /// Returns the guards, in the order of their keys.
     pub fn each(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// Whether all of them are still held, by this machine's clock.
+    /// Returns whether all of them are still held, by this machine's clock.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.guards.iter().all(Guard::is_valid)
     }
 
-    /// Until one of them is lost, or is about to be.
+    /// Waits until one of them is lost, or is about to be.
     pub async fn lost(&self) -> Loss {
         if self.guards.is_empty() {
             return std::future::pending().await;
@@ -157,7 +157,7 @@ impl Guards {
         futures::future::select_all(lost).await.0
     }
 
-    /// Gives all of them back.
+    /// Releases all of them.
     ///
     /// # Errors
     /// As [`Guard::release`]; all of them are given back all the same.

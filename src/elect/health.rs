@@ -1,4 +1,4 @@
-//! How an engine fares, for a health check.
+//! Health of an instance, for a health check.
 
 use std::{fmt, time::Duration};
 
@@ -8,58 +8,58 @@ use super::{
 };
 use crate::model::{SessionId, StoreTime};
 
-/// How an engine fares.
+/// Health of an instance.
 ///
 /// Readiness should not depend on leading: an instance that leads nothing is as healthy as one that
 /// does, and a rollout that waits for a new instance to lead waits for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// In one word.
+    /// Status in one word.
     pub status: Status,
     /// The session, if there is a valid one.
     pub session: Option<SessionId>,
-    /// How long the session stays valid if no beat is answered any more.
+    /// Time for which the session stays valid if no further heartbeat is acknowledged.
     pub remaining: Duration,
-    /// How long ago the last beat was answered.
+    /// Time since the last acknowledged heartbeat was answered.
     pub last_beat: Option<Duration>,
-    /// How many locks are held.
+    /// Number of locks held here.
     pub held: usize,
-    /// How many wait for a lock here.
+    /// Number of requests that wait for a lock here.
     pub waiting: usize,
-    /// What the store's clock shows, as far as this instance can tell, and by how much it may be off:
-    /// schedules go by it. Nothing before the first beat was answered.
+    /// Estimate of the store's clock, by which schedules run, and its possible error. `None` before the first
+    /// heartbeat was answered.
     pub store_time: Option<(StoreTime, Duration)>,
-    /// What does not work: for want of a right or the like, or for some time already. What has stood longest
-    /// comes first.
+    /// Kinds of work that fail: those that need somebody to change something, and those that have failed for
+    /// some time. The longest comes first.
     pub troubles: Vec<Trouble>,
 }
 
-/// How an engine fares, in one word.
+/// Status of an instance, in one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// Its beats are answered.
+    /// Heartbeats are acknowledged.
     Healthy,
-    /// A beat failed, or something else has not worked for some time or will not without help; its session is
-    /// valid and its jobs run.
+    /// A heartbeat failed, or other work has failed for some time or will fail until somebody helps. The
+    /// session is valid and jobs run.
     Degraded {
-        /// For how long.
+        /// Time since the first failure.
         since: Duration,
-        /// What does not work, and what the store said last.
+        /// Work that fails, and the last error.
         error: String,
     },
-    /// It has no valid session: nothing runs, until it has one again.
+    /// There is no valid session: nothing runs until there is one again.
     Lost {
-        /// What the store said last, if it said anything.
+        /// Last error of the store, if there was one.
         error: Option<String>,
     },
-    /// It is closed.
+    /// The instance is closed.
     Closed,
 }
 
 impl Health {
-    /// Whether its jobs may run: healthy, or degraded and still valid. What a health check answers by.
+    /// Returns whether jobs may run: healthy, or degraded and still valid. A health check answers by it.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self.status, Status::Healthy | Status::Degraded { .. })

@@ -17,7 +17,7 @@ use crate::{
     sync::locked,
 };
 
-/// A lock in the hands of this process, for as long as something runs under it.
+/// A granted lock of this process, for as long as something runs under it.
 pub(crate) struct LeaseCell {
     pub(super) engine: Arc<Engine>,
     pub(crate) session: Arc<Session>,
@@ -27,20 +27,20 @@ pub(crate) struct LeaseCell {
     pub(crate) since: StoreTime,
     pub(super) granted: Moment,
     pub(super) token: CancellationToken,
-    /// Something was said that concerns those who run.
+    /// Notifies those who run of a change.
     pub(super) changed: Notify,
     pub(super) state: Mutex<LeaseState>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct LeaseState {
-    /// Why it is lost, once it is.
+    /// Reason why it is lost, once it is.
     pub(super) loss: Option<Loss>,
-    /// When what still runs is dropped.
+    /// When futures that still run are dropped.
     pub(super) drop_at: Option<Moment>,
-    /// How many futures and calls run under it.
+    /// Number of futures and calls that run under it.
     pub(super) workers: u32,
-    /// When nothing more was to be polled under it, because the lock itself was lost.
+    /// When polling had to stop, because the lock itself was lost.
     pub(super) cut_at: Option<Moment>,
     owner: Owner,
     /// The number of the last change of the value.
@@ -49,7 +49,7 @@ pub(super) struct LeaseState {
     pub(super) speaks: bool,
 }
 
-/// How far the owner of a lock is with it.
+/// State of the owner of a lock.
 #[derive(Debug, Default)]
 enum Owner {
     /// Has it.
@@ -95,8 +95,8 @@ impl LeaseCell {
         })
     }
 
-    /// From now on it is told what becomes of its session. Nothing begins in a doubt, or after the end:
-    /// then nobody is told of it, and the answer is no.
+    /// Registers the lease with its session. Returns false, and reports nothing, if the session is expiring
+    /// or over: no lease begins then.
     pub(crate) fn begin(self: &Arc<Self>) -> bool {
         self.session.enter(self, self.granted, || self.engine.lease_granted(self))
     }
@@ -113,7 +113,7 @@ impl LeaseCell {
         self.engine.clock.now()
     }
 
-    /// Tells those who run to stop within the grace. The first reason stands.
+    /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
     pub(crate) fn cancel(&self, loss: Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.tell(loss, drop_at);
@@ -127,7 +127,7 @@ impl LeaseCell {
         }
     }
 
-    /// Nothing is polled under it any more: somebody else may hold the lock.
+    /// Stops all polling under it: another instance may hold the lock.
     pub(crate) fn cut(&self, loss: Loss) {
         let now = self.now();
         self.state().cut_at.get_or_insert(now);
@@ -155,14 +155,14 @@ impl LeaseCell {
         self.changed.notify_waiters();
     }
 
-    /// Why nothing more may be polled under it, if so (R9). Whoever finds first that its session is over
-    /// tells of it: that may be a poll, when the process was frozen until now.
+    /// Returns why nothing more may be polled under it, if so (R9). The first to find that its session is
+    /// over records that: it may be a poll, if the process was frozen until now.
     pub(crate) fn must_stop(&self, now: Moment) -> Option<Loss> {
         self.find_out(now);
         self.stops(now)
     }
 
-    /// The same, for those who only look.
+    /// Returns the same, and records nothing.
     pub(super) fn stops(&self, now: Moment) -> Option<Loss> {
         if let Some(loss) = self.session.loss(now) {
             return Some(self.state().loss.clone().unwrap_or(loss));
@@ -178,7 +178,7 @@ impl LeaseCell {
         }
     }
 
-    /// By how much what returns now went past the end of the lease, if it did.
+    /// Returns by how much a poll or call that returns now overran the end of the lease, if it did.
     pub(crate) fn overrun(&self, now: Moment) -> Option<(Duration, Loss)> {
         let end = self.session.end();
         let (cut_at, loss) = {
@@ -189,7 +189,7 @@ impl LeaseCell {
         Some((now.since(since), loss.or_else(|| self.session.loss(now))?))
     }
 
-    /// Until nothing more may be polled under it.
+    /// Waits until nothing more may be polled under it.
     pub(crate) async fn stopped(&self) {
         let mut changed = std::pin::pin!(self.changed.notified());
         loop {
@@ -236,14 +236,14 @@ impl LeaseCell {
         self.now().since(self.granted)
     }
 
-    /// Whether something runs under it, or its owner has not let go.
+    /// Returns whether something runs under it, or its owner still holds it.
     pub(crate) fn runs(&self) -> bool {
         !self.state().is_released()
     }
 
     // ----- those who run under it
 
-    /// Somebody begins to run under it; unless its owner is done with it.
+    /// Returns a permit to run under it; `None` if its owner is done with it.
     pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
         let mut state = self.state();
         if !matches!(state.owner, Owner::Holds) {
@@ -253,7 +253,7 @@ impl LeaseCell {
         Some(RunPermit(self.clone()))
     }
 
-    /// Until only one runs under it: calls that block may go on after all else has ended.
+    /// Waits until only one worker is left: blocking calls may outlast everything else.
     pub(crate) async fn alone(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -265,7 +265,7 @@ impl LeaseCell {
         }
     }
 
-    /// Its owner is done with it. It goes back once nothing runs under it.
+    /// Ends the owner's hold. The lock is handed back once nothing runs under it.
     fn close(&self, parting: Handback, life: Option<Arc<Life>>) {
         // What ran out before it was given back is lost, whoever comes to know it.
         self.find_out(self.now());
@@ -320,7 +320,7 @@ impl LeaseState {
     }
 }
 
-/// Somebody who runs under a lease. The lock is not released while there is one.
+/// Permit to run under a lease. The lock is not released while there is one.
 #[derive(Debug)]
 pub(crate) struct RunPermit(Arc<LeaseCell>);
 
@@ -339,8 +339,8 @@ impl Drop for RunPermit {
     }
 }
 
-/// The one that owns a granted lock. Dropping it gives the lock back, when nothing runs under it any
-/// more; from any thread, also outside a runtime.
+/// Owner of a granted lock. Dropping it hands the lock back once nothing runs under it any more; from any
+/// thread, also outside a runtime.
 #[derive(Debug)]
 pub(crate) struct Hold {
     cell: Arc<LeaseCell>,
@@ -348,7 +348,7 @@ pub(crate) struct Hold {
     life: Option<Arc<Life>>,
     /// The least time the key stays closed to others, counted from the grant.
     at_least: Duration,
-    /// To whom, and what to say.
+    /// Successor and note of the release.
     parting: Handback,
 }
 
@@ -365,7 +365,7 @@ impl Hold {
         Lease::of(self.cell.clone())
     }
 
-    /// Somebody begins to run under it.
+    /// Returns a permit to run under it.
     pub(crate) fn work(&self) -> RunPermit {
         self.cell.enter().expect("the owner has not let go")
     }

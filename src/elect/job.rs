@@ -20,36 +20,36 @@ use super::{
 use crate::logic::flaw::Flaw;
 use crate::model::Loss;
 
-/// How a job ended.
+/// End of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobEnd<T, E> {
-    /// It returned `Ok` in time.
+    /// The job returned `Ok` in time.
     Finished(T),
-    /// It returned `Err` in time.
+    /// The job returned `Err` in time.
     Failed(E),
-    /// It panicked; this is what it said.
+    /// The job panicked, with this message.
     Panicked(String),
-    /// It was dropped before it returned.
+    /// The job was dropped before it returned.
     Cancelled(Loss),
-    /// A poll of it, or a blocking call, went on after the lease had ended. Somebody else may have held
-    /// the lock at the same time: what it did last is covered by its term and a fence only.
+    /// A poll of the job, or a blocking call, went on after the lease had ended. Another instance may have
+    /// held the lock at the same time: only the term and a fence cover what the job did last.
     Overran {
-        /// For how long.
+        /// Time since the lease ended.
         by: Duration,
-        /// Why the lease had ended.
+        /// Reason why the lease ended.
         loss: Loss,
     },
 }
 
 impl<T, E> JobEnd<T, E> {
-    /// What it returned, if it finished.
+    /// Returns the job's value, if it finished.
     #[must_use]
     pub fn finished(self) -> Option<T> {
         if let Self::Finished(value) = self { Some(value) } else { None }
     }
 
-    /// One word for it, as logs and metrics name it.
+    /// Returns one word for it, as logs and metrics name it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ pub struct JobHandle<T, E> {
 }
 
 impl<T, E> JobHandle<T, E> {
-    /// Its lease.
+    /// Returns the job's lease.
     #[must_use]
     pub const fn lease(&self) -> &Lease {
         &self.lease
@@ -170,7 +170,7 @@ pub(crate) async fn call(
     }
 }
 
-/// What a job logs, it logs within this.
+/// Creates the span for everything that a job logs.
 pub(crate) fn span(cell: &LeaseCell) -> tracing::Span {
     let crate::model::LockId { kind, key, namespace } = &cell.lock;
     tracing::info_span!("job", %kind, key = key.as_str(), %namespace, term = %cell.term, session = %cell.session.id)
@@ -228,7 +228,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
         }
     }
 
-    /// Drops the future. What it says while it is dropped is heard, too.
+    /// Drops the future. A panic while it is dropped counts, too.
     fn discard(&mut self, end: JobEnd<T, E>) -> JobEnd<T, E> {
         let job = self.job.take();
         match catch_unwind(AssertUnwindSafe(|| drop(job))) {
@@ -238,7 +238,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
     }
 }
 
-/// By how much a poll or call that returns now went past the end of its lease.
+/// Returns by how much a poll or call that returns now overran the end of its lease, if it did.
 fn overrun(cell: &LeaseCell) -> Option<(Duration, Loss)> {
     cell.overrun(cell.engine().clock.now())
 }

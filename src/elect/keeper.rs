@@ -1,4 +1,4 @@
-//! The keeper: it opens sessions, beats, watches the end, and opens the next.
+//! The keeper: opens sessions, sends heartbeats, watches the session's end, and opens the next.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +25,10 @@ use crate::{
     store::{BeatWrite, Declaration, Evidence, Open, SessionSeen, Store},
 };
 
-/// What others want of the keeper.
+/// Commands to the keeper.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// There may be news: beat now.
+    /// Send a heartbeat now: there may be news.
     Hurry,
     /// End the session, in the store too, and stop.
     Close(Option<oneshot::Sender<()>>),
@@ -41,11 +41,11 @@ pub(crate) struct Keeper {
     /// Over a connection of its own, where the store has such.
     store: Arc<dyn Store>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Sessions that are over and to be closed in the store.
+    /// Tasks that close ended sessions in the store.
     undertakers: JoinSet<()>,
 }
 
-/// How a session's time came to its end.
+/// Next step after a session has ended.
 enum NextSession {
     Again,
     Closed(Option<oneshot::Sender<()>>),
@@ -60,7 +60,7 @@ impl Keeper {
         Self { engine, store, commands, undertakers: JoinSet::new() }
     }
 
-    /// One session after the other, until the engine closes.
+    /// Keeps one session after the other, until the engine closes.
     pub(crate) async fn run(mut self) {
         loop {
             let after = match self.program_answers().await {
@@ -85,8 +85,8 @@ impl Keeper {
         }
     }
 
-    /// Until the program answers its liveness probe: nothing could begin under a session before, and it
-    /// would be lost at once.
+    /// Waits until the program answers its liveness probe: before that nothing could begin under a session,
+    /// and it would be lost at once.
     async fn program_answers(&mut self) -> NextSession {
         let engine = self.engine.clone();
         let Some(patience) = engine.probe_patience().filter(|_| engine.probe_failed()) else {
@@ -161,7 +161,7 @@ impl Keeper {
     }
 }
 
-/// What the keeper knows of the session it keeps.
+/// State of one session that the keeper keeps.
 struct OneSession {
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
@@ -293,7 +293,7 @@ impl OneSession {
         }
     }
 
-    /// An operator wants locks back.
+    /// Passes requests of operators to revoke locks on to their leases.
     fn requests(&mut self, requests: Vec<Request>) {
         let mut news = false;
         for request in requests {
@@ -333,11 +333,11 @@ impl OneSession {
     }
 }
 
-/// Closes a session in the store, once nothing runs under it any more: its locks are free that much
-/// sooner. If that takes longer than its ttl, others have seen to it.
+/// Closes a session in the store, once nothing runs under it any more: its locks are free that much sooner.
+/// If that takes longer than its ttl, others declare it dead.
 ///
-/// Only if its last beat was one of ours: a copy of this machine may live under the same id, and what
-/// runs there is not known here.
+/// It is closed only if its last beat was one of ours: a clone of this machine may run under the same id, and
+/// what runs there is not known here.
 async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>, nonces: Vec<Nonce>) {
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
@@ -360,7 +360,7 @@ async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>,
     }
 }
 
-/// One attempt at it; nothing if there is nothing to close.
+/// Makes one attempt to close a session; `None` if there is nothing to close.
 async fn close(
     engine: &Engine,
     store: &dyn Store,
@@ -385,7 +385,7 @@ async fn close(
     }
 }
 
-/// Where the keeper lives.
+/// Starts the keeper, on a thread of its own or on the program's runtime.
 pub(crate) fn start(
     engine: Arc<Engine>,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -407,7 +407,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("tenure-keeper".to_owned()).spawn(keep).map(drop)
 }
 
-/// A connection of the keeper's own, if the store has such.
+/// Opens a connection for the keeper alone, if the store has such.
 async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Store>> {
     let mut backoff = crate::logic::backoff::Backoff::new(Duration::from_millis(100), engine.times.interval);
     loop {

@@ -1,4 +1,4 @@
-//! One key: its machine, who waits for it, and the task that performs what the machine says.
+//! The task of one key: it performs what the key's machine decides, and answers those who wait.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -44,11 +44,11 @@ pub(super) struct KeyCell {
 
 pub(super) struct KeyState {
     pub(super) machine: KeyMachine,
-    /// A task performs what the machine says.
+    /// Set while a task performs what the machine says.
     pub(super) running: bool,
     pub(super) pending: Vec<PendingKey>,
     pub(super) lease: Option<Arc<LeaseCell>>,
-    /// Those who wait for a lock to be given back.
+    /// Waiters for the lock to be handed back.
     pub(super) awaiting: Vec<(Ticket, oneshot::Sender<()>)>,
 }
 
@@ -58,7 +58,7 @@ impl KeyCell {
     }
 }
 
-/// What is done once no lock is held any more.
+/// Effects to perform once no mutex is held any more.
 #[derive(Default)]
 pub(super) struct AfterStep {
     pub(super) replies: Vec<(oneshot::Sender<AcquireOutcome>, AcquireOutcome)>,
@@ -94,7 +94,7 @@ impl KeyCell {
     }
 }
 
-/// Lets something happen to a key, and applies what its machine puts out.
+/// Applies an event to a key's machine, and performs its outputs.
 pub(super) fn apply<T>(
     engine: &Arc<Engine>,
     cell: &Arc<KeyCell>,
@@ -130,7 +130,7 @@ pub(super) fn apply<T>(
 }
 
 impl KeyState {
-    /// The outcome of a ticket, for whoever waits for it.
+    /// Answers a ticket.
     fn conclude(
         &mut self,
         engine: &Arc<Engine>,
@@ -167,7 +167,7 @@ impl KeyState {
     }
 }
 
-/// Does what the machine of one key says, until there is nothing to do.
+/// Performs what the machine of one key says, until there is nothing to do.
 pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
     loop {
         // What is left then is seen to by the session's end.
@@ -235,8 +235,8 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpR
     answer.unwrap_or_else(OpReply::Failed)
 }
 
-/// The line, and of whom it matters whether they live, unless the store does not answer: the first, who may be given
-/// the lock, or those of that name; and of a line whose first are dead those behind them, whose turn it may be.
+/// Reads the line, and looks at the sessions that matter, unless the store does not answer: the first in
+/// line, who may be handed the lock, or those of that name; and if the first are dead, those behind them.
 pub(super) async fn read_line(
     engine: &Arc<Engine>,
     lock: &LockId,

@@ -1,5 +1,4 @@
-//! The keys this instance has to do with: a machine for each, and a task for those with something to
-//! do.
+//! Keys that this instance uses: a machine for each, and a task for those with something to do.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,14 +22,14 @@ use crate::{
     sync::locked,
 };
 
-/// What came of a ticket, with the lock itself if it was granted.
+/// Outcome of a ticket, with the lock itself if it was granted.
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
     Granted(Hold),
     Other(TicketOutcome),
 }
 
-/// What a ticket wants besides the key.
+/// Settings of a ticket besides the key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
     pub(crate) who: Option<Who>,
@@ -40,8 +39,7 @@ pub(crate) struct Wants {
     pub(crate) at_least: Duration,
 }
 
-/// A ticket that stands. Dropping it before its answer gives it up; a lock that arrives all the same is
-/// passed on.
+/// Pending ticket. Dropping it before its answer gives it up; a lock that arrives all the same is passed on.
 #[derive(Debug)]
 pub(crate) struct PendingTicket {
     engine: Arc<Engine>,
@@ -74,16 +72,16 @@ impl Drop for PendingTicket {
     }
 }
 
-/// All of them.
+/// All keys of this instance.
 #[derive(Default)]
 pub(crate) struct Keys {
     cells: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
     parted: Mutex<LastParted>,
-    /// A key was forgotten.
+    /// Notifies when a key is forgotten.
     forgotten: Notify,
 }
 
-/// The terms that were given back last: a hint of their grant may come after that.
+/// Terms that were handed back last: a hint of their grant may come after that.
 #[derive(Default)]
 struct LastParted {
     order: VecDeque<(LockId, Term)>,
@@ -91,7 +89,7 @@ struct LastParted {
 }
 
 impl LastParted {
-    /// Hints are seldom later than so many grants.
+    /// Number of terms kept: hints are seldom later than so many grants.
     const KEPT: usize = 1024;
 
     fn add(&mut self, lock: &LockId, term: Term) {
@@ -126,7 +124,7 @@ impl Keys {
 
     // ----- what callers want
 
-    /// A new ticket for a key.
+    /// Creates a ticket for a key.
     pub(crate) fn stand(
         &self,
         engine: &Arc<Engine>,
@@ -160,19 +158,19 @@ impl Keys {
         PendingTicket { engine: engine.clone(), lock: lock.clone(), ticket, reply, answered: false }
     }
 
-    /// The lease of a key that is held here.
+    /// Returns the lease of a key that is held here.
     pub(crate) fn lease(&self, lock: &LockId) -> Option<Arc<LeaseCell>> {
         let cell = self.cells().get(lock).cloned()?;
         cell.state().lease.clone()
     }
 
-    /// All leases, in the order of their keys.
+    /// Returns all leases, in the order of their keys.
     pub(crate) fn leases(&self) -> Vec<Arc<LeaseCell>> {
         let cells: Vec<_> = self.cells().values().cloned().collect();
         cells.iter().filter_map(|cell| cell.state().lease.clone()).collect()
     }
 
-    /// Until a lock has been given back, or is gone.
+    /// Returns a receiver that fires when the lock has been handed back; `None` if it already is.
     pub(crate) fn parted(&self, lock: &LockId, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
         let cell = self.cells().get(lock).cloned()?;
         let mut state = cell.state();
@@ -185,7 +183,7 @@ impl Keys {
         })
     }
 
-    /// Until every lock has gone back and every place in line was left.
+    /// Waits until every lock has been handed back and every line was left.
     pub(crate) async fn settled(&self) {
         loop {
             let mut forgotten = std::pin::pin!(self.forgotten.notified());
@@ -197,7 +195,7 @@ impl Keys {
         }
     }
 
-    /// How many wait here, over all keys.
+    /// Returns the number of waiting tickets, over all keys.
     pub(crate) fn waiting(&self) -> usize {
         let cells: Vec<_> = self.cells().values().cloned().collect();
         cells.iter().map(|cell| cell.state().machine.waiting()).sum()
@@ -205,7 +203,7 @@ impl Keys {
 
     // ----- what happens
 
-    /// Nothing runs under this ticket any more.
+    /// Hands a lock back: nothing runs under this ticket any more.
     pub(crate) fn ended(
         &self,
         engine: &Arc<Engine>,
@@ -221,12 +219,12 @@ impl Keys {
         });
     }
 
-    /// A hint of this grant that comes from now on is late.
+    /// Remembers that a hint of this grant that comes from now on is late.
     pub(super) fn note_parted(&self, lock: &LockId, term: Term) {
         locked(&self.parted).add(lock, term);
     }
 
-    /// A session of this instance is over.
+    /// Ends all tickets of a session of this instance that is over.
     pub(crate) fn session_over(&self, engine: &Arc<Engine>, session: SessionId) {
         for lock in self.all() {
             self.with(engine, &lock, |machine, around| machine.session_over(around.now, session));
@@ -257,8 +255,8 @@ impl Keys {
         }
     }
 
-    /// A session is dead. Which locks it held the machines know: whoever kept that for it would keep it for as long
-    /// as it lives.
+    /// Passes the death of a session to the machines of its locks. They know which locks it held: a list kept
+    /// elsewhere would be kept for as long as the session lives.
     pub(crate) fn died(&self, engine: &Arc<Engine>, session: SessionId) {
         let cells: Vec<_> = self.cells().values().cloned().collect();
         for cell in cells.iter().filter(|cell| cell.state().machine.is_held_by(session)) {
@@ -266,7 +264,7 @@ impl Keys {
         }
     }
 
-    /// The audit found a lock that this session holds.
+    /// Passes on a lock that the audit found recorded for this session.
     pub(crate) fn found(
         &self,
         engine: &Arc<Engine>,
@@ -280,7 +278,7 @@ impl Keys {
         });
     }
 
-    /// The audit did not find a lock that runs here.
+    /// Passes on that the audit did not find a lock that runs here.
     pub(crate) fn missed(&self, engine: &Arc<Engine>, asked: Moment, lease: &LeaseCell) {
         self.with(engine, &lease.lock, |machine, _| machine.missed(asked, lease.term));
     }
@@ -289,7 +287,7 @@ impl Keys {
         self.step(engine, lock, false, |state, around| event(&mut state.machine, around));
     }
 
-    /// Lets something happen to a key; sees to it that what follows is done.
+    /// Applies an event to a key, and wakes or starts the task that performs what follows.
     fn step<T>(
         &self,
         engine: &Arc<Engine>,
@@ -323,8 +321,8 @@ impl Keys {
         Some(made)
     }
 
-    /// What the machine wants next. A key with nothing to do loses its task, and if it has nothing
-    /// left at all, its cell.
+    /// Returns the machine's next operation. A key with nothing to do loses its task, and if nothing at all
+    /// is left, its cell.
     pub(super) fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> NextOp {
         let mut cells = self.cells();
         let mut state = cell.state();
@@ -340,5 +338,5 @@ impl Keys {
     }
 }
 
-/// Why a lease was cancelled by its owner.
+/// Loss of a lease that its owner cancelled.
 pub(crate) const GIVEN_UP: Loss = Loss::Resigned;

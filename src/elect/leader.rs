@@ -1,4 +1,4 @@
-//! Who holds a key, seen from outside.
+//! Holders of keys, as seen from outside.
 
 use std::{
     collections::BTreeMap,
@@ -16,28 +16,28 @@ use crate::{
     sync::locked,
 };
 
-/// Who holds a lock.
+/// Holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBy {
-    /// Which lock.
+    /// Lock that is held.
     pub lock: LockId,
-    /// The instance's name.
+    /// Name of the instance.
     pub holder: Holder,
-    /// The part of the program.
+    /// Part of the program.
     pub who: Option<Who>,
-    /// What it holds the lock for.
+    /// Purpose for which it holds the lock.
     pub why: Option<Why>,
-    /// What it wants others to read.
+    /// Bytes for others to read.
     pub value: Option<Value>,
-    /// Its fencing number.
+    /// Fencing number of the holder.
     pub term: Term,
-    /// Since when, by the store's clock.
+    /// When it was acquired, by the store's clock.
     pub since: StoreTime,
-    /// The session that holds it.
+    /// Session that holds it.
     pub session: SessionId,
-    /// The holder has not been seen to beat when it should have: it may have died. It is watched, and
-    /// declared dead when its whole ttl has passed.
+    /// Set if an expected heartbeat of the holder was not seen: it may have died. It is watched, and declared
+    /// dead when its whole ttl has passed.
     pub stale: bool,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for HeldBy {
 }
 
 impl HeldBy {
-    /// Nothing if nobody holds it.
+    /// Returns `None` if no instance holds the lock.
     pub(crate) fn of(record: LockRecord, standing: Option<Liveness>) -> Option<Self> {
         let held = record.holding?;
         Some(Self {
@@ -69,7 +69,7 @@ impl HeldBy {
     }
 }
 
-/// Follows who holds a key, without standing for it.
+/// Follows who holds a key, without contending for it.
 ///
 /// Clones follow the same key, at the cost of one.
 #[derive(Clone, Debug)]
@@ -80,14 +80,14 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    /// Who holds the key, as it was last seen.
+    /// Returns who holds the key, as last seen.
     #[must_use]
     pub fn current(&self) -> Option<HeldBy> {
         self.leader.borrow().clone()
     }
 
-    /// Until there is another holder, or none, or the same one has a new term; answers with it. The
-    /// first call answers as soon as the key was looked at.
+    /// Waits until there is another holder, or none, or the same one has a new term, and returns it. The
+    /// first call returns as soon as the key was read.
     ///
     /// # Errors
     /// The engine has ended.
@@ -106,7 +106,7 @@ struct WatchedKey {
     hint: Notify,
 }
 
-/// The keys that are watched.
+/// Watched keys.
 #[derive(Debug, Default)]
 pub(crate) struct Leaders {
     book: Mutex<BTreeMap<LockId, Weak<WatchedKey>>>,

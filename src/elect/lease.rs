@@ -1,4 +1,4 @@
-//! What a job gets with its lock.
+//! The lease that a job gets with its lock.
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -27,7 +27,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Lease {
     pub(super) cell: Arc<LeaseCell>,
-    /// Fires with the lease's own; that of one run of a schedule may fire before.
+    /// Token of this part of the job: it fires with the lease's own, and that of one run of a schedule may
+    /// fire before.
     token: CancellationToken,
 }
 
@@ -47,22 +48,22 @@ impl Lease {
         self.cell.session.id
     }
 
-    /// Something that runs under it panicked.
+    /// Reports a panic of something that runs under it.
     pub(crate) fn panicked(&self, message: &str) {
         self.cell.engine.panicked(&self.cell, message);
     }
 
-    /// Tells this part of the job to stop.
+    /// Cancels this part of the job.
     pub(crate) fn stop(&self) {
         self.token.cancel();
     }
 
-    /// The same lease for a part of the job, which may be told to stop before the rest.
+    /// Returns the same lease for a part of the job, which may be cancelled before the rest.
     pub(crate) fn narrowed(&self) -> Self {
         Self { cell: self.cell.clone(), token: self.token.child_token() }
     }
 
-    /// The lease of the whole job, of which this may be a part.
+    /// Returns the lease of the whole job, of which this may be a part.
     #[cfg(tenure_sim)]
     #[doc(hidden)]
     #[must_use]
@@ -70,62 +71,62 @@ impl Lease {
         Self::of(self.cell.clone())
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.cell.lock.key
     }
 
-    /// The lock as the store names it: namespace, kind and key.
+    /// Returns the lock as the store names it: namespace, kind and key.
     #[must_use]
     pub fn lock(&self) -> &LockId {
         &self.cell.lock
     }
 
-    /// The fencing number: larger than that of every earlier holder.
+    /// Returns the fencing number: larger than that of every earlier holder.
     #[must_use]
     pub fn term(&self) -> Term {
         self.cell.term
     }
 
-    /// Since when, by the store's clock.
+    /// Returns when the lock was acquired, by the store's clock.
     #[must_use]
     pub fn acquired_at(&self) -> StoreTime {
         self.cell.since
     }
 
-    /// Whether the lock is still held, as far as this machine can tell without asking: nobody else
-    /// holds it at this moment.
+    /// Returns whether the lock is still held, as far as this machine can tell without asking: no other
+    /// instance holds it at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.cell.is_valid(self.cell.now())
     }
 
-    /// How long it is valid if no beat is answered any more, and if it was cancelled, how much of the
-    /// grace is left. Zero if it is not valid.
+    /// Returns how long the lease stays valid if no further heartbeat is acknowledged, or how much of the
+    /// grace is left if it was cancelled. Zero if it is not valid.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.cell.remaining(self.cell.now())
     }
 
-    /// Tells those who run under it to stop.
+    /// Cancels everything that runs under it.
     pub(crate) fn give_up(&self, loss: Loss) {
         self.cell.cancel(loss);
     }
 
-    /// Fires when the job is to stop.
+    /// Returns a token that fires when the job should stop.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// Whether the job is to stop.
+    /// Returns whether the job should stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    /// Until the job is to stop.
+    /// Waits until the job should stop.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -133,7 +134,8 @@ impl Lease {
         self.token.cancelled().await;
     }
 
-    /// Why it ended or is to end; nothing while all is well, or if only one run of a schedule is to stop.
+    /// Returns why the lease ended or is about to end; `None` while all is well, or if only one run of a
+    /// schedule should stop.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.cell.loss()
@@ -189,7 +191,7 @@ impl Lease {
         self.say(number, value).await
     }
 
-    /// The same for what tenure has to say, if the program says nothing. Whether it does not.
+    /// Sets a value of tenure's own, unless the program has set one. Returns whether it was set.
     pub(crate) async fn note(&self, value: Option<Value>) -> Result<bool, Error> {
         let number = {
             let mut state = self.cell.state();

@@ -1,4 +1,5 @@
-//! What the engine counts, by the `metrics` facade (feature `metrics`). Without the feature, nothing.
+//! Metrics of the engine, through the `metrics` facade (feature `metrics`). Without the feature, nothing is
+//! counted.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ macro_rules! when_on {
     };
 }
 
-/// What each of them says, also those of spreads and schedules; `docs/operations.md` has the same words.
+/// Descriptions of the gauges, including those of spreads and schedules; `docs/operations.md` has the same
+/// words.
 #[cfg(feature = "metrics")]
 const GAUGES: &[(&str, Unit, &str)] = &[
     ("tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
@@ -97,8 +99,8 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
     ("tenure_schedule_run_seconds", Unit::Seconds, "duration of a run"),
 ];
 
-/// Says what they mean, and begins those with 0 whose first change would not be seen else: a rate needs a value
-/// before it.
+/// Describes all metrics, and starts those at 0 whose first change would be invisible otherwise: a rate needs
+/// a value before it.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn begin(engine: &Engine) {
     when_on! {
@@ -129,7 +131,7 @@ pub(crate) fn begin(engine: &Engine) {
     }
 }
 
-/// A hint told of a lock that was granted here, so long after the take was sent.
+/// Records the time from sending a take to the hint of its grant.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn hint_heard(engine: &Engine, lag: Duration) {
     when_on! {
@@ -138,7 +140,7 @@ pub(crate) fn hint_heard(engine: &Engine, lag: Duration) {
     }
 }
 
-/// A lock was granted.
+/// Counts a lock that was acquired.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn acquired(engine: &Engine, lease: &LeaseCell) {
     when_on! {
@@ -148,7 +150,7 @@ pub(crate) fn acquired(engine: &Engine, lease: &LeaseCell) {
     }
 }
 
-/// A lock was given back, or given up.
+/// Counts a lock that is no longer held.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn parted(engine: &Engine, lease: &LeaseCell) {
     when_on! {
@@ -157,7 +159,7 @@ pub(crate) fn parted(engine: &Engine, lease: &LeaseCell) {
     }
 }
 
-/// A lease was lost.
+/// Counts a lost lease.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn lost(engine: &Engine, loss: &Loss) {
     when_on! {
@@ -166,7 +168,7 @@ pub(crate) fn lost(engine: &Engine, loss: &Loss) {
     }
 }
 
-/// A session was lost.
+/// Counts a lost session.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn session_lost(engine: &Engine, loss: &Loss) {
     when_on! {
@@ -175,7 +177,7 @@ pub(crate) fn session_lost(engine: &Engine, loss: &Loss) {
     }
 }
 
-/// A beat was confirmed, and took so much of its budget.
+/// Records the duration of a confirmed heartbeat, and its share of the budget.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn beaten(engine: &Engine, took: Duration, budget: Duration) {
     when_on! {
@@ -186,7 +188,7 @@ pub(crate) fn beaten(engine: &Engine, took: Duration, budget: Duration) {
     }
 }
 
-/// A job ran on after its lease had ended.
+/// Counts a job that kept running after its lease ended.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn overran(engine: &Engine) {
     when_on! {
@@ -195,7 +197,7 @@ pub(crate) fn overran(engine: &Engine) {
     }
 }
 
-/// A campaign began, or ended, to lead.
+/// Sets whether a campaign leads.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn leading(engine: &Engine, lock: &crate::model::LockId, leads: bool) {
     when_on! {
@@ -205,7 +207,7 @@ pub(crate) fn leading(engine: &Engine, lock: &crate::model::LockId, leads: bool)
     }
 }
 
-/// How many stand for a key here; the fleet's sum of zero says that nobody does.
+/// Counts the campaigns that contend for a key here; a sum of zero over all instances means that none does.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn standing(engine: &Engine, lock: &crate::model::LockId, more: bool) {
     when_on! {
@@ -215,7 +217,7 @@ pub(crate) fn standing(engine: &Engine, lock: &crate::model::LockId, more: bool)
     }
 }
 
-/// How many wait here, over all keys.
+/// Sets the number of requests that wait here, over all keys.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn waiting(engine: &Engine, waiting: usize) {
     when_on! {
@@ -224,7 +226,7 @@ pub(crate) fn waiting(engine: &Engine, waiting: usize) {
     }
 }
 
-/// A lock of a dead session was taken over, so long after it was last seen to beat.
+/// Records a takeover, and how long the dead session had been silent.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn taken_over(engine: &Engine, after: Duration) {
     when_on! {
@@ -233,7 +235,7 @@ pub(crate) fn taken_over(engine: &Engine, after: Duration) {
     }
 }
 
-/// Work of the engine failed.
+/// Counts a failed call.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn failed(engine: &Engine, work: Work) {
     when_on! {

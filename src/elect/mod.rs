@@ -81,10 +81,10 @@ use crate::{
     store::{Page, Refusal, Revocation, RevokeAnswer, Store},
 };
 
-/// How many records a page of a listing has.
+/// Number of records in a page of a listing.
 const PAGE: usize = 1000;
 
-/// One instance: it holds locks under one session, and runs jobs under them.
+/// An instance. It holds locks under one session, and runs jobs under them.
 ///
 /// Cheap to clone: clones are the same instance. It ends when it is [closed](Self::close), or when the
 /// last of its handles, guards, campaigns and jobs is gone.
@@ -93,7 +93,7 @@ pub struct Elect {
     life: Arc<Life>,
 }
 
-/// As long as there is one of these, the engine runs. It ends soon after the last one is gone.
+/// Keeps the engine running. The engine ends soon after the last one is dropped.
 #[derive(Debug)]
 pub(crate) struct Life {
     engine: Arc<Engine>,
@@ -105,20 +105,20 @@ impl Drop for Life {
     }
 }
 
-/// What came of [`unlock`](Elect::unlock).
+/// Outcome of [`unlock`](Elect::unlock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unlocked {
-    /// The job has stopped and the lock is given back.
+    /// The job has stopped and the lock is released.
     Released,
-    /// This engine does not hold the key.
+    /// This instance does not hold the key.
     NotHeld,
-    /// The job has been told, and has not stopped yet, or the store has not confirmed. The lock is
-    /// released as soon as it can be.
+    /// The job was cancelled and has not stopped yet, or the store has not confirmed the release. The lock is
+    /// released as soon as possible.
     Pending,
 }
 
-/// What came of [`close`](Elect::close).
+/// Outcome of [`close`](Elect::close).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
@@ -133,9 +133,9 @@ pub struct CloseReport {
 /// A page of locks as the store lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockedKeys {
-    /// Those that are held, in the order of their ids: by kind, then by key.
+    /// Locks that are held, in the order of their ids: by kind, then by key.
     pub held: Vec<HeldBy>,
-    /// Records that cannot be read: what they call themselves, and why.
+    /// Records that cannot be read: their names, and the reasons.
     pub refused: Vec<(String, Refusal)>,
 }
 
@@ -152,7 +152,7 @@ impl Elect {
         Self::builder(store, config).start().await
     }
 
-    /// An instance that is not as it is by default.
+    /// Builds an instance with settings other than the defaults.
     pub fn builder(store: impl Into<Arc<dyn Store>>, config: ElectConfig) -> Builder {
         Builder::new(store.into(), config)
     }
@@ -165,7 +165,7 @@ impl Elect {
         self.life.clone()
     }
 
-    /// The configuration it runs by.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &ElectConfig {
         &self.engine().config
@@ -176,7 +176,7 @@ impl Elect {
         KeyRequest::new(self.clone(), key)
     }
 
-    /// Runs a job under the lock of a key, if the key is to be had now: it does not wait for it, as
+    /// Runs a job under the lock of a key if the key is free. Does not wait for it, as
     /// [`with_lock`](Self::with_lock) does. See [`KeyRequest::lock`].
     ///
     /// # Errors
@@ -252,12 +252,12 @@ impl Elect {
         }
     }
 
-    /// Stands for a key until stopped. See [`CampaignBuilder`].
+    /// Contends for a key until stopped. See [`CampaignBuilder`].
     pub fn campaign(&self, key: impl AsRef<str>) -> CampaignBuilder {
         self.key(key).campaign()
     }
 
-    /// Follows who holds a key, without standing for it.
+    /// Follows who holds a key, without contending for it.
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -270,8 +270,8 @@ impl Elect {
         Ok(LockId { namespace, kind: Kind::Lock, key: Key::new(key)? })
     }
 
-    /// Tells whatever runs here under a key to stop, and waits until its lock is given back. Bounded by the
-    /// grace and two attempts at the store.
+    /// Cancels whatever runs here under a key, and waits until its lock is released. Bounded by the grace and
+    /// two attempts at the store.
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -288,8 +288,8 @@ impl Elect {
         }
     }
 
-    /// Tells everything that runs here to stop, and waits until all locks are given back; answers with
-    /// those that were not in time. Campaigns stand again after a rest.
+    /// Cancels everything that runs here, and waits until all locks are released. Returns those that were not
+    /// released in time. Campaigns contend again after a rest.
     pub async fn release_all(&self) -> Vec<LockId> {
         let late = self.give_up_all(&keys::GIVEN_UP).await;
         late.overran.into_iter().chain(late.unconfirmed).collect()
@@ -324,10 +324,11 @@ impl Elect {
         late
     }
 
-    /// Asks whoever holds a lock to give it back: its job is told with `by` and `why`, has the grace, and
-    /// its campaign stands aside for a while. With hints it is told at once, without by its next beat.
+    /// Asks the holder of a lock to release it: its job is cancelled with `by` and `why` as the reason, has
+    /// the grace to stop, and its campaign pauses for a while. With hints the holder learns of it at once,
+    /// without by its next heartbeat.
     ///
-    /// Says whether there was somebody to ask.
+    /// Returns whether the lock had that holder.
     ///
     /// # Errors
     /// The reason breaks a limit, the session's record cannot be written, or the store did not answer; then it
@@ -349,19 +350,19 @@ impl Elect {
         }
     }
 
-    /// What this engine holds, with the leases: locks, tasks of spreads, and schedules. The
-    /// [kind](LockId::kind) says which is which.
+    /// Returns the locks of this instance with their leases: locks, tasks of spreads, and schedules, told
+    /// apart by their [kind](LockId::kind).
     #[must_use]
     pub fn holding_keys(&self) -> BTreeMap<LockId, Lease> {
         let leases = self.engine().keys.leases().into_iter().map(Lease::of);
         leases.map(|lease| (lease.lock().clone(), lease)).collect()
     }
 
-    /// What is held in the namespace, by whomever, as the store lists it: locks, tasks of spreads, and
-    /// schedules, with holder, term, since when, and whether the holder is stale. The
-    /// [kind](LockId::kind) of [`HeldBy::lock`] says which is which.
+    /// Returns everything that is held in the namespace, by any instance, as the store lists it: locks, tasks
+    /// of spreads, and schedules, told apart by the [kind](LockId::kind) of [`HeldBy::lock`]; with holder,
+    /// term, time, and whether the holder is stale.
     ///
-    /// It reads all that is held, a thousand at a time: for people, not for a loop.
+    /// Reads all of it, a thousand at a time: for people, not for a loop.
     ///
     /// # Errors
     /// The store did not answer.
@@ -391,21 +392,21 @@ impl Elect {
         }
     }
 
-    /// What happens from now on. A reader that is too slow loses events and is told how many.
+    /// Returns the events from now on. A reader that is too slow loses events and gets their number.
     #[must_use]
     pub fn events(&self) -> EventStream {
         self.engine().events.listen(EventFilter::All)
     }
 
-    /// How the instance fares, from what is known here: it asks nobody.
+    /// Returns the health of the instance, from what is known here: no call is made.
     #[must_use]
     pub fn health(&self) -> Health {
         Health::of(self.engine())
     }
 
-    /// Ends the instance: no new tickets, campaigns stop, every job is told and waited for, locks are
-    /// released, and the session is closed in the store. Bounded by the grace and a few attempts at the
-    /// store: what has not ended by then is listed, and what the store has not confirmed.
+    /// Ends the instance: refuses new tickets, stops campaigns, cancels every job and waits for it, releases
+    /// all locks, and closes the session in the store. Bounded by the grace and a few attempts at the store:
+    /// the report lists what has not ended by then, and what the store has not confirmed.
     ///
     /// # Cancel safety
     /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
@@ -429,12 +430,12 @@ impl Elect {
         closed
     }
 
-    /// [Closes](Self::close), and keeps the tasks of its spreads for the next instance of the same holder's
-    /// name: for `grace` nobody else takes them, so that a rolling restart moves nothing. Jobs are told and
-    /// waited for as ever; nothing is handed over. Locks that are no tasks are released.
+    /// [Closes](Self::close), and reserves the tasks of its spreads for the next instance of the same holder
+    /// name: no other instance takes them for `grace`, so that a rolling restart moves nothing. Jobs are
+    /// cancelled and waited for as usual; nothing is handed over. Locks that are not tasks are released.
     ///
-    /// If the store does not answer, or a job overruns, nothing is kept: the others take over as after a
-    /// crash.
+    /// If the store does not answer, or a job overruns, nothing is reserved: other instances take over as
+    /// after a crash.
     ///
     /// # Cancel safety
     /// Dropped half-way it either goes on as [`close`](Self::close) does, or nothing has happened.

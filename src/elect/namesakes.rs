@@ -1,5 +1,5 @@
-//! Whether another instance carries this one's name: they exclude each other all the same, but whoever reads
-//! a log or a picture cannot tell which is meant.
+//! Detection of another instance with the same holder name: the two exclude each other all the same, but a
+//! reader of a log or a status cannot tell them apart.
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{
     store::SessionSeen,
 };
 
-/// How many sessions are looked through. A fleet of more is warned by whom it finds among these.
+/// Number of sessions that are searched. In a larger fleet the one that is found warns.
 const PAGE: usize = 1000;
 
-/// The living sessions of that name besides this one, with what was their last beat; and how long it takes
-/// until it is known whether they beat.
+/// Returns the other live sessions of that name with their last beats, and how long it takes to know whether
+/// they still beat.
 fn of_the_same_name(
     sessions: &[SessionRecord],
     holder: &Holder,
@@ -27,7 +27,8 @@ fn of_the_same_name(
     (same.iter().map(|session| (session.id, session.beat)).collect(), longest)
 }
 
-/// Whether it has beaten since. The one before a restart does not: it stays in the list until its ttl is over.
+/// Returns the session if it has sent a heartbeat since. One from before a restart has not: it stays in the
+/// list until its ttl is over.
 fn beats(sighting: &SessionSeen, before: Beat) -> Option<&SessionRecord> {
     match sighting {
         SessionSeen::Alive(record) if record.beat > before => Some(record),
@@ -35,7 +36,7 @@ fn beats(sighting: &SessionSeen, before: Beat) -> Option<&SessionRecord> {
     }
 }
 
-/// Looks once, when there is a session, and says so if another of this name is seen to beat.
+/// Checks once, when there is a session, and warns if another live session has this name.
 pub(crate) async fn look(engine: Weak<Engine>) {
     let Some(closing) = engine.upgrade().map(|engine| engine.closing.clone()) else { return };
     tokio::select! {
@@ -73,7 +74,7 @@ async fn warn(engine: Weak<Engine>) {
     }
 }
 
-/// This session, those of this name, and until when it is known whether they beat.
+/// Returns this session, the others of this name, and when it is known whether they still beat.
 async fn list(engine: &Weak<Engine>) -> Option<(SessionId, BTreeMap<SessionId, Beat>, Moment)> {
     let engine = engine.upgrade()?;
     let own = engine.valid_session().await.ok()?.id;

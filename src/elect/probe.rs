@@ -8,7 +8,7 @@ use std::{
 use super::Engine;
 use crate::clock::Moment;
 
-/// The program shows that it lives, by running a task from time to time.
+/// Liveness probe. The program shows that it is alive by running a task from time to time.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) patience: Duration,

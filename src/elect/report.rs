@@ -63,7 +63,7 @@ impl Engine {
         self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
     }
 
-    /// A lock was taken from a session that is dead.
+    /// Reports a lock that was taken over from a dead session.
     pub(crate) fn lock_taken_over(&self, lock: &LockId, session: SessionId) {
         let Some(silent) = self.watcher.silent_for(session, self.clock.now()) else { return };
         let (from, LockId { kind, key, namespace }) = (self.watcher.name(session), lock);
@@ -77,7 +77,7 @@ impl Engine {
     }
 }
 
-/// A lock whose record cannot be used stays as it is.
+/// Reports a lock whose record cannot be used: it stays as it is.
 pub(crate) fn release_refused(LockId { kind, key, namespace }: &LockId, refusal: &Refusal) {
     tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "cannot release the lock, inspect its record");
 }

@@ -1,4 +1,4 @@
-//! Where the tasks of an engine run.
+//! The runtime on which the tasks of an engine run.
 
 use std::future::Future;
 
@@ -16,7 +16,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime this is called on.
+    /// Returns the current runtime.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -55,14 +55,14 @@ impl Runtime {
 
 #[cfg(not(tenure_sim))]
 impl Runtime {
-    /// The same task, for whoever spawns it elsewhere on this runtime.
+    /// Returns the task as it is to be spawned elsewhere on this runtime.
     #[expect(clippy::unused_self, reason = "nothing stands between a program and its tasks")]
     pub(crate) fn guard<F: Future>(&self, task: F) -> F {
         task
     }
 }
 
-/// What a simulation puts between the tasks and the runtime.
+/// Layer that a simulation puts between the tasks and the runtime.
 #[cfg(tenure_sim)]
 mod gated {
     use std::{
@@ -81,14 +81,14 @@ mod gated {
 
     /// Stands between the tasks of an engine and the runtime they share with others.
     pub trait Tasks: Debug + Send + Sync {
-        /// The task, polled only when it may run; and where it was spawned.
+        /// Wraps a task, so that it is polled only when it may run, with the place where it was spawned.
         fn wrap(
             &self,
             task: BoxFuture<'static, ()>,
             from: &'static Location<'static>,
         ) -> BoxFuture<'static, ()>;
 
-        /// A wrapped task was spawned: this ends it.
+        /// Registers the handle that ends a spawned task.
         fn spawned(&self, task: AbortHandle);
 
         /// Runs a call that blocks.
@@ -100,7 +100,7 @@ mod gated {
             Self { tasks, ..self }
         }
 
-        /// The same task, for whoever spawns it elsewhere on this runtime.
+        /// Returns the task as it is to be spawned elsewhere on this runtime.
         #[track_caller]
         pub(crate) fn guard<F>(&self, task: F) -> impl Future<Output = F::Output> + Send + use<F>
         where
@@ -114,7 +114,7 @@ mod gated {
         }
     }
 
-    /// What wraps it knows nothing of outputs: they go around it.
+    /// Wraps a task. Its output bypasses the wrapper, which knows nothing of outputs.
     #[track_caller]
     pub(super) fn wrap<F>(tasks: &dyn Tasks, task: F) -> Pin<Box<dyn Future<Output = F::Output> + Send>>
     where

@@ -1,4 +1,4 @@
-//! The session as everything in this process sees it.
+//! Session of this instance, as the whole process sees it.
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +23,8 @@ use crate::{
     sync::locked,
 };
 
-/// One session of this instance, alive or over. What it says of its validity is computed from the clock
-/// at each call: nobody has to be told that it is over.
+/// Session of this instance, alive or over. Its validity is computed from the clock at each call: nobody has
+/// to be notified that it is over.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -32,19 +32,19 @@ pub(crate) struct Session {
     pub(crate) flaws: Flaws,
     /// The local end (R2), in nanoseconds of the clock. Only grows.
     end: AtomicU64,
-    /// When its keeper looks at the clock at the latest, in the same.
+    /// Time by which its keeper looks at the clock, in the same unit.
     looks_by: AtomicU64,
     over: OnceLock<Loss>,
-    /// Its jobs were told that the end is near; a confirmed beat takes it back for those to come.
+    /// Set while the session is expiring, with the loss its jobs were cancelled with; a confirmed heartbeat
+    /// clears it for new jobs.
     doubt: Mutex<Option<Loss>>,
-    /// Locks that operators want back, and that are not known here (yet).
+    /// Revocations by operators of locks that are not known here (yet).
     asked: Mutex<Vec<Request>>,
     next_ticket: AtomicU64,
     first_ticket: u64,
     leases: Mutex<BTreeMap<Ticket, Arc<LeaseCell>>>,
-    /// How many leases have not ended.
+    /// Number of leases that have not ended.
     inside: watch::Sender<usize>,
-    /// What the store's clock showed, and when that was here.
     /// When it was opened, by the store's clock.
     started: OnceLock<StoreTime>,
 }
@@ -76,7 +76,7 @@ impl Session {
         if self.flaws.has(Flaw::LateEnd) { end + self.times.stop_grace * 2 } else { end }
     }
 
-    /// A beat was confirmed.
+    /// Extends the session, as a heartbeat was confirmed.
     pub(crate) fn extend(&self, end: Moment) {
         self.end.fetch_max(nanos(end), Ordering::AcqRel);
     }
@@ -85,17 +85,17 @@ impl Session {
         locked(&self.doubt)
     }
 
-    /// Whether the end is so near that a job that began now would be told to stop at once.
+    /// Returns whether the end is so near that a new job would be cancelled at once.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt().is_some()
     }
 
-    /// Jobs may begin under it. Says whether it was in doubt.
+    /// Clears the mark that the session is expiring: jobs may begin. Returns whether it was set.
     pub(crate) fn is_sound_again(&self) -> bool {
         self.doubt().take().is_some()
     }
 
-    /// The keeper will look at the clock by then, if this process runs.
+    /// Records that the keeper will look at the clock by then, if this process runs.
     pub(crate) fn looks_by(&self, at: Moment) {
         self.looks_by.store(nanos(at), Ordering::Release);
     }
@@ -104,7 +104,7 @@ impl Session {
         self.over.get().is_none() && now < self.end()
     }
 
-    /// Why it is over, if it is.
+    /// Returns why it is over, if it is.
     pub(crate) fn loss(&self, now: Moment) -> Option<Loss> {
         if let Some(loss) = self.over.get() {
             return Some(loss.clone());
@@ -124,7 +124,7 @@ impl Session {
         Ticket::new(self.next_ticket.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether it never wanted for anything: then it holds nothing.
+    /// Returns whether no ticket was ever drawn: then it holds nothing.
     pub(crate) fn was_idle(&self) -> bool {
         self.next_ticket.load(Ordering::Relaxed) == self.first_ticket
     }
@@ -135,8 +135,8 @@ impl Session {
         locked(&self.leases)
     }
 
-    /// A lease begins, unless nothing may begin here any more; `tell` is called if it does, before it can
-    /// be told of anything. Says whether it does.
+    /// Registers a lease, unless the session is expiring or over. Calls `report` if it does, before the lease
+    /// can be cancelled. Returns whether it did.
     pub(crate) fn enter(&self, lease: &Arc<LeaseCell>, now: Moment, tell: impl FnOnce()) -> bool {
         {
             // Held for as long as it takes to be among those that are told of a doubt.
@@ -166,8 +166,8 @@ impl Session {
         true
     }
 
-    /// An operator wants a lock back that is not known here. It may be granted, and the answer be on its
-    /// way.
+    /// Records a revocation of a lock that is not known here: it may be granted already, with the answer on
+    /// its way.
     pub(crate) fn ask(&self, request: Request) {
         let mut asked = locked(&self.asked);
         if asked.len() == MAX_REQUESTS {
@@ -182,7 +182,7 @@ impl Session {
         self.inside.send_replace(leases.len());
     }
 
-    /// Until nothing runs under it any more.
+    /// Waits until nothing runs under it any more.
     pub(crate) async fn emptied(&self) {
         let mut inside = self.inside.subscribe();
         // The sender is in self.
@@ -193,7 +193,7 @@ impl Session {
         *self.inside.borrow()
     }
 
-    /// Tells every job to stop, within its grace.
+    /// Marks the session as expiring, and cancels every job.
     pub(crate) fn cancel_all(&self, loss: &Loss) {
         *self.doubt() = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
@@ -202,7 +202,7 @@ impl Session {
         }
     }
 
-    /// It is over: no job is polled again.
+    /// Ends the session: no job is polled again.
     pub(crate) fn finish(&self, loss: Loss) {
         let loss = self.over.get_or_init(|| loss);
         let leases: Vec<_> = self.leases().values().cloned().collect();
@@ -211,20 +211,20 @@ impl Session {
         }
     }
 
-    /// The lease of this lock under this term.
+    /// Returns the lease of this lock under this term.
     pub(crate) fn lease(&self, lock: &LockId, term: Term) -> Option<Arc<LeaseCell>> {
         self.leases().values().find(|lease| lease.lock == *lock && lease.term == term).cloned()
     }
 
     // ----- the store's time
 
-    /// Its record says when it was opened.
+    /// Records when it was opened, as its record says.
     pub(crate) fn opened(&self, at: StoreTime) {
         // It says the same each time.
         let _ = self.started.set(at);
     }
 
-    /// When it was opened, by the store's clock; its beginning, until that is known.
+    /// Returns when it was opened, by the store's clock; the beginning of time, until that is known.
     pub(crate) fn started(&self) -> StoreTime {
         self.started.get().copied().unwrap_or(StoreTime::from_millis(0))
     }

@@ -61,7 +61,7 @@ impl Drop for Reserving<'_> {
     }
 }
 
-/// All spreads of this instance.
+/// Registry of the spreads that this instance has joined.
 #[derive(Debug)]
 pub(crate) struct Spreads {
     registry: Mutex<SpreadRegistry>,
@@ -73,7 +73,7 @@ pub(crate) struct Spreads {
     left: Notify,
     /// Spreads whose task sources fail: while there is one, the trouble is not over.
     failing: Mutex<BTreeSet<SpreadName>>,
-    /// When a beat wrote a change of the own shares: the next hint of such a change is its echo.
+    /// Time of the last heartbeat that changed the own shares: the next hint of such a change is its echo.
     own_change: Mutex<Option<Moment>>,
 }
 

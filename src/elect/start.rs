@@ -1,4 +1,4 @@
-//! How an engine comes to life.
+//! Building and starting an engine.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,11 +25,11 @@ use crate::{
 pub enum StartError {
     /// The configuration breaks a rule.
     Config(ConfigError),
-    /// The store refused the session, or gave no answer in time.
+    /// The store refused the session, or did not answer in time.
     Store(Arc<StoreError>),
-    /// The store gave no answer at all in time.
+    /// The store did not answer at all in time.
     NoAnswer {
-        /// How long it was waited for.
+        /// Time that was waited.
         waited: Duration,
     },
     /// The keeper's thread could not be started.
@@ -37,7 +37,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether it may succeed later, with nothing changed.
+    /// Returns whether starting may succeed later, with nothing changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl StartError {
         }
     }
 
-    /// Whether the program or its configuration has to change.
+    /// Returns whether the program or its configuration has to change.
     #[must_use]
     pub fn is_config(&self) -> bool {
         !self.is_retryable()
@@ -112,7 +112,7 @@ impl Builder {
         }
     }
 
-    /// What the program and its version are called in the session's record. Default: the name of its file.
+    /// Sets the name and version of the program in the session's record. Default: the name of its file.
     pub fn program(mut self, program: impl AsRef<str>) -> Self {
         self.program = Some(program.as_ref().to_owned());
         self
@@ -125,13 +125,14 @@ impl Builder {
         self
     }
 
-    /// Counts time by this clock, which a test can turn.
+    /// Uses this clock, which a test can turn.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Whether beats have a thread of their own. Default: yes, except on a store within the process.
+    /// Sets whether heartbeats have a thread of their own. Default: yes, except on a store within the
+    /// process.
     ///
     /// Without one, a program that blocks its runtime loses its session. With one, tokio's time cannot be
     /// paused.
@@ -140,15 +141,15 @@ impl Builder {
         self
     }
 
-    /// Draws all chance from this seed: a run can be repeated. For tests only; two instances of one seed
-    /// take each other for a copy.
+    /// Draws all random numbers from this seed, so that a run can be repeated. For tests only; two instances
+    /// with one seed take each other for a clone.
     #[cfg(feature = "testing")]
     pub fn seed(mut self, seed: u64) -> Self {
         self.entropy = Entropy::seeded(seed);
         self
     }
 
-    /// Spawns its tasks behind this: a simulation stops them, or ends them all at once.
+    /// Spawns all tasks through this: a simulation stops them, or ends them all at once.
     #[cfg(tenure_sim)]
     #[doc(hidden)]
     pub fn tasks(mut self, tasks: Arc<dyn super::Tasks>) -> Self {
@@ -164,7 +165,7 @@ impl Builder {
         self
     }
 
-    /// Starts it, and waits until it has a session.
+    /// Starts the instance, and waits until it has a session.
     ///
     /// # Errors
     /// As [`Elect::start`].
@@ -203,7 +204,7 @@ impl Builder {
         }
     }
 
-    /// Starts it, and does not wait for a session: where the program is to come up before its store.
+    /// Starts the instance without waiting for a session: for programs that must come up before their store.
     ///
     /// # Errors
     /// The configuration breaks a rule, or the thread cannot be started.

@@ -41,7 +41,7 @@ pub(crate) struct TimeChanges {
 }
 
 impl TimeChanges {
-    /// Takes note of all changes until now.
+    /// Marks all changes until now as seen.
     pub(crate) fn mark_seen(&mut self) {
         self.seen = self.signal.changes.load(Ordering::Acquire);
     }

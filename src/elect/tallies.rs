@@ -1,6 +1,6 @@
-//! What happens to many tasks at once is logged as one line with a count, not as one line a task.
+//! Collected events of tasks: many are logged as one line with a count, not as one line per task.
 //!
-//! What is told is gathered for some seconds; what each task did is logged at debug as it happens.
+//! Events are collected for some seconds; each task's own is logged at debug as it happens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,15 +16,14 @@ use crate::{
     sync::locked,
 };
 
-/// So many are named.
+/// Number of tasks that a line names.
 const NAMED: usize = 3;
-/// A task that nobody has room for may get some with the next member that comes: it is told when it has waited
-/// for so long.
+/// Time for which a task has to lack capacity before it is logged: the next member that joins may have some.
 const NO_ROOM_FOR: Duration = Duration::from_secs(10);
-/// A number that changes again and again is told no more often.
+/// Shortest interval between two such lines, for a number that keeps changing.
 const NO_ROOM_AGAIN: Duration = Duration::from_secs(60);
 
-/// What happened to a task.
+/// Kind of event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Note {
     Acquired,
@@ -36,12 +35,12 @@ pub(crate) enum Note {
     Suspected,
 }
 
-/// What happened to some tasks of one spread.
+/// Events of one kind, of tasks of one spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) count: u64,
     names: BTreeSet<String>,
-    /// From whom, why, or what went wrong: some of it.
+    /// Some of the former holders, reasons or errors.
     details: BTreeSet<String>,
 }
 
@@ -63,7 +62,7 @@ impl Tally {
     }
 }
 
-/// One more than are named, so that it shows that there are more.
+/// Adds a text. One more is kept than is named, to show that there are more.
 fn put(texts: &mut BTreeSet<String>, text: &str) {
     if texts.len() <= NAMED && !texts.contains(text) {
         texts.insert(text.to_owned());
@@ -78,11 +77,11 @@ fn listed(texts: &BTreeSet<String>) -> String {
     list
 }
 
-/// Tasks of a spread that nobody has room for.
+/// Tasks of a spread that no instance has capacity for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NoRoom {
     waiting: Option<Waiting>,
-    /// How many were told, and when.
+    /// Number that was logged, and when.
     told: Option<(usize, Moment)>,
 }
 
@@ -93,7 +92,7 @@ struct Waiting {
     names: BTreeSet<String>,
 }
 
-/// What is to be said of them now.
+/// Line to be logged about capacity.
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
     None { count: usize, names: String },
@@ -122,7 +121,7 @@ impl NoRoom {
     }
 }
 
-/// What has happened to tasks since it was told last.
+/// Events of tasks since the last line.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     book: Mutex<TallyRegistry>,
@@ -141,14 +140,15 @@ impl Tallies {
         locked(&self.book)
     }
 
-    /// This happened to a lock. Says whether it is a task, and will be told with others.
+    /// Adds an event of a lock. Returns whether it is a task, and will be logged with others.
     pub(crate) fn note(&self, lock: &LockId, note: Note, detail: Option<String>) -> bool {
         let Some(spread) = lock.kind.spread() else { return false };
         self.book().tallies.entry((spread, note)).or_default().add(&lock.key, detail);
         true
     }
 
-    /// Nobody has room for these tasks, as this instance is the one to tell. The first of them waits since then.
+    /// Sets the tasks that no instance has capacity for, and since when the first of them waits; called on
+    /// the instance that logs it.
     pub(crate) fn no_room<'a>(
         &self,
         spread: &SpreadName,
@@ -185,7 +185,7 @@ impl Tallies {
 }
 
 impl Engine {
-    /// Logs what has gathered.
+    /// Logs the collected events.
     pub(crate) fn tell_tallies(&self) {
         let (tallies, rooms) = self.tallies.take(self.clock.now());
         let (namespace, holder) = (self.config.namespace(), self.config.holder());

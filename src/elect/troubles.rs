@@ -1,7 +1,7 @@
-//! What does not work, as long as it does not: one register of all the work that the engine repeats.
+//! Registry of failing work, of all kinds that the engine repeats.
 //!
-//! Each call of the store goes through [`Engine::call`], which says here how it ended. When somebody is told
-//! is decided by [`Course::next`], which reads no clock.
+//! Each call of the store goes through [`Engine::call`], which records here how it ended. [`Course::next`]
+//! decides when a failure is logged, and reads no clock.
 
 use std::{
     collections::BTreeMap,
@@ -21,63 +21,63 @@ use crate::{
     sync::locked,
 };
 
-/// A failure that may pass by itself is told when it has lasted for so long: longer than an election.
+/// Time that a failure which may pass by itself has to last before it is logged: longer than an election.
 const LASTS: Duration = Duration::from_secs(20);
-/// It is told again after so long, and then after twice as long each time.
+/// Interval until the next line; it doubles each time.
 const FIRST_REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
-/// What opens and fails again within so long did not work.
+/// Time for which reopened work has to last to count as working.
 const MENDED: Duration = Duration::from_secs(15);
-/// What failed and was not tried again for so long, and some polls, is no trouble any more: nobody needs it. Half
-/// of it, if it may have passed by itself.
+/// Time, besides some polls, after which failed work that is not retried counts as no longer needed. Half of
+/// it, if it may have passed by itself.
 const QUIET: Duration = Duration::from_secs(5 * 60);
 
-/// The work an engine does over and over, each of which may fail by itself: for want of a right, or of room.
+/// Work that an engine repeats, each kind of which may fail by itself: for lack of a right, or of disk space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Work {
-    /// Opening its session, and beating.
+    /// Opening the session, and sending heartbeats.
     Beats,
     /// Taking locks.
     Takes,
-    /// Giving locks back, and handing them over.
+    /// Releasing locks, and handing them over.
     Releases,
     /// Reading locks that are waited for.
     Reads,
-    /// Standing in line for a lock.
+    /// Joining the line of a lock.
     Joining,
     /// Leaving a line.
     Leaving,
-    /// Reading who stands in line.
+    /// Reading the line of a lock.
     Lines,
     /// Watching the sessions of others.
     Watching,
     /// Declaring sessions dead.
     Declaring,
-    /// Comparing what the store says is held here with what runs here.
+    /// Comparing the locks that the store records for this instance with what runs here.
     Audit,
-    /// Removing records that nobody needs any more.
+    /// Removing obsolete records.
     Purge,
-    /// Hearing of changes as they happen.
+    /// Receiving hints of changes as they happen.
     Hints,
-    /// Reading how a spread stands.
+    /// Reading a spread.
     Spreads,
     /// Reading schedules.
     Schedules,
-    /// Storing what a schedule goes by.
+    /// Storing the timing of a schedule.
     Defining,
-    /// Claiming ticks, and writing what came of them.
+    /// Claiming ticks, and recording the outcomes of runs.
     Ledger,
-    /// Purging what is older than a schedule's history.
+    /// Purging entries older than a schedule's history.
     History,
     /// Asking the program for the tasks of a spread.
     Tasks,
-    /// What the program asked for: its error is the program's answer, and is told to nobody else.
+    /// Requests of the program itself: errors are returned to it, and not reported otherwise.
     Requested,
 }
 
 impl Work {
-    /// All of them.
+    /// All kinds of work.
     pub const ALL: &[Self] = &[
         Self::Beats,
         Self::Takes,
@@ -100,7 +100,7 @@ impl Work {
         Self::Requested,
     ];
 
-    /// One word for it, as logs and metrics name it.
+    /// Returns one word for it, as logs and metrics name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl Work {
         }
     }
 
-    /// What does not work then, for people.
+    /// Returns a description of the work, for people.
     #[must_use]
     pub const fn subject(self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ impl Work {
         }
     }
 
-    /// What it means that it does not work, for people.
+    /// Returns the consequence of its failing, for people.
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
@@ -182,7 +182,7 @@ impl Work {
         }
     }
 
-    /// The rights it takes: on which collection, and which.
+    /// Returns the collection it needs rights on, and the rights.
     const fn rights(self) -> (&'static str, &'static str) {
         match self {
             // The program has them from wherever it likes.
@@ -204,7 +204,7 @@ impl Work {
         }
     }
 
-    /// What may be done about an error that says this.
+    /// Returns advice for an error with this text.
     fn advice(self, error: &str) -> Option<String> {
         let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
         if says(&["not authorized", "Unauthorized"]) {
@@ -223,25 +223,25 @@ impl Work {
         }
     }
 
-    /// Work that is done so seldom that a failure is not waited for to last.
+    /// Returns whether it is done so seldom that its first failure is logged.
     const fn is_rare(self) -> bool {
         matches!(self, Self::History)
     }
 }
 
-/// Work of the engine that does not work.
+/// Work of the engine that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trouble {
-    /// What.
+    /// Kind of work.
     pub work: Work,
-    /// For how long.
+    /// Time since the first failure.
     pub since: Duration,
-    /// How often it has failed since it worked last.
+    /// Number of failures since it last worked.
     pub failures: u64,
-    /// Whether somebody has to change something first: a right, a password, room on a disk.
+    /// Set if somebody has to change something first: a right, a password, disk space.
     pub lasting: bool,
-    /// The last error, with its causes.
+    /// Last error, with its causes.
     pub error: String,
 }
 
@@ -251,7 +251,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How one sort of work has gone since it worked last.
+/// History of one kind of work since it last worked.
 #[derive(Clone, Debug)]
 struct TroubleCourse {
     since: Moment,
@@ -260,12 +260,12 @@ struct TroubleCourse {
     lasting: bool,
     error: String,
     is_told: bool,
-    /// Since when it may work again: it has to last, for there is no answer that says so.
+    /// Since when it may work again. That has to last, as no answer confirms it.
     mended: Option<Moment>,
 }
 
-/// When somebody was told of one sort of work, and when of it next: kept when the trouble is over, so that one
-/// that comes and goes fills no log.
+/// When one kind of work may be logged again. Kept when the trouble is over, so that one that comes and goes
+/// does not fill the log.
 #[derive(Clone, Copy, Debug)]
 struct Speech {
     next: Moment,
@@ -273,13 +273,13 @@ struct Speech {
 }
 
 impl TroubleCourse {
-    /// Whether it is worth telling, whenever that was done last. What may pass is, when it was tried for so long
-    /// in vain: not when it was not tried again.
+    /// Returns whether it is worth logging, whenever that was done last. Trouble that may pass is, when it
+    /// was retried in vain for so long; not when it was not retried.
     fn is_lasting(&self, work: Work) -> bool {
         self.lasting || work.is_rare() || self.last.since(self.since) >= LASTS
     }
 
-    /// Whether to speak of it now, and when again at the earliest.
+    /// Returns the next entry of the log's schedule if it is to be logged now.
     fn next(&self, work: Work, spoken: Option<Speech>, now: Moment) -> Option<Speech> {
         if work == Work::Requested || !self.is_lasting(work) {
             return None;
@@ -296,7 +296,7 @@ impl TroubleCourse {
     }
 }
 
-/// The register.
+/// The registry.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     book: Mutex<TroubleRegistry>,
@@ -313,7 +313,7 @@ impl Troubles {
         locked(&self.book)
     }
 
-    /// Those that are worth telling, those of the longest standing first.
+    /// Returns the troubles worth reporting, the longest first.
     pub(crate) fn lasting(&self, now: Moment) -> Vec<Trouble> {
         let book = self.book();
         let told = book.courses.iter().filter(|(work, course)| course.is_lasting(**work));
@@ -332,8 +332,8 @@ impl Troubles {
 }
 
 impl Engine {
-    /// A call of the store: it does not panic, keeps to its limit even if the store does not, and what comes
-    /// of it is on record.
+    /// Makes a call of the store that does not panic, keeps to its limit even if the store does not, and
+    /// whose result is recorded.
     pub(crate) async fn call<T>(
         &self,
         work: Work,
@@ -349,7 +349,7 @@ impl Engine {
         answer
     }
 
-    /// This sort of work has failed; what was tried was begun then.
+    /// Records a failure of this kind of work; the attempt began then.
     pub(crate) fn fails(&self, work: Work, begun: Moment, error: &StoreError) {
         metrics::failed(self, work);
         if work == Work::Requested {
@@ -397,7 +397,7 @@ impl Engine {
         );
     }
 
-    /// This sort of work was done.
+    /// Records a success of this kind of work.
     pub(crate) fn works(&self, work: Work) {
         let now = self.clock.now();
         let mut book = self.troubles.book();
@@ -423,13 +423,13 @@ impl Engine {
         }
     }
 
-    /// No hints come.
+    /// Records that no hints arrive.
     pub(crate) fn no_hints(&self, error: String, lasting: bool) {
         let error = StoreError::new("the store", "send hints", Applied::No, !lasting, error);
         self.fails(Work::Hints, self.clock.now(), &error);
     }
 
-    /// This sort of work may work again, unless it fails soon.
+    /// Records that this kind of work may work again, unless it fails soon.
     pub(crate) fn may_work_again(&self, work: Work) {
         let now = self.clock.now();
         if let Some(course) = self.troubles.book().courses.get_mut(&work) {
@@ -437,7 +437,7 @@ impl Engine {
         }
     }
 
-    /// What has worked for some time works again; what failed and is not tried any more is no trouble.
+    /// Ends the troubles of work that has worked for some time, and of work that is not tried any more.
     pub(crate) fn forget_old_troubles(&self) {
         let now = self.clock.now();
         let mended = |course: &TroubleCourse| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
@@ -471,7 +471,7 @@ impl Engine {
     }
 }
 
-/// A call of the store that does not panic, and keeps to its limit even if the store does not.
+/// Makes a call of the store that does not panic, and keeps to its limit even if the store does not.
 async fn careful<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
@@ -488,7 +488,8 @@ async fn careful<T>(
     }
 }
 
-/// An error with its causes, in one line: without the command it repeats, and without the reply byte by byte.
+/// Formats an error with its causes in one line: without the command it repeats, and without the reply byte
+/// by byte.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let message = with_causes(error);
     let message = message.split_once(", labels: {").map_or(&*message, |(before, _)| before);
@@ -503,7 +504,7 @@ mod tests {
         Moment::after_start(Duration::from_secs(seconds))
     }
 
-    /// Work that has failed since the beginning, at each of these seconds: those at which it is told.
+    /// Seconds at which work is logged that has failed since the beginning, at each of these seconds.
     fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut spoken = None;
         let mut course = TroubleCourse {

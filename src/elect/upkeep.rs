@@ -1,4 +1,4 @@
-//! What goes on beside the jobs: hints, the purge, signs of life. The audit has a file of its own.
+//! Background work beside the jobs: hints, the purge, signs of life. The audit has a file of its own.
 
 use std::{
     sync::{Arc, Weak},
@@ -14,11 +14,11 @@ use crate::{
     store::{Hint, LockChange, Purged, SessionNews},
 };
 
-/// How many sessions are listed at a time.
+/// Number of sessions that are listed at a time.
 const PAGE: usize = 1000;
-/// How often each instance purges what nobody needs any more, jittered.
+/// Interval at which each instance purges, jittered.
 const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
-/// One that failed is tried again after so long, jittered: so that what lasts is found to last.
+/// Interval after a failed purge, jittered: short, so that a lasting failure is noticed.
 const PURGE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Passes the store's hints on to those who wait. Ends with the engine.
@@ -92,12 +92,12 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
     }
 }
 
-/// The spread a lock is a task of, if it is one of this namespace.
+/// Returns the spread of a lock that is a task in this namespace.
 fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
     lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
 }
 
-/// Removes what nobody needs any more. Ends with the engine.
+/// Purges obsolete records. Ends with the engine.
 pub(crate) async fn purge(engine: Weak<Engine>) {
     let mut every = PURGE_EVERY;
     loop {
@@ -139,7 +139,7 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
     }
 }
 
-/// Has those sessions watched that beat no more and that no lock names: nobody else would declare them.
+/// Watches silent sessions that no lock names: no other instance would declare them dead.
 async fn look_after_the_silent(engine: &Arc<Engine>) {
     let mut after = None;
     loop {

@@ -25,11 +25,11 @@ use crate::{
     sync::locked,
 };
 
-/// What is known of a session nobody asks about any more is kept for so many ttls: it may be the holder
-/// again, and a count that has run need not start anew.
+/// Number of ttls for which an observation is kept that nobody asks for any more: the session may become the
+/// holder again, and a count that has run need not start anew.
 const KEPT_FOR_TTLS: u32 = 3;
 
-/// The sessions of others.
+/// Observations of other sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     book: Mutex<BTreeMap<SessionId, WatchedSession>>,
@@ -40,13 +40,13 @@ pub(crate) struct Watcher {
 #[derive(Debug)]
 struct WatchedSession {
     observation: Observation,
-    /// When somebody last wanted to know.
+    /// When it was last asked for.
     wanted: Moment,
-    /// Whose it is, as a record says.
+    /// Holder name, as a record says.
     name: Option<Holder>,
 }
 
-/// What a turn of the watcher does.
+/// Work of one turn of the watcher.
 #[derive(Default)]
 struct WatchTurn {
     looks: Vec<SessionId>,
@@ -59,30 +59,30 @@ impl Watcher {
         locked(&self.book)
     }
 
-    /// What is known of a session.
+    /// Returns what is known of a session.
     pub(crate) fn known(&self, session: SessionId) -> Option<Liveness> {
         self.book().get(&session).and_then(|watched| watched.observation.standing())
     }
 
-    /// By what name people know whose session it is; by its id, if no record said.
+    /// Returns the holder name of a session; its id, if no record gave one.
     pub(crate) fn name(&self, session: SessionId) -> String {
         let name = self.book().get(&session).and_then(|watched| watched.name.clone());
         name.map_or_else(|| session.to_string(), |name| name.to_string())
     }
 
-    /// Whether a session was seen to beat, and its next beat is not due yet.
+    /// Returns whether a session was seen to beat, and its next beat is not due yet.
     pub(crate) fn beats(&self, session: SessionId, now: Moment) -> bool {
         self.book().get(&session).is_some_and(|watched| watched.observation.beats(now))
     }
 
-    /// How long the beat that was seen last has been the last.
+    /// Returns the time since the last beat that was seen.
     pub(crate) fn silent_for(&self, session: SessionId, now: Moment) -> Option<Duration> {
         self.book().get(&session).and_then(|watched| watched.observation.silent_for(now))
     }
 
     /// Watches a session from now on.
     ///
-    /// Says how it stands as far as that is known: nobody is told again that it is dead.
+    /// Returns its state as far as known: a death that is already known is not reported again.
     pub(crate) fn watch(
         &self,
         engine: &Arc<Engine>,
@@ -104,7 +104,7 @@ impl Watcher {
         standing
     }
 
-    /// A hint says that there is news of a session.
+    /// Looks at a watched session soon, as a hint says that it has changed.
     pub(crate) fn hint(&self, engine: &Arc<Engine>, session: SessionId) {
         let watched = match self.book().get_mut(&session) {
             Some(watched) => {
@@ -118,7 +118,7 @@ impl Watcher {
         }
     }
 
-    /// Somebody wants to know of these now.
+    /// Marks these sessions as asked for now.
     fn want(&self, engine: &Engine, sessions: &[SessionId]) {
         let now = engine.clock.now();
         let mut book = self.book();
@@ -127,7 +127,7 @@ impl Watcher {
         }
     }
 
-    /// Looks at those of these sessions that were never seen, or whose next beat is due; those that are known to be
+    /// Looks at those of these sessions that were never seen, or whose next beat is due. Those known to be
     /// overdue are looked at anyway.
     pub(crate) async fn meet(&self, engine: &Arc<Engine>, mut sessions: Vec<SessionId>) {
         let (own, now) = (engine.current().map(|session| session.id), engine.clock.now());
@@ -146,8 +146,8 @@ impl Watcher {
         self.run(engine);
     }
 
-    /// Watches these for the sake of their tasks, and says which of them were seen to beat within that time;
-    /// those that were not are looked at first.
+    /// Watches the holders of tasks, and returns which of them were seen to beat within that time; those that
+    /// were not are looked at first.
     pub(crate) async fn attend(
         &self,
         engine: &Arc<Engine>,
@@ -172,7 +172,7 @@ impl Watcher {
         sessions.iter().map(fresh).collect()
     }
 
-    /// How this session stands: as it was seen lately, or as it is seen now.
+    /// Returns the state of a session: as it was seen lately, or as it is seen now.
     pub(crate) async fn inquire(
         &self,
         engine: &Arc<Engine>,
@@ -194,7 +194,7 @@ impl Watcher {
         Ok(self.known(session).unwrap_or(Liveness::Alive))
     }
 
-    /// A session was seen: by a read sent then, or because it is this instance's own.
+    /// Records a sighting of a session: by a read sent then, or because it is this instance's own.
     pub(crate) fn saw(&self, engine: &Arc<Engine>, session: SessionId, sent: Moment, sighting: &SessionSeen) {
         let now = engine.clock.now();
         engine.spreads.saw(session, sighting);
@@ -271,7 +271,7 @@ impl Watcher {
         }
     }
 
-    /// Sees to it that the watcher runs, with what is new.
+    /// Starts the watcher, or wakes it for what is new.
     fn run(&self, engine: &Arc<Engine>) {
         if self.running.swap(true, Ordering::AcqRel) {
             self.wake.notify_one();
@@ -340,7 +340,7 @@ impl Watcher {
     }
 }
 
-/// Whether the hash of the two chooses this instance; one in four, dead or alive.
+/// Returns whether the hash of the two chooses this instance; one in four, dead or alive.
 fn is_chosen(own: Option<SessionId>, session: SessionId) -> bool {
     own.is_some_and(|own| (own.as_u128() ^ session.as_u128()).is_multiple_of(4))
 }
