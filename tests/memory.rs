@@ -27,13 +27,13 @@ mod scripts {
 
     const STEPS: usize = 10_000;
 
-    async fn turned_by_hand() -> reference::Evidence {
+    async fn turned_by_hand() -> reference::Subject {
         let clock = Arc::new(TestClock::new());
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
         (store, Some(clock))
     }
 
-    async fn on_the_machines_clock() -> reference::Evidence {
+    async fn on_the_machines_clock() -> reference::Subject {
         (Arc::new(MemoryStore::default()), None)
     }
 
@@ -66,12 +66,12 @@ mod scripts {
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "shrunk from")]
     async fn a_script_that_fails_is_shrunk() {
-        let ground = async || -> reference::Evidence {
+        let subject = async || -> reference::Subject {
             let store = Mutant::new(MemoryStore::default(), Mutation::LaterDeclarationIsKept);
             let store: Arc<dyn Store> = Arc::new(store);
             (store, None)
         };
-        reference::check(1, STEPS, ground).await;
+        reference::check(1, STEPS, subject).await;
     }
 
     /// A script that only ever meets the same few answers would prove little.

@@ -58,17 +58,17 @@ pub(crate) async fn run_with(
 }
 
 /// A store to run a script on, and its clock if it can be turned.
-pub(crate) type Evidence = (Arc<dyn Store>, Option<Arc<TestClock>>);
+pub(crate) type Subject = (Arc<dyn Store>, Option<Arc<TestClock>>);
 
 /// Runs the script of a seed. If it fails, prints the seed and as short a script as is found soon.
 ///
 /// # Panics
 /// If the store does not answer as the model says.
-pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Evidence) {
+pub(crate) async fn check(seed: u64, steps: usize, subject: impl AsyncFn() -> Subject) {
     let script = script(seed, steps);
-    let (store, clock) = ground().await;
+    let (store, clock) = subject().await;
     if let Err(failure) = run_with(store, clock, &script).await {
-        let (short, last) = shrink(&script, &failure, ground).await;
+        let (short, last) = shrink(&script, &failure, subject).await;
         let short: Vec<_> = short.iter().map(|step| format!("    {step:?},")).collect();
         let (was, many, short) = (failure.at + 1, short.len(), short.join("\n"));
         panic!("seed {seed}: {failure}\nshrunk from {was} steps to {many}:\n{short}\nwhich fails at {last}");
@@ -79,7 +79,7 @@ pub(crate) async fn check(seed: u64, steps: usize, ground: impl AsyncFn() -> Evi
 async fn shrink(
     script: &[Step],
     failure: &Failure,
-    ground: impl AsyncFn() -> Evidence,
+    subject: impl AsyncFn() -> Subject,
 ) -> (Vec<Step>, String) {
     let mut short = script[..=failure.at].to_vec();
     let mut last = failure.to_string();
@@ -92,7 +92,7 @@ async fn shrink(
             let to = (from + chunk).min(short.len());
             let without = [&short[..from], &short[to..]].concat();
             spent += without.len();
-            let (store, clock) = ground().await;
+            let (store, clock) = subject().await;
             match run_with(store, clock, &without).await {
                 Err(failure) => {
                     short = without[..=failure.at].to_vec();
