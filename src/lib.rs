@@ -109,6 +109,9 @@
 
 pub mod clock;
 mod config;
+#[cfg(any(test, feature = "testing", tenure_sim))]
+#[cfg_attr(not(tenure_sim), allow(dead_code, unreachable_pub, reason = "the simulator uses the rest of it"))]
+mod dice;
 pub mod elect;
 mod error;
 mod logic;

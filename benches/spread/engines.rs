@@ -13,7 +13,7 @@ use futures::StreamExt;
 use tenure::{
     Elect, Lease,
     model::{Kind, SpreadName},
-    sim::splitmix,
+    sim::Dice,
     spread::{Spread, Task},
     store::{Hint, LockChange, MemoryStore, Store},
     testing::{Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock},
@@ -59,15 +59,14 @@ impl<S: tracing::Subscriber> Layer<S> for Plans {
 struct Way {
     counting: Counting,
     longest: Duration,
-    chance: Mutex<u64>,
+    chance: Mutex<Dice>,
 }
 
 impl Intercept for Way {
     fn decide(&self, call: &Call) -> Course {
         let _ = self.counting.decide(call);
         let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
-        let millis = u64::try_from(self.longest.as_millis()).unwrap_or(u64::MAX - 1);
-        let mut some = || Duration::from_millis(splitmix(&mut chance) % (millis + 1));
+        let mut some = || chance.up_to(self.longest);
         Course::PLAIN.late_by(some()).answered_after(some())
     }
 }
@@ -178,7 +177,7 @@ impl Team {
     async fn start(&mut self, holder: &str) {
         self.seed += 1;
         let (process, seed, longest) = (Killable::default(), self.seed, self.longest);
-        let way = Way { counting: Counting::default(), longest, chance: Mutex::new(seed) };
+        let way = Way { counting: Counting::default(), longest, chance: Mutex::new(Dice::new(seed)) };
         let way = way.around(Arc::new(self.memory.clone()));
         let store: Arc<dyn Store> = way.clone();
         let builder = Elect::builder(store, config(holder, false)).clock(self.clock.clone());

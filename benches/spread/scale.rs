@@ -1,6 +1,6 @@
 //! 1,000 instances and 100,000 tasks, without a server.
 
-use tenure::sim::scale::Fleet;
+use tenure::sim::scale::LargeFleet;
 
 use crate::{
     figures::{figure, measured},
@@ -9,7 +9,7 @@ use crate::{
 
 const SIZES: [(usize, usize); 4] = [(10, 1_000), (30, 3_000), (100, 10_000), (1_000, 100_000)];
 
-type Event = fn(&mut Fleet, usize);
+type Event = fn(&mut LargeFleet, usize);
 
 fn timed(mut activity: impl FnMut(usize), times: usize) -> f64 {
     let once = |time| {
@@ -22,7 +22,7 @@ fn timed(mut activity: impl FnMut(usize), times: usize) -> f64 {
 
 /// The plan by itself, when one has just come.
 pub(crate) fn plan_alone() {
-    let mut fleet = Fleet::new(1_000, 100_000);
+    let mut fleet = LargeFleet::new(1_000, 100_000);
     fleet.join(1);
     let input = fleet.input();
     let spent = timed(|_| assert_eq!(input.plan(), 99), 21);
@@ -37,14 +37,14 @@ pub(crate) fn events() {
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut needless = 0;
     for (members, tasks) in SIZES {
-        let mut fleet = Fleet::new(members, tasks);
+        let mut fleet = LargeFleet::new(members, tasks);
         let events: [(&str, Event, usize); 6] = [
-            ("one joins", Fleet::join, 1),
-            ("one leaves", Fleet::leave, 1),
-            ("one crashes", Fleet::crash, 1),
-            ("1 % join", Fleet::join, members / 100),
-            ("1 % crash", Fleet::crash, members / 100),
-            ("10 % join", Fleet::join, members / 10),
+            ("one joins", LargeFleet::join, 1),
+            ("one leaves", LargeFleet::leave, 1),
+            ("one crashes", LargeFleet::crash, 1),
+            ("1 % join", LargeFleet::join, members / 100),
+            ("1 % crash", LargeFleet::crash, members / 100),
+            ("10 % join", LargeFleet::join, members / 10),
         ];
         for (name, event, how_many) in events {
             if how_many == 0 || name.starts_with("1 %") && how_many == 1 {
@@ -68,7 +68,7 @@ pub(crate) fn events() {
             }
         }
     }
-    let mut fleet = Fleet::new(1_000, 100_000);
+    let mut fleet = LargeFleet::new(1_000, 100_000);
     fleet.restart();
     let all = timed(|time| _ = std::hint::black_box(fleet.resolve(time * 97)), 9);
     measured("resolve_100000x1000_after_a_restart", all, "ms");

@@ -26,7 +26,6 @@ compile_error!(
 
 mod book;
 mod clocks;
-mod dice;
 mod gate;
 mod history;
 mod instance;
@@ -55,7 +54,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use book::{Book, Durations, Grant, Lease, Member, Session};
 pub use clocks::{Drifting, Reference};
-pub use dice::Dice;
 pub use gate::{Gate, Gated, block_for};
 pub use history::{Entry, History, Life, Sort, TickId, Told, Violation, What};
 pub use instance::Instance;
@@ -65,6 +63,7 @@ pub use schedules::{Habits, tick_id};
 pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Scribe, Weather, Wire};
 pub use sum::Sum;
+pub use tenure::sim::Dice;
 
 use invariants::{Census, Stage, StoreLedger};
 use replicas::Replicas;

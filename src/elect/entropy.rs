@@ -1,7 +1,6 @@
 //! Random numbers of the engine.
 
 use crate::model::{MAX_NUMBER, Nonce, SessionId};
-use crate::sync::locked;
 
 /// Random numbers: the system's, or a test's.
 ///
@@ -11,23 +10,20 @@ use crate::sync::locked;
 pub(crate) enum Entropy {
     System,
     #[cfg(any(feature = "testing", tenure_sim))]
-    Seeded(std::sync::Mutex<u64>),
+    Seeded(std::sync::Mutex<crate::dice::Dice>),
 }
 
 impl Entropy {
     #[cfg(any(feature = "testing", tenure_sim))]
     pub(crate) const fn seeded(seed: u64) -> Self {
-        Self::Seeded(std::sync::Mutex::new(seed))
+        Self::Seeded(std::sync::Mutex::new(crate::dice::Dice::new(seed)))
     }
 
     pub(crate) fn roll(&self) -> u64 {
         match self {
             Self::System => getrandom::u64().expect("the system has random numbers"),
             #[cfg(any(feature = "testing", tenure_sim))]
-            Self::Seeded(state) => {
-                let mut state = locked(state);
-                splitmix(&mut state)
-            }
+            Self::Seeded(dice) => crate::sync::locked(dice).roll(),
         }
     }
 
@@ -43,14 +39,4 @@ impl Entropy {
     pub(crate) fn first_ticket(&self) -> u64 {
         self.roll() & (MAX_NUMBER >> 1)
     }
-}
-
-/// `SplitMix64`: enough for dice, and not worth a dependency.
-#[cfg(any(test, feature = "testing", tenure_sim))]
-pub fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

@@ -59,8 +59,6 @@ pub use start::{Builder, StartError};
 pub use troubles::{Trouble, Work};
 
 pub(crate) use engine::{Engine, LastFailure};
-#[cfg(any(test, feature = "testing", tenure_sim))]
-pub use entropy::splitmix;
 pub(crate) use events::EventFilter;
 pub(crate) use hold::{Hold, RunPermit};
 pub(crate) use inbox::Inbox;

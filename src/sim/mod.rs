@@ -2,7 +2,4 @@
 
 pub mod scale;
 
-pub use crate::{
-    elect::{Tasks, splitmix},
-    logic::flaw::Flaw,
-};
+pub use crate::{dice::Dice, elect::Tasks, logic::flaw::Flaw};

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     clock::Moment,
-    elect::splitmix,
+    dice::Dice,
     logic::{
         digest,
         plan::{PLAN_VERSION, PlanMember, PlannedTask, plan},
@@ -60,7 +60,7 @@ impl Input<'_> {
 
 /// Instances, and who has which task.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct LargeFleet {
     picture: SpreadView,
     share: Share,
     keys: usize,
@@ -68,12 +68,12 @@ pub struct Fleet {
     members: BTreeMap<SessionId, BTreeMap<Key, Mine>>,
     /// The names of those that were closed for a restart.
     names: BTreeMap<SessionId, Holder>,
-    dice: u64,
+    dice: Dice,
     term: u64,
     now: Moment,
 }
 
-impl Fleet {
+impl LargeFleet {
     /// So many tasks, shared out evenly.
     ///
     /// # Panics
@@ -94,7 +94,7 @@ impl Fleet {
             keys: tasks,
             members: BTreeMap::new(),
             names: BTreeMap::new(),
-            dice: 1,
+            dice: Dice::new(1),
             term: 0,
             now,
         };
@@ -119,7 +119,7 @@ impl Fleet {
     pub fn join(&mut self, how_many: usize) {
         for _ in 0..how_many {
             // Anywhere among the others.
-            let id = SessionId::from_u128(u128::from(splitmix(&mut self.dice)) << 64);
+            let id = SessionId::from_u128(u128::from(self.dice.roll()) << 64);
             self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
         }
@@ -137,7 +137,7 @@ impl Fleet {
 
     fn end(&mut self, how_many: usize, cleanly: bool) {
         for _ in 0..how_many {
-            let at = usize::try_from(splitmix(&mut self.dice) >> 32).unwrap_or(0) % self.members.len();
+            let at = usize::try_from(self.dice.roll() >> 32).unwrap_or(0) % self.members.len();
             let id = *self.members.keys().nth(at).expect("it is below their number");
             let tasks = self.members.remove(&id).unwrap_or_default();
             if cleanly {
@@ -161,7 +161,7 @@ impl Fleet {
             let record = SessionRecord { death, shares, ..self.record(id) };
             self.picture.saw(id, &SessionSeen::Dead(record), self.now, None);
             let name = self.holder_of(id);
-            let id = SessionId::from_u128(u128::from(splitmix(&mut self.dice)) << 64);
+            let id = SessionId::from_u128(u128::from(self.dice.roll()) << 64);
             self.names.insert(id, name);
             self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
@@ -362,8 +362,8 @@ mod tests {
 
     #[test]
     fn every_event_moves_as_few_as_can_be() {
-        let mut fleet = Fleet::new(10, 1000);
-        let events: [fn(&mut Fleet); 4] =
+        let mut fleet = LargeFleet::new(10, 1000);
+        let events: [fn(&mut LargeFleet); 4] =
             [|one| one.join(1), |one| one.leave(1), |one| one.crash(2), |one| one.join(3)];
         for event in events {
             event(&mut fleet);
@@ -378,8 +378,8 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "how long a plan takes is what is looked at")]
     fn a_plan_after_a_restart_of_all_costs_little_more_than_any_other() {
-        let mut fleet = Fleet::new(1000, 100_000);
-        let timed = |fleet: &Fleet| {
+        let mut fleet = LargeFleet::new(1000, 100_000);
+        let timed = |fleet: &LargeFleet| {
             let once = |member: usize| {
                 let begun = std::time::Instant::now();
                 let orders = fleet.resolve(member * 331);

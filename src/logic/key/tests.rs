@@ -17,6 +17,7 @@ use super::*;
 use crate::{
     StoreError,
     clock::Clock,
+    dice::Dice,
     error::Applied,
     model::{Holder, Kind, LockId, StoreTime, Term, Why},
     store::{
@@ -24,23 +25,6 @@ use crate::{
         Take, TakeAnswer, Wait,
     },
 };
-
-/// `SplitMix64`.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        crate::elect::splitmix(&mut self.0)
-    }
-
-    fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.roll() % most as u64).unwrap()
-    }
-
-    fn one_in(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
-}
 
 #[derive(Debug, Default)]
 struct Watch(AtomicU64);
@@ -127,7 +111,7 @@ impl World {
         let clock = Arc::new(Watch::default());
         let store = MemoryStore::new(clock.clone());
         let mut world = Self {
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             hints: store.hints(),
             clock,
             store,
@@ -192,7 +176,7 @@ impl World {
 
     fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Context<'_>) -> T) -> T {
         let (now, roll) = (self.clock.now(), self.dice.roll());
-        if self.instances[place].machine.is_done() && self.dice.one_in(2) {
+        if self.instances[place].machine.is_done() && self.dice.below(2) == 0 {
             // As the engine does: a key with nothing left to remember is forgotten.
             self.instances[place].machine = KeyMachine::new(POLL, true, self.flaws, now);
         }
@@ -245,7 +229,7 @@ impl World {
     fn stand(&mut self, place: usize, patience: Patience) {
         let session = self.instances[place].session;
         // What is expected may be wrong; of the dead it is only said who is dead.
-        let (guess, one) = (self.dice.below(4), self.dice.below(self.dead.len().max(1)));
+        let (guess, one) = (self.dice.place(4), self.dice.place(self.dead.len().max(1)));
         let expect = match (guess, self.dead.iter().nth(one)) {
             (0, _) => Expect::Held,
             (1, Some(dead)) => Expect::Dead(*dead),
@@ -265,7 +249,7 @@ impl World {
             // To whoever is or was seen in line; or as the machine finds.
             let line = ready(self.store.waiters(lock(), 10, LIMIT));
             self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
-            let one = self.dice.below(self.seen_in_line.len() * 3 + 1);
+            let one = self.dice.place(self.seen_in_line.len() * 3 + 1);
             let successor = self.seen_in_line.get(one).cloned().map(Box::new);
             let parting = Handback { successor, ..Handback::default() };
             self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
@@ -343,7 +327,7 @@ impl World {
             return false;
         };
         let session = self.instances[place].session;
-        let fate = if self.calm { 9 } else { self.dice.below(10) };
+        let fate = if self.calm { 9 } else { self.dice.place(10) };
         let error =
             |applied| OpReply::Failed(Arc::new(StoreError::new("memory", "do it", applied, true, "chance")));
         let answer = match fate {
@@ -381,8 +365,8 @@ impl World {
 
     fn hint(&mut self, place: usize) {
         self.hear();
-        let lost = !self.calm && self.dice.one_in(4);
-        let again = !self.calm && self.dice.one_in(8);
+        let lost = !self.calm && self.dice.below(4) == 0;
+        let again = !self.calm && self.dice.below(8) == 0;
         let Some(hint) = self.arriving[place].pop_front() else { return };
         if again {
             self.arriving[place].push_back(hint.clone());
@@ -422,12 +406,12 @@ impl World {
     }
 
     fn step(&mut self) {
-        let place = self.dice.below(self.instances.len());
-        match self.dice.below(24) {
+        let place = self.dice.place(self.instances.len());
+        match self.dice.place(24) {
             0 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Waits),
             1 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Once),
             2 => {
-                let turn = self.dice.below(3);
+                let turn = self.dice.place(3);
                 if let Some(ticket) = self.instances[place].standing.keys().nth(turn).copied() {
                     self.instances[place].standing.remove(&ticket);
                     self.trace.push(format!("{place}: ticket {ticket} leaves"));
@@ -435,16 +419,19 @@ impl World {
                 }
             }
             3 | 4 => self.end_job(place),
-            5 if self.dice.one_in(6) => self.die(place),
+            5 if self.dice.below(6) == 0 => self.die(place),
             6 => self.audit(place),
             7..=9 => self.hint(place),
             10 if !self.late.is_empty() => {
-                let late = self.dice.below(self.late.len());
+                let late = self.dice.place(self.late.len());
                 let Late(session, op) = self.late.swap_remove(late);
                 self.trace.push(format!("late: {op:?}"));
                 self.apply(session, &op);
             }
-            11 => self.pass(self.dice.0 % 400),
+            11 => {
+                let time = self.dice.below(400);
+                self.pass(time);
+            }
             _ => {
                 self.operate(place);
             }

@@ -312,9 +312,9 @@ mod tests {
         assert_eq!(moves.len(), 2, "{moves:?}");
     }
 
-    type Fleet = (Vec<OneTask>, Vec<PlanMember<u32>>, BTreeMap<u32, Vec<u32>>);
+    type AvoidingFleet = (Vec<OneTask>, Vec<PlanMember<u32>>, BTreeMap<u32, Vec<u32>>);
 
-    fn fleets() -> impl Strategy<Value = Fleet> {
+    fn fleets() -> impl Strategy<Value = AvoidingFleet> {
         let members = prop::collection::vec(
             (prop_oneof![Just(u32::MAX), 0..8_u32], 1..3_u32, prop::bool::weighted(0.1)),
             1..6,

@@ -200,13 +200,13 @@ fn nothing_is_exchanged_with_one_that_plans_otherwise_and_it_gets_its_part_of_wh
 // ----- against every way there is
 
 #[derive(Clone, Debug)]
-struct Fleet {
+struct SmallFleet {
     tasks: Vec<PlannedTask<u32, u32>>,
     members: Vec<PlanMember<u32>>,
 }
 
 /// Small enough to try everything. Owners may be gone.
-fn fleets() -> impl Strategy<Value = Fleet> {
+fn fleets() -> impl Strategy<Value = SmallFleet> {
     let load = prop_oneof![Just(0_usize), 0_usize..5];
     let member = (0_u32..7, 0_u32..4, prop::bool::weighted(0.2), load, 0_u64..3);
     let members = prop::collection::vec(member, 1..4);
@@ -219,12 +219,12 @@ fn fleets() -> impl Strategy<Value = Fleet> {
             since: id as u64 * 7 % 5,
             ..task(u32::try_from(id).unwrap(), owner)
         };
-        Fleet { members, tasks: owners.into_iter().enumerate().map(task).collect() }
+        SmallFleet { members, tasks: owners.into_iter().enumerate().map(task).collect() }
     })
 }
 
 /// Largest and planned count of each member, found by giving away thousandths of tasks one by one.
-fn quotas(fleet: &Fleet) -> Vec<f64> {
+fn quotas(fleet: &SmallFleet) -> Vec<f64> {
     let bounds = |member: &PlanMember<u32>| {
         let least = member.load as f64;
         let gets = !member.draining && member.weight > 0;
@@ -250,7 +250,7 @@ fn quotas(fleet: &Fleet) -> Vec<f64> {
 }
 
 /// The best of all ways to own these tasks: how many have an owner, and how many moved.
-fn best(fleet: &Fleet) -> (usize, usize) {
+fn best(fleet: &SmallFleet) -> (usize, usize) {
     let quotas = quotas(fleet);
     let ways = fleet.members.len() + 1;
     let mut best: Option<(usize, Reverse<usize>)> = None;
@@ -283,7 +283,7 @@ proptest! {
 
     #[test]
     fn no_other_way_owns_more_or_moves_less(fleet in fleets()) {
-        let Fleet { tasks, members } = &fleet;
+        let SmallFleet { tasks, members } = &fleet;
         let planned = plan(tasks, members);
         let after = made(tasks, &planned);
         let quotas = quotas(&fleet);
@@ -303,7 +303,7 @@ proptest! {
     fn moves_that_were_made_change_nothing_of_the_others_whoever_has_what(
         fleet in fleets(), apart in prop::collection::vec(any::<bool>(), 4), some in prop::collection::vec(any::<bool>(), 6)
     ) {
-        let Fleet { tasks, mut members } = fleet;
+        let SmallFleet { tasks, mut members } = fleet;
         for (member, apart) in members.iter_mut().zip(apart) {
             member.apart = apart;
         }

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use super::*;
 use crate::{
     clock::Clock,
+    dice::Dice,
     logic::watch::{Due, Named, Observation},
     model::{About, SessionId, SessionRecord, StoreTime, Why},
     store::{BeatWrite, Declaration, MemoryStore, Open, Store},
@@ -465,25 +466,6 @@ fn what_operators_ask_for_is_passed_on() {
 
 // ----- against an observer
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.roll() % most
-    }
-
-    fn chance(&mut self, in_a_hundred: u64) -> bool {
-        self.below(100) < in_a_hundred
-    }
-}
-
 #[derive(Debug, Default)]
 struct Wall(AtomicU64);
 
@@ -513,7 +495,7 @@ enum Message {
 /// nobody did.
 #[expect(clippy::too_many_lines, reason = "one world, told from its beginning to its end")]
 fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut dice = Dice::new(seed);
     let wall = Arc::new(Wall::default());
     let store = MemoryStore::new(wall.clone());
     let id = SessionId::from_u128(1);
@@ -533,7 +515,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
     let mut silent_from = 20_000 + dice.below(60_000);
     let mut frozen_until = 0;
     let mut watching = true;
-    let latency = |dice: &mut Dice| if dice.chance(15) { dice.below(9_000) } else { 1 + dice.below(300) };
+    let latency = |dice: &mut Dice| if dice.percent(15) { dice.below(9_000) } else { 1 + dice.below(300) };
     for time in (0..240_000).step_by(25) {
         wall.0.store(time, Ordering::Relaxed);
         let mut arrived = Vec::new();
@@ -571,7 +553,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                         }
                         _ => unreachable!("only these are sent"),
                     };
-                    if time < silent_from && !dice.chance(loss) {
+                    if time < silent_from && !dice.percent(loss) {
                         messages.push((time + latency(&mut dice), Message::Answer(nonce, Some(sighting))));
                     }
                 }
@@ -607,10 +589,10 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                 }
             }
         }
-        if dice.chance(1) && dice.chance(4) {
+        if dice.percent(1) && dice.percent(4) {
             frozen_until = time + dice.below(40_000);
         }
-        if time >= silent_from && dice.chance(1) && dice.chance(2) {
+        if time >= silent_from && dice.percent(1) && dice.percent(2) {
             silent_from = time + dice.below(60_000);
         }
         if time >= frozen_until && !machine.is_over() {
@@ -626,10 +608,10 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                             // It is given up at its limit, and may arrive much later, and again.
                             let gives_up = time + u64::try_from(limit.as_millis()).unwrap();
                             messages.push((gives_up, Message::Answer(nonce, None)));
-                            if !dice.chance(loss / 2) {
+                            if !dice.percent(loss / 2) {
                                 messages.push((time + latency(&mut dice), Message::Request(action.clone())));
                             }
-                            if dice.chance(5) {
+                            if dice.percent(5) {
                                 messages.push((time + dice.below(60_000), Message::Request(action)));
                             }
                         }

@@ -13,8 +13,7 @@ use futures::{
 };
 
 use super::{Call, Course, Fault, Intercept, Operation};
-use crate::store::Hint;
-use crate::sync::locked;
+use crate::{dice::Dice, store::Hint, sync::locked};
 
 /// A store that fails: as a script says, by chance, or both.
 ///
@@ -184,20 +183,23 @@ impl Chance {
 
     fn course(&self, operation: Operation) -> Course {
         let turn = self.calls[operation.index()].fetch_add(1, Ordering::Relaxed);
-        let mut dice = Dice::new([self.seed, operation.index() as u64, turn]);
+        let mut dice = dice([self.seed, operation.index() as u64, turn]);
         let rates = &self.rates;
-        let echo = Fault::Echo(dice.time(rates.longest));
-        let fault = dice.one_of([
-            (rates.refused, Fault::Refused),
-            (rates.request_lost, Fault::RequestLost),
-            (rates.answer_lost, Fault::AnswerLost),
-            (rates.swallowed, Fault::Swallowed),
-            (rates.hang, Fault::Hang),
-            (rates.twice, Fault::Twice),
-            (rates.echo, echo),
-        ]);
-        let before = dice.wait(rates.late, rates.longest);
-        let after = dice.wait(rates.answer_late, rates.longest);
+        let echo = Fault::Echo(dice.up_to(rates.longest));
+        let fault = one_of(
+            &mut dice,
+            [
+                (rates.refused, Fault::Refused),
+                (rates.request_lost, Fault::RequestLost),
+                (rates.answer_lost, Fault::AnswerLost),
+                (rates.swallowed, Fault::Swallowed),
+                (rates.hang, Fault::Hang),
+                (rates.twice, Fault::Twice),
+                (rates.echo, echo),
+            ],
+        );
+        let before = rare_wait(&mut dice, rates.late, rates.longest);
+        let after = rare_wait(&mut dice, rates.answer_late, rates.longest);
         Course { before, fault, after }
     }
 
@@ -205,9 +207,9 @@ impl Chance {
         let listener = self.listeners.fetch_add(1, Ordering::Relaxed);
         let (seed, rates) = (self.seed, self.rates);
         let faulty = hints.enumerate().then(move |(turn, hint)| async move {
-            let mut dice = Dice::new([seed, u64::MAX - listener, turn as u64]);
-            super::wait(dice.wait(rates.hint_late, rates.longest)).await;
-            let times = match dice.one_of([(rates.hint_lost, 0), (rates.hint_doubled, 2)]) {
+            let mut dice = dice([seed, u64::MAX - listener, turn as u64]);
+            super::wait(rare_wait(&mut dice, rates.hint_late, rates.longest)).await;
+            let times = match one_of(&mut dice, [(rates.hint_lost, 0), (rates.hint_doubled, 2)]) {
                 Some(0) if turn == 0 => 1,
                 times => times.unwrap_or(1),
             };
@@ -217,39 +219,26 @@ impl Chance {
     }
 }
 
-/// `SplitMix64`: enough for dice, and not worth a dependency.
-struct Dice(u64);
+/// Returns dice that fall the same way for the same numbers.
+fn dice(numbers: [u64; 3]) -> Dice {
+    let mix = |state: u64, number: u64| Dice::new(state ^ number).roll();
+    Dice::new(numbers.into_iter().fold(0, mix))
+}
 
-impl Dice {
-    /// Dice that fall the same way for the same numbers.
-    fn new(numbers: [u64; 3]) -> Self {
-        let mix = |Self(state), number: u64| Self(Self(state ^ number).roll());
-        numbers.into_iter().fold(Self(0), mix)
-    }
-
-    fn roll(&mut self) -> u64 {
-        crate::elect::splitmix(&mut self.0)
-    }
-
-    /// One of these, each so often in a thousand, or none.
-    fn one_of<T, const N: usize>(&mut self, of: [(u16, T); N]) -> Option<T> {
-        let mut rest = self.roll() % 1000;
-        for (rate, one) in of {
-            match rest.checked_sub(rate.into()) {
-                None => return Some(one),
-                Some(less) => rest = less,
-            }
+/// Returns one of these, each so often in a thousand, or none.
+fn one_of<T, const N: usize>(dice: &mut Dice, of: [(u16, T); N]) -> Option<T> {
+    let mut rest = dice.below(1000);
+    for (rate, one) in of {
+        match rest.checked_sub(rate.into()) {
+            None => return Some(one),
+            Some(less) => rest = less,
         }
-        None
     }
+    None
+}
 
-    fn time(&mut self, longest: Duration) -> Duration {
-        let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        Duration::from_millis(self.roll() % millis)
-    }
-
-    fn wait(&mut self, rate: u16, longest: Duration) -> Duration {
-        let time = self.time(longest);
-        self.one_of([(rate, time)]).unwrap_or_default()
-    }
+/// Returns a time to wait, so often in a thousand.
+fn rare_wait(dice: &mut Dice, rate: u16, longest: Duration) -> Duration {
+    let time = dice.up_to(longest);
+    one_of(dice, [(rate, time)]).unwrap_or_default()
 }

@@ -8,12 +8,12 @@ fn failed(applied: Applied) -> OpReply {
 }
 
 /// A machine alone with its store: what it wants is looked at, and answered by hand.
-struct One {
+struct Lone {
     world: World,
     session: SessionId,
 }
 
-impl One {
+impl Lone {
     fn new() -> Self {
         let mut world = World::new(1, 1, Flaws::default());
         world.calm = true;
@@ -118,7 +118,7 @@ fn is_confirm(op: &Op) -> bool {
 fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lost() {
     use Applied::{No, Unknown};
     for tries in [[Unknown, No, No], [No, Unknown, No], [No, No, Unknown], [Unknown; 3]] {
-        let mut one = One::new();
+        let mut one = Lone::new();
         one.stand(WaitMode::ONCE);
         for said in tries {
             let op = one.begins();
@@ -133,7 +133,7 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
         one.does(is_release);
         assert!(one.is_free(), "{tries:?}");
     }
-    let mut one = One::new();
+    let mut one = Lone::new();
     one.stand(WaitMode::ONCE);
     for _ in 0..3 {
         let op = one.begins();
@@ -144,7 +144,7 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
 
 #[test]
 fn a_ticket_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let ticket = one.stand(WaitMode::WAITS);
     let op = one.begins();
     one.world.apply(one.session, &op);
@@ -157,7 +157,7 @@ fn a_ticket_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
 
 #[test]
 fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let holder = one.world.open();
     let by = World::candidate(holder, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
@@ -183,7 +183,7 @@ fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
 
 #[test]
 fn the_audit_judges_no_key_while_something_is_undecided() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let ticket = one.stand(WaitMode::WAITS);
     let op = one.begins();
     let taken = one.world.apply(one.session, &op);
@@ -200,7 +200,7 @@ fn the_audit_judges_no_key_while_something_is_undecided() {
 
 #[test]
 fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let asked = one.now();
     one.world.pass(1);
     let (ticket, term) = one.holds();
@@ -218,7 +218,7 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
 
 #[test]
 fn what_the_audit_finds_and_nobody_wants_is_given_back() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let by = World::candidate(one.session, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
     let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
@@ -231,7 +231,7 @@ fn what_the_audit_finds_and_nobody_wants_is_given_back() {
 
 #[test]
 fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let (_, term) = one.holds();
     for robbed in [false, true] {
         one.world.pass(1);
@@ -251,7 +251,7 @@ fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
 
 #[test]
 fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let (ticket, term) = one.holds();
     let thief = one.is_robbed();
     let asked = one.now() + Duration::from_millis(1);
@@ -286,7 +286,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
 
 #[test]
 fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let (ticket, term) = one.holds();
     let release = Release { lock: lock(), session: one.session, term, note: None, then: ReleaseTo::Free };
     ready(one.world.store.release(vec![release], LIMIT));
@@ -302,7 +302,7 @@ fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
 
 #[test]
 fn nothing_is_released_under_a_session_that_is_over() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let (ticket, _) = one.holds();
     one.session = one.world.open();
     one.world.instances[0].session = one.session;
@@ -313,7 +313,7 @@ fn nothing_is_released_under_a_session_that_is_over() {
 
 #[test]
 fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
-    let mut one = One::new();
+    let mut one = Lone::new();
     let by = World::candidate(one.world.open(), Ticket::new(1));
     ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
     one.stand(WaitMode::WAITS);
@@ -333,7 +333,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
 #[test]
 fn a_release_that_is_refused_is_sent_again_a_few_times() {
     for refused in [1, RELEASE_TRIES - 1, RELEASE_TRIES] {
-        let mut one = One::new();
+        let mut one = Lone::new();
         let (ticket, _) = one.holds();
         one.ended(ticket);
         for _ in 0..refused {

@@ -3,16 +3,7 @@
 use std::ops::Range;
 
 use super::*;
-
-/// A random number generator of one's own: runs can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        let roll = crate::elect::splitmix(&mut self.0);
-        usize::try_from(roll % u64::try_from(bound.max(1)).unwrap()).unwrap()
-    }
-}
+use crate::dice::Dice;
 
 /// News on its way to one member.
 #[derive(Clone)]
@@ -21,7 +12,7 @@ enum News {
     Session(SessionId, SessionSeen),
 }
 
-struct One {
+struct FleetMember {
     me: Me,
     view: SpreadView,
     mine: BTreeMap<Key, Mine>,
@@ -34,7 +25,7 @@ struct Fleet {
     dice: Dice,
     now: u64,
     truth: BTreeMap<Key, (Option<SessionId>, u64)>,
-    members: BTreeMap<SessionId, One>,
+    members: BTreeMap<SessionId, FleetMember>,
     dead: BTreeSet<SessionId>,
     next: u128,
     moves: usize,
@@ -51,7 +42,7 @@ impl Fleet {
         let tasks = versions.iter().map(|tasks| tasks.end).max().unwrap();
         let truth = (0..tasks).map(|task| (key(task), (None, 1))).collect();
         let (members, dead) = (BTreeMap::new(), BTreeSet::new());
-        Self { dice: Dice(seed), now: 10_000, truth, members, dead, next: 1, moves: 0, versions }
+        Self { dice: Dice::new(seed), now: 10_000, truth, members, dead, next: 1, moves: 0, versions }
     }
 
     fn tasks_of(&self, number: u128) -> Range<usize> {
@@ -80,7 +71,7 @@ impl Fleet {
         }
         self.tell(&News::Session(id(number), self.alive(number)));
         let me = Me { share: share_of(self.tasks_of(number)), ..me(number) };
-        let one = One { me, view, mine: BTreeMap::new(), news: Vec::new() };
+        let one = FleetMember { me, view, mine: BTreeMap::new(), news: Vec::new() };
         self.members.insert(id(number), one);
         id(number)
     }
@@ -109,7 +100,7 @@ impl Fleet {
         self.tell(&News::Task(key.clone(), change));
     }
 
-    /// One member hears some of its news, in the order in which they came.
+    /// FleetMember member hears some of its news, in the order in which they came.
     fn hear(&mut self, session: SessionId, most: usize) {
         let now = at(self.now);
         let Some(one) = self.members.get_mut(&session) else { return };
@@ -125,7 +116,7 @@ impl Fleet {
         }
     }
 
-    /// One member plans, and does its part: some of it at once, as the store allows.
+    /// FleetMember member plans, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
         let resolved = one.view.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
@@ -171,7 +162,7 @@ impl Fleet {
     }
 
     fn some(&mut self) -> Option<SessionId> {
-        let place = self.dice.below(self.members.len());
+        let place = self.dice.place(self.members.len());
         self.members.keys().nth(place).copied()
     }
 
@@ -211,8 +202,8 @@ fn whatever_is_heard_late_fleets_come_to_rest_with_all_shared_out_evenly() {
         let mut fleet = Fleet::new(seed, 5 + usize::try_from(seed % 30).unwrap());
         fleet.join();
         for _ in 0..200 {
-            fleet.now += u64::try_from(fleet.dice.below(700)).unwrap();
-            match fleet.dice.below(40) {
+            fleet.now += fleet.dice.below(700);
+            match fleet.dice.place(40) {
                 0 => {
                     fleet.join();
                 }
@@ -223,7 +214,7 @@ fn whatever_is_heard_late_fleets_come_to_rest_with_all_shared_out_evenly() {
                 turn => {
                     let session = fleet.some().unwrap();
                     if turn % 2 == 0 {
-                        let most = fleet.dice.below(5);
+                        let most = fleet.dice.place(5);
                         fleet.hear(session, most);
                     } else {
                         fleet.act(session);
@@ -281,9 +272,9 @@ fn assert_even(fleet: &Fleet, seed: u64) {
 #[test]
 fn versions_with_other_tasks_come_to_rest_with_all_shared_out_as_evenly_as_they_know_them() {
     for seed in 0..200 {
-        let mut dice = Dice(seed);
-        let tasks = 5 + dice.below(40);
-        let mut version = || dice.below(4)..tasks + dice.below(4);
+        let mut dice = Dice::new(seed);
+        let tasks = 5 + dice.place(40);
+        let mut version = || dice.place(4)..tasks + dice.place(4);
         let mut versions = vec![version(), version()];
         if seed % 3 == 0 {
             versions.push(version());
@@ -293,14 +284,14 @@ fn versions_with_other_tasks_come_to_rest_with_all_shared_out_as_evenly_as_they_
             fleet.join();
         }
         for _ in 0..200 {
-            fleet.now += u64::try_from(fleet.dice.below(700)).unwrap();
+            fleet.now += fleet.dice.below(700);
             let session = fleet.some().unwrap();
-            match fleet.dice.below(40) {
+            match fleet.dice.place(40) {
                 0 => _ = fleet.join(),
-                // One of each version lives on.
+                // FleetMember of each version lives on.
                 1 if session > id(3) => fleet.crash(session),
                 turn if turn % 2 == 0 => {
-                    let most = fleet.dice.below(5);
+                    let most = fleet.dice.place(5);
                     fleet.hear(session, most);
                 }
                 _ => _ = fleet.act(session),

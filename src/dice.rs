@@ -1,4 +1,4 @@
-//! Source of all of a fleet's chance.
+//! Dice that fall the same way for the same seed: whatever is left to chance in a test can be repeated.
 
 use std::time::Duration;
 
@@ -19,9 +19,13 @@ impl Dice {
         Self(self.roll() ^ label.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// Any number (`SplitMix64`).
-    pub fn roll(&mut self) -> u64 {
-        tenure::sim::splitmix(&mut self.0)
+    /// Any number (`SplitMix64`: enough for dice, and not worth a dependency).
+    pub const fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
     }
 
     /// A number below that one.
