@@ -92,26 +92,11 @@ mod tests {
     use crate::model::{About, Death, Nonce, StoreTime};
 
     fn session(number: u128, holder: &str, beat: u64) -> SessionRecord {
-        let about = About {
-            namespace: "shop".parse().unwrap(),
-            holder: holder.parse().unwrap(),
-            host: "node-1".to_owned(),
-            pid: 1,
-            program: String::new(),
-            plan_version: 1,
-        };
-        SessionRecord {
-            id: SessionId::from_u128(number),
-            about,
-            started: StoreTime::from_millis(0),
-            beat: Beat::new(beat),
-            nonce: Nonce::new(1),
-            beat_at: StoreTime::from_millis(0),
-            ttl: Duration::from_secs(30),
-            death: None,
-            shares: Vec::new(),
-            requests: Vec::new(),
-        }
+        let about = About::new("shop".parse().unwrap(), holder.parse().unwrap());
+        let about = About { host: "node-1".to_owned(), ..about };
+        let (at, ttl) = (StoreTime::from_millis(0), Duration::from_secs(30));
+        let opened = SessionRecord::opened(SessionId::from_u128(number), about, Nonce::new(1), ttl, at);
+        SessionRecord { beat: Beat::new(beat), ..opened }
     }
 
     #[test]

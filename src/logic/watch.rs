@@ -253,25 +253,10 @@ mod tests {
     }
 
     fn beat(number: u64, nonce: u64, beat_at: i64) -> SessionSeen {
-        SessionSeen::Alive(SessionRecord {
-            id: SessionId::from_u128(1),
-            about: About {
-                namespace: "n".parse().unwrap(),
-                holder: "pod".parse().unwrap(),
-                host: String::new(),
-                pid: 1,
-                program: String::new(),
-                plan_version: 0,
-            },
-            started: StoreTime::from_millis(0),
-            beat: Beat::new(number),
-            nonce: Nonce::new(nonce),
-            beat_at: StoreTime::from_millis(beat_at),
-            ttl: TTL,
-            death: None,
-            shares: Vec::new(),
-            requests: Vec::new(),
-        })
+        let about = About::new("n".parse().unwrap(), "pod".parse().unwrap());
+        let (id, nonce, at) = (SessionId::from_u128(1), Nonce::new(nonce), StoreTime::from_millis(beat_at));
+        let opened = SessionRecord::opened(id, about, nonce, TTL, at);
+        SessionSeen::Alive(SessionRecord { beat: Beat::new(number), ..opened })
     }
 
     fn observation() -> Observation {

@@ -23,6 +23,14 @@ pub struct About {
     pub plan_version: u32,
 }
 
+impl About {
+    /// An instance of which only the name is known.
+    #[must_use]
+    pub const fn new(namespace: Namespace, holder: Holder) -> Self {
+        Self { namespace, holder, host: String::new(), pid: 0, program: String::new(), plan_version: 0 }
+    }
+}
+
 /// A session as it stands in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
@@ -50,6 +58,28 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
+    /// A session that was opened then, and takes part in no spread.
+    pub(crate) const fn opened(
+        id: SessionId,
+        about: About,
+        nonce: Nonce,
+        ttl: Duration,
+        at: StoreTime,
+    ) -> Self {
+        Self {
+            id,
+            about,
+            started: at,
+            beat: Beat::new(0),
+            nonce,
+            beat_at: at,
+            ttl,
+            death: None,
+            shares: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
     /// Returns whether it carries this request, or one for the same thing.
     #[must_use]
     pub fn has_request(&self, request: &Request) -> bool {

@@ -17,8 +17,8 @@ use crate::{
         view::{Bounds, Me, Mine, Resolved, SpreadAction, SpreadView, TaskPlace},
     },
     model::{
-        About, Beat, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName,
-        StoreTime, Term, Ticket, Why,
+        About, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName, StoreTime,
+        Term, Ticket, Why,
     },
     store::{LockChange, SessionSeen},
 };
@@ -174,27 +174,10 @@ impl LargeFleet {
     }
 
     fn record(&self, id: SessionId) -> SessionRecord {
-        let about = About {
-            namespace: Namespace::new("scale").expect("within the limits"),
-            holder: self.holder_of(id),
-            host: String::new(),
-            pid: 0,
-            program: String::new(),
-            plan_version: PLAN_VERSION,
-        };
-        let at = StoreTime::from_millis(0);
-        SessionRecord {
-            id,
-            about,
-            started: at,
-            beat: Beat::new(0),
-            nonce: Nonce::new(0),
-            beat_at: at,
-            ttl: CALM,
-            death: None,
-            shares: vec![self.share.clone()],
-            requests: Vec::new(),
-        }
+        let namespace = Namespace::new("scale").expect("within the limits");
+        let about = About { plan_version: PLAN_VERSION, ..About::new(namespace, self.holder_of(id)) };
+        let opened = SessionRecord::opened(id, about, Nonce::new(0), CALM, StoreTime::from_millis(0));
+        SessionRecord { shares: vec![self.share.clone()], ..opened }
     }
 
     fn grant(&mut self, key: &Key, to: SessionId) {

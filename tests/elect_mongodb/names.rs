@@ -69,14 +69,7 @@ fn told(log: &Log) -> Vec<String> {
 async fn killed(store: &MongoStore, holder: &str) {
     let open = Open {
         session: SessionId::from_u128(0xdead),
-        about: About {
-            namespace: "test".parse().unwrap(),
-            holder: holder.parse().unwrap(),
-            host: "node-1".to_owned(),
-            pid: 1,
-            program: String::new(),
-            plan_version: 1,
-        },
+        about: About::new("test".parse().unwrap(), holder.parse().unwrap()),
         nonce: Nonce::new(1),
         ttl: SECOND,
         shares: Vec::new(),

@@ -330,14 +330,7 @@ impl Store for Mutant {
                 (Mutation::BeatInserts, None) => {
                     let namespace = Namespace::new("inserted by a beat").expect("a short name");
                     let holder = tenure::model::Holder::new("nobody").expect("a short name");
-                    let about = tenure::model::About {
-                        namespace,
-                        holder,
-                        host: String::new(),
-                        pid: 0,
-                        program: String::new(),
-                        plan_version: 0,
-                    };
+                    let about = tenure::model::About::new(namespace, holder);
                     let (session, nonce, ttl) = (beat.session, beat.nonce, LIMIT);
                     let open = Open { session, nonce, about, ttl, shares: Vec::new() };
                     self.store.open(open, limit).await?;

@@ -56,14 +56,8 @@ async fn settle(store: &dyn Store) -> Check {
 
 /// Reading of the store's clock: a session of nobody's opens.
 async fn time(store: &dyn Store) -> Result<StoreTime, String> {
-    let about = About {
-        namespace: Namespace::new("the time").expect("a short name"),
-        holder: "nobody".parse().expect("a short name"),
-        host: String::new(),
-        pid: 0,
-        program: String::new(),
-        plan_version: 0,
-    };
+    let namespace = Namespace::new("the time").expect("a short name");
+    let about = About::new(namespace, "nobody".parse().expect("a short name"));
     let session = SessionId::from_u128(RandomState::new().hash_one("a session").into());
     let (nonce, ttl) = (Nonce::new(1), LIMIT);
     let open = Open { session, nonce, about, ttl, shares: Vec::new() };

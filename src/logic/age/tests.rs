@@ -7,25 +7,11 @@ const NOW: StoreTime = StoreTime::from_millis(100_000_000);
 /// Opened so long ago, with its last beat so much later.
 fn session(number: u128, holder: &str, ago: u64, lived: u64) -> SessionRecord {
     let started = NOW.minus(SECOND * u32::try_from(ago).unwrap());
-    SessionRecord {
-        id: SessionId::from_u128(number),
-        about: About {
-            namespace: "shop".parse().unwrap(),
-            holder: holder.parse().unwrap(),
-            host: "node-1".to_owned(),
-            pid: 1,
-            program: String::new(),
-            plan_version: 1,
-        },
-        started,
-        beat: Beat::new(7),
-        nonce: Nonce::new(1),
-        beat_at: started.plus(SECOND * u32::try_from(lived).unwrap()),
-        ttl: SECOND * 30,
-        death: None,
-        shares: Vec::new(),
-        requests: Vec::new(),
-    }
+    let about = About::new("shop".parse().unwrap(), holder.parse().unwrap());
+    let opened =
+        SessionRecord::opened(SessionId::from_u128(number), about, Nonce::new(1), SECOND * 30, started);
+    let beat_at = started.plus(SECOND * u32::try_from(lived).unwrap());
+    SessionRecord { beat: Beat::new(7), beat_at, ..opened }
 }
 
 fn dead(session: SessionRecord) -> SessionRecord {

@@ -145,14 +145,7 @@ impl World {
     fn open(&mut self) -> SessionId {
         self.sessions += 1;
         let session = SessionId::from_u128(self.sessions);
-        let about = crate::model::About {
-            namespace: lock().namespace,
-            holder: "pod".parse().unwrap(),
-            host: String::new(),
-            pid: 1,
-            program: String::new(),
-            plan_version: 1,
-        };
+        let about = crate::model::About::new(lock().namespace, "pod".parse().unwrap());
         let nonce = crate::model::Nonce::new(1);
         ready(
             self.store

@@ -31,29 +31,13 @@ fn at(millis: u64) -> Moment {
 }
 
 fn about() -> About {
-    About {
-        namespace: "n".parse().unwrap(),
-        holder: "pod".parse().unwrap(),
-        host: String::new(),
-        pid: 1,
-        program: String::new(),
-        plan_version: 1,
-    }
+    About::new("n".parse().unwrap(), "pod".parse().unwrap())
 }
 
 fn record(beat: u64, nonce: u64) -> SessionRecord {
-    SessionRecord {
-        id: SessionId::from_u128(1),
-        about: about(),
-        started: StoreTime::from_millis(0),
-        beat: Beat::new(beat),
-        nonce: Nonce::new(nonce),
-        beat_at: StoreTime::from_millis(0),
-        ttl: TIMES.ttl,
-        death: None,
-        shares: Vec::new(),
-        requests: Vec::new(),
-    }
+    let at = StoreTime::from_millis(0);
+    let opened = SessionRecord::opened(SessionId::from_u128(1), about(), Nonce::new(nonce), TIMES.ttl, at);
+    SessionRecord { beat: Beat::new(beat), ..opened }
 }
 
 /// A machine whose attempts bear the nonces 1, 2, 3...

@@ -35,25 +35,14 @@ fn spread() -> SpreadName {
 }
 
 fn session(number: u128, holder: &str, from: i64, to: i64, trial: Option<Trial>, why: &str) -> SessionRecord {
-    let about = About {
-        namespace: "shop".parse().unwrap(),
-        holder: holder.parse().unwrap(),
-        host: String::new(),
-        pid: 1,
-        program: String::new(),
-        plan_version: 1,
-    };
+    let about = About::new("shop".parse().unwrap(), holder.parse().unwrap());
+    let opened = SessionRecord::opened(SessionId::from_u128(number), about, Nonce::new(1), TTL, at(from));
     SessionRecord {
-        id: SessionId::from_u128(number),
-        about,
-        started: at(from),
         beat: Beat::new(1),
-        nonce: Nonce::new(1),
         beat_at: at(to),
-        ttl: TTL,
         death: Some(Death { at: at(to + 30), by: "pod".parse().unwrap(), why: Why::shortened(why) }),
         shares: vec![Share::new("other".parse().unwrap()), Share { trial, ..Share::new(spread()) }],
-        requests: Vec::new(),
+        ..opened
     }
 }
 

@@ -49,25 +49,10 @@ fn holder(number: u128) -> Holder {
 }
 
 fn record(number: u128, beat: u64, shares: Vec<Share>) -> SessionRecord {
-    SessionRecord {
-        id: id(number),
-        about: About {
-            namespace: "n".parse().unwrap(),
-            holder: holder(number),
-            host: String::new(),
-            pid: 1,
-            program: String::new(),
-            plan_version: PLAN_VERSION,
-        },
-        started: StoreTime::from_millis(0),
-        beat: Beat::new(beat),
-        nonce: Nonce::new(beat),
-        beat_at: StoreTime::from_millis(0),
-        ttl: 30 * SECOND,
-        death: None,
-        shares,
-        requests: Vec::new(),
-    }
+    let about = About { plan_version: PLAN_VERSION, ..About::new("n".parse().unwrap(), holder(number)) };
+    let at = StoreTime::from_millis(0);
+    let opened = SessionRecord::opened(id(number), about, Nonce::new(beat), 30 * SECOND, at);
+    SessionRecord { beat: Beat::new(beat), shares, ..opened }
 }
 
 fn alive(number: u128, beat: u64) -> SessionSeen {

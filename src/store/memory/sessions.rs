@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{State, page};
 use crate::{
-    model::{About, Beat, Death, Holder, Namespace, Nonce, SessionId, SessionRecord},
+    model::{About, Death, Holder, Namespace, Nonce, SessionId, SessionRecord},
     store::{BeatWrite, Cursor, Declaration, Evidence, Open, Page, SessionNews, SessionSeen},
 };
 
@@ -14,18 +14,8 @@ impl State {
         let mut records = self.records();
         let record = records.sessions.entry(open.session).or_insert_with(|| {
             self.hint_session(open.session, SessionNews::Opened);
-            SessionRecord {
-                id: open.session,
-                about: open.about,
-                started: now,
-                beat: Beat::new(0),
-                nonce: open.nonce,
-                beat_at: now,
-                ttl: open.ttl,
-                death: None,
-                shares: open.shares,
-                requests: Vec::new(),
-            }
+            let opened = SessionRecord::opened(open.session, open.about, open.nonce, open.ttl, now);
+            SessionRecord { shares: open.shares, ..opened }
         });
         SessionSeen::of(record.clone())
     }
@@ -101,23 +91,7 @@ fn tombstone(
     ttl: Duration,
     death: Death,
 ) -> SessionRecord {
-    SessionRecord {
-        id,
-        about: About {
-            namespace,
-            holder,
-            host: String::new(),
-            pid: 0,
-            program: String::new(),
-            plan_version: 0,
-        },
-        started: death.at,
-        beat: Beat::new(0),
-        nonce: Nonce::new(0),
-        beat_at: death.at,
-        ttl,
-        death: Some(death),
-        shares: Vec::new(),
-        requests: Vec::new(),
-    }
+    let about = About::new(namespace, holder);
+    let opened = SessionRecord::opened(id, about, Nonce::new(0), ttl, death.at);
+    SessionRecord { death: Some(death), ..opened }
 }

@@ -17,14 +17,7 @@ fn id() -> SessionId {
 }
 
 fn opening() -> Open {
-    let about = About {
-        namespace: Namespace::new("tests").unwrap(),
-        holder: Holder::new("pod-1").unwrap(),
-        host: String::new(),
-        pid: 1,
-        program: String::new(),
-        plan_version: 1,
-    };
+    let about = About::new(Namespace::new("tests").unwrap(), Holder::new("pod-1").unwrap());
     Open { session: id(), nonce: Nonce::new(1), about, ttl: LIMIT, shares: Vec::new() }
 }
 
