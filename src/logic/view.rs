@@ -62,6 +62,10 @@ pub(crate) enum PeerSeen {
 }
 
 impl PeerSeen {
+    const fn is_dead(&self) -> bool {
+        matches!(self, Self::Dead { .. } | Self::Reserved { .. })
+    }
+
     /// Returns whether it makes no difference to a plan which of the two it is.
     fn plans_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -269,6 +273,10 @@ impl SpreadView {
             *latest = record.beat;
         }
         let was = self.sessions.get(&session);
+        // The dead stay dead, and what is known of them does not change.
+        if was.is_some_and(PeerSeen::is_dead) {
+            return false;
+        }
         let seen = match sighting {
             SessionSeen::Alive(record) => match self.share(record) {
                 Some(share) => PeerSeen::Member(Peer {
@@ -283,18 +291,9 @@ impl SpreadView {
             },
             SessionSeen::Refused(_) => PeerSeen::Bystander,
             SessionSeen::Missing => PeerSeen::Missing,
-            // What is known of the dead does not change.
-            SessionSeen::Dead(_)
-                if matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. })) =>
-            {
-                return false;
-            }
             SessionSeen::Dead(record) => self.died(record, now, store_now),
         };
-        let is_dead = |seen: &PeerSeen| matches!(seen, PeerSeen::Dead { .. } | PeerSeen::Reserved { .. });
-        // The dead stay dead.
-        let rises = was.is_some_and(is_dead) && !is_dead(&seen);
-        if was == Some(&seen) || rises {
+        if was == Some(&seen) {
             return false;
         }
         // What it tries changes no plan.
@@ -309,8 +308,7 @@ impl SpreadView {
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.
     pub(crate) fn knows_dead(&mut self, session: SessionId, now: Moment) -> bool {
-        let was = self.sessions.get(&session);
-        let is_news = !matches!(was, Some(PeerSeen::Dead { .. } | PeerSeen::Reserved { .. }));
+        let is_news = !self.sessions.get(&session).is_some_and(PeerSeen::is_dead);
         if is_news {
             self.sessions.insert(session, PeerSeen::Dead { since: now });
         }

@@ -31,8 +31,10 @@ const LOADING: usize = 32;
 /// Pause after a first read that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Runners of this process, each with the engine of its instance: an engine cannot name its runner, which is of
-/// a layer above.
+/// Runners of this process, each with the engine of its instance.
+///
+/// A static, as an engine is of a layer below, which cannot name its runner: a slot there would be one for anything,
+/// and every use of it a cast. Instances of a process are few, and the next one to begin removes those that are gone.
 static RUNNERS: Mutex<Vec<(Weak<Engine>, Weak<ScheduleRunner>)>> = Mutex::new(Vec::new());
 
 /// Runner of one instance's schedules. Each instance has one as long as it has a schedule.
