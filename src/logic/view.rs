@@ -307,7 +307,7 @@ impl SpreadView {
     }
 
     /// A session is dead, whatever its record says, or whether there is one. Says whether that is news.
-    pub(crate) fn knows_dead(&mut self, session: SessionId, now: Moment) -> bool {
+    pub(crate) fn mark_dead(&mut self, session: SessionId, now: Moment) -> bool {
         let is_news = !self.sessions.get(&session).is_some_and(PeerSeen::is_dead);
         if is_news {
             self.sessions.insert(session, PeerSeen::Dead { since: now });

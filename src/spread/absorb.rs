@@ -90,7 +90,7 @@ impl<'a> Absorption<'a> {
             && self.state.view.session(held.by.session) == Some(&PeerSeen::Missing)
             && reading::watch_missing(self.engine, record, held)
         {
-            self.changed |= self.state.view.knows_dead(held.by.session, self.now);
+            self.changed |= self.state.view.mark_dead(held.by.session, self.now);
         }
         self.absorb_record(asked, key, seen);
     }
