@@ -64,22 +64,30 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | namespace | who shares keys with whom; (namespace, kind, key) is unique, kinds are lock, task of a spread, schedule |
-//! | instance | one running engine, under a human `holder` name ("pod-7"); two processes may carry the same name |
-//! | session | the instance's one lease on life in the store; a unique id per start; alive, then dead for ever |
+//! | namespace | the instances that share keys; (namespace, kind, key) is unique, and the kinds are lock, task of a spread, schedule |
+//! | instance | one running engine in a program; usually one per process |
+//! | holder | the name people know an instance by, such as its pod's; and whoever holds a lock now |
+//! | session | an instance's lease on life in the store, with a new id at each start: alive, then dead for ever |
 //! | beat | a heartbeat: the write that keeps a session alive |
 //! | key, lock | what is held; a lock is held by a session, never by a name |
 //! | ticket | one request for a key, the same over its retries; a granted lock names the ticket it was granted to |
 //! | term | the fencing number of a lock: strictly larger with every change of holder |
-//! | lease | what a job gets: key, term, since when, how long it is valid by *this* machine's clock |
-//! | waiter | one who waits in the queue of a lock |
-//! | holder, successor | who holds a task or lock now; who is to hold it next |
-//! | expiring | of a session: its end is near, and its jobs are being cancelled |
+//! | lease | what a job gets: key, term, since when, and how long it is valid by *this* machine's clock |
+//! | waiter | an instance that queues for a lock |
+//! | successor | the instance that a lock is handed to, or that is to get a task |
+//! | expiring | the state of a session whose end is near because no beat is acknowledged: its jobs are cancelled, and nothing new begins |
 //! | evidence | what entitles an observer to declare a session dead |
-//! | spread, task, share | N keyed tasks over the instances that joined; a share is what one instance runs |
-//! | quarantine | a task that failed too often in a row rests: its key is closed for a while |
-//! | schedule, tick, run | a cron-style job; a nominal instant of it; one execution of a tick |
-//! | hint | a push notification; only ever shortens a wait, never decides anything |
+//! | spread | N keyed tasks over the instances that take part |
+//! | task | one key of a spread, and the job that runs under it |
+//! | share | what a member says of its part in a spread: the tasks it knows, its cap, its weight |
+//! | quarantine | the rest of a task that failed too often in a row: its key is closed for a while |
+//! | schedule | a cron-style job, which runs once per tick over the fleet |
+//! | tick | a nominal instant of a schedule |
+//! | run | one execution of a tick, or of a `run_now`; it may take several attempts |
+//! | ledger | the record of every run of a schedule, and of the ticks that were not run |
+//! | hint | a notification that shortens a wait and decides nothing |
+//!
+//! [All of them](https://docs.rs/crate/tenure/latest/source/docs/design.md).
 //!
 //! # Modules
 //!

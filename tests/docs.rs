@@ -260,3 +260,71 @@ fn commands_of_the_pages_name_examples_tests_and_scripts_that_exist() {
     }
     assert!(named > 20, "only {named} names");
 }
+
+/// Rust sources of the repository, by path.
+fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// Names like `jumps::an_outage_of_a_day…`: three dots stand for the rest of a name.
+#[test]
+fn every_test_that_a_promise_names_exists() {
+    let mut all = Vec::new();
+    ["src", "tests", "sim/src", "sim/tests"].iter().for_each(|folder| sources(Path::new(folder), &mut all));
+    let mut functions = BTreeSet::new();
+    for (_, text) in &all {
+        let names = text.split("fn ").skip(1).map(|rest| rest.split(['(', '<']).next().unwrap());
+        functions.extend(names);
+    }
+    let is_module = |name: &str| {
+        let ends = [format!("/{name}.rs"), format!("/{name}/mod.rs"), format!("/{name}/main.rs")];
+        let inline = format!("mod {name} {{");
+        all.iter().any(|(path, text)| ends.iter().any(|end| path.ends_with(end)) || text.contains(&inline))
+    };
+    let (_, page) = pages().into_iter().find(|(path, _)| path == "docs/guarantees.md").unwrap();
+    let mut named = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.matches(" | ").count() == 1) {
+        let checks = row.split(" | ").nth(1).unwrap();
+        for name in checks.split('`').skip(1).step_by(2) {
+            let last = name.rsplit("::").next().unwrap();
+            let exists = match last.split_once('…') {
+                Some((start, _)) => {
+                    start.is_empty() || functions.iter().any(|function| function.starts_with(start))
+                }
+                None => functions.contains(last) || is_module(last) || last.contains(['/', ' ', '.']),
+            };
+            named += usize::from(exists);
+            assert!(exists || !(name.contains("::") || name.contains('…')), "{name} in {row}");
+        }
+    }
+    assert!(named > 200, "only {named} names");
+}
+
+/// Rows of the glossary, which is the last section of `docs/design.md`.
+fn glossary() -> BTreeSet<String> {
+    let (_, page) = pages().into_iter().find(|(path, _)| path == "docs/design.md").unwrap();
+    let (_, section) = page.split_once("\n## What do the words mean?\n").unwrap();
+    section.lines().filter(|line| line.starts_with("| ")).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_words_of_the_crate_and_of_the_timeline_are_those_of_the_glossary() {
+    let glossary = glossary();
+    let source = fs::read_to_string("src/lib.rs").unwrap();
+    let of_crate = source.split_once("//! # Words").unwrap().1.split_once("//! # Modules").unwrap().0;
+    let page = fs::read_to_string("docs/how-it-works.md").unwrap();
+    let of_page = page.split_once("\n## Words\n").unwrap().1.split_once("\n## ").unwrap().0;
+    let rows = of_crate.lines().chain(of_page.lines()).map(|line| line.trim_start_matches("//! "));
+    let rows: Vec<_> = rows.filter(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 30, "{rows:?}");
+    for row in rows {
+        assert!(glossary.contains(row), "not in the glossary: {row}");
+    }
+}

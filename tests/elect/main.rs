@@ -5,8 +5,8 @@
 
 mod audit;
 mod campaigns;
-mod doubt;
 mod ends;
+mod expiring;
 mod guards;
 mod jobs;
 mod line;
