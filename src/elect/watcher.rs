@@ -236,7 +236,7 @@ impl Watcher {
         let sent = engine.clock.now();
         let why = match ground {
             Evidence::Missing { .. } => "its record is missing",
-            _ => "no heartbeat for its whole ttl",
+            Evidence::Unbeaten { .. } | Evidence::Operator => "no heartbeat for its whole ttl",
         };
         let declaration =
             Declaration { session, ground, by: engine.config.holder().clone(), why: Why::shortened(why) };

@@ -476,7 +476,8 @@ impl Ticks {
         match outcome {
             Outcome::Succeeded => self.failures = 0,
             Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned => self.failures += 1,
-            _ => {}
+            // Nothing is known of the job.
+            Outcome::Cancelled | Outcome::Displaced | Outcome::NotBegun | Outcome::Skipped => {}
         }
     }
 

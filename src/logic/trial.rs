@@ -148,7 +148,7 @@ pub(crate) fn suspicion(key: &Key, past: &[Past], deaths: &Deaths) -> Suspicion 
                 found.shared += 1;
                 found.narrowed = found.narrowed.max(trial.digits());
             }
-            _ => found.deaths += 1,
+            Some(Gone { trial: None, .. }) | None => found.deaths += 1,
         }
         found.since = Some(holding.to);
         begun = Some(holding.from);

@@ -18,7 +18,7 @@ pub enum Loss {
     },
     /// Somebody asked for the lock, or took it away by force.
     Revoked {
-        /// Holder that gave it up or was lost.
+        /// Name of whoever asked.
         by: Holder,
         /// Why.
         why: Why,

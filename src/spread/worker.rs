@@ -436,7 +436,15 @@ impl Worker {
                 handback = Handback { note, closed_for: REVOKED_FOR, ..Handback::default() };
                 TaskEnd::Revoked
             }
-            _ => TaskEnd::Over,
+            Some(
+                Loss::Expired { .. }
+                | Loss::DeclaredDead { .. }
+                | Loss::Vanished { .. }
+                | Loss::Resigned
+                | Loss::Closed
+                | Loss::Probe,
+            )
+            | None => TaskEnd::Over,
         };
         (ended, handback)
     }

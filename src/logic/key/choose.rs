@@ -106,7 +106,7 @@ impl KeyMachine {
                         let record = self.last_seen.other.as_ref().expect("it names a holder");
                         NextOp::Do(Op::Inquire { session: held.by.session, named: named(record, held) })
                     }
-                    _ => NextOp::Do(look),
+                    Some(Liveness::Alive | Liveness::Overdue) | None => NextOp::Do(look),
                 },
                 None => NextOp::Do(look),
             },

@@ -115,7 +115,11 @@ impl Policies {
         match outcome {
             Outcome::Failed | Outcome::TimedOut => attempt < self.retries.tries,
             Outcome::Cancelled => self.may_begin_again(attempt),
-            _ => false,
+            Outcome::Succeeded
+            | Outcome::Displaced
+            | Outcome::Abandoned
+            | Outcome::NotBegun
+            | Outcome::Skipped => false,
         }
     }
 
