@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, fmt};
 
-/// Answer to whether a store's operation that failed may have changed something (R8).
+/// Answer to whether a store's operation that failed may have changed something ([R8](crate::store#rules-of-safety)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
     /// Nothing was changed, and nothing will be.

@@ -103,8 +103,8 @@ macro_rules! number {
 }
 
 number! {
-    /// The fencing number of a lock: strictly larger with every change of holder, also after the
-    /// lock was released, its holder died, or its record was purged (R5).
+    /// The fencing number of a lock: strictly larger with every change of holder, also after the lock was released,
+    /// its holder died, or its record was purged ([R5](crate::store#rules-of-safety)).
     ///
     /// A resource that remembers the largest term it has seen and refuses smaller ones is safe
     /// from every holder that came too late.
@@ -113,15 +113,15 @@ number! {
 number! {
     /// One ticket for a key: a lock call, a place in the queue, a campaign's turn.
     ///
-    /// Fresh from one counter of the session, never used again. A lock that is granted names the
-    /// ticket it was granted to, and only a ticket that still stands may take it up (R7). A session
+    /// Fresh from one counter of the session, never used again. A lock that is granted names the ticket it was
+    /// granted to, and only a ticket that still stands may take it up ([R7](crate::store#rules-of-safety)). A session
     /// starts its counter at a random place: two sessions then seldom use the same number, and a
     /// [`Hint`](crate::store::Hint) can say more.
     Ticket
 }
 number! {
-    /// A random number that marks one attempt to open or beat. Never used for two attempts: a beat
-    /// that was rolled back and sent again must not look like the one that was seen before (R3).
+    /// A random number that marks one attempt to open or beat. Never used for two attempts: a beat that was rolled
+    /// back and sent again must not look like the one that was seen before ([R3](crate::store#rules-of-safety)).
     Nonce
 }
 number! {
@@ -132,14 +132,14 @@ number! {
 
 impl Term {
     /// The first term of a lock that has no record: the store's clock, so that one whose record was
-    /// purged does not start again below (R5).
+    /// purged does not start again below ([R5](crate::store#rules-of-safety)).
     #[must_use]
     pub fn first(now: StoreTime) -> Self {
         Self(u64::try_from(now.as_millis()).unwrap_or(0).clamp(1, MAX_NUMBER))
     }
 
-    /// The next term of a lock (R5): larger than this one, and not behind the store's clock. Nothing if
-    /// this one is [`MAX_NUMBER`]: there is no larger one, and the lock is granted no more.
+    /// The next term of a lock ([R5](crate::store#rules-of-safety)): larger than this one, and not behind the store's
+    /// clock. Nothing if this one is [`MAX_NUMBER`]: there is no larger one, and the lock is granted no more.
     #[must_use]
     pub fn next(self, now: StoreTime) -> Option<Self> {
         Self::try_new(self.0 + 1).map(|next| next.max(Self::first(now)))
@@ -149,7 +149,7 @@ impl Term {
 /// An instant by the store's clock, in milliseconds since 1970.
 ///
 /// For people to read, and to guess when the next look is worth it. It never decides that a lease
-/// is over (R1): a replica set's clock is the wall clock of whichever member is primary.
+/// is over ([R1](crate::store#rules-of-safety)): a replica set's clock is the wall clock of whichever member is primary.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(i64);
 

@@ -83,7 +83,7 @@ impl fmt::Display for LockId {
 pub struct Candidate {
     /// The session that is to hold it.
     pub session: SessionId,
-    /// The ticket it is granted to. Goes unchanged with every repeat (R7).
+    /// The ticket it is granted to. Goes unchanged with every repeat ([R7](crate::store#rules-of-safety)).
     pub ticket: Ticket,
     /// The session's ttl, for whoever finds the lock held by a session that is missing.
     pub ttl: Duration,
@@ -117,7 +117,7 @@ pub struct Closed {
     /// Until when, by the store's clock.
     pub until: StoreTime,
     /// Length of the wait when it was written. A clock that stands further back than that is
-    /// another clock: the wait is not believed (R1).
+    /// another clock: the wait is not believed ([R1](crate::store#rules-of-safety)).
     pub length: Duration,
 }
 

@@ -47,7 +47,7 @@ pub struct SessionRecord {
     /// Time of the last beat that was written.
     pub beat_at: StoreTime,
     /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
-    /// beat for so long, by a clock of its own. Fixed for life (R2).
+    /// beat for so long, by a clock of its own. Fixed for life ([R2](crate::store#rules-of-safety)).
     pub ttl: Duration,
     /// Dead, and since when and why; nothing while it is alive. Never taken back.
     pub death: Option<Death>,

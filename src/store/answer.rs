@@ -316,7 +316,7 @@ pub struct Purged {
     pub next: Option<Cursor>,
 }
 
-/// Something changed. Shortens a wait, decides nothing (R12).
+/// Something changed. Shortens a wait, decides nothing ([R12](crate::store#rules-of-safety)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {

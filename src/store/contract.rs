@@ -31,13 +31,13 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// on.
 ///
 /// **An error says what became of it.** [`Applied::No`](crate::Applied::No): nothing was changed.
-/// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later (R8).
+/// [`Applied::Unknown`](crate::Applied::Unknown): it may have been applied, or may be later ([R8]).
 ///
 /// **Again is the same.** Every write carries an identity of its own (a ticket, a nonce, a term, a
 /// number). The same write may be sent any number of times, arrive late, or twice: as long as its effect
 /// stands, it recognises itself and does nothing more. What has ended in between is not remembered for
 /// ever: a take that arrives after the release of its own grant is granted again, to a ticket that stands
-/// no more (R7); a waiter that has left the line may stand in it again; a session whose dead record was
+/// no more ([R7]); a waiter that has left the line may stand in it again; a session whose dead record was
 /// purged may open again. Each of these is found by the audit, skipped, or declared dead in its turn.
 /// Definitions of a schedule, and instructions to it, bear no identity but an order's instant: one that
 /// arrives late counts from then, and an order that has run is found in the ledger.
@@ -51,7 +51,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **What decides is kept.** [`open`](Self::open), [`beat`](Self::beat), [`declare`](Self::declare),
 /// [`take`](Self::take), [`set_value`](Self::set_value), [`define`](Self::define),
 /// [`instruct`](Self::instruct), [`claim`](Self::claim), [`finish`](Self::finish) and
-/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say (R11); so do the
+/// [`revoke`](Self::revoke) answer only when no failure of the store can undo what they say ([R11]); so do the
 /// reads, except [`waiters`](Self::waiters) and [`places`](Self::places). [`release`](Self::release),
 /// [`wait`](Self::wait) and [`stop_waiting`](Self::stop_waiting) decide nothing and may be undone by a
 /// failure: nobody may conclude from their answer that somebody holds a lock. A write that decides something
@@ -62,6 +62,10 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// thing only, and safety does not rest on it: whether a key is still [closed](crate::model::Closed).
 ///
 /// R1 to R13 are the [rules of safety](crate::store#rules-of-safety).
+///
+/// [R7]: crate::store#rules-of-safety
+/// [R8]: crate::store#rules-of-safety
+/// [R11]: crate::store#rules-of-safety
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns what this store can do.
     fn capabilities(&self) -> Capabilities;
@@ -87,7 +91,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Reads sessions, in the order they were asked for. What is seen here, unchanged for the ttl
     /// it states by the caller's own clock from the *arrival* of this answer, may be declared dead
-    /// by its nonce (R3). Absence says nothing but [`SessionSeen::Missing`].
+    /// by its nonce ([R3](crate::store#rules-of-safety)). Absence says nothing but [`SessionSeen::Missing`].
     fn observe(&self, sessions: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<SessionSeen>>;
 
     /// Declares a session dead, if its ground still holds; answers with the session as it stands
@@ -114,7 +118,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///   term is the largest there is was written by hand, and is refused.
     /// - Held by the caller's own session, whatever `dead` says: by the same ticket, the answer is the same
     ///   term again; by a larger ticket, nothing changes (this take came late); by a smaller ticket, it is
-    ///   granted to this one under a new term (R7).
+    ///   granted to this one under a new term ([R7](crate::store#rules-of-safety)).
     /// - Held by a dead session that asked for a [`lock_delay`](crate::model::Candidate::lock_delay): it becomes
     ///   free and closed for that long, and the answer is [`TakeAnswer::Closed`].
     ///
@@ -253,7 +257,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// keeps the next ones from being looked at.
     ///
     /// - A lock goes that has been free for `retention.locks`, is not closed, and whose term lies 24 h behind
-    ///   the store's clock (R5), with its fences.
+    ///   the store's clock ([R5](crate::store#rules-of-safety)), with its fences.
     /// - A lock whose holder has been dead for `retention.locks` becomes free, or closed if the holder asked
     ///   for a [`lock_delay`](crate::model::Candidate::lock_delay). It keeps its term, and goes in its own time.
     /// - A place in line goes whose session is dead.
@@ -266,8 +270,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Purged>;
 
-    /// Streams changes as they happen, for as long as the stream is kept. Hints may be lost, late, or
-    /// doubled, and decide nothing (R12); [`Hint::Resync`] says that some may have been lost, and
+    /// Streams changes as they happen, for as long as the stream is kept. Hints may be lost, late, or doubled, and
+    /// decide nothing ([R12](crate::store#rules-of-safety)); [`Hint::Resync`] says that some may have been lost, and
     /// comes first. Beats are left out.
     ///
     /// A hint that names a grant tells of a change that no failure can undo: it is as good as a

@@ -7,8 +7,8 @@ use crate::model::{
     ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Why,
 };
 
-/// The age by the store's clock that a term must have before its record may go (R5): a clock that
-/// steps back by less than this gives out no term below an earlier one.
+/// The age by the store's clock that a term must have before its record may go ([R5](crate::store#rules-of-safety)):
+/// a clock that steps back by less than this gives out no term below an earlier one.
 pub const TERM_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most requests a session carries. More are refused until some are heard.
@@ -90,7 +90,7 @@ pub struct Take {
     pub by: Candidate,
 }
 
-/// A lock to release. Named by lock, session and term (R6).
+/// A lock to release. Named by lock, session and term ([R6](crate::store#rules-of-safety)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The lock.

@@ -12,9 +12,9 @@
 //! |---|---|
 //! | [`sessions`] | opened once, beaten upward, observed in order, listed with the dead |
 //! | [`deaths`] | declared on a ground that holds, once, for ever |
-//! | [`locks`] | take, takeover, closing (R4, R7) |
-//! | [`releases`] | release, hand-over (R6) |
-//! | [`terms`] | terms rise (R5); the last holders are remembered |
+//! | [`locks`] | take, takeover, closing ([R4](crate::store#rules-of-safety), [R7](crate::store#rules-of-safety)) |
+//! | [`releases`] | release, hand-over ([R6](crate::store#rules-of-safety)) |
+//! | [`terms`] | terms rise ([R5](crate::store#rules-of-safety)); the last holders are remembered |
 //! | [`races`] | every step is atomic |
 //! | [`batches`] | answered key by key; repeated, dropped, out of time |
 //! | [`texts`] | any text and any byte, up to the limits; kinds and namespaces do not meet |
@@ -29,8 +29,8 @@
 //! | [`hints`] | they come, and are right |
 //! | [`dedicated`] | a connection of its own leads to the same records |
 //!
-//! What is not tested here: records that were written by hand or by another version (each store
-//! writes its records in its own way), that an answer outlives the failure of a server (R11), and
+//! What is not tested here: records that were written by hand or by another version (each store writes its records in
+//! its own way), that an answer outlives the failure of a server ([R11](crate::store#rules-of-safety)), and
 //! everything that needs a clock to be turned.
 
 #![allow(clippy::missing_panics_doc, reason = "every property panics if it is broken: that is its only use")]

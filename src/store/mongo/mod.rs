@@ -261,7 +261,7 @@ impl MongoStore {
     /// Connects with a client of the store's own.
     ///
     /// Whatever the connection string says of write and read concern, read preference and retries is
-    /// overruled: what decides is written to a majority and read from one (R11).
+    /// overruled: what decides is written to a majority and read from one ([R11](crate::store#rules-of-safety)).
     ///
     /// # Errors
     /// [`ConnectError`], without the password in it.

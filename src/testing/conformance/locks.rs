@@ -42,7 +42,7 @@ pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, held, "takes that lost must change nothing at all");
 }
 
-/// R7, an equal ticket: a take sent again is answered with the same term.
+/// [R7](crate::store#rules-of-safety), an equal ticket: a take sent again is answered with the same term.
 pub async fn a_take_sent_again_gets_the_same_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let by = fixture.talkative(fixture.session(), 7);
@@ -65,7 +65,7 @@ pub async fn a_take_sent_again_does_not_undo_a_new_value(fixture: &Fixture) {
     assert_eq!(kept, Some(value(b"page 8")), "a take sent again must not write the value again");
 }
 
-/// R7, a larger ticket on record: this take came late.
+/// [R7](crate::store#rules-of-safety), a larger ticket on record: this take came late.
 pub async fn a_take_for_an_earlier_ticket_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
@@ -78,7 +78,8 @@ pub async fn a_take_for_an_earlier_ticket_changes_nothing(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, held, "a late take must change nothing");
 }
 
-/// R7, a smaller ticket on record: it was given up unheard, and this one starts a new term.
+/// [R7](crate::store#rules-of-safety), a smaller ticket on record: it was given up unheard, and this one starts a new
+/// term.
 pub async fn a_take_for_a_later_ticket_starts_a_new_term(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();

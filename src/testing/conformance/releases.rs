@@ -34,7 +34,7 @@ pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
     assert!(past.to >= past.from, "nobody held a lock until before it was granted");
 }
 
-/// R6: only its holder, under its term, releases a lock.
+/// [R6](crate::store#rules-of-safety): only its holder, under its term, releases a lock.
 pub async fn a_release_by_anybody_else_does_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
