@@ -125,6 +125,8 @@ mod error;
 mod logic;
 pub mod model;
 pub mod schedule;
+#[cfg(test)]
+mod serialized;
 #[cfg(tenure_sim)]
 #[doc(hidden)]
 pub mod sim;

@@ -202,7 +202,7 @@ impl Told {
             Event::Lost { term, loss, .. } => Self::Lost { key, term: *term, why: loss.name() },
             Event::Released { term, .. } => Self::Released { key, term: *term },
             Event::Overran { term, .. } => Self::Overran { key, term: *term },
-            Event::Missed(events) => Self::Missed { events: *events },
+            Event::Missed { count } => Self::Missed { events: *count },
             _ => return None,
         })
     }

@@ -484,3 +484,11 @@ fn the_process_has_variables_too() {
     let error = ElectConfig::from_env("TENURE_OF_NOBODY_").unwrap_err();
     assert_eq!(error.to_string(), "TENURE_OF_NOBODY_NAMESPACE is required but not set");
 }
+
+#[test]
+fn a_name_that_breaks_a_limit_is_refused_with_its_field() {
+    let error = ElectConfig::new("", "pod-7").unwrap_err();
+    assert_eq!((error.field(), error.to_string().as_str()), ("namespace", "namespace must not be empty"));
+    let error = ElectConfig::new("shop", "a\nb").unwrap_err();
+    assert_eq!(error.field(), "holder");
+}

@@ -2,6 +2,8 @@
 
 use std::{future::Future, time::Duration};
 
+use serde::Serialize;
+
 use super::{
     CampaignBuilder, Elect, Error, Guard, HeldBy, JobEnd, JobHandle, Lease,
     hold::Hold,
@@ -18,8 +20,9 @@ use crate::{
 };
 
 /// Reason why a key was not granted at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Busy {
     /// Another instance holds the key.
     Held(HeldBy),

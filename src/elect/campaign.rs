@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+use serde::Serialize;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -157,8 +158,9 @@ pub struct Campaign {
 }
 
 /// Outcome of resigning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Resigned {
     /// The lock is being given up.
     Yes,

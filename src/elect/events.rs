@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::Stream;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::HeldBy;
@@ -27,8 +28,9 @@ const KEPT: usize = 1024;
 ///
 /// Of every [`Acquired`](Self::Acquired) there follows one [`Released`](Self::Released) or one
 /// [`Lost`](Self::Lost), never both.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
     /// A session was opened.
     SessionOpened {
@@ -85,6 +87,7 @@ pub enum Event {
         /// Term under which the lock is held.
         term: Term,
         /// Time since the lease ended.
+        #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
         by: Duration,
     },
     /// No instance of a spread has capacity for a task.
@@ -106,6 +109,7 @@ pub enum Event {
         /// Last error of the task.
         error: String,
         /// Time until it is retried.
+        #[serde(rename = "rest_ms", serialize_with = "crate::model::serial::ms")]
         rest: Duration,
     },
     /// An attempt at a tick of a schedule has ended, or none is made any more.
@@ -122,8 +126,10 @@ pub enum Event {
         /// that was cancelled and will be repeated, here or elsewhere, is not the last.
         last: bool,
         /// Delay between the tick's instant and its start.
+        #[serde(rename = "lateness_ms", serialize_with = "crate::model::serial::ms")]
         lateness: Duration,
         /// Duration of the attempt.
+        #[serde(rename = "took_ms", serialize_with = "crate::model::serial::ms")]
         took: Duration,
         /// Error of the attempt.
         error: Option<String>,
@@ -156,6 +162,7 @@ pub enum Event {
         /// The tick.
         due: StoreTime,
         /// Time since it was due.
+        #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
         by: Duration,
     },
     /// A job or a callback panicked.
@@ -167,8 +174,11 @@ pub enum Event {
         /// Message of the panic.
         message: String,
     },
-    /// Number of events that were dropped here because this reader was too slow.
-    Missed(u64),
+    /// Events were dropped here because this reader was too slow.
+    Missed {
+        /// Number of them.
+        count: u64,
+    },
 }
 
 impl Event {
@@ -191,7 +201,7 @@ impl Event {
             Self::SessionOpened { .. }
             | Self::SessionLost { .. }
             | Self::SessionClosed { .. }
-            | Self::Missed(_) => None,
+            | Self::Missed { .. } => None,
         }
     }
 }
@@ -219,7 +229,7 @@ impl EventStream {
         if self.events.is_empty() {
             let missed = self.missed.swap(0, Ordering::AcqRel);
             if missed > 0 {
-                return Poll::Ready(Some(Event::Missed(missed)));
+                return Poll::Ready(Some(Event::Missed { count: missed }));
             }
         }
         self.events.poll_recv(cx)
@@ -303,7 +313,7 @@ impl EventListener {
     fn tell(&self, event: &Event) -> bool {
         // What was left out is told where it was left out.
         let missed = self.missed.swap(0, Ordering::AcqRel);
-        let told = missed == 0 || self.events.try_send(Event::Missed(missed)).is_ok();
+        let told = missed == 0 || self.events.try_send(Event::Missed { count: missed }).is_ok();
         let sent = if told {
             self.events.try_send(event.clone())
         } else {
@@ -339,7 +349,7 @@ mod tests {
             assert_eq!(stream.next().await, Some(event(number)));
         }
         events.tell(event(7777));
-        assert_eq!(stream.next().await, Some(Event::Missed(10)));
+        assert_eq!(stream.next().await, Some(Event::Missed { count: 10 }));
         assert_eq!(stream.next().await, Some(event(7777)));
         events.end();
         assert_eq!(stream.next().await, None);
@@ -355,7 +365,7 @@ mod tests {
         for _ in 0..KEPT {
             stream.next().await;
         }
-        assert_eq!(stream.next().await, Some(Event::Missed(3)));
+        assert_eq!(stream.next().await, Some(Event::Missed { count: 3 }));
     }
 
     fn lock(key: &str) -> LockId {

@@ -2,17 +2,19 @@
 
 use std::{fmt, time::Duration};
 
+use serde::{Serialize, Serializer};
+
 use super::{
     Engine,
     troubles::{Trouble, Work, chain},
 };
-use crate::model::{SessionId, StoreTime};
+use crate::model::{SessionId, StoreTime, serial::ms};
 
 /// Health of an instance.
 ///
 /// Readiness should not depend on leading: an instance that leads nothing is as healthy as one that
 /// does, and a rollout that waits for a new instance to lead waits for ever.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
     /// Status in one word.
@@ -20,8 +22,10 @@ pub struct Health {
     /// The session, if there is a valid one.
     pub session: Option<SessionId>,
     /// Time for which the session stays valid if no further heartbeat is acknowledged.
+    #[serde(rename = "remaining_ms", serialize_with = "crate::model::serial::ms")]
     pub remaining: Duration,
     /// Time since the last acknowledged heartbeat was answered.
+    #[serde(rename = "last_beat_ms", serialize_with = "crate::model::serial::ms_if_any")]
     pub last_beat: Option<Duration>,
     /// Number of locks held here.
     pub held: usize,
@@ -29,15 +33,30 @@ pub struct Health {
     pub waiting: usize,
     /// Estimate of the store's clock, by which schedules run, and its possible error. `None` before the first
     /// heartbeat was answered.
+    #[serde(serialize_with = "store_time")]
     pub store_time: Option<(StoreTime, Duration)>,
     /// Kinds of work that fail: those that need somebody to change something, and those that have failed for
     /// some time. The longest comes first.
     pub troubles: Vec<Trouble>,
 }
 
+/// `{"at": .., "off_by_ms": ..}`.
+#[expect(clippy::ref_option, reason = "serde passes references")]
+fn store_time<S: Serializer>(time: &Option<(StoreTime, Duration)>, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct AtMost {
+        at: StoreTime,
+        #[serde(rename = "off_by_ms", serialize_with = "ms")]
+        off_by: Duration,
+    }
+
+    time.map(|(at, off_by)| AtMost { at, off_by }).serialize(to)
+}
+
 /// Status of an instance, in one word.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Status {
     /// Heartbeats are acknowledged.
     Healthy,
@@ -45,6 +64,7 @@ pub enum Status {
     /// session is valid and jobs run.
     Degraded {
         /// Time since the first failure.
+        #[serde(rename = "for_ms", serialize_with = "crate::model::serial::ms")]
         since: Duration,
         /// Work that fails, and the last error.
         error: String,

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 use super::{Engine, Error, Event, Work, troubles::chain};
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldBy {
     /// Lock that is held.

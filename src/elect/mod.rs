@@ -8,6 +8,30 @@
 //!    ├── keeper ───── beats and the session's end (logic/session), on a thread of its own
 //!    └── upkeep ───── hints, the audit, the purge
 //! ```
+//!
+//! # As JSON
+//!
+//! Whatever shows how things stand implements [`serde::Serialize`], for commands, pages and scripts: [`Health`],
+//! [`Event`], [`HeldBy`], [`LockedKeys`], [`CloseReport`], [`SpreadStatus`](crate::spread::SpreadStatus),
+//! [`Explanation`](crate::spread::Explanation), [`ScheduleStatus`](crate::schedule::ScheduleStatus),
+//! [`Overdue`](crate::schedule::Overdue), the records of [`model`](crate::model), and the [pages](crate::store::Page)
+//! that list them. All of them keep one convention:
+//!
+//! | what | how |
+//! |---|---|
+//! | names | `snake_case` |
+//! | a duration | a whole number of milliseconds, in a field whose name ends in `_ms`: scripts and pages compute with it |
+//! | an instant | RFC 3339 in UTC, as [`StoreTime`](crate::model::StoreTime) is displayed: `"2026-11-21T03:00:00Z"` |
+//! | an enum with data | an object that says which by its `kind`: `{"kind": "revoked", "by": "ops", "why": "maintenance"}` |
+//! | an enum without data | a word: `"timed_out"` |
+//! | a lock's [`Kind`] | as it is displayed: `"lock"`, `"schedule"`, `"task:topics"` |
+//! | a session | its 32 hexadecimal digits |
+//! | a [value](crate::model::Value) | its text, or `{"hex": "00ff"}` if it is not UTF-8 |
+//! | a number | at most 2^53 - 1, which every tool reads exactly |
+//! | what there is not | `null` |
+//!
+//! Fields may be added in any release, and kinds to enums that are `#[non_exhaustive]`: readers pass over those they
+//! do not know.
 
 mod ask;
 mod audit;
@@ -45,6 +69,8 @@ mod upkeep;
 mod watcher;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use serde::Serialize;
 
 pub use ask::{Acquired, Busy, KeyRequest, Locked};
 pub use campaign::{Campaign, CampaignBuilder, Resigned};
@@ -104,8 +130,9 @@ impl Drop for Life {
 }
 
 /// Outcome of [`unlock`](Elect::unlock).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Unlocked {
     /// The job has stopped and the lock is released.
     Released,
@@ -117,7 +144,7 @@ pub enum Unlocked {
 }
 
 /// Outcome of [`close`](Elect::close).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CloseReport {
     /// Locks whose jobs, blocking calls or guards had not ended in time. The session is left to be
@@ -129,11 +156,12 @@ pub struct CloseReport {
 }
 
 /// A page of locks as the store lists them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LockedKeys {
     /// Locks that are held, in the order of their ids: by kind, then by key.
     pub held: Vec<HeldBy>,
     /// Records that cannot be read: their names, and the reasons.
+    #[serde(serialize_with = "crate::store::refused")]
     pub refused: Vec<(String, Refusal)>,
 }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures::FutureExt;
+use serde::Serialize;
 
 use super::{Engine, metrics};
 use crate::{
@@ -33,8 +34,9 @@ const MENDED: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(5 * 60);
 
 /// Work that an engine repeats, each kind of which may fail by itself: for lack of a right, or of disk space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Opening the session, and sending heartbeats.
     Beats,
@@ -230,12 +232,13 @@ impl Work {
 }
 
 /// Work of the engine that fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Trouble {
     /// Kind of work.
     pub work: Work,
     /// Time since the first failure.
+    #[serde(rename = "for_ms", serialize_with = "crate::model::serial::ms")]
     pub since: Duration,
     /// Number of failures since it last worked.
     pub failures: u64,

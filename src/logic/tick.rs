@@ -9,6 +9,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use serde::Serialize;
+
 pub use self::policies::{Misfire, OnCrash, Overlap, Retries};
 use self::{busy::RunSpans, hold::PauseView};
 pub(crate) use self::{
@@ -31,8 +33,9 @@ const TAKING_OVER: Duration = Duration::from_secs(5 * 60);
 const COUNTED: usize = 10_000;
 
 /// Why a tick is not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum NotRun {
     /// Was too late, or one of several.
     Late,

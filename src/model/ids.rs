@@ -1,6 +1,10 @@
 //! Numbers that must never be mistaken for one another.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
 
 /// The largest number a record may carry: 2^53 - 1, which every tool that reads the records shows exactly.
 ///
@@ -67,7 +71,7 @@ impl FromStr for SessionId {
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
         pub struct $name(u64);
 
         impl $name {
@@ -166,6 +170,17 @@ impl StoreTime {
         self.0
     }
 
+    /// The same instant as the standard library has it; `None` if that has no room for it.
+    #[must_use]
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        let length = Duration::from_millis(self.0.unsigned_abs());
+        if self.0 < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(length)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(length)
+        }
+    }
+
     /// The instant that much later, or the last one there is.
     #[must_use]
     pub fn plus(self, time: Duration) -> Self {
@@ -182,6 +197,19 @@ impl StoreTime {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// The millisecond that the instant lies in. What lies further away than a `StoreTime` reaches is the first or the
+/// last one there is.
+impl From<SystemTime> for StoreTime {
+    fn from(time: SystemTime) -> Self {
+        let nanos = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
+            Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanos| -nanos),
+        };
+        let millis = nanos.div_euclid(1_000_000);
+        Self(i64::try_from(millis).unwrap_or(if millis < 0 { i64::MIN } else { i64::MAX }))
     }
 }
 
@@ -248,6 +276,22 @@ mod tests {
         assert_eq!(shown(-1), "1969-12-31T23:59:59.999Z");
         assert_eq!(shown(i64::MAX), "9223372036854775807 ms");
         assert_eq!(shown(i64::MIN), "-9223372036854775808 ms");
+    }
+
+    #[test]
+    fn an_instant_is_the_same_in_the_standard_library_to_the_millisecond() {
+        for millis in [0, 1, -1, 1_795_230_000_050, -62_135_596_800_000] {
+            let at = StoreTime::from_millis(millis);
+            assert_eq!(at.to_system_time().map(StoreTime::from), Some(at));
+        }
+        let after = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_999_999);
+        assert_eq!(StoreTime::from(after), StoreTime::from_millis(1));
+        let before = SystemTime::UNIX_EPOCH - Duration::from_nanos(1);
+        assert_eq!(StoreTime::from(before), StoreTime::from_millis(-1));
+        for far in [i64::MAX, i64::MIN] {
+            let back = StoreTime::from_millis(far).to_system_time().map(StoreTime::from);
+            assert!(back.is_none_or(|back| back == StoreTime::from_millis(far)), "{back:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::LazyLock, time::Duration};
 
+use serde::Serialize;
+
 use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Ticket, Value, Who, Why};
 
 /// Sort of thing a key names. Keys of different kinds never meet.
@@ -62,7 +64,7 @@ impl fmt::Display for Kind {
 }
 
 /// Names one lock in the store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LockId {
     /// Namespace of the key.
     pub namespace: Namespace,
@@ -79,13 +81,14 @@ impl fmt::Display for LockId {
 }
 
 /// Candidate for a lock, with everything the record says if it is granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     /// The session that is to hold it.
     pub session: SessionId,
     /// The ticket it is granted to. Goes unchanged with every repeat ([R7](crate::store#rules-of-safety)).
     pub ticket: Ticket,
     /// The session's ttl, for whoever finds the lock held by a session that is missing.
+    #[serde(rename = "ttl_ms", serialize_with = "crate::model::serial::ms")]
     pub ttl: Duration,
     /// The instance's name.
     pub holder: Holder,
@@ -97,11 +100,12 @@ pub struct Candidate {
     pub value: Option<Value>,
     /// If the session dies with the lock in hand, keep the key closed for so long (lock-delay):
     /// time for work already sent to arrive. Zero for none.
+    #[serde(rename = "lock_delay_ms", serialize_with = "crate::model::serial::ms")]
     pub lock_delay: Duration,
 }
 
 /// A lock in somebody's hand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holding {
     /// Whose, as granted; the value as it was last set.
     pub by: Candidate,
@@ -112,12 +116,13 @@ pub struct Holding {
 }
 
 /// A key that is kept closed although nobody holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Closed {
     /// Until when, by the store's clock.
     pub until: StoreTime,
     /// Length of the wait when it was written. A clock that stands further back than that is
     /// another clock: the wait is not believed ([R1](crate::store#rules-of-safety)).
+    #[serde(rename = "length_ms", serialize_with = "crate::model::serial::ms")]
     pub length: Duration,
 }
 
@@ -137,8 +142,9 @@ impl Closed {
 }
 
 /// End of a holding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// Gave it back.
     Released,
@@ -170,7 +176,7 @@ impl Ended {
 pub const PAST_HOLDERS: usize = 5;
 
 /// One who held a lock: for whoever asks who had it at 03:12.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Past {
     /// The instance's name.
     pub holder: Holder,
@@ -189,7 +195,7 @@ pub struct Past {
 }
 
 /// A lock as it stands in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
     /// Name of the lock.
     pub id: LockId,
@@ -247,7 +253,7 @@ impl LockRecord {
 }
 
 /// One who stands in line for a lock. An entry a ticket: one session may wait twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiter {
     /// For which lock.
     pub lock: LockId,

@@ -2,18 +2,23 @@
 
 use std::{fmt, time::Duration};
 
+use serde::Serialize;
+
 use super::{Holder, Why};
 
 /// Why a lease ended, or is about to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Loss {
     /// No beat was answered in time: the store is out of reach, or this process was not running.
     Expired {
         /// Time since the last answered beat was sent, when the job was notified.
+        #[serde(rename = "unreachable_for_ms", serialize_with = "crate::model::serial::ms")]
         unreachable_for: Duration,
         /// For how long of that this process did not run at all, at the least: it was stopped, its machine
         /// suspended, or its share of the processor used up. Next to nothing if it ran.
+        #[serde(rename = "not_running_for_ms", serialize_with = "crate::model::serial::ms")]
         not_running_for: Duration,
     },
     /// Somebody asked for the lock, or took it away by force.

@@ -9,6 +9,7 @@ mod lock;
 mod loss;
 mod names;
 mod run;
+pub(crate) mod serial;
 mod session;
 mod trial;
 

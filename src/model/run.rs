@@ -2,10 +2,12 @@
 
 use std::{fmt, time::Duration};
 
+use serde::Serialize;
+
 use super::{Holder, Namespace, Rules, ScheduleName, SessionId, StoreTime, Term, Why};
 
 /// Names one schedule in the store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ScheduleId {
     /// Namespace of the schedule.
     pub namespace: Namespace,
@@ -20,7 +22,8 @@ impl fmt::Display for ScheduleId {
 }
 
 /// Subject of a ledger entry. Entries of different sorts never meet, also at the same instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Entry {
     /// A tick: an instant of the schedule.
     Tick,
@@ -44,7 +47,7 @@ impl Entry {
 
 /// Names one entry of the ledger, such as a tick: a schedule and a nominal instant of it. The unit of
 /// exclusion. In the order of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RunId {
     /// Name of the schedule.
     pub schedule: ScheduleId,
@@ -63,7 +66,7 @@ impl RunId {
 }
 
 /// Ticks that were not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// The first of them; the last one is the entry's instant.
     pub from: StoreTime,
@@ -74,7 +77,7 @@ pub struct Skipped {
 }
 
 /// A claimed tick.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunRecord {
     /// Tick of the run.
     pub id: RunId,
@@ -121,7 +124,7 @@ impl RunRecord {
 }
 
 /// The end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finish {
     /// Time of the end.
     pub at: StoreTime,
@@ -135,8 +138,9 @@ pub struct Finish {
 }
 
 /// End of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The job did its work.
     Succeeded,
@@ -187,7 +191,7 @@ impl Outcome {
 }
 
 /// A schedule as it stands in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScheduleRecord {
     /// Name of the schedule.
     pub id: ScheduleId,
@@ -213,7 +217,7 @@ impl ScheduleRecord {
 }
 
 /// Definition of a schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Definition {
     /// Rules for its instants: expression, zone, and whatever else they depend on.
     pub timing: Rules,
@@ -226,7 +230,7 @@ pub struct Definition {
 }
 
 /// A time in which a schedule's ticks are not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pause {
     /// Since when.
     pub since: StoreTime,
@@ -253,7 +257,7 @@ impl Pause {
 }
 
 /// A time in which a schedule's ticks were not run, before the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PauseBefore {
     /// Since when.
     pub since: StoreTime,
@@ -270,7 +274,7 @@ impl PauseBefore {
 }
 
 /// Somebody wants a schedule run now, besides its ticks. Known by its instant: two of the same one are one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunNow {
     /// Time of the request, by the store's clock as the instance that wrote it knew it.
     pub at: StoreTime,

@@ -2,12 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::Serialize;
+
 use super::{
     Beat, Digest, Holder, LockId, Namespace, Nonce, SessionId, SpreadName, StoreTime, Term, Trial, Why,
 };
 
 /// Identity of an instance. Written when its session opens, and never changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct About {
     /// Whom it shares keys with.
     pub namespace: Namespace,
@@ -32,7 +34,7 @@ impl About {
 }
 
 /// A session as it stands in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionRecord {
     /// Id of the session.
     pub id: SessionId,
@@ -48,6 +50,7 @@ pub struct SessionRecord {
     pub beat_at: StoreTime,
     /// Time for which each beat keeps it alive: whoever wants to declare it dead must have seen no other
     /// beat for so long, by a clock of its own. Fixed for life ([R2](crate::store#rules-of-safety)).
+    #[serde(rename = "ttl_ms", serialize_with = "crate::model::serial::ms")]
     pub ttl: Duration,
     /// Dead, and since when and why; nothing while it is alive. Never taken back.
     pub death: Option<Death>,
@@ -94,7 +97,7 @@ impl SessionRecord {
 }
 
 /// Death of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Death {
     /// Time of the declaration.
     pub at: StoreTime,
@@ -123,11 +126,12 @@ impl Death {
 }
 
 /// Contribution of one instance to one spread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Share {
     /// Name of the spread.
     pub spread: SpreadName,
     /// The most tasks it may get.
+    #[serde(serialize_with = "super::serial::cap")]
     pub cap: u32,
     /// Its part in proportion to the others'.
     pub weight: u32,
@@ -137,11 +141,14 @@ pub struct Share {
     pub paused: bool,
     /// Time for which the tasks of this session, once it is closed, wait for another session of the same holder:
     /// a restart. Zero if they need not.
+    #[serde(rename = "reserved_ms", serialize_with = "crate::model::serial::ms")]
     pub reserved: Duration,
     /// The digest of the task set it knows: members with equal digests know the same tasks.
+    #[serde(serialize_with = "super::serial::digest")]
     pub digest: u64,
     /// The digests of its parts: what members with different sets both know. An earlier version says nothing
     /// of them.
+    #[serde(skip)]
     pub buckets: Option<Buckets>,
     /// Tasks it tries alone, lest they kill this process. If the session dies meanwhile, those are to blame, and
     /// nothing else it had.
@@ -220,7 +227,7 @@ const SEPARATOR: &str = ": ";
 /// An operator asks a holder to give a lock back.
 ///
 /// Known by lock and term: asking twice is asking once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
     /// Name of the lock.
     pub lock: LockId,

@@ -3,6 +3,7 @@
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
+use serde::Serialize;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::Tick;
@@ -15,7 +16,7 @@ use crate::{
 const WAITING: usize = 100;
 
 /// Failure of a tick, or of an order, for good. See [`on_failure`](super::ScheduleBuilder::on_failure).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Failure {
     /// Outcome of its last attempt.

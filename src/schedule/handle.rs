@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use serde::Serialize;
+
 use super::{
     Overdue, Timing,
     driver::ScheduleSpec,
@@ -136,7 +138,7 @@ fn lock_of(elect: &Elect, key: Key) -> LockId {
 }
 
 /// Status of a schedule in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleStatus {
     /// Definition, pause and orders.

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -46,7 +47,7 @@ const PAGES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Schedule with a tick that is due, and that nobody runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Overdue {
     /// Name of the schedule.
@@ -54,6 +55,7 @@ pub struct Overdue {
     /// First of its ticks that are due and not in the ledger.
     pub due: StoreTime,
     /// Time for which that tick is due.
+    #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
     pub by: Duration,
 }
 

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use serde::Serialize;
+
 use super::{HeldBack, Phase, shared::Shared};
 use crate::{
     clock::Moment,
@@ -21,7 +23,7 @@ use crate::{
 };
 
 /// Instance that takes part in a spread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Member {
     /// Session of the instance.
@@ -41,8 +43,9 @@ pub struct Member {
 }
 
 /// State of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TaskState {
     /// Not known yet.
     Unknown,
@@ -68,6 +71,7 @@ pub enum TaskState {
     /// Waiting, as no instance has room for it.
     Waiting {
         /// Time for which it has waited.
+        #[serde(rename = "for_ms", serialize_with = "crate::model::serial::ms")]
         since: Duration,
     },
     /// Resting after too many failures in a row, until its rest is over or it is
@@ -80,6 +84,7 @@ pub enum TaskState {
         /// Last error.
         error: String,
         /// Rest that is left.
+        #[serde(rename = "left_ms", serialize_with = "crate::model::serial::ms")]
         until: Duration,
     },
     /// Done, or kept closed after its last holder.
@@ -89,7 +94,7 @@ pub enum TaskState {
 }
 
 /// Spread as one instance knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SpreadStatus {
     /// Name of the spread.
@@ -297,10 +302,11 @@ fn tasks(count: usize) -> String {
 }
 
 /// Explanation of why a task is where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    key: Key,
-    says: Vec<String>,
+    pub(crate) key: Key,
+    #[serde(rename = "sentences")]
+    pub(crate) says: Vec<String>,
 }
 
 impl Explanation {

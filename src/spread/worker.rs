@@ -16,6 +16,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Fuse, FusedFuture},
 };
+use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::Instrument;
 
@@ -83,8 +84,9 @@ pub(super) enum WorkerCommand {
 }
 
 /// Phase of a task that this instance holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Phase {
     /// Suspected, as its holders before died with it: it waits to be tried.
     Suspect {

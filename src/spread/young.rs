@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::Serialize;
+
 use super::shared::ActorState;
 use crate::{
     clock::Moment,
@@ -13,12 +15,13 @@ use crate::{
 
 /// State of an instance that takes no part in a spread yet: the sessions before it that had its holder's name died
 /// young, one after the other, and tasks that it took now might stand still with its own death.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldBack {
     /// Number of those sessions.
     pub deaths: u32,
     /// Time for which it is still held back, as long as others take part.
+    #[serde(rename = "remaining_ms", serialize_with = "crate::model::serial::ms")]
     pub remaining: Duration,
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::model::{
     LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-    StoreTime, Term, Ticket, Waiter,
+    StoreTime, Term, Ticket, Waiter, serial::Hex,
 };
 
 /// The capabilities of a store.
@@ -40,8 +42,9 @@ pub enum Reach {
 }
 
 /// Why a record is not used. It is left as it is; somebody has to look at it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Refusal {
     /// The record has no layout version: something else wrote it.
     Foreign,
@@ -244,7 +247,7 @@ pub enum ScheduleSeen {
 }
 
 /// A lock that a session holds, as the audit lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// The lock.
     pub lock: LockId,
@@ -272,19 +275,38 @@ impl Cursor {
     }
 }
 
+/// Hexadecimal digits.
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Hex(&self.0).serialize(to)
+    }
+}
+
+/// Records that cannot be used: `{"record": .., "refusal": ..}` each.
+pub(crate) fn refused<S: Serializer>(refused: &[(String, Refusal)], to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Refused<'a> {
+        record: &'a str,
+        refusal: &'a Refusal,
+    }
+
+    to.collect_seq(refused.iter().map(|(record, refusal)| Refused { record, refusal }))
+}
+
 /// Some records of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Page<T> {
     /// The records that can be read, in order.
     pub items: Vec<T>,
     /// The records that cannot, by what they call themselves, each with the reason.
+    #[serde(serialize_with = "refused")]
     pub refused: Vec<(String, Refusal)>,
     /// The place to go on from; `None` at the end.
     pub next: Option<Cursor>,
 }
 
 /// The line for a lock, as far as it was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
@@ -293,16 +315,17 @@ pub struct Line {
 }
 
 /// Some runs of a schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunPage {
     /// The runs.
+    #[serde(flatten)]
     pub page: Page<RunRecord>,
     /// Runs up to this instant may have been purged.
     pub mark: Option<StoreTime>,
 }
 
 /// The numbers of records that one part of a purge removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Purged {
     /// Locks.
     pub locks: u64,

@@ -35,6 +35,7 @@ pub mod mongo;
 mod ops;
 mod rules;
 
+pub(crate) use answer::refused;
 pub use answer::{
     Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockChange, LockSeen, Page, Purged, Reach, Refusal,
     ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SessionSeen, SetAnswer, TakeAnswer,

@@ -212,7 +212,7 @@ pub(crate) fn losses(events: &[Event]) -> Vec<&Event> {
                 | Event::SessionLost { .. }
                 | Event::Overran { .. }
                 | Event::Panicked { .. }
-                | Event::Missed(_)
+                | Event::Missed { .. }
         )
     };
     events.iter().filter(bad).collect()
