@@ -144,6 +144,8 @@ impl CampaignBuilder {
 }
 
 /// A campaign that contends for a key until it is stopped or dropped.
+///
+/// Dropping it is one of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
 #[must_use = "dropping a campaign stops it"]
 pub struct Campaign {
@@ -206,13 +208,15 @@ impl Campaign {
         self.elect.engine().events.listen(EventFilter::Lock(self.lock.clone()))
     }
 
-    /// Gives up the lock if it is held, to the first in line, and contends again after a rest.
+    /// Gives up the lock if it is held, to the first in line, and contends again after a rest. One of the [ways
+    /// to give a key up](crate::elect#ways-to-give-a-key-up).
     #[must_use]
     pub fn resign(&self) -> Resigned {
         self.part(Handback::default())
     }
 
     /// Gives up the lock if it is held, to a waiting instance of that name, and contends again after a rest.
+    /// One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// The name breaks a limit, or the store did not say who waits.
@@ -242,7 +246,8 @@ impl Campaign {
     }
 
     /// Stops contending. If the key is held, cancels the job, waits until it has stopped, and releases the
-    /// lock. Bounded by the grace and two attempts at the store.
+    /// lock. Bounded by the grace and two attempts at the store. One of the [ways to give a key
+    /// up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Cancel safety
     /// Dropped, the campaign stops all the same.

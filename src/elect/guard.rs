@@ -14,7 +14,8 @@ use crate::{
 ///
 /// Nothing stops the code beside a guard: watch [`lost`](Self::lost), or let [`run`](Self::run) do it.
 /// Dropping a guard releases the lock in the background; from any thread, also outside a runtime and
-/// while the runtime shuts down (then the session is closed, which frees it too).
+/// while the runtime shuts down (then the session is closed, which frees it too). There are other
+/// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
@@ -104,7 +105,8 @@ impl Guard {
         end
     }
 
-    /// Releases the lock, and waits until that is confirmed.
+    /// Releases the lock, and waits until that is confirmed. One of the [ways to give a key
+    /// up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// The store did not confirm it in time. It goes on trying; the lock is free at the latest when this
@@ -157,7 +159,7 @@ impl Guards {
         futures::future::select_all(lost).await.0
     }
 
-    /// Releases all of them.
+    /// Releases all of them. One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// As [`Guard::release`]; all of them are given back all the same.

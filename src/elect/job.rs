@@ -62,7 +62,8 @@ impl<T, E> JobEnd<T, E> {
     }
 }
 
-/// A job that runs. Dropping this lets it run on.
+/// A job that runs. Dropping this lets it run on: it gives nothing up, as the other
+/// [ways to give a key up](crate::elect#ways-to-give-a-key-up) do.
 #[derive(Debug)]
 pub struct JobHandle<T, E> {
     lease: Lease,

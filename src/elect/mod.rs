@@ -9,6 +9,37 @@
 //!    └── upkeep ───── hints, the audit, the purge
 //! ```
 //!
+//! # Ways to give a key up
+//!
+//! A lock is released only when nothing runs under it any more: each of these tells what runs under the key to stop,
+//! by the lease's [token](Lease::token), and gives it `stop_grace` to return. They differ in what is given up, and in
+//! whether the caller waits. "Passed on" means: held by the first in line, by the same write, or free if nobody waits.
+//!
+//! | call | gives up | awaits the end of the job | the store shows afterwards | for |
+//! |---|---|---|---|---|
+//! | the job returns | its key | | passed on; a [campaign](Campaign) contends again after a rest | the job |
+//! | [`Elect::unlock`] | one key, whoever has it here | yes, and the release | passed on; held as long as a [`Guard`] of it is kept; a campaign contends again after a rest | whoever knows the key |
+//! | [`Elect::release_all`] | all keys of this instance, tasks and schedules too | yes, and the releases | passed on; campaigns and spreads go on | operators |
+//! | [`Guard::release`], [`Guards::release`] | the guard's keys | yes, and the releases | passed on | whoever has the guard |
+//! | drop of a [`Guard`] or [`Guards`] | the guard's keys | no | passed on soon after | whoever has the guard |
+//! | drop of a [`JobHandle`] | nothing: the job runs on | | held | |
+//! | [`Campaign::resign`] | the campaign's key | no | passed on; contends again after a rest | the program that leads |
+//! | [`Campaign::resign_to`] | the campaign's key, if that holder waits for it | no | held by that holder; contends again after a rest | the program that leads |
+//! | [`Campaign::stop`] | the campaign, with its key | yes, and the release | passed on | whoever has the campaign |
+//! | drop of a [`Campaign`] | the campaign, with its key | no | passed on soon after | whoever has the campaign |
+//! | [`Spread::remove`](crate::spread::Spread::remove) | one task, here | no | free, for the others that know it | the program |
+//! | [`Spread::drain`](crate::spread::Spread::drain) | all tasks of the spread, one after the other | no | held by the others, as they take them | operators |
+//! | [`Spread::stop`](crate::spread::Spread::stop) | this instance's part of the spread | yes, and the releases | held by the others, as they take them | whoever has the spread |
+//! | drop of a [`Spread`](crate::spread::Spread) | this instance's part of the spread | no | held by the others, as they take them | whoever has the spread |
+//! | drop of a [`Schedule`](crate::schedule::Schedule) | the schedule, here, with the run that is on | no | held by another instance that has the schedule | whoever has the schedule |
+//! | [`Elect::close`] | everything, and the session | yes, and the releases | passed on; the session is dead, closed by its own instance | the program, at its end |
+//! | [`Elect::close_for_restart`] | everything, and the session | yes, and the releases | tasks of spreads are reserved for the next instance of this holder's name, other keys are passed on | the program, at a restart |
+//! | drop of the last handle of an instance | the session: nothing runs any more | | the session is dead, closed by its own instance | |
+//! | [`Elect::revoke`] | the key of somebody else, who is asked to give it up | no | passed on when that holder's job has stopped | operators |
+//!
+//! What is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its last
+//! beat.
+//!
 //! # As JSON
 //!
 //! Whatever shows how things stand implements [`serde::Serialize`], for commands, pages and scripts: [`Health`],
@@ -111,7 +142,8 @@ const PAGE: usize = 1000;
 /// An instance. It holds locks under one session, and runs jobs under them.
 ///
 /// Cheap to clone: clones are the same instance. It ends when it is [closed](Self::close), or when the
-/// last of its handles, guards, campaigns and jobs is gone.
+/// last of its handles, guards, campaigns and jobs is gone. All that gives a key up is in
+/// [one table](crate::elect#ways-to-give-a-key-up).
 #[derive(Clone, Debug)]
 pub struct Elect {
     life: Arc<Life>,
@@ -297,7 +329,7 @@ impl Elect {
     }
 
     /// Cancels whatever runs here under a key, and waits until its lock is released. Bounded by the grace and
-    /// two attempts at the store.
+    /// two attempts at the store. One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -315,7 +347,8 @@ impl Elect {
     }
 
     /// Cancels everything that runs here, and waits until all locks are released. Returns those that were not
-    /// released in time. Campaigns contend again after a rest.
+    /// released in time. Campaigns contend again after a rest. One of the [ways to give a key
+    /// up](crate::elect#ways-to-give-a-key-up).
     pub async fn release_all(&self) -> Vec<LockId> {
         let late = self.give_up_all(&keys::GIVEN_UP).await;
         late.overran.into_iter().chain(late.unconfirmed).collect()
@@ -354,7 +387,8 @@ impl Elect {
     /// the grace to stop, and its campaign pauses for a while. With hints the holder learns of it at once,
     /// without by its next heartbeat.
     ///
-    /// Returns whether the lock had that holder.
+    /// Returns whether the lock had that holder. One of the [ways to give a key
+    /// up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// The reason breaks a limit, the session's record cannot be written, or the store did not answer; then it
@@ -432,7 +466,8 @@ impl Elect {
 
     /// Ends the instance: refuses new tickets, stops campaigns, cancels every job and waits for it, releases
     /// all locks, and closes the session in the store. Bounded by the grace and a few attempts at the store:
-    /// the report lists what has not ended by then, and what the store has not confirmed.
+    /// the report lists what has not ended by then, and what the store has not confirmed. One of the [ways to
+    /// give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Cancel safety
     /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
@@ -460,8 +495,8 @@ impl Elect {
     /// name: no other instance takes them for `grace`, so that a rolling restart moves nothing. Jobs are
     /// cancelled and waited for as usual; nothing is handed over. Locks that are not tasks are released.
     ///
-    /// If the store does not answer, or a job overruns, nothing is reserved: other instances take over as
-    /// after a crash.
+    /// If the store does not answer, or a job overruns, nothing is reserved: other instances take over as after
+    /// a crash. One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Cancel safety
     /// Dropped half-way it either goes on as [`close`](Self::close) does, or nothing has happened.

@@ -27,7 +27,8 @@ const LOOKED_AT: usize = 20;
 
 /// Schedule that this instance may run, until this is dropped.
 ///
-/// All instances that have a schedule of the same name share its ticks.
+/// All instances that have a schedule of the same name share its ticks. Dropping this is one of the
+/// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
 #[must_use = "dropping it removes the schedule from this instance"]
 pub struct Schedule {

@@ -13,7 +13,8 @@ use crate::{
     store::LockSeen,
 };
 
-/// Spread that this instance takes part in, until this is stopped or dropped.
+/// Spread that this instance takes part in, until this is stopped or dropped. Both are
+/// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
 #[derive(Debug)]
 #[must_use = "dropping it makes this instance leave the spread"]
 pub struct Spread<M = ()> {
@@ -117,7 +118,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     }
 
     /// Gives its tasks away and gets no new ones, until [`undrain`](Self::undrain). See
-    /// [`until`](Self::until) for its end.
+    /// [`until`](Self::until) for its end. One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     pub fn drain(&self) {
         self.change(|share| share.draining = true);
     }
@@ -144,7 +145,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         self.registry.apply(Change::Add(task));
     }
 
-    /// Removes the task of this key.
+    /// Removes the task of this key: its job here is cancelled, and others that know it go on with it. One of the
+    /// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Errors
     /// The key breaks a limit.
@@ -183,7 +185,8 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     // ----- its end
 
     /// Ends the part this instance takes: cancels every job and waits for it, and leaves its tasks to the others.
-    /// Bounded by the grace and two attempts at the store.
+    /// Bounded by the grace and two attempts at the store. One of the
+    /// [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Cancel safety
     /// Dropped, it ends all the same.
