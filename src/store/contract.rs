@@ -17,7 +17,11 @@ use crate::{
 /// The future of an operation of a store.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// A place where sessions, locks, waiters and runs are kept.
+/// A place where sessions, locks, waiters and runs are kept. You may implement it, but semver does not cover that
+/// before 1.0: a minor release may add methods, and fields to the records they pass, because a guarantee that needs
+/// another atomic step needs another method, and a default that is not atomic would break the guarantee in silence.
+/// Calling it through [`Elect`](crate::Elect) is as stable as the rest. Pin the minor version, and run the conformance
+/// suite with each.
 ///
 /// # What every method keeps to
 ///

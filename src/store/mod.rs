@@ -2,7 +2,8 @@
 //!
 //! [`Store`] is the contract. [`MemoryStore`] is its readable definition, `MongoStore` (feature
 //! `mongodb`) serves the fleet. The conformance suite in `testing::conformance` (feature `testing`)
-//! has a test for every property that is promised here; whoever writes a store runs it.
+//! has a test for every property that is promised here; whoever writes a store runs it. The contract is open to
+//! implementers, without a promise of semver before 1.0: see [`Store`].
 //!
 //! # Rules of safety
 //!
