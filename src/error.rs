@@ -20,7 +20,7 @@ const LONGEST_TOLD: usize = 600;
 /// causes says nothing twice. What the store's driver said is at [`cause`](Self::cause).
 ///
 /// Never says that a race was lost or a record is damaged: those are answers. What can be done now
-/// is told by [`is_retryable`](Self::is_retryable) and [`applied`](Self::applied).
+/// is answered by [`is_retryable`](Self::is_retryable) and [`applied`](Self::applied).
 pub struct StoreError {
     store: &'static str,
     doing: &'static str,
@@ -41,7 +41,7 @@ impl StoreError {
         cause: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         let cause = cause.into();
-        Self { store, doing, applied, retryable, words: told(&*cause), cause }
+        Self { store, doing, applied, retryable, words: in_words(&*cause), cause }
     }
 
     /// With the cause in other words than its own.
@@ -111,7 +111,7 @@ impl fmt::Debug for StoreError {
 impl StdError for StoreError {}
 
 /// An error with its causes: in one line, none of them twice, and not without end.
-pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -182,8 +182,8 @@ mod tests {
     fn causes_are_told_in_one_line_and_none_of_them_twice() {
         let layer = |text, inner| Layer(text, Some(Box::new(inner)));
         let error = layer("connecting: no route", layer("no route", Layer("the cable\nis out", None)));
-        assert_eq!(told(&error), "connecting: no route: the cable is out");
+        assert_eq!(in_words(&error), "connecting: no route: the cable is out");
         let endless: &'static str = "é".repeat(10_000).leak();
-        assert_eq!(told(&Layer(endless, None)).chars().count(), LONGEST_TOLD + 3);
+        assert_eq!(in_words(&Layer(endless, None)).chars().count(), LONGEST_TOLD + 3);
     }
 }

@@ -218,7 +218,7 @@ mod turned_by_hand {
         let lock = fixture.lock("report");
         let careful = Candidate { lock_delay: MINUTE, ..fixture.candidate(fixture.opened().await.id, 1) };
         fixture.taken(&lock, &careful).await;
-        fixture.bury(careful.session).await;
+        fixture.declare_dead(careful.session).await;
         let by = fixture.candidate(fixture.session(), 1);
         let answer = fixture.take_over(&lock, &by, &[careful.session]).await;
         assert!(matches!(answer, TakeAnswer::Closed(_)), "{answer:?}");
@@ -243,7 +243,7 @@ mod turned_by_hand {
         clock.step_wall_back(HOUR);
         rises(&fixture.held(&lock, first, 2).await).await;
 
-        fixture.bury(first).await;
+        fixture.declare_dead(first).await;
         clock.step_wall_back(HOUR);
         let second = fixture.candidate(fixture.session(), 1);
         let answer = fixture.take_over(&lock, &second, &[first]).await;
@@ -306,7 +306,7 @@ mod turned_by_hand {
     #[tokio::test(start_paused = true)]
     async fn sessions_are_purged_a_day_after_they_died_and_not_before() {
         let (clock, fixture) = turned();
-        let dead = fixture.buried().await;
+        let dead = fixture.dead_session().await;
         let alive = fixture.opened().await;
         clock.step_wall(DAY);
         assert_eq!(purge(&fixture, Retention::default()).await, Purged::default());
@@ -323,7 +323,7 @@ mod turned_by_hand {
         let lock = fixture.lock("order 4711");
         let dead = fixture.opened().await.id;
         let held = fixture.held(&lock, dead, 1).await;
-        fixture.bury(dead).await;
+        fixture.declare_dead(dead).await;
         clock.step_wall(7 * DAY);
         assert_eq!(purge(&fixture, Retention::default()).await, Purged::default(), "its time is not over");
         assert_eq!(fixture.record(&lock).await, held);
@@ -354,7 +354,7 @@ mod turned_by_hand {
                     fixture.freed(&record).await;
                 }
             }
-            fixture.bury(dead).await;
+            fixture.declare_dead(dead).await;
             clock.step_wall(HOUR);
             purge(&fixture, hour).await;
             kept.push(format!("{:?}", fixture.store()));

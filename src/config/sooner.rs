@@ -7,7 +7,7 @@ use super::{ConfigError, DAY, ElectConfig, check, whole_ms};
 /// Below a second a single slow write costs a lease.
 const WITHIN: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY.saturating_mul(30);
 /// The part of the time that is the ttl. The rest is for what is not counted in it: that whoever waits saw the
-/// last beat up to a twentieth of an interval late, tells it dead and takes the lock, a write each.
+/// last beat up to a twentieth of an interval late, declares it dead and takes the lock, a write each.
 const TTL: (u32, u32) = (4, 5);
 /// So many beats in a ttl, as in the defaults.
 const BEATS: u32 = 6;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     StoreError,
-    error::{Applied, told},
+    error::{Applied, in_words},
     model::{Holder, Key, LimitError, LockId, Loss, ScheduleName, SpreadName},
     store::Refusal,
 };
@@ -152,7 +152,7 @@ impl fmt::Display for Error {
             }
             Self::Scheduled(schedule) => write!(f, "this instance already has a schedule {schedule:?}"),
             Self::Schedule { schedule, problem } => {
-                write!(f, "the schedule {schedule:?} cannot be run: {}", told(&**problem))
+                write!(f, "the schedule {schedule:?} cannot be run: {}", in_words(&**problem))
             }
             Self::UnknownSchedule(schedule) => write!(
                 f,

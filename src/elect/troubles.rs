@@ -18,7 +18,7 @@ use super::{Engine, metrics};
 use crate::{
     Applied, StoreError,
     clock::Moment,
-    error::{told as with_causes, without_command},
+    error::{in_words as with_causes, without_command},
     sync::locked,
 };
 

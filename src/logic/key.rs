@@ -248,8 +248,8 @@ impl KeyMachine {
                 self.look_at = now;
                 self.make_answer_stale();
             }
-            // It may be about an earlier holding, which the hint does not tell. Most are; so the read
-            // that tells waits a moment, and is not made if the lock is given back by then.
+            // It may be about an earlier holding, which the hint does not say. Most are; so the read
+            // that says so waits a moment, and is not made if the lock is given back by then.
             Some(LockChange::Freed | LockChange::Closed) | None
                 if self.held.is_some() && !self.recheck.lock =>
             {

@@ -324,7 +324,7 @@ impl Ticks {
         self.calendar.agrees(other, self.cursor, now, self.since, COUNTED)
     }
 
-    /// Returns what was due and not run when the timing that the record tells of was stored.
+    /// Returns what was due and not run when the timing in the record was stored.
     pub(crate) fn left_behind(&mut self, record: &ScheduleRecord, now: StoreTime) -> Option<TickStep> {
         let since = record.definition.as_ref()?.since;
         if since == self.since {
@@ -426,7 +426,7 @@ impl Ticks {
         }
     }
 
-    /// Tells it now: who has the schedule when the pause ends does not know of it.
+    /// Reports it now: whoever has the schedule when the pause ends does not know of it.
     fn overlapped_before_the_pause(&mut self) -> Option<TickStep> {
         let since = self.hold.pause()?.since;
         let first = self.calendar.next(self.cursor, self.since)?;

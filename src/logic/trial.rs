@@ -24,7 +24,7 @@ const ONE_BY_ONE: usize = 16;
 /// Words in the note of a task that was quarantined for this: others read them again.
 const KILLED: &str = "it killed its process";
 
-/// A session that died, as far as it tells something of its tasks.
+/// Dead session, with what its record says of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Gone {
     started: StoreTime,

@@ -12,7 +12,7 @@ use crate::{
 /// Looks are never closer together than this, whatever the store's clock makes one guess.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 
-/// Session of a holder as the lock's record tells it, for when the session itself is missing.
+/// Session of a holder as the lock's record has it, for when the session itself is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) namespace: Namespace,
@@ -142,7 +142,7 @@ impl Observation {
                 (Mark::Beat { .. }, _) => Some(seen.ttl),
                 (Mark::Missing, named) => named.as_ref().map(|named| named.ttl),
             };
-            // A ttl that no record tells is never over. What the store cut off of it is added again.
+            // A ttl that no record has is never over. What the store cut off of it is added again.
             let over = ttl.map(|ttl| self.not_before.max(seen.since + ttl + Duration::from_millis(1)));
             if let Some(over) = over {
                 if now >= over

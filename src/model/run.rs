@@ -199,7 +199,7 @@ pub struct ScheduleRecord {
     pub definition: Option<Definition>,
     /// The last time somebody held it back.
     pub pause: Option<Pause>,
-    /// The times before that, earliest first: the last twenty. Whoever has the schedule next tells of the ticks
+    /// The times before that, earliest first: the last twenty. Whoever has the schedule next reports the ticks
     /// that fell into them.
     pub pauses_before: Vec<PauseBefore>,
     /// Runs that are wanted now, earliest first.

@@ -361,7 +361,7 @@ pub enum Hint {
         change: Option<LockChange>,
     },
     /// The holder of a schedule's lock changed its [value](crate::model::Candidate::value). Those of other locks are
-    /// their programs' own, and nobody is told.
+    /// their programs' own, and are not notified.
     Value {
         /// The lock.
         lock: LockId,

@@ -278,7 +278,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// decide nothing ([R12](crate::store#rules-of-safety)); [`Hint::Resync`] says that some may have been lost, and
     /// comes first. Beats are left out.
     ///
-    /// A hint that names a grant tells of a change that no failure can undo: it is as good as a
+    /// A hint that names a grant reports a change that no failure can undo: it is as good as a
     /// read of the lock at that moment.
     fn hints(&self) -> BoxStream<'static, Hint>;
 

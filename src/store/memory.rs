@@ -31,7 +31,7 @@ use crate::{
     sync::locked,
 };
 
-/// The number of hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+/// The number of hints a slow listener may lag behind before it gets a [resync](Hint::Resync).
 const HINTS_KEPT: usize = 4096;
 
 /// A store in the memory of one process, for tests and for engines that share a process.

@@ -87,7 +87,7 @@ impl Succession {
         let lock = fixture.lock(key);
         let former_session = fixture.opened().await.id;
         let former = fixture.held(&lock, former_session, 1).await.term;
-        fixture.bury(former_session).await;
+        fixture.declare_dead(former_session).await;
         let next_session = fixture.opened().await.id;
         let next = take_over(fixture, &lock, next_session, former_session).await.term;
         Self { lock, former, next, next_session }
@@ -338,7 +338,7 @@ async fn arming_beside_an_open_transaction(end: End) {
     fence.pass(5, &mut open).await.unwrap();
     write(&place, &lock, &mut open).await.unwrap();
 
-    fixture.bury(former_session).await;
+    fixture.declare_dead(former_session).await;
     let begin = now();
     let next = take_over(&fixture, &lock, next_session, former_session).await.term;
     let took_over = begin.elapsed();

@@ -87,7 +87,7 @@ async fn a_lock_that_somebody_wrote_by_hand_keeps_nothing_else_from_being_purged
     }
     place.collection("locks").insert_many(&hostile).await.unwrap();
     place.collection("locks").insert_one(named(&template, "idle", doc! {})).await.unwrap();
-    let dead = fixture.buried().await;
+    let dead = fixture.dead_session().await;
     let parts = purge(&place, &fixture).await;
     assert_eq!(parts.iter().map(|part| part.locks).sum::<u64>(), 1);
     for lock in hostile {
@@ -125,7 +125,7 @@ async fn fences_and_places_that_tenure_did_not_write_stay() {
     let ours = doc! { "_id": slot(0), "lock": lock, "v": 2_i64, "term": 1_i64, "armed_at": long_ago };
     fences.insert_one(ours).await.unwrap();
     place.collection("locks").insert_one(&template).await.unwrap();
-    let dead = fixture.buried().await;
+    let dead = fixture.dead_session().await;
     let standing = doc! { "_id": "by hand", "session": dead.to_string(), "lock": lock };
     place.collection("waiters").insert_one(&standing).await.unwrap();
 

@@ -279,7 +279,7 @@ async fn use_everything(fixture: &Fixture) {
         .unwrap();
     store.history(schedule.clone(), None, 10, limit).await.unwrap();
     store.purge_runs(schedule, Duration::ZERO, 0, limit).await.unwrap();
-    fixture.bury(mine).await;
+    fixture.declare_dead(mine).await;
     let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
     store.purge(fixture.namespace().clone(), now, None, limit).await.unwrap();
 }

@@ -171,7 +171,7 @@ fn jobs_are_told_before_the_end_and_nothing_is_valid_after_it() {
     assert!(
         matches!(expiring[..], [Action::Expiring(Loss::Expired { unreachable_for, .. })] if unreachable_for == MS * 24_200)
     );
-    // Told once.
+    // Reported once.
     assert_eq!(script.step(24_300, SessionEvent::Wake), []);
     // An answer that comes at the end is none (R10).
     let end = script.answer(29_200, nonce.get(), 1, nonce.get());
@@ -220,12 +220,12 @@ fn what_ends_a_session() {
         by: "other".parse().unwrap(),
         why: Why::shortened("no beat"),
     };
-    let buried = Loss::DeclaredDead { by: death.by.clone(), why: death.why.clone() };
+    let declared_dead = Loss::DeclaredDead { by: death.by.clone(), why: death.why.clone() };
     let dead = SessionSeen::Dead(SessionRecord { death: Some(death), ..record(0, 1) });
     // Another copy of this machine has beaten in its place.
     let twin = SessionSeen::Alive(record(7, 7_777));
     for (sighting, loss) in [
-        (dead, buried),
+        (dead, declared_dead),
         (SessionSeen::Missing, Loss::Vanished { found: "the session's record is gone".into() }),
         (twin, Loss::Vanished { found: "another instance beats for this session".into() }),
     ] {
@@ -295,7 +295,7 @@ fn an_answer_that_leaves_the_end_where_it_was_leaves_the_session_expiring() {
     let mut script = BeatScript::opened();
     let nonce = beat_sent(&script.step(5_000, SessionEvent::Wake));
     assert!(matches!(script.step(24_200, SessionEvent::Wake)[..], [Action::Expiring(_)]));
-    // What is on record is the opening still: the end is as near as it was, and nobody is told again.
+    // What is on record is the opening still: the end is as near as it was, and nobody is notified again.
     let actions = script.answer(24_300, nonce.get(), 0, 1);
     assert!(
         matches!(actions[0], Action::Extend { end, sound: false, .. } if end == at(29_200)),

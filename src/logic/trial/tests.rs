@@ -81,7 +81,7 @@ fn a_restart_is_no_death() {
         deaths
     };
     assert_eq!(found("t", &past, &closed(&[("b", 90), ("c", 190)])), Suspicion::default());
-    // Another session of that name tells nothing of this one.
+    // Another session of that name says nothing of this one.
     assert_eq!(found("t", &past, &closed(&[("b", 150), ("c", -900)])).deaths, 2);
 }
 

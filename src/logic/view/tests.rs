@@ -1,4 +1,4 @@
-//! The view against what is told late, twice and in any order; and fleets of them that act on it.
+//! The view against news that come late, twice and in any order; and fleets of them that act on it.
 
 mod fleets;
 mod planning;

@@ -187,18 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_tells_of_one_document_is_of_its_statement_alone() {
+    fn an_error_about_a_document_is_of_its_statement_alone() {
         for code in [2, 121, 159, 10_334, 17_419] {
             let written = written(&reply(code)).unwrap();
             assert_eq!((written.matched, written.refused.len()), (1, 1), "{code}");
             let (place, refusal) = &written.refused[0];
-            let told = refusal.to_string();
-            assert!(*place == 1 && told.contains(&format!("({code}): no")), "{told}");
+            let words = refusal.to_string();
+            assert!(*place == 1 && words.contains(&format!("({code}): no")), "{words}");
         }
     }
 
     #[test]
-    fn an_error_that_tells_of_the_server_leaves_the_command_in_doubt() {
+    fn an_error_about_the_server_leaves_the_outcome_unknown() {
         // LockTimeout, MaxTimeMSExpired, WriteConflict, ExceededTimeLimit, TemporarilyUnavailable,
         // Interrupted, OutOfDiskSpace, and one that nobody knows yet.
         for code in [24, 50, 112, 262, 365, 11_601, 14_031, 999] {

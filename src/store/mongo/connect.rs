@@ -30,7 +30,7 @@ const POOL: u32 = 8 * AT_ONCE;
 /// An attempt lasts no longer than this: what is not found by then is not found.
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The interval at which the driver looks at each member. Its default of 10 s is how long it would overlook a
-/// change of primary that it was not told of.
+/// change of primary that nobody reported to it.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A connection string that is kept, to connect with once more.

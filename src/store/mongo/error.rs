@@ -15,7 +15,7 @@ use super::{
     fields::LAYOUT,
     words,
 };
-use crate::error::{Applied, StoreError, told};
+use crate::error::{Applied, StoreError, in_words};
 
 /// The name of this store in errors and reports.
 pub(super) const STORE: &str = "mongodb";
@@ -152,7 +152,7 @@ pub(super) type CommandResult<T> = Result<T, CommandFailure>;
 impl CommandFailure {
     pub(super) fn unknown(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = cause.into();
-        Self { applied: Applied::Unknown, retryable: true, refused: false, words: told(&*cause), cause }
+        Self { applied: Applied::Unknown, retryable: true, refused: false, words: in_words(&*cause), cause }
     }
 
     /// Nothing was sent.
@@ -183,7 +183,7 @@ impl CommandFailure {
         self.refused
     }
 
-    /// Tells this, too.
+    /// Adds this to the message.
     pub(super) fn with_more(self, more: &str) -> Self {
         Self { words: format!("{}; {more}", self.words), ..self }
     }

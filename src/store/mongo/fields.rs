@@ -73,7 +73,7 @@ pub(super) struct Fields<'a>(pub(super) &'a Document);
 /// goes into logs and answers.
 const MOST_TOLD: usize = 100;
 
-fn told(found: impl fmt::Display) -> String {
+fn shortened(found: impl fmt::Display) -> String {
     let found = found.to_string();
     match found.char_indices().nth(MOST_TOLD) {
         Some((end, _)) => format!("{}...", &found[..end]),
@@ -82,7 +82,7 @@ fn told(found: impl fmt::Display) -> String {
 }
 
 pub(super) fn quoted(text: &str) -> String {
-    told(format_args!("{text:?}"))
+    shortened(format_args!("{text:?}"))
 }
 
 pub(super) fn damaged(field: &str, problem: impl Into<String>) -> Refusal {
@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
             // A shell writes the same number in another type, and the server compares across types.
             Some(Bson::Int32(found)) if i64::from(*found) == LAYOUT => Ok(Self(document)),
             Some(Bson::Double(found)) if found.to_bits() == (LAYOUT as f64).to_bits() => Ok(Self(document)),
-            Some(found) => Err(Refusal::Layout { found: told(found) }),
+            Some(found) => Err(Refusal::Layout { found: shortened(found) }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Hints from one change stream a handle.
 //!
 //! The stream is opened when somebody listens, is reopened by itself, and closes when nobody does.
-//! It decides nothing (R12): whatever goes wrong with it is told once in the log, and costs pace.
+//! It decides nothing (R12): whatever goes wrong with it is logged once, and slows others down.
 
 use std::{
     sync::{
@@ -41,7 +41,7 @@ use crate::{
     sync::locked,
 };
 
-/// The number of hints a slow listener may lag behind before it is told to [resync](Hint::Resync).
+/// The number of hints a slow listener may lag behind before it gets a [resync](Hint::Resync).
 const HINTS_KEPT: usize = 4096;
 /// The time that the server may take beyond the wait it was asked for. There is no other limit: the
 /// driver waits for a frozen server for ever.
@@ -166,7 +166,7 @@ impl SharedStream {
             renewed.mark_unchanged();
             let end = match self.open().await {
                 Ok(stream) => {
-                    // Only now: what changes from here on is told.
+                    // Only now: changes from here on are notified.
                     self.tell(Hint::Resync);
                     let opened = clock.now();
                     let end = tokio::select! {
@@ -240,8 +240,8 @@ impl SharedStream {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) if is_unsupported(&error) => Err(StreamEnd::Unsupported),
             Ok(Err(error)) if refuses_the_client(&error) => {
-                let told = self.connection.refused(&used, error.into()).into_words();
-                Err(StreamEnd::Failed { error: told, lasting: true })
+                let words = self.connection.refused(&used, error.into()).into_words();
+                Err(StreamEnd::Failed { error: words, lasting: true })
             }
             Ok(Err(error)) => Err(StreamEnd::failed(&error)),
             Err(_) => Err(StreamEnd::silent("no answer when opening it")),
@@ -347,7 +347,7 @@ fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
                 let is_value = lock.kind == Kind::Schedule && fields.contains_key("value_set");
                 return is_value.then_some(Hint::Value { lock });
             }
-            // Fields that stay as they were are not told: then whoever is concerned reads the lock.
+            // Fields that stay as they were are not in the event: then whoever is concerned reads the lock.
             lock_change(fields)
         }
         None => event.full_document.as_ref().and_then(lock_change),

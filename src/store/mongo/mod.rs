@@ -143,7 +143,7 @@ impl MongoOptions {
     ///
     /// When the server refuses a login, because a password or certificate is another one now, the store
     /// connects anew in the background: with what this answers, or else with the string it has; the files that
-    /// the string names are read again in any case. What it has held goes on. If that fails, it is told with the
+    /// the string names are read again in any case. What it has held goes on. If that fails, it is reported with the
     /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins
     /// are refused.
     ///

@@ -41,7 +41,7 @@ async fn release_batch(
     if written.matched == releases.len() as u64 {
         return Ok(vec![ReleaseAnswer::Released; releases.len()]);
     }
-    // Some were not ours any more, or cannot be written: only a look tells which.
+    // Some were not ours any more, or cannot be written: only a look shows which.
     let locks: Vec<_> = releases.iter().map(|release| release.lock.clone()).collect();
     let ids = locks.iter().map(|lock| lock_id(lock).into());
     let look = Find { filter: queries::by_ids(ids), local: true, ..Find::default() };

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, Moment, SystemClock},
-    error::told,
+    error::in_words,
     sync::locked,
 };
 
@@ -62,7 +62,7 @@ impl UriSource {
     async fn ask(&self) -> Result<Uri, String> {
         match (self.0)().await {
             Ok(uri) => Ok(Uri::new(&uri)),
-            Err(error) => Err(format!("uri_from failed: {}", told(&*error))),
+            Err(error) => Err(format!("uri_from failed: {}", in_words(&*error))),
         }
     }
 }
@@ -186,7 +186,7 @@ impl Connection {
         self.current.borrow().database.clone()
     }
 
-    /// Tells when there is another client.
+    /// Notifies when there is another client.
     pub(super) fn changes(&self) -> watch::Receiver<Current> {
         self.current.subscribe()
     }
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// The server refused a login, or the certificate, of this client: another one is made, unless that was tried a moment ago.
-    /// Answers with what is to be told.
+    /// Returns the message to log.
     pub(super) fn refused(self: &Arc<Self>, used: &Current, failure: CommandFailure) -> CommandFailure {
         let current = self.current();
         if current.uri.is_none() || current.generation != used.generation || self.stop.is_cancelled() {

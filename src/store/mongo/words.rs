@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_server_is_quoted_with_its_code_and_without_the_command() {
-        let told = [
+        let printed = [
             doc! {
                 "code": 13, "codeName": "Unauthorized",
                 "errmsg": "not authorized on shop to execute command { insert: \"waiters\", documents: [ ..",
@@ -221,14 +221,14 @@ mod tests {
             doc! {},
         ]
         .map(|reply| of_reply(&reply));
-        let short = told[3].len();
+        let short = printed[3].len();
         assert!(short < 400, "{short}");
         expect![[r#"
             Unauthorized (13): not authorized on shop to execute command { insert: "waiters"; docs/operations.md has the role to grant
             the server requires a user and a password, and the connection string has none: mongodb://user:password@host/
             OutOfDiskSpace (14031): the disk is full"#]]
-        .assert_eq(&told[..3].join("\n"));
-        assert_eq!(told[4], "error (0): ");
+        .assert_eq(&printed[..3].join("\n"));
+        assert_eq!(printed[4], "error (0): ");
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
                 servers.join(", ")
             )
         };
-        let told = [
+        let printed = [
             topology(&[
                 server("a:1", "Connection refused (os error 111)", none),
                 server("b:2", "failed to lookup address information: Name or service not known", reply),
@@ -268,6 +268,6 @@ mod tests {
             a: odd; b: odd; c: odd; and 2 more
             none of the hosts in the connection string is a member of the replica set "rs1": set replicaSet= to the name that rs.status() shows, or leave it out
             the replica set "rs1" has no primary: an election is in progress, or a majority of its members cannot be reached"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&printed.join("\n"));
     }
 }

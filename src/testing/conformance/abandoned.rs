@@ -22,9 +22,9 @@ const SIDE_BY_SIDE: usize = 32;
 const LOCKS_STAY: Retention = Retention { locks: Duration::from_secs(3600), sessions: Duration::ZERO };
 
 /// A session of that id that has died.
-async fn buried(fixture: &Fixture, session: SessionId) -> SessionId {
+async fn declared_dead(fixture: &Fixture, session: SessionId) -> SessionId {
     fixture.open(&Open { session, ..fixture.opening() }).await;
-    fixture.bury(session).await.id
+    fixture.declare_dead(session).await.id
 }
 
 /// Nobody holds it since its holder died.
@@ -38,7 +38,7 @@ pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixtur
     let dead = fixture.opened().await.id;
     let held =
         fixture.taken(&lock, &Candidate { lock_delay: Duration::ZERO, ..fixture.talkative(dead, 5) }).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     let mut freed = 0;
     eventually("a lock of the dead is freed", async || {
         freed += purge(fixture, NOTHING).await.freed;
@@ -57,7 +57,7 @@ pub async fn a_lock_of_the_dead_becomes_free_and_keeps_its_term(fixture: &Fixtur
 pub async fn a_lock_of_one_that_died_lately_is_kept(fixture: &Fixture) {
     let dead = fixture.opened().await.id;
     let held = fixture.held(&fixture.lock("report"), dead, 1).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     // The store's clock has to go on, or nothing were old enough.
     marker_is_purged(&fixture.another()).await;
     assert_eq!(purge(fixture, LOCKS_STAY).await.freed, 0);
@@ -70,7 +70,7 @@ pub async fn a_lock_of_the_dead_with_a_delay_is_closed(fixture: &Fixture) {
     let delay = Duration::from_secs(3600);
     let careful = Candidate { lock_delay: delay, ..fixture.candidate(fixture.opened().await.id, 1) };
     let held = fixture.taken(&lock, &careful).await;
-    fixture.bury(careful.session).await;
+    fixture.declare_dead(careful.session).await;
     eventually("a lock of the dead is freed", async || {
         purge(fixture, NOTHING).await;
         is_free(fixture, &lock).await.then_some(())
@@ -102,7 +102,7 @@ pub async fn a_dead_session_with_a_thousand_locks_is_purged(fixture: &Fixture) {
     let locks: Vec<_> = (0..MANY).map(|number| fixture.lock(&format!("order {number}"))).collect();
     let takes = locks.iter().map(|lock| Take { lock: lock.clone(), by: fixture.candidate(dead, 1) });
     let taken = fixture.take_all(takes.collect(), &[]).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     let mut freed = 0;
     eventually("a dead session that held a thousand locks is purged", async || {
         freed += purge(fixture, NOTHING).await.freed;
@@ -129,7 +129,7 @@ pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
         by: fixture.candidate(*session, 1),
     });
     fixture.take_all(takes.collect(), &[]).await;
-    let all = stream::iter(first.iter().chain(&last)).map(|session| buried(fixture, *session));
+    let all = stream::iter(first.iter().chain(&last)).map(|session| declared_dead(fixture, *session));
     let _all: Vec<_> = all.buffer_unordered(SIDE_BY_SIDE).collect().await;
     eventually("the dead that hold nothing are purged", async || {
         purge(fixture, LOCKS_STAY).await;
@@ -150,7 +150,7 @@ pub async fn places_of_the_dead_go_however_lately_they_died(fixture: &Fixture) {
         let wait = Wait { lock: lock.clone(), by: fixture.candidate(session, 1) };
         sure(fixture.store().wait(vec![wait], LIMIT)).await;
     }
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     let purged = purge(fixture, Retention::default()).await;
     assert_eq!((purged.waiters, purged.sessions), (1, 0));
     let line = sure(fixture.store().waiters(lock, 10, LIMIT)).await;

@@ -27,7 +27,7 @@ pub async fn a_batch_of_takes_mixes_outcomes_and_keeps_the_order(fixture: &Fixtu
     fixture.release(closed, other, record.term, ReleaseTo::ClosedFor(TTL)).await;
     fixture.held(died, dead, 1).await;
     fixture.taken(delayed, &Candidate { lock_delay: TTL, ..fixture.candidate(dead, 1) }).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
 
     let by = fixture.candidate(session, 10);
     let takes = locks.iter().map(|lock| Take { lock: lock.clone(), by: by.clone() }).collect();
@@ -132,7 +132,7 @@ pub async fn a_batch_may_name_a_lock_twice(fixture: &Fixture) {
     let answers = fixture.take_all(takes, &[]).await;
     let record = fixture.record(&own).await;
     assert!(record.is_granted_to(session, later.ticket), "in any order the later ticket wins: {record:?}");
-    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later ticket must be told so");
+    assert_eq!(answers[1], TakeAnswer::Taken(record), "the later ticket must learn so");
 
     let [one, two] = [1, 2].map(|_| fixture.candidate(fixture.session(), 1));
     let answers = fixture.take_all(vec![take(&others, one), take(&others, two)], &[]).await;

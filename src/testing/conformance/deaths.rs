@@ -48,7 +48,7 @@ pub async fn the_latest_of_many_beats_buries_its_session(fixture: &Fixture) {
     assert!(fixture.declare(session, Evidence::Unbeaten { nonce }).await.is_dead());
 }
 
-/// Whoever watched an earlier beat, or none of it, buries nobody.
+/// Whoever watched an earlier beat, or none of it, declares nobody dead.
 pub async fn a_beat_that_was_not_watched_saves_its_session(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let beaten = fixture.send(&fixture.beat(opened.id, 1)).await;
@@ -59,7 +59,7 @@ pub async fn a_beat_that_was_not_watched_saves_its_session(fixture: &Fixture) {
     assert_eq!(fixture.seen(opened.id).await, beaten);
 }
 
-/// Whichever comes first wins, and both are told the same.
+/// Whichever comes first wins, and both get the same answer.
 pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture) {
     for _ in 0..16 {
         let opened = fixture.opened().await;
@@ -84,7 +84,7 @@ pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture)
         let last = fixture.seen(opened.id).await;
         let beaten = answers[0].bears(beat.nonce);
         assert_ne!(beaten, last.is_dead(), "a beat counts or the session dies, not both: {answers:?}");
-        assert_eq!(answers[1].is_dead(), last.is_dead(), "the declarer must be told how it ended");
+        assert_eq!(answers[1].is_dead(), last.is_dead(), "the declarer must learn how it ended");
         let nonce = last.record().map(|record| record.nonce);
         let expected = if beaten { beat.nonce } else { opened.nonce };
         assert_eq!(nonce, Some(expected), "a beat that did not count must leave no trace");
@@ -174,7 +174,7 @@ pub async fn only_the_first_tombstone_is_kept(fixture: &Fixture) {
     assert_eq!(sure(fixture.store().declare(again, LIMIT)).await, first);
 }
 
-/// Many watchers declare at the same moment: one is named, and all are told which.
+/// Many watchers declare at the same moment: one is named, and all learn which.
 pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
     let opened = fixture.opened().await;
     let unseen = fixture.session();
@@ -191,7 +191,7 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
         let kept = fixture.seen(session).await;
         assert!(kept.is_dead());
         for answer in answers {
-            assert_eq!(answer, kept, "every declarer must be told the one death that is kept");
+            assert_eq!(answer, kept, "every declarer must get the one death that is kept");
         }
     }
 }
@@ -200,7 +200,7 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
 pub async fn dead_is_for_ever(fixture: &Fixture) {
     let open = fixture.opening();
     fixture.open(&open).await;
-    let dead = SessionSeen::Dead(fixture.bury(open.session).await);
+    let dead = SessionSeen::Dead(fixture.declare_dead(open.session).await);
     fixture.open(&open).await;
     fixture.open(&Open { nonce: fixture.nonce(), ..open.clone() }).await;
     for number in [1, 100] {

@@ -195,9 +195,9 @@ impl Fixture {
     }
 
     /// A fresh session, opened and declared dead by an operator.
-    pub async fn buried(&self) -> SessionId {
+    pub async fn dead_session(&self) -> SessionId {
         let session = self.opened().await.id;
-        self.bury(session).await;
+        self.declare_dead(session).await;
         session
     }
 
@@ -221,10 +221,10 @@ impl Fixture {
     }
 
     /// An operator declares a session dead.
-    pub async fn bury(&self, session: SessionId) -> SessionRecord {
+    pub async fn declare_dead(&self, session: SessionId) -> SessionRecord {
         match self.declare(session, Evidence::Operator).await {
             SessionSeen::Dead(record) => record,
-            other => panic!("an operator's word must bury a session that was opened, not leave it {other:?}"),
+            other => panic!("an operator's word must end a session that was opened, not leave it {other:?}"),
         }
     }
 

@@ -32,7 +32,7 @@ impl Listener {
     async fn new(fixture: &Fixture) -> Self {
         let mut hints = fixture.store().hints();
         let first = tokio::time::timeout(LIMIT, hints.next()).await;
-        let first = first.expect("a listener must be told to resync without waiting for a change");
+        let first = first.expect("a listener must get a resync without waiting for a change");
         assert_eq!(first, Some(Hint::Resync), "the first hint must say that some may have been lost");
         let mut listener = Self { hints, heard: Vec::new() };
         // A stream may begin some time after its first hint: knock until it is heard.
@@ -107,16 +107,16 @@ impl Listener {
 }
 
 /// The schedules that hints tell of, up to the one that is defined now.
-async fn told_of(listener: &mut Listener, fixture: &Fixture) -> Vec<ScheduleId> {
+async fn hinted(listener: &mut Listener, fixture: &Fixture) -> Vec<ScheduleId> {
     let last = fixture.schedule(&format!("last {}", fixture.session()));
     defined(fixture, define(&last, 1, "hourly", "late: run")).await;
-    let mut told = Vec::new();
+    let mut hints = Vec::new();
     loop {
         let ours = |hint: &Hint| matches!(hint, Hint::Schedule { schedule } if schedule.namespace == *fixture.namespace());
         match listener.next(LIMIT, ours).await {
-            Some(Hint::Schedule { schedule }) if schedule == last => return told,
-            Some(Hint::Schedule { schedule }) => told.push(schedule),
-            other => panic!("a schedule that was defined must be told of, not {other:?}"),
+            Some(Hint::Schedule { schedule }) if schedule == last => return hints,
+            Some(Hint::Schedule { schedule }) => hints.push(schedule),
+            other => panic!("a schedule that was defined must be notified, not {other:?}"),
         }
     }
 }
@@ -138,7 +138,7 @@ pub async fn every_grant_is_hinted(fixture: &Fixture) {
     let next = fixture.talkative(session, 9);
     fixture.release(&lock, session, record.term, ReleaseTo::HandTo(Box::new(next))).await;
     listener.hears_grant(&fixture.record(&lock).await).await;
-    fixture.bury(session).await;
+    fixture.declare_dead(session).await;
     let taker = fixture.talkative(fixture.session(), 1);
     // The one that died asked for a short lock-delay: closed for a moment, then granted.
     fixture.take_over(&lock, &taker, &[session]).await;
@@ -148,13 +148,14 @@ pub async fn every_grant_is_hinted(fixture: &Fixture) {
     })
     .await;
     listener.hears_grant(&record).await;
-    let heir = Candidate { lock_delay: Duration::ZERO, ..fixture.candidate(fixture.opened().await.id, 1) };
+    let successor =
+        Candidate { lock_delay: Duration::ZERO, ..fixture.candidate(fixture.opened().await.id, 1) };
     fixture.freed(&record).await;
     listener.hears_freed(&lock).await;
-    let record = fixture.taken(&lock, &heir).await;
+    let record = fixture.taken(&lock, &successor).await;
     listener.hears_grant(&record).await;
-    fixture.bury(heir.session).await;
-    let record = granted(fixture.take_over(&lock, &taker, &[heir.session]).await);
+    fixture.declare_dead(successor.session).await;
+    let record = granted(fixture.take_over(&lock, &taker, &[successor.session]).await);
     listener.hears_grant(&record).await;
 }
 
@@ -254,7 +255,7 @@ pub async fn a_beat_gives_no_hint(fixture: &Fixture) {
     for number in 1..=5 {
         fixture.send(&fixture.beat(session, number)).await;
     }
-    fixture.bury(session).await;
+    fixture.declare_dead(session).await;
     // The first news after the opening is the death: the beats between gave none.
     listener.hears_of(session, SessionNews::Died).await;
 }
@@ -265,7 +266,7 @@ pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
     let schedule = fixture.schedule("$nightly.report 👑");
     for (timing, policies) in [("first", "late: run"), ("second", "late: run"), ("second", "$other")] {
         defined(fixture, define(&schedule, 7, timing, policies)).await;
-        assert!(told_of(&mut listener, fixture).await.contains(&schedule), "it was defined");
+        assert!(hinted(&mut listener, fixture).await.contains(&schedule), "it was defined");
     }
     let at = StoreTime::from_millis(5);
     for instruction in [
@@ -279,11 +280,11 @@ pub async fn what_is_said_of_a_schedule_is_hinted(fixture: &Fixture) {
         Instruction::Ran { at: StoreTime::from_millis(4) },
     ] {
         instructed(fixture, &schedule, instruction.clone()).await;
-        assert!(told_of(&mut listener, fixture).await.contains(&schedule), "{instruction:?}");
+        assert!(hinted(&mut listener, fixture).await.contains(&schedule), "{instruction:?}");
     }
     let other = fixture.schedule("other");
     instructed(fixture, &other, pause()).await;
-    assert!(told_of(&mut listener, fixture).await.contains(&other), "nobody has defined it");
+    assert!(hinted(&mut listener, fixture).await.contains(&other), "nobody has defined it");
 }
 
 /// Nobody is to be woken by what was said before, nor by what a schedule does.
@@ -292,7 +293,7 @@ pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     defined(fixture, define(&schedule, 7, "first", "late: run")).await;
     instructed(fixture, &schedule, Instruction::Run(order(5))).await;
-    told_of(&mut listener, fixture).await;
+    hinted(&mut listener, fixture).await;
 
     defined(fixture, define(&schedule, 8, "first", "late: run")).await;
     defined(fixture, define(&schedule, 6, "second", "late: run")).await;
@@ -306,8 +307,8 @@ pub async fn a_run_gives_no_hint(fixture: &Fixture) {
     let (run, session, term) = (claim.run, claim.session, claim.term);
     let finish = FinishRun { run, session, term, attempt: 1, outcome, error: None, last: true };
     sure(fixture.store().finish(finish, LIMIT)).await;
-    let told = told_of(&mut listener, fixture).await;
-    assert_eq!(told, [], "nothing was said, and a run tells of itself");
+    let hints = hinted(&mut listener, fixture).await;
+    assert_eq!(hints, [], "nothing was changed, and a run makes no hint");
 }
 
 /// However many listen, and whoever of them has gone.

@@ -152,25 +152,25 @@ pub async fn a_listing_goes_on_where_items_have_gone(fixture: &Fixture) {
 /// A lock leaves one list and enters the other when it changes hands.
 pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
     let lock = fixture.lock("report");
-    let [giver, taker] = [fixture.session(), fixture.opened().await.id];
-    let heir = fixture.session();
-    let first = fixture.held(&lock, giver, 1).await;
-    assert_eq!(audit(fixture, giver).await, [held(first.clone())]);
+    let [former, taker] = [fixture.session(), fixture.opened().await.id];
+    let successor = fixture.session();
+    let first = fixture.held(&lock, former, 1).await;
+    assert_eq!(audit(fixture, former).await, [held(first.clone())]);
 
-    let first = fixture.held(&lock, giver, 2).await;
-    assert_eq!(audit(fixture, giver).await, [held(first.clone())], "a later ticket, a new term");
+    let first = fixture.held(&lock, former, 2).await;
+    assert_eq!(audit(fixture, former).await, [held(first.clone())], "a later ticket, a new term");
 
     let next = Box::new(fixture.candidate(taker, 7));
-    fixture.release(&lock, giver, first.term, ReleaseTo::HandTo(next)).await;
-    assert_eq!(audit(fixture, giver).await, [], "handed over, it is not held any more");
+    fixture.release(&lock, former, first.term, ReleaseTo::HandTo(next)).await;
+    assert_eq!(audit(fixture, former).await, [], "handed over, it is not held any more");
     assert_eq!(audit(fixture, taker).await, [held(fixture.record(&lock).await)]);
 
-    fixture.bury(taker).await;
+    fixture.declare_dead(taker).await;
     assert_eq!(audit(fixture, taker).await.len(), 1, "a lock in dead hands is in its hands until taken");
-    let heirs = granted(fixture.take_over(&lock, &fixture.candidate(heir, 1), &[taker]).await);
+    let successors = granted(fixture.take_over(&lock, &fixture.candidate(successor, 1), &[taker]).await);
     assert_eq!(audit(fixture, taker).await, [], "taken over, it is not held any more");
-    fixture.freed(&heirs).await;
-    assert_eq!(audit(fixture, heir).await, [], "released, it is not held any more");
+    fixture.freed(&successors).await;
+    assert_eq!(audit(fixture, successor).await, [], "released, it is not held any more");
 }
 
 async fn audit(fixture: &Fixture, session: SessionId) -> Vec<Held> {

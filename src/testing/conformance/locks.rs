@@ -30,7 +30,7 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
     assert_eq!(fixture.record(&lock).await, record, "a read must see what the take was answered");
 }
 
-/// The loser is told who holds it, and the whole record stays as it was.
+/// The loser learns who holds it, and the whole record stays as it was.
 pub async fn a_take_of_a_held_lock_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let held = fixture.taken(&lock, &fixture.talkative(fixture.session(), 7)).await;
@@ -114,9 +114,9 @@ pub async fn a_take_that_does_not_name_the_dead_holder_changes_nothing(fixture: 
     let lock = fixture.lock("report");
     let session = fixture.opened().await.id;
     let held = fixture.held(&lock, session, 3).await;
-    fixture.bury(session).await;
+    fixture.declare_dead(session).await;
     let by = fixture.candidate(fixture.session(), 1);
-    for dead in [vec![], vec![fixture.session(), fixture.buried().await]] {
+    for dead in [vec![], vec![fixture.session(), fixture.dead_session().await]] {
         let answer = fixture.take_over(&lock, &by, &dead).await;
         assert_eq!(answer, TakeAnswer::Held(held.clone()), "only a holder that is named is dead");
     }
@@ -126,7 +126,7 @@ pub async fn a_take_that_does_not_name_the_dead_holder_changes_nothing(fixture: 
 /// A session that waits for a lock and is named dead by a late take has lost nothing it holds.
 pub async fn naming_the_dead_does_not_disturb_the_living(fixture: &Fixture) {
     let [held, free] = ["held", "free"].map(|key| fixture.lock(key));
-    let dead = fixture.buried().await;
+    let dead = fixture.dead_session().await;
     let record = fixture.held(&held, fixture.session(), 1).await;
     let by = fixture.candidate(fixture.session(), 1);
     assert_eq!(fixture.take_over(&held, &by, &[dead]).await, TakeAnswer::Held(record));
@@ -140,7 +140,7 @@ pub async fn a_lock_delay_closes_the_lock_of_the_dead(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let careful = Candidate { lock_delay: LONG, ..fixture.talkative(session, 3) };
     let held = fixture.taken(&lock, &careful).await;
-    fixture.bury(session).await;
+    fixture.declare_dead(session).await;
     let by = fixture.candidate(fixture.session(), 1);
     let answer = fixture.take_over(&lock, &by, &[session]).await;
     let TakeAnswer::Closed(closed) = &answer else {
@@ -162,7 +162,7 @@ pub async fn a_lock_delay_ends(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let careful = Candidate { lock_delay: Duration::from_millis(5), ..fixture.candidate(session, 3) };
     let held = fixture.taken(&lock, &careful).await;
-    fixture.bury(session).await;
+    fixture.declare_dead(session).await;
     let by = fixture.candidate(fixture.session(), 1);
     let record = open_again(fixture, &lock, &by, &[session]).await;
     assert!(record.term > held.term, "a grant after a delay must raise the term");
@@ -218,15 +218,15 @@ pub async fn a_lock_may_be_closed_for_ever(fixture: &Fixture) {
     let record = fixture.taken(&released, &by).await;
     fixture.release(&released, by.session, record.term, ReleaseTo::ClosedFor(Duration::MAX)).await;
     fixture.taken(&left, &by).await;
-    fixture.bury(by.session).await;
-    let heir = fixture.candidate(fixture.session(), 1);
+    fixture.declare_dead(by.session).await;
+    let successor = fixture.candidate(fixture.session(), 1);
     for lock in [&released, &left] {
         for _ in 0..2 {
-            let answer = fixture.take_over(lock, &heir, &[by.session]).await;
+            let answer = fixture.take_over(lock, &successor, &[by.session]).await;
             assert!(matches!(answer, TakeAnswer::Closed(_)), "{lock}: {answer:?}");
         }
         let takes =
-            [lock, &fixture.lock("healthy")].map(|lock| Take { lock: lock.clone(), by: heir.clone() });
+            [lock, &fixture.lock("healthy")].map(|lock| Take { lock: lock.clone(), by: successor.clone() });
         let answers = fixture.take_all(takes.to_vec(), &[by.session]).await;
         assert!(matches!(answers[0], TakeAnswer::Closed(_)), "{lock}: {answers:?}");
         assert!(answers[1].taken().is_some(), "{answers:?}");

@@ -34,7 +34,7 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
         [dead, alive].map(|session| Wait { lock: lock.clone(), by: fixture.candidate(session, 1) })
     });
     sure(fixture.store().wait(waits.collect(), LIMIT)).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     let mut purged = Purged::default();
     eventually("a dead session is purged", async || {
         let some = purge(fixture, NOTHING).await;
@@ -54,8 +54,8 @@ pub async fn a_dead_session_is_purged_with_its_places_in_line(fixture: &Fixture)
 
 /// Whoever died lately is kept, so that those who come late find it dead.
 pub async fn a_session_that_died_lately_is_kept(fixture: &Fixture) {
-    let dead = SessionSeen::Dead(fixture.bury(fixture.opened().await.id).await);
-    let session = dead.record().expect("it was just buried").id;
+    let dead = SessionSeen::Dead(fixture.declare_dead(fixture.opened().await.id).await);
+    let session = dead.record().expect("it was just declared dead").id;
     // The store's clock has to go on, or nothing were old enough to be purged.
     marker_is_purged(&fixture.another()).await;
     for retention in [Retention::default(), Retention { sessions: Duration::from_secs(3600), ..NOTHING }] {
@@ -70,7 +70,7 @@ pub async fn a_dead_session_that_a_lock_names_is_kept(fixture: &Fixture) {
     let [holding, other] = [fixture.opened().await.id, fixture.opened().await.id];
     let record = fixture.held(&fixture.lock("report"), holding, 1).await;
     for session in [holding, other] {
-        fixture.bury(session).await;
+        fixture.declare_dead(session).await;
     }
     eventually("the dead session that holds nothing is purged", async || {
         purge(fixture, retention).await;
@@ -111,7 +111,7 @@ pub async fn held_locks_and_young_terms_are_never_purged(fixture: &Fixture) {
 /// Purges with no retention until a session that died just now is gone, so that everything before
 /// would be gone, too.
 pub(super) async fn marker_is_purged(fixture: &Fixture) {
-    let marker = fixture.buried().await;
+    let marker = fixture.dead_session().await;
     eventually("a dead session is purged", async || {
         purge(fixture, NOTHING).await;
         (fixture.seen(marker).await == SessionSeen::Missing).then_some(())
@@ -129,7 +129,7 @@ pub async fn a_purge_keeps_to_its_namespace(fixture: &Fixture) {
             .wait(vec![Wait { lock: neighbour.lock("report"), by: neighbour.candidate(session, 1) }], LIMIT),
     )
     .await;
-    let dead = SessionSeen::Dead(neighbour.bury(session).await);
+    let dead = SessionSeen::Dead(neighbour.declare_dead(session).await);
     marker_is_purged(fixture).await;
     assert_eq!(neighbour.seen(session).await, dead);
     let line = sure(neighbour.store().waiters(neighbour.lock("report"), 10, LIMIT)).await;

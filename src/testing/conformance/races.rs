@@ -11,7 +11,7 @@ use crate::{
     store::{Release, ReleaseTo, Take, TakeAnswer},
 };
 
-/// Of 64 sessions that want a lock at the same moment one gets it; the others are told which.
+/// Of 64 sessions that want a lock at the same moment one gets it; the others learn which.
 pub async fn of_takes_that_race_one_wins(fixture: &Fixture) {
     let lock = fixture.lock("prize");
     fixture.freed(&fixture.held(&lock, fixture.session(), 1).await).await;
@@ -57,7 +57,7 @@ pub async fn of_takeovers_that_race_one_wins(fixture: &Fixture) {
     let lock = fixture.lock("inheritance");
     let dead = fixture.opened().await.id;
     let held = fixture.held(&lock, dead, 1).await;
-    fixture.bury(dead).await;
+    fixture.declare_dead(dead).await;
     let answers = race(32, |_| {
         let take = Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) };
         let store = Arc::clone(fixture.store());
@@ -74,15 +74,15 @@ pub async fn of_takeovers_that_race_one_wins(fixture: &Fixture) {
 pub async fn of_releases_that_race_one_counts(fixture: &Fixture) {
     for round in 0..8 {
         let lock = fixture.lock(&format!("gift {round}"));
-        let giver = fixture.session();
-        let held = fixture.held(&lock, giver, 1).await;
+        let former = fixture.session();
+        let held = fixture.held(&lock, former, 1).await;
         race(8, |number| {
             let then = match number % 4 {
                 0 => ReleaseTo::Free,
-                1 => ReleaseTo::HandTo(Box::new(fixture.candidate(giver, 2))),
+                1 => ReleaseTo::HandTo(Box::new(fixture.candidate(former, 2))),
                 _ => ReleaseTo::HandTo(Box::new(fixture.candidate(fixture.session(), 1))),
             };
-            let release = Release { lock: lock.clone(), session: giver, term: held.term, note: None, then };
+            let release = Release { lock: lock.clone(), session: former, term: held.term, note: None, then };
             let store = Arc::clone(fixture.store());
             async move { sure(store.release(vec![release], LIMIT)).await }
         })

@@ -90,12 +90,12 @@ pub async fn a_release_sent_again_does_nothing(fixture: &Fixture) {
 /// A hand-over is a grant like any other: as the waiter asked, for its ticket, under a new term.
 pub async fn a_hand_over_grants_the_lock_as_the_waiter_asked(fixture: &Fixture) {
     let lock = fixture.lock("report");
-    let giver = fixture.session();
-    let held = fixture.held(&lock, giver, 1).await;
+    let former = fixture.session();
+    let held = fixture.held(&lock, former, 1).await;
     let waiter = fixture.talkative(fixture.session(), 5);
     let release = Release {
         lock: lock.clone(),
-        session: giver,
+        session: former,
         term: held.term,
         note: Some(why("you are next")),
         then: ReleaseTo::HandTo(Box::new(waiter.clone())),

@@ -111,13 +111,13 @@ pub async fn asking_takes_nothing_away(fixture: &Fixture) {
 pub async fn a_session_that_is_dead_or_missing_cannot_be_asked(fixture: &Fixture) {
     let dead = fixture.opened().await.id;
     let held = fixture.held(&fixture.lock("report"), dead, 1).await;
-    let buried = SessionSeen::Dead(fixture.bury(dead).await);
+    let dead_seen = SessionSeen::Dead(fixture.declare_dead(dead).await);
     let missing = fixture.session();
     for session in [dead, missing] {
         let answer = ask(fixture, session, &request(&held.id, held.term, "please")).await;
         assert_eq!(answer, RevokeAnswer::NotHeld);
     }
-    assert_eq!(fixture.seen(dead).await, buried, "asking must not change the dead");
+    assert_eq!(fixture.seen(dead).await, dead_seen, "asking must not change the dead");
     assert_eq!(fixture.seen(missing).await, SessionSeen::Missing, "asking must not insert a session");
 }
 

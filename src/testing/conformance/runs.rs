@@ -80,7 +80,7 @@ pub async fn a_claim_sent_again_is_recognised(fixture: &Fixture) {
     assert_eq!(make(fixture, &claim).await, ended, "nor does it take back an end");
 }
 
-/// Another session, another term, another attempt: whoever came first is told to the others.
+/// Another session, another term, another attempt: the others learn who came first.
 pub async fn a_claimed_tick_is_granted_to_nobody_else(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
     let first = claim(&run, fixture.session(), 1);
@@ -163,7 +163,7 @@ pub async fn a_claim_in_place_of_nobody_is_granted(fixture: &Fixture) {
     assert_eq!(claimed(fixture, &claim).await.attempt, 2);
 }
 
-/// Of 32 claims of one tick at the same moment one is granted, and all are told which; so it is with
+/// Of 32 claims of one tick at the same moment one is granted, and all learn which; so it is with
 /// those that replace one attempt.
 pub async fn of_claims_that_race_one_wins(fixture: &Fixture) {
     let run = run(&fixture.schedule("nightly"), 1000);
@@ -212,7 +212,7 @@ pub async fn an_attempt_ends_once(fixture: &Fixture) {
     let first = end(fixture, finish(&claim, Outcome::Succeeded)).await;
     for (outcome, error) in [(Outcome::Succeeded, None), (Outcome::Abandoned, Some(why("no beat")))] {
         let again = end(fixture, FinishRun { error, ..finish(&claim, outcome) }).await;
-        assert_eq!(again, first, "the first end must stay, and be told");
+        assert_eq!(again, first, "the first end must stay, and be the answer");
     }
 }
 

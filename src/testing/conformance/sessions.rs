@@ -107,14 +107,14 @@ pub async fn a_session_buried_before_it_opened_is_found_dead(fixture: &Fixture) 
 pub async fn opening_a_dead_session_again_finds_it_dead(fixture: &Fixture) {
     let open = fixture.opening();
     fixture.open(&open).await;
-    let dead = fixture.bury(open.session).await;
+    let dead = fixture.declare_dead(open.session).await;
     for nonce in [open.nonce, fixture.nonce()] {
         let found = fixture.open(&Open { nonce, ..open.clone() }).await;
         assert_eq!(found, SessionSeen::Dead(dead.clone()), "an opening must not revive the dead");
     }
 }
 
-/// Of many twins that open at the same moment one is there, and all of them are told which.
+/// Of many twins that open at the same moment one is there, and all of them learn which.
 pub async fn of_openings_that_race_one_is_kept(fixture: &Fixture) {
     let open = fixture.opening();
     let nonces: Vec<_> = (0..16).map(|_| fixture.nonce()).collect();
@@ -184,7 +184,7 @@ pub async fn a_beat_never_inserts(fixture: &Fixture) {
 pub async fn a_beat_of_a_dead_session_changes_nothing(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     fixture.send(&fixture.beat(session, 1)).await;
-    let dead = SessionSeen::Dead(fixture.bury(session).await);
+    let dead = SessionSeen::Dead(fixture.declare_dead(session).await);
     let beat = BeatWrite { shares: Some(shares()), ..fixture.beat(session, 2) };
     assert_eq!(fixture.send(&beat).await, dead, "a beat must find the session dead, and change nothing");
     assert_eq!(fixture.seen(session).await, dead);
@@ -210,7 +210,7 @@ pub async fn shares_are_replaced_only_when_they_are_given(fixture: &Fixture) {
 /// As they were asked for: with the living, the dead, the missing, and one of them twice.
 pub async fn sessions_are_observed_in_the_order_asked_for(fixture: &Fixture) {
     let alive = fixture.opened().await;
-    let dead = fixture.bury(fixture.opened().await.id).await;
+    let dead = fixture.declare_dead(fixture.opened().await.id).await;
     let asked = vec![fixture.session(), dead.id, alive.id, fixture.session(), dead.id];
     let seen = sure(fixture.store().observe(asked, LIMIT)).await;
     let dead = SessionSeen::Dead(dead);
@@ -242,7 +242,7 @@ pub async fn sessions_are_listed_page_by_page_with_the_dead(fixture: &Fixture) {
     for number in 0..7 {
         let mut record = fixture.opened().await;
         if number % 3 == 0 {
-            record = fixture.bury(record.id).await;
+            record = fixture.declare_dead(record.id).await;
         }
         expected.push(record);
     }

@@ -30,7 +30,7 @@ pub async fn the_term_rises_with_every_change_of_holder(fixture: &Fixture) {
     let record = fixture.record(&lock).await;
     note(&record);
 
-    fixture.bury(second).await;
+    fixture.declare_dead(second).await;
     let third = fixture.candidate(fixture.session(), 1);
     let record = granted(fixture.take_over(&lock, &third, &[second]).await);
     note(&record);

@@ -41,7 +41,7 @@ pub async fn a_value_set_again_is_set(fixture: &Fixture) {
     }
 }
 
-/// Changes that arrive out of order leave the last one, and each is told that it was made.
+/// Changes that arrive out of order leave the last one, and each is answered that it was made.
 pub async fn a_late_value_changes_nothing(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();

@@ -51,7 +51,7 @@ fn holds(table: &str) {
         let calendar =
             Calendar::new(&pattern, Some(zone), dst, Duration::ZERO, &"report".parse().unwrap()).unwrap();
         let next = |after| calendar.next(seconds(after), seconds(0)).unwrap().as_millis() / 1000;
-        let told = format!("{pattern} in {zone}, {}", dst.as_str());
+        let case = format!("{pattern} in {zone}, {}", dst.as_str());
 
         // From before to after.
         let mut found = vec![];
@@ -60,7 +60,7 @@ fn holds(table: &str) {
             found.push(at);
             at = next(at);
         }
-        assert_eq!(found, instants, "{told}");
+        assert_eq!(found, instants, "{case}");
 
         // From every instant, as after a restart: round each tick and the change, and all over the window.
         let change = i64::midpoint(window.begin, window.end);
@@ -69,7 +69,7 @@ fn holds(table: &str) {
         for start in starts.filter(|start| *start >= window.begin) {
             let due = instants.iter().find(|at| **at > start);
             let found = Some(next(start)).filter(|at| *at < window.end);
-            assert_eq!(found.as_ref(), due, "{told}, after {start}");
+            assert_eq!(found.as_ref(), due, "{case}, after {start}");
         }
 
         // And back from everywhere.
@@ -77,7 +77,7 @@ fn holds(table: &str) {
             let most = nth % 12 + 1;
             let before: Vec<_> = instants.iter().filter(|at| **at <= to).map(|at| seconds(*at)).collect();
             let latest = calendar.latest(seconds(window.begin - 1), seconds(to), seconds(0), most);
-            assert_eq!(latest, before[before.len().saturating_sub(most)..], "{told}, {most} up to {to}");
+            assert_eq!(latest, before[before.len().saturating_sub(most)..], "{case}, {most} up to {to}");
         }
     }
 }

@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// One that holds the lock and nothing else, to whom it was told that somebody waits.
+/// One that holds the lock and nothing else, which has learned that somebody waits.
 fn holds() -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
@@ -94,7 +94,7 @@ fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_loo
         world.refuses = refuses;
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
-        // Nobody tells it.
+        // Nobody notifies it.
         world.release(0, term);
         for _ in 0..POLL.as_millis() / 100 {
             world.pass(100);

@@ -82,9 +82,9 @@ fn what_was_not_begun_and_is_too_late_is_told_once() {
     let mut ticks = by_the_minute(skip, std::slice::from_ref(&not_begun), at(121));
     let late = TickStep::Skip { from: at(60), to: at(60), count: 1, why: NotRun::Late };
     assert_eq!(ticks.next(at(121)), late);
-    let told = [run(Entry::Skipped, at(60), 1, Some(Outcome::Skipped)), not_begun];
-    let mut ticks = by_the_minute(skip, &told, at(121));
-    assert_eq!(ticks.next(at(121)), first(at(120)), "it was told before");
+    let recorded = [run(Entry::Skipped, at(60), 1, Some(Outcome::Skipped)), not_begun];
+    let mut ticks = by_the_minute(skip, &recorded, at(121));
+    assert_eq!(ticks.next(at(121)), first(at(120)), "it was recorded before");
 }
 
 #[test]
