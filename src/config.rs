@@ -62,7 +62,7 @@ impl ElectConfig {
     }
 
     fn of(namespace: Namespace, holder: Holder) -> Self {
-        // The one place where these numbers stand. The documentation is checked against it.
+        // The one place that has these numbers. The documentation is checked against it.
         Self {
             namespace,
             holder,

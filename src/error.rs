@@ -135,7 +135,7 @@ pub(crate) fn in_one_line(text: &str, most: usize) -> String {
 }
 
 /// `not authorized on shop to execute command { find: "locks", filter: ...`: not further than what is found,
-/// for a value may stand in the rest.
+/// for a value may be in the rest.
 pub(crate) fn without_command(message: &str) -> &str {
     let end = message.find("to execute command {").and_then(|start| {
         let comma = message[start..].find(',')?;

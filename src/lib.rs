@@ -104,7 +104,7 @@
     doc = "| [`testing`] | the conformance suite for stores, stores that fail on purpose, a clock to turn |"
 )]
 //!
-//! Beside them stands [`ElectConfig`]: the durations an instance runs by.
+//! [`ElectConfig`] has the durations an instance runs by.
 //!
 //! # Features
 //!

@@ -85,7 +85,7 @@ pub enum What {
     GivenBack { key: usize, term: Term },
     /// A lock has no holder any more.
     Freed { key: usize, term: Term },
-    /// Somebody stands in line, perhaps since before.
+    /// Somebody is in the queue, perhaps since before.
     Stands { key: usize, session: SessionId, ticket: Ticket },
     /// A primary does not have him there, perhaps since before; that may be undone.
     Leaves { key: usize, session: SessionId, ticket: Ticket },

@@ -401,7 +401,7 @@ impl Fleet {
         }
     }
 
-    /// Nothing goes wrong any more. Every instance stands for every key, and before long each key is
+    /// Nothing goes wrong any more. Every instance contends for every key, and before long each key is
     /// held: that is judged.
     pub async fn settle(&self) {
         self.enough().cancel();
@@ -440,7 +440,7 @@ impl Fleet {
         }
     }
 
-    /// So long after the last of what takes long on purpose. That ends: what does not is judged as it stands.
+    /// So long after the last of what takes long on purpose. That ends: what does not is judged as it is.
     async fn rest(&self, rest: Duration) {
         // Who failed a task gets it last for so long.
         let most = (self.longest_ttl() * 30).max(15 * 60 * SECOND);

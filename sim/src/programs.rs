@@ -612,7 +612,7 @@ impl Program {
     }
 }
 
-/// Stands for a key for good.
+/// Contends for a key for good.
 pub(super) fn stand(instance: &Instance, key: usize) -> Option<Campaign> {
     let (ask, tag) = instance.ask(key);
     let worker = instance.clone();
@@ -640,7 +640,7 @@ impl Instance {
         Some(Kept::new(self, guard, &tag))
     }
 
-    /// Stands for a key with a job of that conduct, until the fleet [settles](super::Fleet::settle).
+    /// Contends for a key with a job of that conduct, until the fleet [settles](super::Fleet::settle).
     pub fn stands(&self, key: usize, conduct: Conduct) {
         let (ask, tag) = self.ask(key);
         let (worker, dice) = (self.clone(), self.fleet().dice());

@@ -1,12 +1,12 @@
 //! The machine of one key in one instance: which of its tickets holds the key, which wait, and the one
 //! operation that is under way.
 //!
-//! A ticket goes `Try`, then (if it waits at all) stands in line, `Again`, `Waiting`, until it is granted or
-//! left. Tickets stand in the order of their numbers, and only the first sends takes: so a take that
+//! A ticket goes `Try`, then (if it waits at all) joins the line, `Again`, `Waiting`, until it is granted or
+//! left. Tickets wait in the order of their numbers, and only the first sends takes: so a take that
 //! arrives late never carries a larger number than one that was granted since (R7). The others are
 //! reached by a hand-over.
 //!
-//! The line decides nothing: who cannot stand in it, or leave it, or read it, tries all the same.
+//! The line decides nothing: a ticket that cannot join it, or leave it, or read it, tries all the same.
 //!
 //! Nothing here reads a clock or a store: [`KeyMachine::next`] says what to do, the caller does it and
 //! brings the answer.
@@ -59,7 +59,7 @@ pub(crate) struct KeyMachine {
     /// A take was given up before it was answered.
     undecided: bool,
     recheck: Recheck,
-    /// Somebody else may stand in the store's line.
+    /// Somebody else may be in the store's line.
     queue: bool,
     /// First waiters of that line, as read while the lock was held.
     next_in_line: Option<(Moment, Vec<Waiter>)>,
@@ -163,7 +163,7 @@ impl KeyMachine {
                 return;
             }
         }
-        // Behind others of this instance it only stands in line; so it does if somebody has just been
+        // Behind others of this instance it only waits in line; so it does if somebody has just been
         // given the lock.
         let first =
             self.held.is_none() && self.line.is_empty() && !(self.last_seen.handed_over && self.hints);

@@ -1,4 +1,4 @@
-//! The lock: who holds a key, under which term, and who stands in line.
+//! The lock: who holds a key, under which term, and who waits for it.
 
 use std::{fmt, sync::LazyLock, time::Duration};
 
@@ -194,7 +194,7 @@ pub struct Past {
     pub note: Option<Why>,
 }
 
-/// A lock as it stands in the store.
+/// Lock as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
     /// Name of the lock.
@@ -252,7 +252,7 @@ impl LockRecord {
     }
 }
 
-/// One who stands in line for a lock. An entry a ticket: one session may wait twice.
+/// Waiter for a lock. An entry a ticket: one session may wait twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiter {
     /// For which lock.

@@ -190,7 +190,7 @@ impl Outcome {
     }
 }
 
-/// A schedule as it stands in the store.
+/// Schedule as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScheduleRecord {
     /// Name of the schedule.

@@ -33,7 +33,7 @@ impl About {
     }
 }
 
-/// A session as it stands in the store.
+/// Session as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionRecord {
     /// Id of the session.

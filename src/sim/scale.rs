@@ -1,6 +1,6 @@
 //! A spread of any size without a store: what is planned, and moved, when instances come and go.
 //!
-//! All instances look at one picture here, that knows at once what any of them did: a fleet of 1,000 whose
+//! All instances look at one view here, which knows at once what any of them did: a fleet of 1,000 whose
 //! members have one each does not fit into a machine.
 
 use std::{

@@ -248,7 +248,7 @@ impl Drop for TrialSeat {
 }
 
 impl ActorState {
-    /// Learns from a death what was held then. Those tasks may be granted to a ticket that stands in line already.
+    /// Learns from a death what was held then. Those tasks may be granted to a ticket that is in line already.
     pub(super) fn learn_of_death(&self, session: SessionId, sighting: &SessionSeen) {
         self.bench.learn(sighting);
         let was_alive = matches!(

@@ -79,7 +79,7 @@ pub(super) struct JobRules {
 /// Command to a worker.
 #[derive(Debug)]
 pub(super) enum WorkerCommand {
-    /// Give the task away, to that session once it stands in line; if it `must` go, in any case.
+    /// Give the task away, to that session once it is in line; if it `must` go, in any case.
     Give { to: Option<SessionId>, must: bool },
 }
 

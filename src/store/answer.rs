@@ -216,7 +216,7 @@ pub enum RevokeAnswer {
     Refused(Refusal),
 }
 
-/// The result of a claim or a finish: the run as it stands afterwards.
+/// The result of a claim or a finish: the run as it is afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimAnswer {
     /// The caller's attempt is the one on record.
@@ -310,7 +310,7 @@ pub struct Page<T> {
 pub struct Line {
     /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
-    /// Fewer stand there than were asked for, readable or not: nobody stands behind these.
+    /// Fewer are there than were asked for, readable or not: nobody is behind these.
     pub whole: bool,
 }
 

@@ -40,8 +40,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// **Again is the same.** Every write carries an identity of its own (a ticket, a nonce, a term, a
 /// number). The same write may be sent any number of times, arrive late, or twice: as long as its effect
 /// stands, it recognises itself and does nothing more. What has ended in between is not remembered for
-/// ever: a take that arrives after the release of its own grant is granted again, to a ticket that stands
-/// no more ([R7]); a waiter that has left the line may stand in it again; a session whose dead record was
+/// ever: a take that arrives after the release of its own grant is granted again, to a ticket that is pending
+/// no more ([R7]); a waiter that has left the line may be in it again; a session whose dead record was
 /// purged may open again. Each of these is found by the audit, skipped, or declared dead in its turn.
 /// Definitions of a schedule, and instructions to it, bear no identity but an order's instant: one that
 /// arrives late counts from then, and an order that has run is found in the ledger.
@@ -86,7 +86,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn open(&self, open: Open, limit: Duration) -> Answer<'_, SessionSeen>;
 
     /// Beats: succeeds only on an alive session, and only if `beat` is larger than the number on
-    /// record. Answers with the session as it stands afterwards; it has beaten if it is alive and
+    /// record. Answers with the session as it is afterwards; it has beaten if it is alive and
     /// bears `nonce`. Never inserts: [`SessionSeen::Missing`] and [`SessionSeen::Dead`] end the session.
     ///
     /// The answer brings the requests of operators. They are brought again until a beat names them
@@ -116,7 +116,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes locks. A lock is granted if nobody holds it, or a session the caller knows to be dead
     /// (`dead`, from a declaration's answer or an observation), unless it is closed. Answers for
-    /// each take, in order, with the lock as it stands afterwards.
+    /// each take, in order, with the lock as it is afterwards.
     ///
     /// - Granted, it gets the term that comes [next](crate::model::Term::next) after the old one. One whose
     ///   term is the largest there is was written by hand, and is refused.
@@ -138,11 +138,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
-    /// Stands in line. An entry that is there already keeps its place. The line decides nothing:
+    /// Joins the line. An entry that is there already keeps its place. The line decides nothing:
     /// whoever waits tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
-    /// Leaves the line. Skips those who do not stand there.
+    /// Leaves the line. Skips those who are not there.
     fn stop_waiting(&self, waits: Vec<(LockId, SessionId, Ticket)>, limit: Duration) -> Answer<'_, ()>;
 
     /// Returns the first in line for a lock, longest wait first; those who came at the same instant by session
@@ -190,7 +190,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Stores the definition of a schedule in its owner's name, unless an owner under a larger term has
     /// stored one. A new timing counts from now on, unless it comes [instead of](Define::instead_of) one that has
     /// the same instants. If it is known already, nothing is changed. Answers with
-    /// the schedule as it stands afterwards.
+    /// the schedule as it is afterwards.
     fn define(&self, define: Define, limit: Duration) -> Answer<'_, ScheduleSeen>;
 
     /// Pauses a schedule, resumes it, or orders a run: anybody may. Answers with the schedule as it stands
@@ -221,7 +221,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn delete_schedule(&self, schedule: ScheduleId, limit: Duration) -> Answer<'_, bool>;
 
     /// Claims a tick for one attempt: if nobody has, or in place of the attempt it names, unless that
-    /// one succeeded. Answers with the run as it stands afterwards.
+    /// one succeeded. Answers with the run as it is afterwards.
     ///
     /// An entry of ticks that were not run is written in the same way, and finished at once.
     ///
@@ -230,7 +230,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn claim(&self, claim: Claim, limit: Duration) -> Answer<'_, ClaimAnswer>;
 
     /// Writes what came of an attempt, if it is the one on record and has no end yet. Answers with
-    /// the run as it stands afterwards: a late finish finds another attempt, or an end.
+    /// the run as it is afterwards: a late finish finds another attempt, or an end.
     fn finish(&self, finish: FinishRun, limit: Duration) -> Answer<'_, ClaimAnswer>;
 
     /// Entries of a schedule's ledger, the last in their order first, with its mark: every run up to that

@@ -18,7 +18,7 @@
 //! | **R4** | A lock is free when nobody holds it or its session is dead. Taking it is one conditional write. |
 //! | **R5** | Terms never restart: `term = max(old term + 1, store time in ms)`. |
 //! | **R6** | A release names key, session and term, and does nothing for anybody else. |
-//! | **R7** | A lock is taken up only for a ticket that stands here now. |
+//! | **R7** | A lock is taken up only for a ticket that is pending here now. |
 //! | **R8** | Unknown is not no. Every attempt has its own limit in time. |
 //! | **R9** | Cancel, drain, stop, and only then release. |
 //! | **R10** | An acquisition is checked again locally: an answer that comes after the local end is no lock. |

@@ -55,7 +55,7 @@ pub trait Invariant: Send {
 /// A stage of a run at which all is judged.
 #[derive(Clone, Debug)]
 pub enum Stage {
-    /// Nothing has gone wrong for long enough, and every instance stands for every key.
+    /// Nothing has gone wrong for long enough, and every instance contends for every key.
     Settled(Census),
     /// Every instance was closed, some time ago.
     Closed(Census),
@@ -64,13 +64,13 @@ pub enum Stage {
 /// Contents of the store and of the instances.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// The keys that a healthy instance stands for.
+    /// The keys that a healthy instance contends for.
     pub wanted: Vec<usize>,
     /// The locks that are held.
     pub held: Vec<(usize, Term, SessionId)>,
     /// The sessions nobody has declared dead.
     pub alive: Vec<SessionId>,
-    /// Those who stand in line.
+    /// Waiters in the queues.
     pub waiters: Vec<(usize, SessionId, Ticket)>,
     /// The instances that were closed, and the tasks that are left of them.
     pub lives: Vec<(Life, Vec<String>)>,

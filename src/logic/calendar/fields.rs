@@ -11,7 +11,7 @@ struct Field {
     name: &'static str,
     least: u64,
     most: u64,
-    /// The most that `H` stands for: a day that every month has, a weekday that is not also another.
+    /// The most that `H` is replaced by: a day that every month has, a weekday that is not also another.
     most_spread: u64,
     /// From `least` on; an empty one has none.
     names: &'static [&'static str],
@@ -167,7 +167,7 @@ impl Field {
         }
     }
 
-    /// Returns what `H`, `H/15`, `H(0-29)` and `H(0-29)/10` stand for: a stable number by the schedule's name and the
+    /// Returns what `H`, `H/15`, `H(0-29)` and `H(0-29)/10` are replaced by: a stable number by the schedule's name and the
     /// field.
     fn spread(&self, rest: &str, name: &ScheduleName) -> Result<String, String> {
         let wrong = || "is not one of H, H/15, H(0-29) or H(0-29)/10".to_owned();

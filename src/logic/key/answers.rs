@@ -147,7 +147,7 @@ impl KeyMachine {
         // Others may be before it: the line is read before it tries.
         self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
         if head.by.ticket == ticket && stands == Some(false) {
-            // A failure of the store undid it: it stands behind others from now on.
+            // A failure of the store undid it: it is behind others from now on.
             head.step = NextStep::Again;
             head.place = QueuePlace::Nowhere;
             head.line_read = None;
@@ -180,7 +180,7 @@ impl KeyMachine {
         }
     }
 
-    /// The lock as it stands, and not granted to the ticket that asked.
+    /// The lock as it is, and not granted to the ticket that asked.
     fn learned(&mut self, around: Context<'_>, record: LockRecord) {
         let now = around.now;
         let Some(held) = &record.holding else {

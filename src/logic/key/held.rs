@@ -153,7 +153,7 @@ impl KeyMachine {
         };
         held.hold = HeldState::Lost;
         self.out.push(Out::Lost(ticket, found));
-        // Until the job has ended nobody here can take the lock up: they stand aside.
+        // Until the job has ended nobody here can take the lock up: they wait.
         let places: Vec<_> =
             self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
         let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.ticket)).collect();
@@ -270,7 +270,7 @@ impl KeyMachine {
         self.held.is_some_and(|held| held.hold == HeldState::Lost || Some(held.session) != current)
     }
 
-    /// Returns whether somebody may stand in line for what is held here.
+    /// Returns whether somebody may be in line for what is held here.
     pub(super) fn is_queue_likely(&self) -> bool {
         self.queue || self.waiting() > 0
     }

@@ -1,4 +1,4 @@
-//! The line: standing in it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
+//! The line: joining it, leaving it, and who of it is given the lock. It decides nothing: whatever of this
 //! fails rests by itself, and takes, releases and looks go on without it.
 
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl KeyMachine {
     /// A hint says that somebody began to wait.
     pub(crate) fn queue_hint(&mut self, around: Context<'_>) {
         self.queue = true;
-        // Whoever comes stands behind those that are known: that is of interest if none of them is given the lock.
+        // Whoever comes is behind those that are known: that is of interest if none of them is given the lock.
         if let Some((read, line)) = self.next_in_line.take() {
             let has_successor = self.successor(around, None, &line).is_some();
             self.next_in_line = has_successor.then_some((read, line));
@@ -191,7 +191,7 @@ impl KeyMachine {
         self.reading.worked();
         let Line { waiters, whole } = line;
         let ours = |by: &Candidate| Some(by.session) == around.current;
-        // Those who died; and one that left, and stands there again: its registration came late, or twice.
+        // Those who died; and one that left, and is there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
             if ours(by) {
                 !self.stands(by.session, by.ticket) && self.held.is_none_or(|held| held.ticket != by.ticket)
@@ -244,13 +244,13 @@ impl KeyMachine {
     }
 }
 
-/// Returns whether nobody who lives stood before this one when it read the line. Who comes stands behind it, and
+/// Returns whether nobody who lives was before this one when it read the line. Who comes is behind it, and
 /// those before it become fewer only: so that is as good as to read the line again.
 pub(super) fn is_first(around: Context<'_>, head: &Contender) -> bool {
     head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(around, *session)))
 }
 
-/// Returns whether one that stands before another is to take the lock first: if it was seen to beat. Of many that
+/// Returns whether one that is before another is to take the lock first: if it was seen to beat. Of many that
 /// live some were, which is enough to keep those behind them from coming all at once.
 fn counts(around: Context<'_>, session: SessionId) -> bool {
     Some(session) != around.current && (around.beats)(session)

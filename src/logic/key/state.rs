@@ -104,7 +104,7 @@ pub(super) struct InFlight {
 ///
 /// Not an enum, because the fields do not exclude each other: each has its own source, and the next operation depends
 /// on how they combine. A hint that the lock is free leaves the record as it was read until a take has been answered:
-/// somebody who stands before this instance may have the lock by then.
+/// somebody who is before this instance may have the lock by then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastSeen {
     /// The record that was read last, if it named another holder.

@@ -21,11 +21,11 @@ pub(crate) enum Op {
     Confirm { session: SessionId, ticket: Ticket },
     /// Release it.
     Release { session: SessionId, term: Term, note: Option<Why>, then: ReleaseTo },
-    /// Read the lock, and whether this ticket stands in line still.
+    /// Read the lock, and whether this ticket is in line still.
     Poll { session: SessionId, ticket: Ticket },
-    /// Read who stands first in line; whether those live that may be given the lock, and whoever bears that name.
+    /// Read who is first in line; whether those live that may be given the lock, and whoever bears that name.
     ReadLine { most: usize, to: Option<Holder> },
-    /// Stand in line with these tickets.
+    /// Join the line with these tickets.
     Register(Vec<Candidate>),
     /// Leave the line with these.
     Leave(Vec<(SessionId, Ticket)>),
@@ -64,9 +64,9 @@ pub(crate) enum NextOp {
 /// Output of the machine for its caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Out {
-    /// This ticket was answered and stands no more.
+    /// This ticket was answered and is pending no more.
     Verdict(Ticket, TicketOutcome),
-    /// Watch this session: it holds the lock, or stands before us in line.
+    /// Watch this session: it holds the lock, or is before us in line.
     Watch(SessionId, Option<Named>),
     /// The lease of this ticket is lost, although its session lives.
     Lost(Ticket, Loss),

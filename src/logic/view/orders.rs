@@ -38,7 +38,7 @@ pub(crate) struct Me {
 pub(crate) enum Mine {
     /// Asks for the lock, and is answered at once.
     Asks,
-    /// Stands in line for it.
+    /// Waits in line for it.
     Waits,
     /// Holds it and works on it.
     Has,
@@ -53,11 +53,11 @@ pub(crate) enum Mine {
 pub(crate) enum SpreadAction {
     /// Take it: nobody holds it, or the dead.
     Take { key: Key, dead: Option<SessionId> },
-    /// Stand in line for it: its holder is to hand it over.
+    /// Join the line for it: its holder is to hand it over.
     Wait { key: Key },
     /// Leave the line.
     Withdraw { key: Key },
-    /// Give it away, to that session once it stands in line; if it must go, in any case.
+    /// Give it away, to that session once it is in line; if it must go, in any case.
     Give { key: Key, to: Option<SessionId>, must: bool },
 }
 
@@ -83,7 +83,7 @@ pub(super) type Avoid<'a> = BTreeMap<&'a Key, Vec<SessionId>>;
 pub(crate) struct Bounds {
     /// Tasks that it is giving away.
     pub(crate) gives: usize,
-    /// Tasks that it stands in line for.
+    /// Tasks that it waits in line for.
     pub(crate) waits: usize,
 }
 
@@ -355,7 +355,7 @@ impl Resolved {
                 }
                 (None, Some(to), what) if to == me.session => match what {
                     None => self.orders.push(SpreadAction::Take { key, dead: owner.dead }),
-                    // It became free while we stood in line: the ticket that stands takes it.
+                    // It became free while we were in line: the pending ticket takes it.
                     Some(Mine::Waits) if owner.dead.is_none() => {
                         awaited.insert(one.task);
                     }

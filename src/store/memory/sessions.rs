@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// The dead session that stands for one that was never seen.
+/// Tombstone of a session that was never seen.
 fn tombstone(
     id: SessionId,
     namespace: Namespace,

@@ -93,7 +93,7 @@ pub(super) async fn run(database: &Database, command: Document) -> CommandResult
     }
 }
 
-/// Runs a `findAndModify` and returns the document as it stands afterwards, if there is one.
+/// Runs a `findAndModify` and returns the document as it is afterwards, if there is one.
 pub(super) async fn modify(database: &Database, command: Document) -> CommandResult<Option<Document>> {
     let mut reply = run(database, command).await?;
     match reply.remove("value") {

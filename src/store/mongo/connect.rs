@@ -131,7 +131,7 @@ fn certificate_file(options: &ClientOptions) -> Option<PathBuf> {
 
 /// One permit for each operation that goes on at the same time.
 ///
-/// No more than there are connections, so that nobody stands in the driver's own line for one: who
+/// No more than there are connections, so that nobody waits in the driver's own queue for one: who
 /// leaves it half-way stays in it, and those behind wait until something happens in the pool.
 pub(super) fn permits(pool: Option<u32>) -> Semaphore {
     let at_once = pool.filter(|pool| *pool > 0).unwrap_or(AT_ONCE).min(AT_ONCE);

@@ -135,7 +135,7 @@ pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration)
     let found = read_batch(&store, std::slice::from_ref(&set.lock), limit).await?;
     Ok(match in_batch(&found, &set.lock).map(read_lock) {
         Some(Err(refusal)) => SetAnswer::Refused(refusal),
-        // This change stands, or one that was made after it.
+        // This change is in place, or one that was made after it.
         Some(Ok(record)) if record.term == set.term && record.is_held_by(set.session) => SetAnswer::Set,
         _ => SetAnswer::NotHeld,
     })

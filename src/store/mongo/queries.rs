@@ -52,7 +52,7 @@ fn server_limit(limit: Duration) -> i64 {
     i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).clamp(1, i64::from(i32::MAX))
 }
 
-/// A `findAndModify` by `_id` that answers with the document as it stands afterwards.
+/// A `findAndModify` by `_id` that answers with the document as it is afterwards.
 pub(super) fn modify(collection: &str, statement: Statement, limit: Duration) -> Document {
     doc! {
         "findAndModify": collection,

@@ -1,4 +1,4 @@
-//! A fence without a transaction: the term stands on the user's own document, and a write with a smaller one
+//! A fence without a transaction: the term is a field of the user's own document, and a write with a smaller one
 //! is refused.
 
 use bson::{Bson, Document, doc};

@@ -1,4 +1,4 @@
-//! Takes: one lock by one conditional upsert, many by a read and one update of those that still stand
+//! Takes: one lock by one conditional upsert, many by a read and one update of those that are still
 //! as they were read. Both make the same decisions (R4, R7).
 
 use std::{

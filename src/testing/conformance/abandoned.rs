@@ -141,7 +141,7 @@ pub async fn a_purge_gets_past_a_thousand_dead_that_stay(fixture: &Fixture) {
     assert!(seen.iter().all(SessionSeen::is_dead), "a lock names each of them");
 }
 
-/// Nobody is ever granted what they stand for; those who live keep their places.
+/// Nobody is ever granted what they wait for; those who live keep their places.
 pub async fn places_of_the_dead_go_however_lately_they_died(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let [dead, alive] = [fixture.opened().await.id, fixture.opened().await.id];

@@ -22,13 +22,13 @@ async fn line(fixture: &Fixture, lock: &LockId) -> Vec<Waiter> {
     line.waiters
 }
 
-/// Since when it stands there.
+/// Time at which it joined.
 async fn since(fixture: &Fixture, lock: &LockId, by: &Candidate) -> Option<StoreTime> {
     let line = line(fixture, lock).await;
     line.iter().find(|waiter| waiter.by == *by).map(|waiter| waiter.since)
 }
 
-/// Stands in line so that the store's clock has gone on since the one before came.
+/// Joins the line so that the store's clock has gone on since the one before came.
 async fn stand_after(fixture: &Fixture, lock: &LockId, by: &Candidate, before: Option<&Candidate>) {
     let before = match before {
         Some(before) => since(fixture, lock, before).await,
@@ -118,7 +118,7 @@ pub async fn an_entry_that_is_there_keeps_its_place(fixture: &Fixture) {
     assert_eq!(line(fixture, &lock).await, before, "joining the line again must change nothing");
 }
 
-/// One ticket is one place: a session that has two tickets for a lock stands there twice.
+/// One ticket is one place: a session that has two tickets for a lock is there twice.
 pub async fn each_ticket_of_a_session_has_its_place(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let session = fixture.session();
@@ -130,7 +130,7 @@ pub async fn each_ticket_of_a_session_has_its_place(fixture: &Fixture) {
     assert_eq!(names(line(fixture, &lock).await), [second], "only the ticket that left must leave");
 }
 
-/// Those who stand there leave, whether or not others named beside them do.
+/// Those who are there leave, whether or not others named beside them are.
 pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let other = fixture.lock("other");
@@ -153,7 +153,7 @@ pub async fn leaving_passes_over_those_who_do_not_stand_there(fixture: &Fixture)
     assert_eq!(names(line(fixture, &other).await), [came[1].clone()], "a place in another line stays");
 }
 
-/// Whoever left and comes again stands at the end.
+/// Whoever left and comes again is at the end.
 pub async fn whoever_comes_again_stands_at_the_end(fixture: &Fixture) {
     let lock = fixture.lock("report");
     let came = line_of(fixture, &lock, 2).await;

@@ -29,7 +29,7 @@ pub async fn of_takes_that_race_one_wins(fixture: &Fixture) {
             let (TakeAnswer::Taken(seen) | TakeAnswer::Held(seen)) = answer else {
                 panic!("a race is won or lost, not {answer:?}");
             };
-            assert_eq!(seen, record, "winner and losers must see the lock as it stands afterwards");
+            assert_eq!(seen, record, "winner and losers must see the lock as it is afterwards");
         }
         let last = record.past.first().map(|past| past.term);
         assert!(Some(record.term) > last, "the winner's term must be larger than the last one");

@@ -182,7 +182,7 @@ pub async fn of_claims_that_race_one_wins(fixture: &Fixture) {
             let (ClaimAnswer::Yours(seen) | ClaimAnswer::Others(seen)) = answer else {
                 panic!("a race is won or lost, not {answer:?}");
             };
-            assert_eq!(seen, record, "winner and losers must see the run as it stands afterwards");
+            assert_eq!(seen, record, "winner and losers must see the run as it is afterwards");
         }
     }
 }

@@ -245,7 +245,7 @@ pub async fn an_owner_of_an_equal_or_larger_term_defines(fixture: &Fixture) {
     }
 }
 
-/// Of definitions at the same moment that of the latest owner stands.
+/// Of definitions at the same moment that of the latest owner is kept.
 pub async fn of_definitions_that_race_the_latest_owners_stands(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     let answers = race(16, |owner| {
@@ -363,7 +363,7 @@ pub async fn orders_beyond_the_limit_are_refused_until_some_have_run(fixture: &F
     assert!(expected.eq(orders.iter().cloned()), "there is room again: {orders:?}");
 }
 
-/// Of orders at the same moment each stands.
+/// Of orders at the same moment each is kept.
 pub async fn of_orders_that_race_none_is_lost(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     race(16, |number| {

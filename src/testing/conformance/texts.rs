@@ -182,7 +182,7 @@ pub async fn namespaces_do_not_meet(fixture: &Fixture) {
     }
 }
 
-/// Takes all of them for different sessions, and lets each stand in a line of its own.
+/// Takes all of them for different sessions, and lets each wait in a line of its own.
 async fn do_not_meet(fixture: &Fixture, locks: &[LockId]) {
     let mut records = Vec::new();
     for lock in locks {

@@ -33,7 +33,7 @@ impl World {
         op
     }
 
-    /// So many sessions stand in line from now on, that no machine here has anything to do with.
+    /// So many sessions are in line from now on, that no machine here has anything to do with.
     fn strangers(&mut self, many: usize) -> Vec<SessionId> {
         let sessions: Vec<_> = (0..many).map(|_| self.open()).collect();
         for session in &sessions {
