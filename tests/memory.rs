@@ -139,7 +139,7 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{Candidate, LockRecord, MAX_NUMBER, SessionId, Term},
+        model::{LockRecord, MAX_NUMBER, SessionId, Term},
         store::{
             Hint, LockSeen, MemoryStore, Purged, ReleaseTo, Retention, SessionNews, SessionSeen, Store,
             TERM_KEPT, TakeAnswer, Wait,
@@ -192,6 +192,12 @@ mod turned_by_hand {
             .expect("it never fails")
     }
 
+    fn purged(count: impl FnOnce(&mut Purged)) -> Purged {
+        let mut all = Purged::default();
+        count(&mut all);
+        all
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_closed_lock_opens_when_its_time_is_over_and_not_before() {
         let (clock, fixture) = turned();
@@ -216,7 +222,8 @@ mod turned_by_hand {
     async fn a_lock_delay_is_not_believed_beyond_its_length_either() {
         let (clock, fixture) = turned();
         let lock = fixture.lock("report");
-        let careful = Candidate { lock_delay: MINUTE, ..fixture.candidate(fixture.opened().await.id, 1) };
+        let mut careful = fixture.candidate(fixture.opened().await.id, 1);
+        careful.lock_delay = MINUTE;
         fixture.taken(&lock, &careful).await;
         fixture.declare_dead(careful.session).await;
         let by = fixture.candidate(fixture.session(), 1);
@@ -267,7 +274,7 @@ mod turned_by_hand {
         clock.step_wall(7 * DAY);
         assert_eq!(purge(&fixture, Retention::default()).await, Purged::default());
         clock.step_wall(MS);
-        assert_eq!(purge(&fixture, Retention::default()).await, Purged { locks: 1, ..Purged::default() });
+        assert_eq!(purge(&fixture, Retention::default()).await, purged(|all| all.locks = 1));
         assert_eq!(fixture.look(&free).await, LockSeen::Absent);
         assert!(fixture.look(&held).await.found().is_some(), "held, however long");
     }
@@ -328,12 +335,12 @@ mod turned_by_hand {
         assert_eq!(purge(&fixture, Retention::default()).await, Purged::default(), "its time is not over");
         assert_eq!(fixture.record(&lock).await, held);
         clock.step_wall(MS);
-        let freed = Purged { freed: 1, sessions: 1, ..Purged::default() };
+        let freed = purged(|all| (all.freed, all.sessions) = (1, 1));
         assert_eq!(purge(&fixture, Retention::default()).await, freed);
         assert_eq!(fixture.record(&lock).await.term, held.term);
         assert_eq!(fixture.seen(dead).await, SessionSeen::Missing);
         clock.step_wall(7 * DAY + MS);
-        assert_eq!(purge(&fixture, Retention::default()).await, Purged { locks: 1, ..Purged::default() });
+        assert_eq!(purge(&fixture, Retention::default()).await, purged(|all| all.locks = 1));
         assert_eq!(fixture.look(&lock).await, LockSeen::Absent);
     }
 

@@ -87,14 +87,10 @@ impl World {
     }
 
     pub(crate) async fn open(&self) -> SessionId {
-        let about = About {
-            namespace: Namespace::new("bench").expect("within the limits"),
-            holder: Holder::new("pod-1").expect("within the limits"),
-            host: "host-1".to_owned(),
-            pid: std::process::id(),
-            program: "bench".to_owned(),
-            plan_version: 1,
-        };
+        let namespace = Namespace::new("bench").expect("within the limits");
+        let mut about = About::new(namespace, Holder::new("pod-1").expect("within the limits"));
+        (about.host, about.pid) = ("host-1".to_owned(), std::process::id());
+        (about.program, about.plan_version) = ("bench".to_owned(), 1);
         let (session, nonce) = (SessionId::from_u128(self.draw().into()), Nonce::new(self.draw()));
         let ttl = Duration::from_secs(30);
         let open = Open { session, nonce, about, ttl, shares: Vec::new() };
@@ -104,16 +100,8 @@ impl World {
 
     /// A take of a fresh ticket.
     pub(crate) fn ticket(&self, lock: LockId, session: SessionId) -> Take {
-        let by = Candidate {
-            session,
-            ticket: Ticket::new(self.draw()),
-            ttl: Duration::from_secs(30),
-            holder: Holder::new("pod-1").expect("within the limits"),
-            who: None,
-            why: None,
-            value: None,
-            lock_delay: Duration::ZERO,
-        };
+        let (ticket, ttl) = (Ticket::new(self.draw()), Duration::from_secs(30));
+        let by = Candidate::new(session, ticket, ttl, Holder::new("pod-1").expect("within the limits"));
         Take { lock, by }
     }
 

@@ -189,6 +189,7 @@ pub struct CloseReport {
 
 /// A page of locks as the store lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LockedKeys {
     /// Locks that are held, in the order of their ids: by kind, then by key.
     pub held: Vec<HeldBy>,

@@ -8,6 +8,7 @@ use super::{Holder, Key, Namespace, SessionId, SpreadName, StoreTime, Term, Tick
 
 /// Sort of thing a key names. Keys of different kinds never meet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// A lock, asked for by name.
     Lock,
@@ -82,6 +83,7 @@ impl fmt::Display for LockId {
 
 /// Candidate for a lock, with everything the record says if it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Candidate {
     /// The session that is to hold it.
     pub session: SessionId,
@@ -104,8 +106,18 @@ pub struct Candidate {
     pub lock_delay: Duration,
 }
 
+impl Candidate {
+    /// A candidate that says nothing of itself, and asks for no [`lock_delay`](Self::lock_delay).
+    #[must_use]
+    pub const fn new(session: SessionId, ticket: Ticket, ttl: Duration, holder: Holder) -> Self {
+        let lock_delay = Duration::ZERO;
+        Self { session, ticket, ttl, holder, who: None, why: None, value: None, lock_delay }
+    }
+}
+
 /// A lock in somebody's hand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Holding {
     /// Whose, as granted; the value as it was last set.
     pub by: Candidate,
@@ -113,6 +125,14 @@ pub struct Holding {
     pub value_set: u64,
     /// Since when.
     pub acquired_at: StoreTime,
+}
+
+impl Holding {
+    /// A lock as it was granted.
+    #[must_use]
+    pub const fn new(by: Candidate, acquired_at: StoreTime) -> Self {
+        Self { by, value_set: 0, acquired_at }
+    }
 }
 
 /// A key that is kept closed although nobody holds it.
@@ -177,6 +197,7 @@ pub const PAST_HOLDERS: usize = 5;
 
 /// One who held a lock: for whoever asks who had it at 03:12.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Past {
     /// The instance's name.
     pub holder: Holder,
@@ -194,8 +215,17 @@ pub struct Past {
     pub note: Option<Why>,
 }
 
+impl Past {
+    /// One who held a lock from then until then, and says nothing else.
+    #[must_use]
+    pub const fn new(holder: Holder, term: Term, from: StoreTime, to: StoreTime, how: Ended) -> Self {
+        Self { holder, who: None, term, from, to, how, note: None }
+    }
+}
+
 /// Lock as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LockRecord {
     /// Name of the lock.
     pub id: LockId,
@@ -210,6 +240,12 @@ pub struct LockRecord {
 }
 
 impl LockRecord {
+    /// A lock that nobody holds, with no memory of past holders.
+    #[must_use]
+    pub const fn new(id: LockId, term: Term) -> Self {
+        Self { id, term, holding: None, closed: None, past: Vec::new() }
+    }
+
     /// Ends the holding, if there is one, and remembers it.
     pub(crate) fn end(&mut self, now: StoreTime, how: Ended, note: Option<Why>) {
         let Some(Holding { by, acquired_at, .. }) = self.holding.take() else { return };

@@ -23,6 +23,7 @@ impl fmt::Display for ScheduleId {
 
 /// Subject of a ledger entry. Entries of different sorts never meet, also at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
     /// A tick: an instant of the schedule.
@@ -78,6 +79,7 @@ pub struct Skipped {
 
 /// A claimed tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RunRecord {
     /// Tick of the run.
     pub id: RunId,
@@ -98,6 +100,12 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// The first attempt at a tick, which runs.
+    #[must_use]
+    pub const fn new(id: RunId, session: SessionId, holder: Holder, term: Term, started: StoreTime) -> Self {
+        Self { id, session, holder, term, attempt: 1, started, finish: None, skipped: None }
+    }
+
     /// Returns how long after its instant it started.
     #[must_use]
     pub fn lateness(&self) -> Duration {
@@ -125,6 +133,7 @@ impl RunRecord {
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Finish {
     /// Time of the end.
     pub at: StoreTime,
@@ -135,6 +144,14 @@ pub struct Finish {
     /// By the policies of that time no attempt follows. Those of later change nothing of that. Records of earlier
     /// versions do not say it, which is read as no.
     pub last: bool,
+}
+
+impl Finish {
+    /// An end that another attempt may follow.
+    #[must_use]
+    pub const fn new(at: StoreTime, outcome: Outcome) -> Self {
+        Self { at, outcome, error: None, last: false }
+    }
 }
 
 /// End of a run.
@@ -192,6 +209,7 @@ impl Outcome {
 
 /// Schedule as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ScheduleRecord {
     /// Name of the schedule.
     pub id: ScheduleId,
@@ -218,6 +236,7 @@ impl ScheduleRecord {
 
 /// Definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Definition {
     /// Rules for its instants: expression, zone, and whatever else they depend on.
     pub timing: Rules,
@@ -229,8 +248,17 @@ pub struct Definition {
     pub term: Term,
 }
 
+impl Definition {
+    /// A definition, as an owner of that term wrote it.
+    #[must_use]
+    pub const fn new(timing: Rules, policies: Rules, since: StoreTime, term: Term) -> Self {
+        Self { timing, policies, since, term }
+    }
+}
+
 /// A time in which a schedule's ticks are not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Pause {
     /// Since when.
     pub since: StoreTime,
@@ -243,6 +271,12 @@ pub struct Pause {
 }
 
 impl Pause {
+    /// A pause that goes on.
+    #[must_use]
+    pub const fn new(since: StoreTime, by: Holder, why: Why) -> Self {
+        Self { since, until: None, by, why }
+    }
+
     /// Returns whether it goes on.
     #[must_use]
     pub const fn is_on(&self) -> bool {

@@ -10,6 +10,7 @@ use super::{
 
 /// Identity of an instance. Written when its session opens, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct About {
     /// Whom it shares keys with.
     pub namespace: Namespace,
@@ -35,6 +36,7 @@ impl About {
 
 /// Session as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SessionRecord {
     /// Id of the session.
     pub id: SessionId,
@@ -62,13 +64,8 @@ pub struct SessionRecord {
 
 impl SessionRecord {
     /// A session that was opened then, and takes part in no spread.
-    pub(crate) const fn opened(
-        id: SessionId,
-        about: About,
-        nonce: Nonce,
-        ttl: Duration,
-        at: StoreTime,
-    ) -> Self {
+    #[must_use]
+    pub const fn opened(id: SessionId, about: About, nonce: Nonce, ttl: Duration, at: StoreTime) -> Self {
         Self {
             id,
             about,
@@ -127,6 +124,7 @@ impl Death {
 
 /// Contribution of one instance to one spread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Share {
     /// Name of the spread.
     pub spread: SpreadName,

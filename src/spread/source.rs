@@ -57,6 +57,7 @@ impl<M> Task<M> {
 
 /// Change of the set of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change<M = ()> {
     /// Adds this task, or replaces the one of the same key.
     Add(Task<M>),

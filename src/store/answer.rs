@@ -295,6 +295,7 @@ pub(crate) fn refused<S: Serializer>(refused: &[(String, Refusal)], to: S) -> Re
 
 /// Some records of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Page<T> {
     /// The records that can be read, in order.
     pub items: Vec<T>,
@@ -305,8 +306,17 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
+impl<T> Page<T> {
+    /// A page of records all of which can be read.
+    #[must_use]
+    pub const fn new(items: Vec<T>, next: Option<Cursor>) -> Self {
+        Self { items, refused: Vec::new(), next }
+    }
+}
+
 /// The line for a lock, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Line {
     /// The waiters that can be read, longest wait first.
     pub waiters: Vec<Waiter>,
@@ -314,8 +324,17 @@ pub struct Line {
     pub whole: bool,
 }
 
+impl Line {
+    /// A line, as far as it was read.
+    #[must_use]
+    pub const fn new(waiters: Vec<Waiter>, whole: bool) -> Self {
+        Self { waiters, whole }
+    }
+}
+
 /// Some runs of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RunPage {
     /// The runs.
     #[serde(flatten)]
@@ -324,8 +343,17 @@ pub struct RunPage {
     pub mark: Option<StoreTime>,
 }
 
+impl RunPage {
+    /// Some runs, and the instant up to which others may have been purged.
+    #[must_use]
+    pub const fn new(page: Page<RunRecord>, mark: Option<StoreTime>) -> Self {
+        Self { page, mark }
+    }
+}
+
 /// The numbers of records that one part of a purge removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Purged {
     /// Locks.
     pub locks: u64,

@@ -36,16 +36,8 @@ fn lock(key: &str) -> LockId {
 
 /// A take that was given up, and applied all the same.
 async fn stray(world: &World, elect: &Elect, key: &str) {
-    let by = Candidate {
-        session: elect.health().session.unwrap(),
-        ticket: Ticket::new(1),
-        ttl: elect.config().ttl(),
-        holder: elect.config().holder().clone(),
-        who: None,
-        why: None,
-        value: None,
-        lock_delay: Duration::ZERO,
-    };
+    let (session, config) = (elect.health().session.unwrap(), elect.config());
+    let by = Candidate::new(session, Ticket::new(1), config.ttl(), config.holder().clone());
     let took = world.memory.take(vec![Take { lock: lock(key), by }], Vec::new(), LIMIT).await.unwrap();
     assert!(matches!(took[..], [TakeAnswer::Taken(_)]), "{took:?}");
 }

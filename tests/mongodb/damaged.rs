@@ -513,15 +513,14 @@ async fn a_record_of_an_earlier_version_is_read_and_goes_on() {
         let mut document = doc! { "_id": id.clone() };
         document.extend(written);
         place.collection("runs").insert_one(document.clone()).await.unwrap();
-        let mark = Some(StoreTime::from_millis(5));
-        let expected =
-            tenure::model::ScheduleRecord { mark, ..tenure::model::ScheduleRecord::new(schedule.clone()) };
+        let mut expected = tenure::model::ScheduleRecord::new(schedule.clone());
+        expected.mark = Some(StoreTime::from_millis(5));
         let seen = place.store.schedules(vec![schedule.clone()], LIMIT).await.unwrap();
         assert_eq!(seen, [ScheduleSeen::Found(expected)], "{document}");
         for (place_in, instruction) in instructions().into_iter().enumerate() {
             let answer = place.store.instruct(schedule.clone(), instruction, LIMIT).await.unwrap();
             let ScheduleSeen::Found(record) = answer else { panic!("{number}, {place_in}: {answer:?}") };
-            assert_eq!(record.mark, mark);
+            assert_eq!(record.mark, Some(StoreTime::from_millis(5)));
         }
         let answer = place.store.define(define(&schedule, 5, "0 3 * * *"), LIMIT).await.unwrap();
         let ScheduleSeen::Found(record) = answer else { panic!("{document}: {answer:?}") };

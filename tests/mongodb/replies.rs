@@ -10,7 +10,7 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::{
-    model::{Candidate, Value, Why},
+    model::{Value, Why},
     store::{LockSeen, Store, Take, mongo::MongoOptions},
     testing::conformance::LIMIT,
 };
@@ -36,7 +36,8 @@ async fn every_part_of_a_large_reply_is_asked_for_under_one_session() {
     for part in locks.chunks(250) {
         let value = Some(Value::new(vec![7; Value::MAX_BYTES]).unwrap());
         let why = Some(Why::new("x".repeat(1000)).unwrap());
-        let by = Candidate { value, why, ..fixture.candidate(session, 1) };
+        let mut by = fixture.candidate(session, 1);
+        (by.value, by.why) = (value, why);
         let takes = part.iter().map(|lock| Take { lock: lock.clone(), by: by.clone() });
         fixture.take_all(takes.collect(), &[]).await;
     }

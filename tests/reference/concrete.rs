@@ -48,16 +48,13 @@ impl Runner {
     }
 
     fn candidate(&self, who: Who, ticket: u64, says: u8, delay: Span) -> Candidate {
-        Candidate {
-            session: self.session(who),
-            ticket: Ticket::new(ticket),
-            ttl: LONG,
-            holder: holder(&format!("pod-{}", who.slot)),
-            who: (says & 1 == 1).then(|| WhoName::new("$part").expect("a short name")),
-            why: (says & 2 == 2).then(|| why(says)),
-            value: (says & 4 == 4).then(|| value(says)),
-            lock_delay: time(delay),
-        }
+        let (session, holder) = (self.session(who), holder(&format!("pod-{}", who.slot)));
+        let mut candidate = Candidate::new(session, Ticket::new(ticket), LONG, holder);
+        candidate.who = (says & 1 == 1).then(|| WhoName::new("$part").expect("a short name"));
+        candidate.why = (says & 2 == 2).then(|| why(says));
+        candidate.value = (says & 4 == 4).then(|| value(says));
+        candidate.lock_delay = time(delay);
+        candidate
     }
 
     fn wanted(&self, wanted: &Wanted) -> (LockId, Candidate) {
@@ -301,14 +298,15 @@ fn trial(says: u8) -> Trial {
 }
 
 fn shares(says: u8) -> Vec<Share> {
-    let share = |number: u8| Share {
-        cap: number.into(),
-        draining: says.is_multiple_of(2),
-        paused: says.is_multiple_of(3),
-        reserved: Duration::from_secs(says.into()),
-        digest: u64::MAX - u64::from(says),
-        trial: says.is_multiple_of(2).then(|| trial(says)),
-        ..Share::new(SpreadName::new(format!("$spread.{number}")).expect("a short name"))
+    let share = |number: u8| {
+        let mut share = Share::new(SpreadName::new(format!("$spread.{number}")).expect("a short name"));
+        share.cap = number.into();
+        share.draining = says.is_multiple_of(2);
+        share.paused = says.is_multiple_of(3);
+        share.reserved = Duration::from_secs(says.into());
+        share.digest = u64::MAX - u64::from(says);
+        share.trial = says.is_multiple_of(2).then(|| trial(says));
+        share
     };
     (0..says).map(share).collect()
 }

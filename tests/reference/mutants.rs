@@ -287,7 +287,10 @@ impl Mutant {
 
 fn alive(sighting: SessionSeen) -> SessionSeen {
     match sighting {
-        SessionSeen::Dead(record) => SessionSeen::Alive(SessionRecord { death: None, ..record }),
+        SessionSeen::Dead(mut record) => {
+            record.death = None;
+            SessionSeen::Alive(record)
+        }
         other => other,
     }
 }
@@ -303,8 +306,9 @@ impl Store for Mutant {
         async move {
             let answer = self.store.open(open.clone(), limit).await?;
             Ok(match (answer, self.mutation) {
-                (SessionSeen::Alive(record), Mutation::TwinOverwrites) => {
-                    SessionSeen::Alive(SessionRecord { nonce: open.nonce, about: open.about, ..record })
+                (SessionSeen::Alive(mut record), Mutation::TwinOverwrites) => {
+                    (record.nonce, record.about) = (open.nonce, open.about);
+                    SessionSeen::Alive(record)
                 }
                 (answer, Mutation::DeadLive) => alive(answer),
                 (answer, _) => answer,

@@ -218,7 +218,7 @@ pub(crate) async fn all_pages<T: std::fmt::Debug>(
     let mut items = Vec::new();
     let mut after = None;
     loop {
-        let Page { items: more, refused, next } = fetch(after).await?;
+        let Page { items: more, refused, next, .. } = fetch(after).await?;
         if !refused.is_empty() || (more.is_empty() && next.is_some()) {
             return Err(format!("a page of {more:?} refused {refused:?}"));
         }

@@ -10,6 +10,7 @@ use crate::model::Outcome;
 /// A tick is one of these whenever it is looked at, a millisecond late or a day. What is not run is recorded in
 /// one entry of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Misfire {
     /// A tick that is later than the tolerance is not run. Of several within the tolerance the latest is run,
     /// and the others are not.
@@ -50,6 +51,7 @@ impl Default for Misfire {
 
 /// Rule for a tick that falls due while the run before it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overlap {
     /// Not run.
     #[default]
@@ -63,6 +65,7 @@ pub enum Overlap {
 
 /// Rule for a run whose runner died, or was asked to stop before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnCrash {
     /// Begun again, by whoever has the schedule next, however late that is: [`Misfire`] is about ticks
     /// that nobody has begun. So its job may do its work twice. For a job that can be repeated.

@@ -113,16 +113,8 @@ fn lock(source: &mut Source<'_>) -> Option<LockId> {
 
 /// The `_id` of a waiter for this lock, and what its document says of the lock.
 fn in_line(lock: &LockId) -> (Document, Bson) {
-    let by = Candidate {
-        session: SessionId::from_u128(1),
-        ticket: Ticket::new(1),
-        ttl: std::time::Duration::ZERO,
-        holder: "pod".parse().unwrap(),
-        who: None,
-        why: None,
-        value: None,
-        lock_delay: std::time::Duration::ZERO,
-    };
+    let (session, ticket, holder) = (SessionId::from_u128(1), Ticket::new(1), "pod".parse().unwrap());
+    let by = Candidate::new(session, ticket, std::time::Duration::ZERO, holder);
     let (filter, _) = bare::wait(&Wait { lock: lock.clone(), by });
     let mut id = filter.get_document("_id").unwrap().clone();
     let whole = id.clone();

@@ -39,24 +39,19 @@ impl Said {
         let seen_until = seen.pause.as_ref().and_then(|pause| pause.until);
         let mut orders = self.orders.clone();
         orders.sort_by_key(|order| order.at);
-        ScheduleRecord {
-            id: id.clone(),
-            definition: self.definitions.last().map(|last| Definition {
-                timing: last.timing.clone(),
-                policies: last.policies.clone(),
-                since: seen_definition,
-                term: last.term,
-            }),
-            pause: self.pauses.last().map(|last| Pause {
-                since: seen_since,
-                until: last.until.as_ref().map(|_| seen_until.unwrap_or(StoreTime::from_millis(0))),
-                by: last.by.clone(),
-                why: last.why.clone(),
-            }),
-            pauses_before: self.before(seen),
-            orders,
-            mark,
-        }
+        let mut expected = ScheduleRecord::new(id.clone());
+        expected.definition = self.definitions.last().map(|last| {
+            Definition::new(last.timing.clone(), last.policies.clone(), seen_definition, last.term)
+        });
+        expected.pause = self.pauses.last().map(|last| {
+            let mut pause = Pause::new(seen_since, last.by.clone(), last.why.clone());
+            pause.until = last.until.as_ref().map(|_| seen_until.unwrap_or(StoreTime::from_millis(0)));
+            pause
+        });
+        expected.pauses_before = self.before(seen);
+        expected.orders = orders;
+        expected.mark = mark;
+        expected
     }
 
     /// The last twenty of the pauses before the last one, with the times as they are seen.

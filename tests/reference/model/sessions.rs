@@ -42,18 +42,13 @@ impl Life {
                 Some(Death { at, by: by.clone(), why: why.clone() })
             }
         };
-        Ok(SessionRecord {
-            id,
-            about: open.about.clone(),
-            started: seen.started,
-            beat: self.beat,
-            nonce: self.nonce,
-            beat_at: seen.beat_at,
-            ttl: open.ttl,
-            death,
-            shares: self.shares.clone(),
-            requests: self.requests.clone(),
-        })
+        let mut expected = SessionRecord::opened(id, open.about.clone(), self.nonce, open.ttl, seen.started);
+        expected.beat = self.beat;
+        expected.beat_at = seen.beat_at;
+        expected.death = death;
+        expected.shares = self.shares.clone();
+        expected.requests = self.requests.clone();
+        Ok(expected)
     }
 
     /// Checks that the record is that of this life.

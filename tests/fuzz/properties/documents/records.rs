@@ -88,43 +88,35 @@ fn lock_id(source: &mut Source<'_>) -> LockId {
 }
 
 fn candidate(source: &mut Source<'_>) -> Candidate {
-    Candidate {
-        session: id(source),
-        ticket: Ticket::new(number(source)),
-        ttl: time(source),
-        holder: name(source, Holder::new),
-        who: maybe(source, |source| name(source, Who::new)),
-        why: maybe(source, why),
-        value: maybe(source, |source| Value::new(source.text(20)).unwrap()),
-        lock_delay: time(source),
-    }
+    let (session, ticket) = (id(source), Ticket::new(number(source)));
+    let mut candidate = Candidate::new(session, ticket, time(source), name(source, Holder::new));
+    candidate.who = maybe(source, |source| name(source, Who::new));
+    candidate.why = maybe(source, why);
+    candidate.value = maybe(source, |source| Value::new(source.text(20)).unwrap());
+    candidate.lock_delay = time(source);
+    candidate
 }
 
 fn past(source: &mut Source<'_>) -> Past {
     let ways = [Ended::Released, Ended::HandedOver, Ended::Died, Ended::Superseded, Ended::Forced];
-    Past {
-        holder: name(source, Holder::new),
-        who: maybe(source, |source| name(source, Who::new)),
-        term: Term::new(number(source)),
-        from: at(source),
-        to: at(source),
-        how: source.pick(&ways),
-        note: maybe(source, why),
-    }
+    let (holder, who) = (name(source, Holder::new), maybe(source, |source| name(source, Who::new)));
+    let term = Term::new(number(source));
+    let mut past = Past::new(holder, term, at(source), at(source), source.pick(&ways));
+    (past.who, past.note) = (who, maybe(source, why));
+    past
 }
 
 fn lock(source: &mut Source<'_>) -> LockRecord {
-    LockRecord {
-        id: lock_id(source),
-        term: Term::new(number(source)),
-        holding: maybe(source, |source| Holding {
-            by: candidate(source),
-            value_set: number(source),
-            acquired_at: at(source),
-        }),
-        closed: maybe(source, |source| Closed { until: at(source), length: time(source) }),
-        past: some(source, PAST_HOLDERS, past),
-    }
+    let mut record = LockRecord::new(lock_id(source), Term::new(number(source)));
+    record.holding = maybe(source, |source| {
+        let (by, value_set) = (candidate(source), number(source));
+        let mut holding = Holding::new(by, at(source));
+        holding.value_set = value_set;
+        holding
+    });
+    record.closed = maybe(source, |source| Closed { until: at(source), length: time(source) });
+    record.past = some(source, PAST_HOLDERS, past);
+    record
 }
 
 fn waiter(source: &mut Source<'_>) -> Waiter {
@@ -132,52 +124,41 @@ fn waiter(source: &mut Source<'_>) -> Waiter {
 }
 
 fn session(source: &mut Source<'_>) -> SessionRecord {
-    let about = About {
-        namespace: name(source, Namespace::new),
-        holder: name(source, Holder::new),
-        host: source.text(10),
-        pid: small(source),
-        program: source.text(10),
-        plan_version: small(source),
-    };
-    SessionRecord {
-        id: id(source),
-        started: at(source),
-        beat: Beat::new(number(source)),
-        nonce: Nonce::new(number(source)),
-        beat_at: at(source),
-        ttl: time(source),
-        death: maybe(source, |source| Death {
-            at: at(source),
-            by: name(source, Holder::new),
-            why: why(source),
-        }),
-        shares: some(source, 2, |source| Share {
-            spread: name(source, SpreadName::new),
-            cap: small(source),
-            weight: small(source),
-            draining: source.one_in(2),
-            paused: source.one_in(2),
-            reserved: time(source),
-            digest: source.number(),
-            buckets: maybe(source, |source| Buckets::new([small(source); Buckets::COUNT])),
-            trial: maybe(source, |source| {
-                let digits = u8::try_from(source.below(17)).unwrap_or(16);
-                Trial::of(&name(source, Key::new)).group(digits)
-            }),
-        }),
-        requests: some(source, 2, |source| Request {
-            lock: LockId {
-                namespace: about.namespace.clone(),
-                kind: kind(source),
-                key: name(source, Key::new),
-            },
-            term: Term::new(number(source)),
-            by: name(source, Holder::new),
-            why: why(source),
-        }),
-        about,
-    }
+    let mut about = About::new(name(source, Namespace::new), name(source, Holder::new));
+    about.host = source.text(10);
+    about.pid = small(source);
+    about.program = source.text(10);
+    about.plan_version = small(source);
+    let (namespace, id, started) = (about.namespace.clone(), id(source), at(source));
+    let (beat, nonce, beat_at) = (Beat::new(number(source)), Nonce::new(number(source)), at(source));
+    let mut record = SessionRecord::opened(id, about, nonce, time(source), started);
+    (record.beat, record.beat_at) = (beat, beat_at);
+    record.death =
+        maybe(source, |source| Death { at: at(source), by: name(source, Holder::new), why: why(source) });
+    record.shares = some(source, 2, share);
+    record.requests = some(source, 2, |source| Request {
+        lock: LockId { namespace: namespace.clone(), kind: kind(source), key: name(source, Key::new) },
+        term: Term::new(number(source)),
+        by: name(source, Holder::new),
+        why: why(source),
+    });
+    record
+}
+
+fn share(source: &mut Source<'_>) -> Share {
+    let mut share = Share::new(name(source, SpreadName::new));
+    share.cap = small(source);
+    share.weight = small(source);
+    share.draining = source.one_in(2);
+    share.paused = source.one_in(2);
+    share.reserved = time(source);
+    share.digest = source.number();
+    share.buckets = maybe(source, |source| Buckets::new([small(source); Buckets::COUNT]));
+    share.trial = maybe(source, |source| {
+        let digits = u8::try_from(source.below(17)).unwrap_or(16);
+        Trial::of(&name(source, Key::new)).group(digits)
+    });
+    share
 }
 
 fn schedule_id(source: &mut Source<'_>) -> ScheduleId {
@@ -189,45 +170,37 @@ fn order(source: &mut Source<'_>) -> RunNow {
 }
 
 fn schedule(source: &mut Source<'_>) -> ScheduleRecord {
-    ScheduleRecord {
-        id: schedule_id(source),
-        definition: maybe(source, |source| Definition {
-            timing: name(source, Rules::new),
-            policies: name(source, Rules::new),
-            since: at(source),
-            term: Term::new(number(source)),
-        }),
-        pause: maybe(source, |source| Pause {
-            since: at(source),
-            until: maybe(source, at),
-            by: name(source, Holder::new),
-            why: why(source),
-        }),
-        pauses_before: some(source, 2, |source| PauseBefore { since: at(source), until: at(source) }),
-        orders: some(source, 2, order),
-        mark: maybe(source, at),
-    }
+    let mut record = ScheduleRecord::new(schedule_id(source));
+    record.definition = maybe(source, |source| {
+        let (timing, policies) = (name(source, Rules::new), name(source, Rules::new));
+        Definition::new(timing, policies, at(source), Term::new(number(source)))
+    });
+    record.pause = maybe(source, |source| {
+        let (since, until) = (at(source), maybe(source, at));
+        let mut pause = Pause::new(since, name(source, Holder::new), why(source));
+        pause.until = until;
+        pause
+    });
+    record.pauses_before = some(source, 2, |source| PauseBefore { since: at(source), until: at(source) });
+    record.orders = some(source, 2, order);
+    record.mark = maybe(source, at);
+    record
 }
 
 fn run(source: &mut Source<'_>) -> RunRecord {
     let entry = source.pick(&[Entry::Tick, Entry::Order, Entry::Skipped]);
-    RunRecord {
-        id: RunId { entry, ..RunId::tick(schedule_id(source), at(source)) },
-        session: id(source),
-        holder: name(source, Holder::new),
-        term: Term::new(number(source)),
-        attempt: small(source),
-        started: at(source),
-        finish: maybe(source, |source| Finish {
-            at: at(source),
-            outcome: source.pick(&Outcome::ALL),
-            error: maybe(source, why),
-            last: source.pick(&[false, true]),
-        }),
-        skipped: maybe(source, |source| Skipped {
-            from: at(source),
-            count: number(source),
-            why: why(source),
-        }),
-    }
+    let run = RunId { entry, ..RunId::tick(schedule_id(source), at(source)) };
+    let (session, holder, term) = (id(source), name(source, Holder::new), Term::new(number(source)));
+    let attempt = small(source);
+    let mut record = RunRecord::new(run, session, holder, term, at(source));
+    record.attempt = attempt;
+    record.finish = maybe(source, |source| {
+        let mut finish = Finish::new(at(source), source.pick(&Outcome::ALL));
+        finish.error = maybe(source, why);
+        finish.last = source.pick(&[false, true]);
+        finish
+    });
+    record.skipped =
+        maybe(source, |source| Skipped { from: at(source), count: number(source), why: why(source) });
+    record
 }

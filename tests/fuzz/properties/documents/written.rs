@@ -91,16 +91,8 @@ fn waiting(lock: &LockId, by: Candidate) -> Document {
 }
 
 fn candidate() -> Candidate {
-    Candidate {
-        session: tenure::model::SessionId::from_u128(1),
-        ticket: tenure::model::Ticket::new(1),
-        ttl: Duration::ZERO,
-        holder: "nobody".parse().unwrap(),
-        who: None,
-        why: None,
-        value: None,
-        lock_delay: Duration::ZERO,
-    }
+    let (session, ticket) = (tenure::model::SessionId::from_u128(1), tenure::model::Ticket::new(1));
+    Candidate::new(session, ticket, Duration::ZERO, "nobody".parse().unwrap())
 }
 
 pub(super) fn waiter(waiter: &Waiter) -> Document {
