@@ -133,20 +133,20 @@ impl Crew {
         timeout(BOUND, picture.until(is_so)).await.is_ok()
     }
 
-    fn book(&self) -> MutexGuard<'_, Vec<Run>> {
+    fn registry(&self) -> MutexGuard<'_, Vec<Run>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs that were begun since the last call.
     pub(crate) fn take_runs(&self) -> Vec<Run> {
-        std::mem::take(&mut *self.book())
+        std::mem::take(&mut *self.registry())
     }
 
     /// Until such a run was begun.
     pub(crate) async fn run(&self, mut is_it: impl FnMut(&Run) -> bool) -> Run {
         let found = async {
             loop {
-                if let Some(run) = self.book().iter().find(|run| is_it(run)) {
+                if let Some(run) = self.registry().iter().find(|run| is_it(run)) {
                     return *run;
                 }
                 tokio::time::sleep(SECOND / 1000).await;

@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 
 use super::{
     FIRST_SCHEDULE, Habits, Reference,
-    book::{Book, Durations},
     invariants::{self, Invariant, Stage},
     key_of,
+    registry::{Durations, Registry},
 };
 use tenure::{
     Event,
@@ -347,7 +347,7 @@ struct Pages {
     last: VecDeque<Entry>,
     count: u64,
     hash: Fnv,
-    book: Book,
+    registry: Registry,
     invariants: Vec<Box<dyn Invariant>>,
     violation: Option<Violation>,
 }
@@ -359,12 +359,12 @@ impl fmt::Debug for History {
 }
 
 impl History {
-    pub(super) fn new(seed: u64, reference: Reference, book: Book) -> Self {
+    pub(super) fn new(seed: u64, reference: Reference, registry: Registry) -> Self {
         let pages = Pages {
             last: VecDeque::new(),
             count: 0,
             hash: Fnv::default(),
-            book,
+            registry,
             invariants: invariants::all(),
             violation: None,
         };
@@ -376,7 +376,7 @@ impl History {
     /// members run by these durations, and have these schedules.
     #[must_use]
     pub fn from_outside(seed: u64, members: Vec<Durations>, schedules: Vec<Habits>) -> Self {
-        Self::new(seed, Reference::start(), Book::new(members).with_schedules(schedules))
+        Self::new(seed, Reference::start(), Registry::new(members).with_schedules(schedules))
     }
 
     /// Enters an event that happened so long after the beginning; `life` and `local` as in an [`Entry`].
@@ -410,12 +410,12 @@ impl History {
             pages.last.pop_front();
         }
         pages.last.push_back(entry.clone());
-        let Pages { book, invariants, .. } = &mut *pages;
+        let Pages { registry, invariants, .. } = &mut *pages;
         let broken = invariants.iter_mut().find_map(|invariant| {
-            let says = invariant.see(book, &entry).err()?;
+            let says = invariant.see(registry, &entry).err()?;
             Some((invariant.name(), says))
         });
-        book.enter(&entry);
+        registry.enter(&entry);
         if let Some((invariant, says)) = broken {
             self.violated(&mut pages, invariant, says, &entry.what, entry.life);
         }
@@ -430,9 +430,9 @@ impl History {
     /// Judges the state at this stage of the run.
     pub fn judge(&self, stage: &Stage) {
         let mut pages = self.pages();
-        let Pages { book, invariants, .. } = &mut *pages;
+        let Pages { registry, invariants, .. } = &mut *pages;
         let broken = invariants.iter_mut().find_map(|invariant| {
-            let (says, key) = invariant.judge(book, stage).err()?;
+            let (says, key) = invariant.judge(registry, stage).err()?;
             Some((invariant.name(), says, key))
         });
         if let Some((invariant, says, key)) = broken {
@@ -450,7 +450,7 @@ impl History {
         life: Option<Life>,
     ) {
         if pages.violation.is_none() {
-            let story = story(&pages.last, &pages.book, what, life);
+            let story = story(&pages.last, &pages.registry, what, life);
             let entries = pages.last.iter().cloned().collect();
             let (seed, at, entered) = (self.0.seed, self.0.reference.now(), pages.count);
             pages.violation = Some(Violation { invariant, says, story, seed, at, entered, entries });
@@ -491,20 +491,20 @@ impl History {
     }
 
     /// Reads what is known of the fleet.
-    pub fn book<T>(&self, read: impl FnOnce(&Book) -> T) -> T {
-        read(&self.pages().book)
+    pub fn registry<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
+        read(&self.pages().registry)
     }
 }
 
 /// The entries before the last that concern the same key, its sessions, or the same instance.
-fn story(last: &VecDeque<Entry>, book: &Book, what: &What, life: Option<Life>) -> String {
+fn story(last: &VecDeque<Entry>, registry: &Registry, what: &What, life: Option<Life>) -> String {
     let key = what.key();
     let mut sessions = Vec::from_iter(what.session());
     if let Some(key) = key {
-        sessions.extend(book.last_holders(key, 3));
+        sessions.extend(registry.last_holders(key, 3));
     }
     let mut lives = Vec::from_iter(life);
-    lives.extend(sessions.iter().filter_map(|session| book.session(*session)?.life));
+    lives.extend(sessions.iter().filter_map(|session| registry.session(*session)?.life));
     let concerns = |entry: &&Entry| {
         let of_key = key.is_some() && entry.what.key() == key;
         let of_session = entry.what.session().is_some_and(|session| {

@@ -229,7 +229,7 @@ impl Pen {
     /// Returns whether a job under this term has no right to its key any more, because somebody deleted the
     /// record by hand.
     pub(super) fn is_void(&self, key: usize, term: Term) -> bool {
-        self.history.book(|book| book.grant(key, term).is_none_or(|grant| grant.void))
+        self.history.registry(|registry| registry.grant(key, term).is_none_or(|grant| grant.void))
     }
 }
 

@@ -24,7 +24,6 @@ compile_error!(
      .cargo/config.toml sets `--cfg tenure_sim`, and leave RUSTFLAGS unset"
 );
 
-mod book;
 mod clocks;
 mod gate;
 mod history;
@@ -33,6 +32,7 @@ pub mod invariants;
 mod nemesis;
 mod plan;
 mod programs;
+mod registry;
 mod replicas;
 mod schedules;
 mod sharing;
@@ -52,13 +52,13 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-pub use book::{Book, Durations, Grant, Lease, Member, Session};
 pub use clocks::{Drifting, Reference};
 pub use gate::{Gate, Gated, block_for};
 pub use history::{Entry, History, Life, Sort, TickId, Told, Violation, What};
 pub use instance::Instance;
 pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;
+pub use registry::{Durations, Grant, Lease, Member, Registry, Session};
 pub use schedules::{Habits, tick_id};
 pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Scribe, Weather, Wire};
@@ -195,7 +195,8 @@ impl Fleet {
         let store_clock = Arc::new(TestClock::new());
         let durations = (0..plan.instances).map(|member| Durations::of(&config(&plan, member)));
         let habits = (0..plan.schedules).map(|schedule| Habits::of(&plan, schedule)).collect();
-        let history = History::new(seed, reference, Book::new(durations.collect()).with_schedules(habits));
+        let history =
+            History::new(seed, reference, Registry::new(durations.collect()).with_schedules(habits));
         history.record(What::StoreClock { shows: store_clock.wall() });
         let replicas = Replicas::new(store_clock.clone(), history.clone(), plan.deviation, dice.split(7));
         let slots = (0..plan.instances).map(|member| {
@@ -533,7 +534,7 @@ impl Fleet {
     fn summary(&self) -> Summary {
         let (history, tally) = (self.history(), &self.0.tally);
         let troubles = self.0.troubles.load(Ordering::Relaxed);
-        let counts = history.book(Book::counts);
+        let counts = history.registry(Registry::counts);
         Summary {
             hash: history.hash(),
             entries: history.entries(),

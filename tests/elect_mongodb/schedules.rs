@@ -67,7 +67,7 @@ impl Run {
 
 /// Registry of runs. It fails if the schedule is run twice at once.
 #[derive(Clone, Default)]
-struct Book(Arc<watch::Sender<Page>>);
+struct Registry(Arc<watch::Sender<Page>>);
 
 #[derive(Default)]
 struct Page {
@@ -75,7 +75,7 @@ struct Page {
     runs_at: Option<String>,
 }
 
-struct Running(Book);
+struct Running(Registry);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -83,7 +83,7 @@ impl Drop for Running {
     }
 }
 
-impl Book {
+impl Registry {
     fn begin(&self, tick: &Tick, by: &str) -> Running {
         let run = Run {
             instant: tick.scheduled_at(),
@@ -108,7 +108,7 @@ impl Book {
     async fn until(&self, what: &str, mut is_it: impl FnMut(&Run) -> bool) -> Run {
         let mut pages = self.0.subscribe();
         let found = pages.wait_for(|page| page.runs.last().is_some_and(&mut is_it));
-        let found = bounded(what, found).await.expect("the book is here");
+        let found = bounded(what, found).await.expect("the registry is here");
         found.runs.last().expect("there is one").clone()
     }
 
@@ -120,7 +120,7 @@ impl Book {
             let last = page.runs.last();
             page.runs_at.is_some() && last.is_some_and(|run| run.at >= from && run.lateness() < SECOND)
         };
-        let found = bounded("a tick is run", pages.wait_for(is_so)).await.expect("the book is here");
+        let found = bounded("a tick is run", pages.wait_for(is_so)).await.expect("the registry is here");
         found.runs_at.clone().expect("that was waited for")
     }
 }
@@ -133,13 +133,13 @@ struct Member {
 }
 
 impl Member {
-    async fn start(place: &Place, number: usize, book: &Book) -> Self {
+    async fn start(place: &Place, number: usize, registry: &Registry) -> Self {
         let store = place.store().await;
-        Self::over(store, number, book, Duration::from_secs(24 * 3600)).await
+        Self::over(store, number, registry, Duration::from_secs(24 * 3600)).await
     }
 
     /// Its wall clock is up to five minutes off.
-    async fn over(store: MongoStore, number: usize, book: &Book, poll: Duration) -> Self {
+    async fn over(store: MongoStore, number: usize, registry: &Registry, poll: Duration) -> Self {
         let holder = format!("pod-{number}");
         let off = i64::try_from(number * 79_190 % 600_000).unwrap() - 300_000;
         let process = Killable::default();
@@ -149,7 +149,7 @@ impl Member {
             .keeper_thread(false)
             .tasks(Arc::new(process.clone()));
         let elect = builder.start().await.expect("the server is up");
-        let book = book.clone();
+        let registry = registry.clone();
         let schedule = elect
             .schedule(NAME, "* * * * * *")
             .misfire(Misfire::All { window: 10 * MINUTE, at_most: 600 })
@@ -157,10 +157,10 @@ impl Member {
             // Nothing is purged, which would cost a command now and then.
             .keep_history(MINUTE * 60, 1 << 40)
             .run(move |tick, _lease| {
-                let (book, holder) = (book.clone(), holder.clone());
+                let (registry, holder) = (registry.clone(), holder.clone());
                 async move {
                     // A run takes a while, so that it can be killed in the middle.
-                    let _running = book.begin(&tick, &holder);
+                    let _running = registry.begin(&tick, &holder);
                     tokio::time::sleep(30 * MS).await;
                     Ok::<_, String>(())
                 }
@@ -179,8 +179,8 @@ fn kill(members: &mut Vec<Member>, holder: &str) {
     members.remove(place).process.kill();
 }
 
-async fn start(place: &Place, numbers: std::ops::Range<usize>, book: &Book) -> Vec<Member> {
-    join_all(numbers.map(|number| Member::start(place, number, book))).await
+async fn start(place: &Place, numbers: std::ops::Range<usize>, registry: &Registry) -> Vec<Member> {
+    join_all(numbers.map(|number| Member::start(place, number, registry))).await
 }
 
 async fn settled(members: &[Member]) {
@@ -228,36 +228,36 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     const FLEET: usize = 20;
     const ROUND: Duration = Duration::from_secs(9);
     let place = Place::on(replica_set().await.uri()).await;
-    let (store, book) = (place.store().await, Book::default());
-    let mut members = start(&place, 0..FLEET, &book).await;
+    let (store, registry) = (place.store().await, Registry::default());
+    let mut members = start(&place, 0..FLEET, &registry).await;
     settled(&members).await;
     let begun = wall();
     for (round, next) in (0..7).zip(FLEET..) {
-        let owner = book.mid_tick().await;
+        let owner = registry.mid_tick().await;
         if round % 2 == 1 {
             // At the very second: it claims, or is about to.
             let left = 1000 - wall().as_millis().rem_euclid(1000);
             tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
         }
         kill(&mut members, &owner);
-        members.push(Member::start(&place, next, &book).await);
-        let taken = book.until("another has caught up", |run| run.by != owner && run.lateness() < SECOND);
+        members.push(Member::start(&place, next, &registry).await);
+        let taken = registry.until("another has caught up", |run| run.by != owner && run.lateness() < SECOND);
         taken.await;
         let left = (ROUND * (round + 1)).saturating_sub(wall().since(begun));
         tokio::time::sleep(left).await;
     }
     // All of them, in the middle of a tick.
-    book.mid_tick().await;
+    registry.mid_tick().await;
     for member in members.drain(..) {
         member.process.kill();
     }
-    let dead = book.runs().len();
-    let members = start(&place, FLEET + 7..2 * FLEET + 7, &book).await;
+    let dead = registry.runs().len();
+    let members = start(&place, FLEET + 7..2 * FLEET + 7, &registry).await;
     let back = |run: &Run| members.iter().any(|member| member.is(&run.by)) && run.lateness() < SECOND;
-    book.until("the new ones have caught up", back).await;
+    registry.until("the new ones have caught up", back).await;
 
     let ledger = ledger(&store).await;
-    let runs = book.runs();
+    let runs = registry.runs();
     let (first, last) = (ledger[0].id.instant, ledger.last().unwrap().id.instant);
     let instants: Vec<_> = ledger.iter().map(|run| run.id.instant).collect();
     assert_eq!(instants, every_second(first, last), "each instant is in the ledger once");
@@ -349,27 +349,27 @@ fn why(text: &str) -> Why {
 async fn a_tick_costs_its_owner_two_commands_and_nobody_else_any() {
     const TICKS: usize = 10;
     let place = Place::on(replica_set().await.uri()).await;
-    let book = Book::default();
+    let registry = Registry::default();
     let logs: Vec<_> = (0..3).map(|_| Log::default()).collect();
     let members = join_all(logs.iter().enumerate().map(|(number, log)| {
-        let (place, book) = (&place, &book);
+        let (place, registry) = (&place, &registry);
         async move {
             let store = MongoStore::connect(&place.uri, log.options(place)).await.expect("the server is up");
             // What it looks at from time to time is not of its ticks.
-            Member::over(store, number, book, 60 * MINUTE).await
+            Member::over(store, number, registry, 60 * MINUTE).await
         }
     }))
     .await;
     settled(&members).await;
     // Whoever has it now has read the ledger.
-    let owner = book.mid_tick().await;
+    let owner = registry.mid_tick().await;
     let (sent, told) = (
         logs.iter().map(|log| log.sent().len()).collect::<Vec<_>>(),
         logs.iter().map(Log::told).collect::<Vec<_>>(),
     );
-    let first = book.runs().last().unwrap().instant;
+    let first = registry.runs().last().unwrap().instant;
     let last = first.plus(SECOND * u32::try_from(TICKS + 1).unwrap());
-    book.until("ticks are run", |run| run.instant >= last).await;
+    registry.until("ticks are run", |run| run.instant >= last).await;
     for (number, log) in logs.iter().enumerate() {
         let sent = log.sent().split_off(sent[number]);
         if !members[number].is(&owner) {
@@ -402,18 +402,18 @@ async fn what_an_operator_says_reaches_the_owner_by_a_hint_and_outlives_every_in
     /// Within a second, and one more where the machine is busy.
     const SOON: Duration = Duration::from_secs(2);
     let place = Place::on(replica_set().await.uri()).await;
-    let (store, book) = (place.store().await, Book::default());
-    let mut members = start(&place, 0..3, &book).await;
+    let (store, registry) = (place.store().await, Registry::default());
+    let mut members = start(&place, 0..3, &registry).await;
     settled(&members).await;
     let operator = place.instance(quick("operator")).await;
     let schedules = operator.schedules();
-    let owner = book.mid_tick().await;
+    let owner = registry.mid_tick().await;
 
     schedules.pause(NAME, why("the disk is full")).await.unwrap();
     let paused = schedules.status(NAME).await.unwrap().unwrap().record.pause.unwrap();
     assert!(paused.is_on() && paused.by.as_str() == "operator");
     let ordered = schedules.run_now(NAME, why("once")).await.unwrap();
-    let run = book.until("it is run now", |run| run.is_ordered).await;
+    let run = registry.until("it is run now", |run| run.is_ordered).await;
     assert_eq!((run.instant, &run.by), (ordered, &owner));
     println!("run now: begun after {:?}", run.lateness());
     assert!(run.lateness() <= SOON, "{run:?}");
@@ -426,29 +426,29 @@ async fn what_an_operator_says_reaches_the_owner_by_a_hint_and_outlives_every_in
     // wanted.
     kill(&mut members, &owner);
     let ordered = schedules.run_now(NAME, why("twice")).await.unwrap();
-    let run = book.until("it is run by another", |run| run.instant == ordered).await;
+    let run = registry.until("it is run by another", |run| run.instant == ordered).await;
     assert!(run.by != owner && run.is_ordered, "{run:?}");
     let in_pause = |run: &&Run| !run.is_ordered && run.instant > paused.since.plus(SOON);
-    assert_eq!(book.runs().iter().filter(in_pause).count(), 0, "{:?}", book.runs());
+    assert_eq!(registry.runs().iter().filter(in_pause).count(), 0, "{:?}", registry.runs());
 
     let asked = wall();
     schedules.resume(NAME).await.unwrap();
-    let run = book.until("it goes on", |run| !run.is_ordered && run.instant > asked).await;
+    let run = registry.until("it goes on", |run| !run.is_ordered && run.instant > asked).await;
     println!("resumed: the tick of {:?} later began {:?} late", run.instant.since(asked), run.lateness());
     assert!(run.instant.since(asked) <= SOON && run.lateness() <= SECOND, "{run:?} after {asked}");
     let until = schedules.status(NAME).await.unwrap().unwrap().record.pause.unwrap().until.unwrap();
 
     // All of them are restarted.
-    book.mid_tick().await;
+    registry.mid_tick().await;
     let closed = join_all(members.iter().map(|member| member.elect.close())).await;
     assert!(closed.iter().all(|closed| closed.overran.is_empty()), "{closed:?}");
-    let before = book.runs().len();
+    let before = registry.runs().len();
     drop(members);
-    let members = start(&place, 3..6, &book).await;
+    let members = start(&place, 3..6, &registry).await;
     let is_late = |run: &Run| members.iter().any(|member| member.is(&run.by)) && run.lateness() < SECOND;
-    book.until("the new ones have caught up", is_late).await;
+    registry.until("the new ones have caught up", is_late).await;
 
-    let runs = book.runs();
+    let runs = registry.runs();
     let ledger = ledger(&store).await;
     let mut instants = Vec::new();
     for entry in ledger.iter().filter(|entry| entry.id.entry != Entry::Order) {

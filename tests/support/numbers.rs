@@ -15,13 +15,13 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 /// Keeps every number under the metric's name and labels.
 #[derive(Default)]
 pub(crate) struct Numbers {
-    counters: Book<AtomicU64>,
-    gauges: Book<AtomicU64>,
-    histograms: Book<Values>,
+    counters: Registry<AtomicU64>,
+    gauges: Registry<AtomicU64>,
+    histograms: Registry<Values>,
     says: Mutex<BTreeMap<String, (Option<Unit>, String)>>,
 }
 
-type Book<T> = Mutex<BTreeMap<String, Arc<T>>>;
+type Registry<T> = Mutex<BTreeMap<String, Arc<T>>>;
 
 #[derive(Default)]
 struct Values(Mutex<Vec<f64>>);
@@ -32,10 +32,10 @@ impl HistogramFn for Values {
     }
 }
 
-fn entry<T: Default>(book: &Book<T>, key: &Key) -> Arc<T> {
+fn entry<T: Default>(registry: &Registry<T>, key: &Key) -> Arc<T> {
     let labels = key.labels().map(|label| format!(" {}={}", label.key(), label.value()));
     let name = format!("{}{}", key.name(), labels.collect::<String>());
-    book.lock().unwrap().entry(name).or_default().clone()
+    registry.lock().unwrap().entry(name).or_default().clone()
 }
 
 impl Recorder for Numbers {

@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 
 /// An instance closes its own session only when nothing runs under it any more: no job, no call that
 /// blocks, and no guard is out.
@@ -10,17 +10,17 @@ impl Invariant for Closing {
         "closing"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let What::Died { session: id, by: Some(life), .. } = &entry.what else { return Ok(()) };
-        let Some(session) = book.session(*id).filter(|session| session.life == Some(*life)) else {
+        let Some(session) = registry.session(*id).filter(|session| session.life == Some(*life)) else {
             return Ok(());
         };
         // By then any observer may: its end has passed.
         if entry.at.saturating_sub(session.beaten) >= session.ttl * 100 / 101 {
             return Ok(());
         }
-        for (key, term, lease) in book.leases_of(*life) {
-            let of_it = book.grant(key, term).is_some_and(|grant| grant.session == *id);
+        for (key, term, lease) in registry.leases_of(*life) {
+            let of_it = registry.grant(key, term).is_some_and(|grant| grant.session == *id);
             if of_it && lease.running > 0 {
                 let sort = lease.sort;
                 return Err(format!(

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Invariant;
-use crate::{Book, Entry, Life, What};
+use crate::{Entry, Life, Registry, What};
 use tenure::{clock::Moment, model::Term};
 
 /// A job's token fires by the sending of the last confirmed beat, and the ttl, less the margin and the
@@ -13,29 +13,36 @@ impl Invariant for EarlyCancel {
         "early cancel"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let (Some(life), Some(key)) = (entry.life, entry.what.key()) else { return Ok(()) };
         let (What::Polled { term, .. } | What::Cancelled { term, .. } | What::Ended { term, .. }) =
             &entry.what
         else {
             return Ok(());
         };
-        let Some(end) = book.end(key, *term) else { return Ok(()) };
+        let Some(end) = registry.end(key, *term) else { return Ok(()) };
         if matches!(entry.what, What::Polled { .. }) {
-            polled(book, entry, life, key, *term, end)?;
+            polled(registry, entry, life, key, *term, end)?;
         }
-        fired(book, entry, life, key, *term, end)
+        fired(registry, entry, life, key, *term, end)
     }
 }
 
-fn polled(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: Moment) -> Result<(), String> {
-    let member = book.member(life).durations;
+fn polled(
+    registry: &Registry,
+    entry: &Entry,
+    life: Life,
+    key: usize,
+    term: Term,
+    end: Moment,
+) -> Result<(), String> {
+    let member = registry.member(life).durations;
     if entry.local >= end + member.preempted {
         let late = entry.local.since(end);
         return Err(format!("a poll under term {term} of key {key} begins {late:?} after its session's end"));
     }
     let grace = member.stop_grace + member.preempted + Duration::from_millis(1);
-    let cancelled = book.lease(life, key, term).and_then(|lease| lease.cancelled);
+    let cancelled = registry.lease(life, key, term).and_then(|lease| lease.cancelled);
     match cancelled {
         Some(cancelled) if entry.local > cancelled + grace => Err(format!(
             "a poll under term {term} of key {key} begins {:?} after its token fired, which is more than the grace",
@@ -45,9 +52,16 @@ fn polled(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: M
     }
 }
 
-fn fired(book: &Book, entry: &Entry, life: Life, key: usize, term: Term, end: Moment) -> Result<(), String> {
-    let Some(lease) = book.lease(life, key, term) else { return Ok(()) };
-    let member = book.member(life);
+fn fired(
+    registry: &Registry,
+    entry: &Entry,
+    life: Life,
+    key: usize,
+    term: Term,
+    end: Moment,
+) -> Result<(), String> {
+    let Some(lease) = registry.lease(life, key, term) else { return Ok(()) };
+    let member = registry.member(life);
     // What is granted later is to be cancelled at once.
     let due = lease.began.max(end - member.durations.stop_grace);
     let slack = member.durations.slack;

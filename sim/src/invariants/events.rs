@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Invariant, Stage};
-use crate::{Book, Durations, Entry, Life, Told, What};
+use crate::{Durations, Entry, Life, Registry, Told, What};
 use tenure::model::Term;
 
 /// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
@@ -22,7 +22,7 @@ impl Invariant for EventOrder {
         "event order"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let Some(life) = entry.life else { return Ok(()) };
         match &entry.what {
             What::Closed { overran: 0 } => {
@@ -39,8 +39,8 @@ impl Invariant for EventOrder {
             }
             // When an event is read says little of when it was told; when the job ended says enough.
             What::Ended { key, term } => {
-                let Durations { slack, preempted, .. } = book.member(life).durations;
-                if book.end(*key, *term).is_some_and(|end| entry.local > end + slack + preempted) {
+                let Durations { slack, preempted, .. } = registry.member(life).durations;
+                if registry.end(*key, *term).is_some_and(|end| entry.local > end + slack + preempted) {
                     self.outlived.insert((life, *key, *term));
                 }
             }
@@ -61,7 +61,7 @@ impl Invariant for EventOrder {
         Ok(())
     }
 
-    fn judge(&mut self, _: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+    fn judge(&mut self, _: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Closed(_) = stage else { return Ok(()) };
         for ((life, key, term), ended) in &self.leases {
             if !ended && self.closed.contains(life) && !self.missed.contains(life) {

@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 
 /// From the moment a key is granted to somebody else, or free, no poll begins under its earlier lease.
 pub(super) struct Exclusion;
@@ -9,10 +9,10 @@ impl Invariant for Exclusion {
         "exclusion"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let (Some(_), What::Polled { key, term }) = (entry.life, &entry.what) else { return Ok(()) };
-        let Some(grant) = book.grant(*key, *term).filter(|grant| !grant.void) else { return Ok(()) };
-        match book.current(*key) {
+        let Some(grant) = registry.grant(*key, *term).filter(|grant| !grant.void) else { return Ok(()) };
+        match registry.current(*key) {
             Some(current) if current != *term => Err(format!(
                 "a poll begins under term {term} of key {key}, which is granted under term {current} since"
             )),

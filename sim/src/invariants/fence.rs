@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 use tenure::model::Term;
 
 /// Reads and writes under the lock: a resource that remembers terms never sees a smaller one, and no update is
@@ -16,11 +16,11 @@ impl Invariant for Fence {
         "fence"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let (What::Read { key, term, .. } | What::Wrote { key, term, .. }) = &entry.what else {
             return Ok(());
         };
-        if book.grant(*key, *term).is_none_or(|grant| grant.void) {
+        if registry.grant(*key, *term).is_none_or(|grant| grant.void) {
             // Not judged, as its lock was deleted by hand; but what it wrote is there.
             if let (What::Wrote { over, .. }, Some((_, version))) = (&entry.what, self.seen.get_mut(key)) {
                 *version = over + 1;

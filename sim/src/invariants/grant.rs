@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Book, Entry, Life, Told, What};
+use crate::{Entry, Life, Registry, Told, What};
 use tenure::model::Term;
 
 /// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
@@ -11,12 +11,12 @@ impl Invariant for Granted {
         "unknown starts nothing"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let Some(life) = entry.life else { return Ok(()) };
         match &entry.what {
             What::Began { key, term, tag, .. } => {
-                told_in_time(book, life, *key, *term)?;
-                let granted = &book.grant(*key, *term).ok_or("nothing is granted")?.tag;
+                told_in_time(registry, life, *key, *term)?;
+                let granted = &registry.grant(*key, *term).ok_or("nothing is granted")?.tag;
                 if granted != tag {
                     return Err(format!(
                         "{tag} runs under term {term} of key {key}, which was granted to {granted}"
@@ -24,21 +24,21 @@ impl Invariant for Granted {
                 }
                 Ok(())
             }
-            What::Told(Told::Acquired { key, term }) => told_in_time(book, life, *key, *term),
+            What::Told(Told::Acquired { key, term }) => told_in_time(registry, life, *key, *term),
             _ => Ok(()),
         }
     }
 }
 
-fn told_in_time(book: &Book, life: Life, key: usize, term: Term) -> Result<(), String> {
-    let Some(grant) = book.grant(key, term) else {
+fn told_in_time(registry: &Registry, life: Life, key: usize, term: Term) -> Result<(), String> {
+    let Some(grant) = registry.grant(key, term) else {
         return Err(format!("something runs under term {term} of key {key}, which nobody was granted"));
     };
-    let session = book.session(grant.session);
+    let session = registry.session(grant.session);
     if session.and_then(|session| session.life) != Some(life) {
         return Err(format!("something runs under term {term} of key {key}, which was granted to another"));
     }
-    let Some(told) = book.noticed(life, key, term) else {
+    let Some(told) = registry.noticed(life, key, term) else {
         return Err(format!("something runs under term {term} of key {key}, of which it was never told"));
     };
     match session.and_then(|session| session.end) {

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::{Invariant, Stage};
-use crate::{Book, Entry, Life, What};
+use crate::{Entry, Life, Registry, What};
 use tenure::model::{SessionId, Ticket};
 
 /// Of an instance that was closed nothing is left: no task, no session alive, no lock, no place in line.
@@ -19,22 +19,22 @@ impl Invariant for NoLeak {
         "no leak"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         if let What::Leaves { key, session, ticket } = entry.what {
             self.left.insert((key, session, ticket));
         }
-        if let (Some(life), What::Closes, Some(_)) = (entry.life, &entry.what, book.calm()) {
+        if let (Some(life), What::Closes, Some(_)) = (entry.life, &entry.what, registry.calm()) {
             self.quiet.insert(life);
         }
         Ok(())
     }
 
-    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+    fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Closed(census) = stage else { return Ok(()) };
         for (life, inside) in &census.lives {
             // What was lost before is not closed: it is for others to find, or purged.
             let of_it = |session| {
-                let of = book.session(session).filter(|session| session.closed);
+                let of = registry.session(session).filter(|session| session.closed);
                 of.and_then(|session| session.life) == Some(*life)
             };
             if !inside.is_empty() {

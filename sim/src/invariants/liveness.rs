@@ -1,5 +1,5 @@
 use super::{Invariant, Stage};
-use crate::Book;
+use crate::Registry;
 
 /// With a healthy store and a healthy contender a key is held before long, whatever went before.
 pub(super) struct Liveness;
@@ -9,15 +9,15 @@ impl Invariant for Liveness {
         "liveness"
     }
 
-    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+    fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Settled(census) = stage else { return Ok(()) };
         for key in &census.wanted {
             let held = census.held.iter().find(|(held, ..)| held == key);
             let Some((_, term, session)) = held else {
                 return Err((format!("nobody holds key {key}, and all stand for it"), Some(*key)));
             };
-            let life = book.session(*session).and_then(|session| session.life);
-            let runs = life.and_then(|life| book.lease(life, *key, *term));
+            let life = registry.session(*session).and_then(|session| session.life);
+            let runs = life.and_then(|life| registry.lease(life, *key, *term));
             if !census.alive.contains(session) {
                 return Err((format!("key {key} is held by a session that is dead"), Some(*key)));
             }

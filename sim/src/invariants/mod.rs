@@ -22,7 +22,7 @@ mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Book, Entry, Life, TickId};
+use super::{Entry, Life, Registry, TickId};
 use tenure::model::{SessionId, StoreTime, Term, Ticket};
 
 /// Lateness allowed for what is due: timers have whole milliseconds, and clocks run at different rates.
@@ -33,12 +33,12 @@ pub trait Invariant: Send {
     /// Name in reports.
     fn name(&self) -> &'static str;
 
-    /// One more thing happened. The book is as it was before.
+    /// One more thing happened. The registry is as it was before.
     ///
     /// # Errors
     /// What is wrong with that.
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
-        let _ = (book, entry);
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
+        let _ = (registry, entry);
         Ok(())
     }
 
@@ -46,8 +46,8 @@ pub trait Invariant: Send {
     ///
     /// # Errors
     /// What is wrong with that, and with which key.
-    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
-        let _ = (book, stage);
+    fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+        let _ = (registry, stage);
         Ok(())
     }
 }

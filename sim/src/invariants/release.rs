@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 
 /// A program that is told that a lock is given back finds it so at the primary, unless the session ends. A
 /// change of primary may undo it: then the audit gives it back again, which liveness judges.
@@ -10,12 +10,12 @@ impl Invariant for Released {
         "released means released"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let (Some(life), What::Returned { key, term }) = (entry.life, &entry.what) else { return Ok(()) };
-        let Some(grant) = book.grant(*key, *term) else { return Ok(()) };
-        let Some(session) = book.session(grant.session) else { return Ok(()) };
+        let Some(grant) = registry.grant(*key, *term) else { return Ok(()) };
+        let Some(session) = registry.session(grant.session) else { return Ok(()) };
         let ends = session.over || session.died.is_some() || session.end.is_none_or(|end| entry.local >= end);
-        if grant.over || grant.given_back || grant.void || ends || book.is_closing(life) {
+        if grant.over || grant.given_back || grant.void || ends || registry.is_closing(life) {
             return Ok(());
         }
         Err(format!("term {term} of key {key} is given back, the program was told, and its record stands"))

@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::{Invariant, Stage};
-use crate::{Book, Entry, FIRST_TASK, Life, Told, What, is_task};
+use crate::{Entry, FIRST_TASK, Life, Registry, Told, What, is_task};
 use tenure::model::{SessionId, Term};
 
 /// A cap that was changed lately: what began just then was right by the one before.
@@ -32,7 +32,7 @@ impl Invariant for Spreading {
         "spreading"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         match (&entry.what, entry.life) {
             (What::Capped { cap }, Some(life)) => {
                 let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
@@ -47,18 +47,18 @@ impl Invariant for Spreading {
                 // One that is not begun at once had room when it came.
                 let came = self.acquired.get(&(life, *key, *term));
                 if came.is_none_or(|came| self.caps.get(&life).is_none_or(|(.., since)| came >= since)) {
-                    self.is_capped(book, entry, life)?;
+                    self.is_capped(registry, entry, life)?;
                 }
             }
             (What::Knows { tasks }, Some(life)) => self.known.entry(life).or_default().extend(tasks),
             (What::Calm, _) => self.judged = false,
             (What::Granted { key, term, session, .. }, _) if is_task(*key) => {
-                self.is_known(book, key - FIRST_TASK, *session)?;
+                self.is_known(registry, key - FIRST_TASK, *session)?;
                 if self.judged {
                     return Ok(());
                 }
-                let rest = book.longest_ttl() * 2 + AT_REST;
-                if book.calm().is_some_and(|calm| entry.at > calm + rest) {
+                let rest = registry.longest_ttl() * 2 + AT_REST;
+                if registry.calm().is_some_and(|calm| entry.at > calm + rest) {
                     let task = key - FIRST_TASK;
                     return Err(format!(
                         "task {task} goes to somebody under term {term}, though nothing has changed"
@@ -70,19 +70,19 @@ impl Invariant for Spreading {
         Ok(())
     }
 
-    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+    fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let Stage::Settled(census) = stage else { return Ok(()) };
         self.judged = true;
         let mut counts: BTreeMap<Life, usize> = BTreeMap::new();
         let tasks: Vec<_> = census.wanted.iter().filter(|key| is_task(**key)).collect();
         for (key, _, session) in &census.held {
             if let (true, Some(life)) =
-                (tasks.contains(&key), book.session(*session).and_then(|session| session.life))
+                (tasks.contains(&key), registry.session(*session).and_then(|session| session.life))
             {
                 *counts.entry(life).or_default() += 1;
             }
         }
-        let (fewest, most) = (tasks.len() / book.members(), tasks.len().div_ceil(book.members()));
+        let (fewest, most) = (tasks.len() / registry.members(), tasks.len().div_ceil(registry.members()));
         let uneven = counts.iter().find(|(_, count)| !(fewest..=most).contains(*count));
         match uneven {
             Some((life, count)) => Err((
@@ -99,8 +99,8 @@ impl Invariant for Spreading {
 
 impl Spreading {
     /// Nobody is given a task of which it never knew.
-    fn is_known(&self, book: &Book, task: usize, session: SessionId) -> Result<(), String> {
-        let life = book.session(session).and_then(|session| session.life);
+    fn is_known(&self, registry: &Registry, task: usize, session: SessionId) -> Result<(), String> {
+        let life = registry.session(session).and_then(|session| session.life);
         let Some((life, known)) = life.and_then(|life| Some((life, self.known.get(&life)?))) else {
             return Ok(());
         };
@@ -110,16 +110,16 @@ impl Spreading {
         Err(format!("task {task} goes to {life}, which does not know it"))
     }
 
-    fn is_capped(&self, book: &Book, entry: &Entry, life: Life) -> Result<(), String> {
+    fn is_capped(&self, registry: &Registry, entry: &Entry, life: Life) -> Result<(), String> {
         let Some((cap, before, since)) = self.caps.get(&life) else { return Ok(()) };
         let lately = entry.at.saturating_sub(*since) < CHANGED_LATELY;
         let most = if lately { *cap.max(before) } else { *cap };
-        let runs: BTreeSet<_> = book
+        let runs: BTreeSet<_> = registry
             .leases_of(life)
             .filter(|(key, _, lease)| is_task(*key) && lease.running > 0)
             .map(|(key, ..)| key)
             .collect();
-        // The one that begins is not in the book yet.
+        // The one that begins is not in the registry yet.
         if runs.len() >= most {
             return Err(format!("one more task begins where {} run, and the cap is {most}", runs.len()));
         }

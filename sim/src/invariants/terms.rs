@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 use tenure::model::Term;
 
 /// The terms of a key rise in the order in which they are granted, so that each belongs to one grant.
@@ -15,7 +15,7 @@ impl Invariant for Terms {
         "terms rise"
     }
 
-    fn see(&mut self, _: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, _: &Registry, entry: &Entry) -> Result<(), String> {
         let What::Granted { key, term, .. } = &entry.what else { return Ok(()) };
         match self.last.insert(*key, *term) {
             Some(last) if last >= *term => {

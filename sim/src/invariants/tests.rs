@@ -6,7 +6,8 @@ use tokio::time::sleep;
 
 use super::{Census, SLACK, Stage, StoreLedger};
 use crate::{
-    Book, Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Sort, TickId, Told, What,
+    Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Registry, Sort, TickId, Told,
+    What,
 };
 use tenure::{
     clock::Moment,
@@ -28,9 +29,9 @@ impl Story {
     fn new() -> Self {
         let (ttl, margin, stop_grace) = (30 * SECOND, SECOND, 5 * SECOND);
         let durations = Durations { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO };
-        let book = Book::new(vec![durations, durations])
+        let registry = Registry::new(vec![durations, durations])
             .with_schedules(vec![Habits::often(2 * SECOND), Habits::seldom(10 * SECOND)]);
-        Self(History::new(1, Reference::start(), book))
+        Self(History::new(1, Reference::start(), registry))
     }
 
     fn moment(&self) -> Moment {

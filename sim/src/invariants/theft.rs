@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Book, Entry, What};
+use crate::{Entry, Registry, What};
 
 /// Nobody declares a session of another dead before its ttl has passed since its last beat, less the one
 /// per cent by which clocks may differ.
@@ -10,9 +10,10 @@ impl Invariant for NoTheft {
         "no theft"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         let What::Died { session: id, ground, by } = &entry.what else { return Ok(()) };
-        let Some(session) = book.session(*id).filter(|session| session.life.is_none() || session.life != *by)
+        let Some(session) =
+            registry.session(*id).filter(|session| session.life.is_none() || session.life != *by)
         else {
             return Ok(());
         };

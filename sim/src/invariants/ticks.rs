@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Census, Invariant, Stage};
-use crate::{Book, Entry, FIRST_SCHEDULE, Habits, Life, TickId, What};
+use crate::{Entry, FIRST_SCHEDULE, Habits, Life, Registry, TickId, What};
 use tenure::model::{Entry as Of, SessionId, StoreTime, Term};
 
 /// Largest error of an instance about the store's clock, beside half of the longest time that a call may take,
@@ -90,7 +90,7 @@ impl Invariant for Ticks {
         "ticks"
     }
 
-    fn see(&mut self, book: &Book, entry: &Entry) -> Result<(), String> {
+    fn see(&mut self, registry: &Registry, entry: &Entry) -> Result<(), String> {
         match (&entry.what, entry.life) {
             (What::StoreClock { shows }, _) => {
                 self.set_clock(entry.at, *shows);
@@ -115,9 +115,9 @@ impl Invariant for Ticks {
                 Ok(())
             }
             (What::Claimed { tick, attempt, term, session, from }, _) => {
-                let Some(habits) = book.schedule(tick.schedule) else { return Ok(()) };
+                let Some(habits) = registry.schedule(tick.schedule) else { return Ok(()) };
                 let schedule = self.schedule(tick.schedule);
-                is_the_owner(book, *tick, *term, *session)?;
+                is_the_owner(registry, *tick, *term, *session)?;
                 schedule.claimed(habits, *tick, *attempt, *term)?;
                 schedule.covers(habits, *tick, from.unwrap_or(tick.instant))
             }
@@ -134,12 +134,12 @@ impl Invariant for Ticks {
                 Ok(())
             }
             (What::TickBegan { tick, attempt, term, lateness }, Some(life)) => {
-                self.is_due(book, entry.at, *tick)?;
+                self.is_due(registry, entry.at, *tick)?;
                 let is_sure = self.clock.is_some_and(|clock| clock.is_settled(entry.at));
                 let schedule = self.schedule(tick.schedule);
-                schedule.begins(book, life, *tick, *attempt, *term)?;
-                if let (true, Some(habits)) = (is_sure, book.schedule(tick.schedule)) {
-                    schedule.catches_up(book, entry, habits, (*tick, *attempt, *term), *lateness)?;
+                schedule.begins(registry, life, *tick, *attempt, *term)?;
+                if let (true, Some(habits)) = (is_sure, registry.schedule(tick.schedule)) {
+                    schedule.catches_up(registry, entry, habits, (*tick, *attempt, *term), *lateness)?;
                 }
                 if tick.entry == Of::Tick {
                     schedule.begun = Some(entry.at);
@@ -163,13 +163,13 @@ impl Invariant for Ticks {
         }
     }
 
-    fn judge(&mut self, book: &Book, stage: &Stage) -> Result<(), (String, Option<usize>)> {
+    fn judge(&mut self, registry: &Registry, stage: &Stage) -> Result<(), (String, Option<usize>)> {
         let (Stage::Settled(census) | Stage::Closed(census)) = stage;
-        for number in 0..book.schedules() {
+        for number in 0..registry.schedules() {
             let says = |says: String| (format!("schedule {number}: {says}"), Some(FIRST_SCHEDULE + number));
             self.is_kept(census, number).map_err(says)?;
             if let Stage::Settled(_) = stage {
-                self.is_alive(book, census, number).map_err(says)?;
+                self.is_alive(registry, census, number).map_err(says)?;
             }
         }
         Ok(())
@@ -177,8 +177,8 @@ impl Invariant for Ticks {
 }
 
 /// Whoever claims has the schedule, as far as anybody knows.
-fn is_the_owner(book: &Book, tick: TickId, term: Term, session: SessionId) -> Result<(), String> {
-    match book.grant(FIRST_SCHEDULE + tick.schedule, term) {
+fn is_the_owner(registry: &Registry, tick: TickId, term: Term, session: SessionId) -> Result<(), String> {
+    match registry.grant(FIRST_SCHEDULE + tick.schedule, term) {
         Some(grant) if grant.session == session => Ok(()),
         Some(_) => Err(format!("{tick:?} was claimed by a session that does not have term {term}")),
         None => Err(format!("{tick:?} was claimed under term {term}, which nobody was granted")),
@@ -226,10 +226,10 @@ impl Ticks {
     }
 
     /// No tick begins before its instant, by any time that the store's clock has shown.
-    fn is_due(&self, book: &Book, at: Duration, tick: TickId) -> Result<(), String> {
+    fn is_due(&self, registry: &Registry, at: Duration, tick: TickId) -> Result<(), String> {
         let Some(clock) = self.clock else { return Ok(()) };
         let unsure = if clock.set.is_some() { UNSURE_WHILE_DOUBTED } else { UNSURE };
-        let latest = clock.most + millis(at + unsure + book.longest_ttl() / 2);
+        let latest = clock.most + millis(at + unsure + registry.longest_ttl() / 2);
         // Whoever wants one run now names it by a time that it may be less sure of: it may have no lease.
         if tick.entry == Of::Tick && tick.instant.as_millis() > latest {
             let early = tick.instant.as_millis() - latest;
@@ -262,16 +262,16 @@ impl Ticks {
     }
 
     /// In quiet it runs: at its ticks, and when it is wanted.
-    fn is_alive(&self, book: &Book, census: &Census, number: usize) -> Result<(), String> {
+    fn is_alive(&self, registry: &Registry, census: &Census, number: usize) -> Result<(), String> {
         // Where schedules are looked at there is a clock.
         let Some(shows) = census.store_shows else { return Ok(()) };
-        let habits = book.schedule(number).ok_or("nobody knows it")?;
+        let habits = registry.schedule(number).ok_or("nobody knows it")?;
         let schedule = self.schedules.get(&number).ok_or("it was never run")?;
         let wanted = schedule.wanted.ok_or("nobody was told that it is wanted")?;
         if schedule.entries.get(&wanted).is_none_or(|claims| claims.begun == 0) {
             return Err(format!("it was wanted in quiet, and has not begun: {wanted:?}"));
         }
-        let (Some(clock), Some(calm)) = (self.clock, book.calm()) else { return Ok(()) };
+        let (Some(clock), Some(calm)) = (self.clock, registry.calm()) else { return Ok(()) };
         // When the clock has gone back there may be no tick for so long; nor while some do not believe it yet
         // by which a pause has ended.
         if clock.is_beyond_all(calm) && schedule.begun.is_none_or(|begun| begun < calm) {
@@ -338,7 +338,7 @@ impl Schedule {
 
     fn begins(
         &mut self,
-        book: &Book,
+        registry: &Registry,
         life: Life,
         tick: TickId,
         attempt: u32,
@@ -352,7 +352,7 @@ impl Schedule {
         }
         // Whose lock was deleted by hand, or taken by force, may begin late what it claimed before.
         let key = FIRST_SCHEDULE + tick.schedule;
-        let is_void = book.grant(key, term).is_none_or(|grant| grant.void);
+        let is_void = registry.grant(key, term).is_none_or(|grant| grant.void);
         if !is_void {
             if claims.outcome == Some("succeeded") || claims.was_not_begun() {
                 let outcome = claims.outcome;
@@ -375,15 +375,15 @@ impl Schedule {
     /// Of what was due when its owner became it, no more is run than was to be.
     fn catches_up(
         &mut self,
-        book: &Book,
+        registry: &Registry,
         entry: &Entry,
         habits: &Habits,
         (tick, attempt, term): (TickId, u32, Term),
         lateness: Duration,
     ) -> Result<(), String> {
         let (Of::Tick, 1, Some(life)) = (tick.entry, attempt, entry.life) else { return Ok(()) };
-        let Some(owned) = book.noticed(life, FIRST_SCHEDULE + tick.schedule, term) else { return Ok(()) };
-        let unsure = UNSURE + book.longest_ttl() / 2;
+        let Some(owned) = registry.noticed(life, FIRST_SCHEDULE + tick.schedule, term) else { return Ok(()) };
+        let unsure = UNSURE + registry.longest_ttl() / 2;
         let due = tick.instant.plus(lateness).minus(entry.local.since(owned) + unsure);
         let (due, begun) = self.catching_up.entry(term).or_insert((due, 0));
         if tick.instant > *due {

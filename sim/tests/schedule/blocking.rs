@@ -14,10 +14,10 @@ fn blocks(
     takes: Duration,
     listens: bool,
 ) -> impl Fn(Tick, Lease) -> Result<(), String> + Send + Sync + 'static + use<> {
-    let (book, clock, holder) = (crew.book.clone(), crew.clock.clone(), holder.to_owned());
+    let (registry, clock, holder) = (crew.registry.clone(), crew.clock.clone(), holder.to_owned());
     move |tick, lease| {
         // It sees that no two are on at once.
-        let _running = book.begin(&tick, &holder, tenure::Clock::wall(&*clock));
+        let _running = registry.begin(&tick, &holder, tenure::Clock::wall(&*clock));
         let mut left = takes;
         while !left.is_zero() {
             if listens && lease.is_cancelled() {
@@ -59,7 +59,7 @@ async fn a_run_that_blocks_is_run_and_told_of_its_timeout() {
     assert_eq!(crew.told().await, ["01:00:00 timed out 1"]);
     let finish = ledger[0].finish.as_ref().unwrap();
     assert_eq!(finish.error.as_ref().unwrap().as_str(), "cancelled");
-    assert!(finish.at.since(crew.book.runs()[0].at) < 11 * SECOND, "at once");
+    assert!(finish.at.since(crew.registry.runs()[0].at) < 11 * SECOND, "at once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,12 +103,12 @@ async fn one_that_does_not_listen_keeps_its_schedule_until_it_returns() {
     let two = with(&crew, "b", "0 * * * *", |one| one, blocks(&crew, "b", MINUTE, true)).await;
     two.elect.schedules().until(tenure::spread::SpreadStatus::is_settled).await;
     one.elect.schedules().drain();
-    // The book sees that nobody else runs it.
+    // The registry sees that nobody else runs it.
     pass(4 * MINUTE).await;
-    let first = crew.book.runs();
+    let first = crew.registry.runs();
     assert_eq!(first.len(), 1);
     pass(4 * MINUTE).await;
-    let runs = crew.book.runs();
+    let runs = crew.registry.runs();
     println!("{:?} {runs:?}", crew.told().await);
     assert_eq!(runs.len(), 2, "its end was not on record");
     assert!(runs[1].by == "b" && runs[1].at.since(runs[0].at) >= 5 * MINUTE);

@@ -86,7 +86,7 @@ async fn a_busy_schedule_goes_to_a_newcomer_at_the_end_of_its_run() {
         let b = join(&crew, "b", &sorts, overlap).await;
         let took = shared(&a.0, &[5, 5], 30 * MINUTE).await;
         pass(MINUTE).await;
-        let late = crew.book.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
+        let late = crew.registry.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
         println!(
             "runs of {millis} ms every second ({overlap:?}): {:?} after {took:?}, at most {late:?} late",
             shares(&a.0)
@@ -136,7 +136,7 @@ async fn what_is_in_a_long_run_is_kept_and_idle_schedules_go_in_its_place() {
             assert_eq!(succeeded, 1, "it was not interrupted");
             assert_eq!(value(&crew, &format!("s{n:02}")).await, None, "the note is gone with the run");
         }
-        let runs = crew.book.runs();
+        let runs = crew.registry.runs();
         assert!(runs.iter().all(|run| run.attempt == 1));
         assert!(said(&a.0) + said(&b.0) <= 2 * long as u64, "and another one each");
     }
@@ -205,7 +205,7 @@ async fn an_heir_that_leaves_the_line_delays_no_run() {
     b.0.elect.schedules().set_cap(0);
     pass(2 * MINUTE).await;
     assert_eq!(shares(&a.0), [2, 0]);
-    let late = crew.book.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
+    let late = crew.registry.runs().iter().map(|run| run.at.since(run.instant)).max().unwrap();
     assert!(late < SECOND / 10, "{late:?}");
     let (instants, succeeded) = dealt_with(&crew, "s00").await;
     assert!(instants.len() - succeeded <= 1, "each tick was run: {succeeded} of {}", instants.len());

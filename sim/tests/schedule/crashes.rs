@@ -20,12 +20,12 @@ async fn killed_in_the_middle(set: impl Fn(ScheduleBuilder) -> ScheduleBuilder) 
     let crew = Crew::short();
     let one = crew.with_job("a", HOURLY, &set, crew.job("a", MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
-    assert!(crew.book.is_running());
+    assert!(crew.registry.is_running());
     let two = crew.with_job("b", HOURLY, &set, crew.job("b", MINUTE)).await;
     let events = two.schedule.as_ref().unwrap().events();
     pass(10 * SECOND).await;
     one.kill().await;
-    assert!(!crew.book.is_running());
+    assert!(!crew.registry.is_running());
     pass(5 * MINUTE).await;
     (crew, events)
 }
@@ -34,7 +34,7 @@ async fn killed_in_the_middle(set: impl Fn(ScheduleBuilder) -> ScheduleBuilder) 
 async fn a_run_whose_runner_died_is_begun_again_at_least_once() {
     let (crew, _) = killed_in_the_middle(|schedule| schedule).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
-    let runs = crew.book.runs();
+    let runs = crew.registry.runs();
     assert_eq!(runs.iter().map(|run| (run.attempt, &*run.by)).collect::<Vec<_>>(), [(1, "a"), (2, "b")]);
     assert!(runs[1].at.since(at(3620)) < 5 * SECOND, "as soon as the lease is over");
 }
@@ -43,7 +43,7 @@ async fn a_run_whose_runner_died_is_begun_again_at_least_once() {
 async fn a_run_whose_runner_died_is_not_begun_again_at_most_once() {
     let (crew, mut events) = killed_in_the_middle(|schedule| schedule.on_crash(OnCrash::AtMostOnce)).await;
     assert_eq!(crew.told().await, ["01:00:00 abandoned 1"]);
-    assert_eq!(crew.book.runs().len(), 1);
+    assert_eq!(crew.registry.runs().len(), 1);
     let abandoned = async {
         loop {
             if let Event::Ran { run, attempt, outcome, .. } = events.next().await.unwrap() {
@@ -62,9 +62,9 @@ async fn a_tick_that_kills_its_runners_is_given_up_in_the_end() {
     for holder in ["a", "b", "c", "d"] {
         let member = crew.with_job(holder, HOURLY, set, crew.job(holder, MINUTE)).await;
         let until = |is: bool| {
-            let book = crew.book.clone();
+            let registry = crew.registry.clone();
             async move {
-                while book.is_running() != is {
+                while registry.is_running() != is {
                     pass(SECOND).await;
                 }
             }
@@ -75,7 +75,7 @@ async fn a_tick_that_kills_its_runners_is_given_up_in_the_end() {
     let _last = crew.with("e", HOURLY, set).await;
     pass(MINUTE).await;
     assert_eq!(crew.told().await[0], "01:00:00 abandoned 3");
-    assert_eq!(crew.book.runs().iter().filter(|run| run.instant == at(3600)).count(), 3);
+    assert_eq!(crew.registry.runs().iter().filter(|run| run.instant == at(3600)).count(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn a_run_is_not_interrupted_by_instances_that_come() {
     let one = crew.with_job("a", HOURLY, |schedule| schedule.on_crash(OnCrash::AtMostOnce), job()).await;
     let other = one.elect.schedule("other", "* * * * * *").run(crew.job("a", Duration::ZERO)).unwrap();
     pass(HOUR + 10 * SECOND).await;
-    assert!(crew.book.is_running());
+    assert!(crew.registry.is_running());
     // Of two schedules one is to go.
     let two = crew.member("b").await;
     let theirs = [
@@ -107,7 +107,7 @@ async fn a_run_is_not_interrupted_by_instances_that_come() {
     ];
     for _ in 0..9 {
         pass(MINUTE).await;
-        assert!(crew.book.is_running());
+        assert!(crew.registry.is_running());
     }
     pass(MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
@@ -127,7 +127,7 @@ async fn one_that_must_go_takes_its_run_with_it() {
     one.elect.schedules().drain();
     pass(2 * MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
-    assert_eq!(crew.book.runs()[1].by, "b");
+    assert_eq!(crew.registry.runs()[1].by, "b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn calls_that_are_lost_or_not_answered_change_nothing_but_the_lateness() {
             pass(MINUTE).await;
             let ticks: Vec<_> = (1..=6).map(|tick| at(10 * tick)).collect();
             assert_eq!(crew.succeeded().await, ticks, "{fault:?} of {operation:?}");
-            assert_eq!(crew.book.instants(), ticks, "{fault:?} of {operation:?}");
+            assert_eq!(crew.registry.instants(), ticks, "{fault:?} of {operation:?}");
         }
     }
 }
@@ -175,9 +175,9 @@ async fn a_claim_of_a_dead_owner_that_arrives_late_runs_nothing_twice() {
         pass(MINUTE).await;
         let told = crew.told().await;
         if promise == OnCrash::AtMostOnce {
-            assert_eq!((told, crew.book.runs().len()), (vec!["01:00:00 abandoned 1".to_owned()], 0));
+            assert_eq!((told, crew.registry.runs().len()), (vec!["01:00:00 abandoned 1".to_owned()], 0));
         } else {
-            assert_eq!((told, crew.book.runs().len()), (vec!["01:00:00 succeeded 2".to_owned()], 1));
+            assert_eq!((told, crew.registry.runs().len()), (vec!["01:00:00 succeeded 2".to_owned()], 1));
         }
         // And what it would say of its end is too late, too.
         let Claim { run, session, term, attempt, .. } = claim;
@@ -226,7 +226,7 @@ async fn an_entry_that_another_owner_has_finished_is_left_alone() {
     };
     crew.memory.finish(finish, SECOND).await.unwrap();
     pass(2 * HOUR).await;
-    assert_eq!(crew.book.instants(), [at(7200)]);
+    assert_eq!(crew.registry.instants(), [at(7200)]);
     let mut ran: Vec<StoreTime> = Vec::new();
     while let Some(Some(event)) = futures::FutureExt::now_or_never(events.next()) {
         if let Event::Ran { run, .. } = event {

@@ -24,12 +24,12 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const NAME: &str = "report";
 
-/// A store with a clock of its own, and a book of what was run.
+/// A store with a clock of its own, and a registry of what was run.
 pub(crate) struct Crew {
     /// The store's clock.
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: MemoryStore,
-    pub(crate) book: Arc<Book>,
+    pub(crate) registry: Arc<Registry>,
     short: bool,
     /// No hint reaches anybody.
     deaf: bool,
@@ -50,12 +50,12 @@ pub(crate) struct Run {
 
 /// Registry of runs. It fails if a schedule is run twice at once.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct Registry {
     runs: Mutex<Vec<Run>>,
     running: Mutex<BTreeMap<ScheduleName, String>>,
 }
 
-pub(crate) struct Running(Arc<Book>, ScheduleName);
+pub(crate) struct Running(Arc<Registry>, ScheduleName);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -63,7 +63,7 @@ impl Drop for Running {
     }
 }
 
-impl Book {
+impl Registry {
     pub(crate) fn begin(self: &Arc<Self>, tick: &Tick, by: &str, at: StoreTime) -> Running {
         let before = self.running.lock().unwrap().insert(tick.schedule().clone(), by.to_owned());
         assert_eq!(before, None, "{tick} runs at {by}, too");
@@ -115,7 +115,7 @@ impl Crew {
         Self {
             clock,
             memory,
-            book: Arc::default(),
+            registry: Arc::default(),
             short: false,
             deaf: false,
             kept: None,
@@ -214,11 +214,11 @@ impl Crew {
         takes: Duration,
     ) -> impl Fn(Tick, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + Send + Sync + 'static
     {
-        let (book, clock, holder) = (self.book.clone(), self.clock.clone(), holder.to_owned());
+        let (registry, clock, holder) = (self.registry.clone(), self.clock.clone(), holder.to_owned());
         move |tick, lease| {
-            let (book, clock, holder) = (book.clone(), clock.clone(), holder.clone());
+            let (registry, clock, holder) = (registry.clone(), clock.clone(), holder.clone());
             Box::pin(async move {
-                let _running = book.begin(&tick, &holder, tenure::Clock::wall(&*clock));
+                let _running = registry.begin(&tick, &holder, tenure::Clock::wall(&*clock));
                 if takes.is_zero() {
                     return Ok(());
                 }

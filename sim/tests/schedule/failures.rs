@@ -198,7 +198,7 @@ async fn a_callback_that_panics_or_hangs_holds_up_no_run() {
             })
             .await;
         pass(150 * SECOND).await;
-        let runs = crew.book.runs().len();
+        let runs = crew.registry.runs().len();
         assert!(runs >= 148, "{runs} runs in 150 s");
         let closed = tokio::time::timeout(10 * SECOND, member.elect.close()).await;
         assert_eq!(closed.unwrap().overran, [], "and closing is bounded");

@@ -39,13 +39,13 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         members.push(one(&crew, number).await);
     }
     pass(10 * SECOND).await;
-    let begun = crew.book.runs()[0].instant;
+    let begun = crew.registry.runs()[0].instant;
     // What a healthy owner runs: not what waits for a dead one's lease to end, nor what is made up for then.
     let mut healthy = Vec::new();
     let mut next = FLEET;
     for round in 0..20_u64 {
         mid_tick(&crew).await;
-        let owner = crew.book.runs().last().unwrap().by.clone();
+        let owner = crew.registry.runs().last().unwrap().by.clone();
         if round % 2 == 0 {
             // At the very second.
             pass(Duration::from_millis(970)).await;
@@ -61,7 +61,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         pass(9 * SECOND).await;
         let from = crew.now();
         pass(19 * SECOND).await;
-        healthy.extend(crew.book.runs().into_iter().filter(|run| run.at >= from));
+        healthy.extend(crew.registry.runs().into_iter().filter(|run| run.at >= from));
     }
     // All of them, in the middle of a tick.
     mid_tick(&crew).await;
@@ -88,7 +88,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         assert_eq!(run.finish.as_ref().map(|finish| finish.outcome), Some(Outcome::Succeeded), "{run:?}");
     }
     // What was begun again is what a dead owner had begun.
-    let again = crew.book.runs().len() - ledger.len();
+    let again = crew.registry.runs().len() - ledger.len();
     assert!(again <= 21, "{again}");
     let mut lateness: Vec<_> = healthy.iter().map(|run| run.at.since(run.instant)).collect();
     lateness.sort_unstable();
@@ -117,10 +117,15 @@ async fn many_schedules_are_spread_and_each_has_one_owner() {
     let picture = all.until(is_so).await;
     assert!(picture.members.iter().all(|member| member.tasks == 50), "{picture}");
     pass(SECOND).await;
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     pass(MINUTE).await;
-    assert_eq!(crew.book.runs().len() - before, 1000, "each of them twice a minute");
-    let late =
-        crew.book.runs().iter().skip(before).filter(|run| run.at.since(run.instant) > SECOND / 10).count();
+    assert_eq!(crew.registry.runs().len() - before, 1000, "each of them twice a minute");
+    let late = crew
+        .registry
+        .runs()
+        .iter()
+        .skip(before)
+        .filter(|run| run.at.since(run.instant) > SECOND / 10)
+        .count();
     assert_eq!(late, 0);
 }

@@ -69,7 +69,7 @@ async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
         };
         let _two = crew.with("b", "30 0 1 1 *", more).await;
         pass(MINUTE).await;
-        assert_eq!(crew.book.runs(), [], "{hours} h later");
+        assert_eq!(crew.registry.runs(), [], "{hours} h later");
         assert!(crew.told().await.iter().all(|told| told.ends_with("failed 1")), "{:?}", crew.told().await);
     }
 }
@@ -95,12 +95,12 @@ async fn inherited(expression: &str) -> Crew {
 async fn the_same_instants_in_other_words_are_run_by_the_next_owner() {
     let crew = inherited("0 0-23 * * *").await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
-    assert_eq!(crew.book.instants(), [at(3600)]);
+    assert_eq!(crew.registry.instants(), [at(3600)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_of_the_timing_before_is_told_by_the_next_owner() {
     let crew = inherited("0,30 * * * *").await;
     assert_eq!(crew.told().await, ["01:00:00-01:00:00 1 rescheduled"]);
-    assert_eq!(crew.book.instants(), []);
+    assert_eq!(crew.registry.instants(), []);
 }

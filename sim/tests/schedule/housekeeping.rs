@@ -45,10 +45,10 @@ async fn a_name_that_nobody_has_yet_is_held_back_by_whoever_says_so() {
     operator.elect.schedules().even_if_unknown().pause(NAME, "before its time").await.unwrap();
     let one = crew.with("a", "* * * * *", |schedule| schedule).await;
     pass(5 * MINUTE).await;
-    assert_eq!(crew.book.runs(), []);
+    assert_eq!(crew.registry.runs(), []);
     operator.elect.schedules().resume(NAME).await.unwrap();
     pass(MINUTE).await;
-    assert_eq!(crew.book.runs().len(), 1);
+    assert_eq!(crew.registry.runs().len(), 1);
     drop(one);
 }
 
@@ -65,7 +65,7 @@ async fn each_order_is_a_run_also_of_one_millisecond() {
     }
     pass(MINUTE).await;
     assert_eq!(given.len(), 10, "each has an instant of its own");
-    assert_eq!(crew.book.instants().into_iter().collect::<BTreeSet<_>>(), given);
+    assert_eq!(crew.registry.instants().into_iter().collect::<BTreeSet<_>>(), given);
 }
 
 /// Two pauses in a time in which nobody has the schedule.
@@ -87,7 +87,7 @@ async fn ticks_of_every_pause_are_told_as_that_also_if_nobody_had_the_schedule()
     }
     let _two = crew.with("b", "0 * * * *", all).await;
     pass(MINUTE).await;
-    assert_eq!(crew.book.instants(), [at(2 * 3600), at(4 * 3600), at(6 * 3600)]);
+    assert_eq!(crew.registry.instants(), [at(2 * 3600), at(4 * 3600), at(6 * 3600)]);
     let told = crew.told().await;
     let paused: Vec<_> = told.iter().filter(|told| told.ends_with("1 paused")).collect();
     assert_eq!(paused.len(), 3, "{told:?}");
@@ -191,7 +191,7 @@ async fn schedules_that_had_one_tick_leave_nothing_behind() {
             kept.push(schedule);
         }
     }
-    assert_eq!(crew.book.runs().len(), 20);
+    assert_eq!(crew.registry.runs().len(), 20);
     let left = async || {
         let ids = (0..20).map(|n| Crew::id(&format!("mail-{n}"))).collect();
         let seen = crew.memory.schedules(ids, SECOND).await.unwrap();

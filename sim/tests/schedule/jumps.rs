@@ -18,10 +18,10 @@ fn capped(schedule: ScheduleBuilder) -> ScheduleBuilder {
 /// The longest time in which nothing was run, by the clock of those who wait.
 async fn longest_silence(crew: &Crew, time: Duration) -> Duration {
     let begun = tokio::time::Instant::now();
-    let (mut last, mut longest, mut runs) = (begun, Duration::ZERO, crew.book.runs().len());
+    let (mut last, mut longest, mut runs) = (begun, Duration::ZERO, crew.registry.runs().len());
     while begun.elapsed() < time {
         pass(SECOND / 2).await;
-        let now = crew.book.runs().len();
+        let now = crew.registry.runs().len();
         if now > runs {
             (last, runs) = (tokio::time::Instant::now(), now);
         }
@@ -32,7 +32,7 @@ async fn longest_silence(crew: &Crew, time: Duration) -> Duration {
 
 #[track_caller]
 fn nothing_twice(crew: &Crew) {
-    let instants = crew.book.instants();
+    let instants = crew.registry.instants();
     let different: BTreeSet<_> = instants.iter().collect();
     assert_eq!(instants.len(), different.len(), "some ticks were run twice");
 }
@@ -47,7 +47,7 @@ async fn a_store_that_is_a_month_ahead_for_a_minute_moves_nothing() {
     crew.clock.step_wall_back(30 * DAY);
     assert!(longest_silence(&crew, 10 * MINUTE).await <= 2 * SECOND);
     nothing_twice(&crew);
-    let instants = crew.book.instants();
+    let instants = crew.registry.instants();
     assert_eq!(instants, every_second(instants[0], *instants.last().unwrap()));
 }
 
@@ -59,19 +59,19 @@ async fn a_store_that_stays_a_month_ahead_and_comes_back_is_followed_within_the_
         members.push(crew.with(holder, "* * * * * *", capped).await);
     }
     pass(MINUTE).await;
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     crew.clock.step_wall(30 * DAY);
     let silence = longest_silence(&crew, 20 * MINUTE).await;
     assert!(silence <= 2 * SECOND, "{silence:?}");
-    let after = crew.book.runs().len() - before;
+    let after = crew.registry.runs().len() - before;
     assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
     nothing_twice(&crew);
     // And back: what was run under the wrong time is not run again, and nobody waits for a month.
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     crew.clock.step_wall_back(30 * DAY);
     let silence = longest_silence(&crew, 20 * MINUTE).await;
     assert!(silence <= 5 * MINUTE, "{silence:?}");
-    let after = crew.book.runs().len() - before;
+    let after = crew.registry.runs().len() - before;
     assert!(after <= 20 * 60 + CAP as usize + 1, "{after} runs: no burst beyond the cap");
     nothing_twice(&crew);
     // Whoever takes over goes on from there, too.
@@ -81,7 +81,7 @@ async fn a_store_that_stays_a_month_ahead_and_comes_back_is_followed_within_the_
     assert!(longest_silence(&crew, 5 * MINUTE).await <= 3 * SECOND);
     nothing_twice(&crew);
     let mut since: Vec<_> =
-        crew.book.instants().into_iter().filter(|at| *at >= begun && *at <= crew.now()).collect();
+        crew.registry.instants().into_iter().filter(|at| *at >= begun && *at <= crew.now()).collect();
     since.sort_unstable();
     assert_eq!(since, every_second(since[0], *since.last().unwrap()), "none is missing");
     let skipped: Vec<_> = crew.told().await.into_iter().filter(|entry| entry.contains("too late")).collect();
@@ -94,7 +94,7 @@ async fn a_small_step_of_the_stores_clock_is_no_burst_and_no_long_silence() {
         let crew = Crew::new();
         let _member = crew.with("a", "* * * * * *", |schedule| schedule).await;
         pass(MINUTE).await;
-        let before = crew.book.runs().len();
+        let before = crew.registry.runs().len();
         if forward {
             crew.clock.step_wall(30 * SECOND);
         } else {
@@ -102,7 +102,7 @@ async fn a_small_step_of_the_stores_clock_is_no_burst_and_no_long_silence() {
         }
         let silence = longest_silence(&crew, 2 * MINUTE).await;
         assert!(silence <= 31 * SECOND, "{silence:?}");
-        let after = crew.book.runs().len() - before;
+        let after = crew.registry.runs().len() - before;
         assert!(after <= 121, "{after}");
         nothing_twice(&crew);
     }
@@ -114,11 +114,11 @@ async fn an_outage_of_a_day_is_made_up_for_within_the_cap() {
     let member = crew.with("a", "* * * * * *", capped).await;
     pass(MINUTE).await;
     member.elect.close().await;
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     pass(DAY).await;
     let _member = crew.with("b", "* * * * * *", capped).await;
     pass(10 * SECOND).await;
-    let after = crew.book.runs().len() - before;
+    let after = crew.registry.runs().len() - before;
     assert!((CAP as usize..=CAP as usize + 11).contains(&after), "{after}");
     nothing_twice(&crew);
     let skipped: Vec<_> = crew.told().await.into_iter().filter(|entry| entry.contains("too late")).collect();
@@ -131,14 +131,14 @@ async fn a_store_that_cannot_be_reached_for_a_day_is_made_up_for_within_the_cap(
     let crew = Crew::new();
     let member = crew.with("a", "* * * * * *", capped).await;
     pass(MINUTE).await;
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     member.faulty.intercept().always(tenure::testing::Operation::ALL, tenure::testing::Fault::RequestLost);
     pass(DAY).await;
-    let during = crew.book.runs().len() - before;
+    let during = crew.registry.runs().len() - before;
     assert!(during <= 1, "what cannot be claimed is not run");
     member.faulty.intercept().heal();
     pass(MINUTE).await;
-    let after = crew.book.runs().len() - before;
+    let after = crew.registry.runs().len() - before;
     assert!((CAP as usize..=CAP as usize + 61).contains(&after), "{after}");
     nothing_twice(&crew);
 }
@@ -158,7 +158,7 @@ async fn over_a_change(
         member.elect.close().await;
     }
     nothing_twice(&crew);
-    crew.book.instants().iter().map(|at| at.to_string()[8..16].to_owned()).collect()
+    crew.registry.instants().iter().map(|at| at.to_string()[8..16].to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,12 +186,12 @@ async fn a_purge_by_a_clock_that_is_doubted_makes_nothing_run_twice() {
     crew.clock.step_wall_back(15 * MINUTE);
     // Until it is believed: its ticks have run before.
     pass(6 * MINUTE).await;
-    let before = crew.book.runs().len();
+    let before = crew.registry.runs().len();
     crew.clock.step_wall(40 * MINUTE);
     pass(4 * MINUTE).await;
-    assert_eq!(crew.book.runs().len(), before, "it goes by the time before, in which all has run");
+    assert_eq!(crew.registry.runs().len(), before, "it goes by the time before, in which all has run");
     pass(20 * MINUTE).await;
-    let mut instants = crew.book.instants();
+    let mut instants = crew.registry.instants();
     assert!(instants.len() > before, "and then by what the store shows");
     instants.sort_unstable();
     let twice: Vec<_> = instants.windows(2).filter(|pair| pair[0] == pair[1]).collect();

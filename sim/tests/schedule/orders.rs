@@ -23,7 +23,7 @@ async fn a_schedule_that_is_held_back_runs_nothing_and_says_so() {
     let operator = crew.member("op").await;
     operator.elect.schedules().pause("report", why("the printer is on fire")).await.unwrap();
     pass(5 * MINUTE).await;
-    assert_eq!(crew.book.instants(), [at(60)]);
+    assert_eq!(crew.registry.instants(), [at(60)]);
     let status = one.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     assert!(status.to_string().contains("paused since 2026-01-01T00:01:30"), "{status}");
     assert!(status.to_string().contains("by op: the printer is on fire"), "{status}");
@@ -32,7 +32,7 @@ async fn a_schedule_that_is_held_back_runs_nothing_and_says_so() {
     two.elect.close().await;
     let three = crew.with("c", "* * * * *", |schedule| schedule).await;
     pass(2 * MINUTE).await;
-    assert_eq!(crew.book.instants(), [at(60)]);
+    assert_eq!(crew.registry.instants(), [at(60)]);
     three.schedule.as_ref().unwrap().resume().await.unwrap();
     pass(2 * MINUTE).await;
     assert_eq!(
@@ -64,12 +64,12 @@ async fn a_schedule_is_run_now_once_also_if_it_is_held_back() {
     pass(10 * MINUTE).await;
     let instant = schedule.run_now(why("to see")).await.unwrap();
     pass(SECOND).await;
-    assert_eq!(crew.book.instants(), [instant]);
+    assert_eq!(crew.registry.instants(), [instant]);
     schedule.pause(why("")).await.unwrap();
     pass(MINUTE).await;
     let again = crew.member("op").await.elect.schedules().run_now("report", why("to see")).await.unwrap();
     pass(SECOND).await;
-    assert_eq!(crew.book.instants(), [instant, again]);
+    assert_eq!(crew.registry.instants(), [instant, again]);
     assert!(crew.ledger().await.iter().all(|run| run.id.entry == Entry::Order && run.has_succeeded()));
     let status = schedule.status().await.unwrap().unwrap();
     assert!(status.record.orders.is_empty(), "it waits no more");
@@ -77,7 +77,7 @@ async fn a_schedule_is_run_now_once_also_if_it_is_held_back() {
     member.elect.close().await;
     let _next = crew.with("b", "@hourly", |schedule| schedule).await;
     pass(HOUR).await;
-    assert_eq!(crew.book.instants(), [instant, again]);
+    assert_eq!(crew.registry.instants(), [instant, again]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,10 +87,10 @@ async fn what_is_wanted_is_learned_by_a_look_where_no_hint_tells() {
     pass(MINUTE).await;
     let begun = crew.now();
     let instant = crew.member("op").await.elect.schedules().run_now("report", why("")).await.unwrap();
-    while crew.book.runs().is_empty() {
+    while crew.registry.runs().is_empty() {
         pass(SECOND / 10).await;
     }
-    assert_eq!(crew.book.instants(), [instant]);
+    assert_eq!(crew.registry.instants(), [instant]);
     let after = crew.now().since(begun);
     assert!(after <= member.elect.config().poll_interval() + SECOND, "{after:?}");
 }
@@ -106,7 +106,7 @@ async fn an_order_whose_end_was_not_answered_is_run_once() {
     let operator = crew.member("op").await;
     let instant = operator.elect.schedules().run_now("report", why("")).await.unwrap();
     pass(MINUTE).await;
-    assert_eq!(crew.book.instants(), [instant]);
+    assert_eq!(crew.registry.instants(), [instant]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn nobody_knows_a_schedule_that_nobody_has() {
     schedules.clone().even_if_unknown().pause("report", why("not yet")).await.unwrap();
     let member = crew.with("a", "* * * * *", |schedule| schedule).await;
     pass(5 * MINUTE).await;
-    assert!(crew.book.runs().is_empty());
+    assert!(crew.registry.runs().is_empty());
     let next = member.schedule.as_ref().unwrap().next(3);
     assert_eq!(next.len(), 3);
     assert!(next[0].since(crew.now()) <= Duration::from_secs(60));
@@ -186,7 +186,7 @@ async fn what_was_due_before_a_pause_waits_for_its_end() {
     operator.elect.schedules().pause("report", why("")).await.unwrap();
     let _member = crew.with("b", "@hourly", |schedule| schedule).await;
     pass(HOUR).await;
-    assert!(crew.book.runs().is_empty(), "{:?}", crew.book.runs());
+    assert!(crew.registry.runs().is_empty(), "{:?}", crew.registry.runs());
     operator.elect.schedules().resume("report").await.unwrap();
     pass(MINUTE).await;
     assert_eq!(

@@ -43,7 +43,7 @@ async fn of_ticks_that_were_missed_the_latest_is_run_by_default() {
             "00:12:00 succeeded 1"
         ]
     );
-    assert_eq!(crew.book.instants(), [at(60), at(660), at(720)]);
+    assert_eq!(crew.registry.instants(), [at(60), at(660), at(720)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn of_ticks_that_were_missed_all_are_run_within_the_window_and_the_cap() {
     let all =
         |window, at_most| move |schedule: ScheduleBuilder| schedule.misfire(Misfire::All { window, at_most });
     let (crew, _member) = after_an_outage(all(HOUR, 100)).await;
-    assert_eq!(crew.book.instants(), (1..=12).map(|minute| at(60 * minute)).collect::<Vec<_>>());
+    assert_eq!(crew.registry.instants(), (1..=12).map(|minute| at(60 * minute)).collect::<Vec<_>>());
     assert_eq!(crew.told().await.len(), 12, "nothing was skipped");
 
     let (crew, _member) = after_an_outage(all(HOUR, 3)).await;
@@ -131,16 +131,16 @@ async fn a_run_makes_way_for_the_next_tick() {
     let expected: Vec<_> = minutes.chain(["00:08:00 cancelled 1".to_owned()]).collect();
     assert_eq!(crew.told().await, expected);
     let late = |run: &crate::crew::Run| run.at.since(run.instant) > SECOND / 10;
-    assert!(!crew.book.runs().iter().any(late), "{:?}", crew.book.runs());
+    assert!(!crew.registry.runs().iter().any(late), "{:?}", crew.registry.runs());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_does_not_stop_when_its_time_is_over_is_dropped() {
     let crew = Crew::new();
     let set = |schedule: ScheduleBuilder| schedule.timeout(20 * SECOND);
-    let book = crew.book.clone();
+    let registry = crew.registry.clone();
     let job = move |tick: tenure::schedule::Tick, _| {
-        let running = book.begin(&tick, "a", tick.scheduled_at());
+        let running = registry.begin(&tick, "a", tick.scheduled_at());
         async move {
             let _running = running;
             std::future::pending::<Result<(), String>>().await
@@ -148,9 +148,9 @@ async fn a_job_that_does_not_stop_when_its_time_is_over_is_dropped() {
     };
     let member = crew.with_job("a", MINUTELY, set, job).await;
     pass(MINUTE + 21 * SECOND).await;
-    assert!(crew.book.is_running(), "it has its grace");
+    assert!(crew.registry.is_running(), "it has its grace");
     pass(5 * SECOND).await;
-    assert!(!crew.book.is_running());
+    assert!(!crew.registry.is_running());
     assert_eq!(crew.told().await, ["00:01:00 timed out 1"]);
     let status = member.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     let finish = status.last.unwrap().finish.unwrap();

@@ -23,9 +23,9 @@ async fn each_tick_is_run_once_and_in_time() {
         members.push(crew.with(holder, "* * * * * *", |schedule| schedule).await);
     }
     pass(MINUTE).await;
-    let runs = crew.book.runs();
+    let runs = crew.registry.runs();
     assert!(runs.len() >= 55, "{}", runs.len());
-    let instants = crew.book.instants();
+    let instants = crew.registry.instants();
     assert_eq!(instants, every_second(instants[0], *instants.last().unwrap()));
     assert!(runs.iter().all(|run| run.at.since(run.instant) <= Duration::from_millis(20)), "{runs:?}");
     assert!(runs.iter().all(|run| run.by == runs[0].by), "it has one owner");
@@ -38,13 +38,13 @@ async fn a_tick_costs_two_commands_and_nothing_those_who_do_not_own_it() {
     let one = crew.with("a", "@hourly", |schedule| schedule).await;
     let other = crew.with("b", "@hourly", |schedule| schedule).await;
     pass(2 * HOUR + MINUTE).await;
-    let ran = crew.book.runs().len();
+    let ran = crew.registry.runs().len();
     let counts = |member: &Member| member.counts.intercept().counts();
     let before = [counts(&one), counts(&other)];
     pass(4 * HOUR).await;
     let after = [counts(&one) - before[0], counts(&other) - before[1]];
-    assert_eq!(crew.book.runs().len(), ran + 4);
-    let is_one = crew.book.runs()[0].by == "a";
+    assert_eq!(crew.registry.runs().len(), ran + 4);
+    let is_one = crew.registry.runs()[0].by == "a";
     let (owner, idle) = if is_one { (&after[0], &after[1]) } else { (&after[1], &after[0]) };
     let of_schedules = [
         Operation::Claim,
@@ -66,7 +66,7 @@ async fn a_new_schedule_has_no_tick_before_it_was_first_stored() {
     pass(10 * MINUTE + SECOND).await;
     let _member = crew.with("a", "* * * * *", |schedule| schedule).await;
     pass(2 * MINUTE).await;
-    assert_eq!(crew.book.instants(), [at(11 * 60), at(12 * 60)]);
+    assert_eq!(crew.registry.instants(), [at(11 * 60), at(12 * 60)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +79,7 @@ async fn a_weekly_job_runs_though_nobody_lives_for_a_week() {
         pass(HOUR).await;
     }
     // Sundays, of which the fourth of January is the first.
-    assert_eq!(crew.book.instants(), [at(3 * 86400), at(10 * 86400), at(17 * 86400)]);
+    assert_eq!(crew.registry.instants(), [at(3 * 86400), at(10 * 86400), at(17 * 86400)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn another_expression_counts_from_when_it_is_stored() {
     let crew = Crew::new();
     let member = crew.with("a", "0 * * * *", |schedule| schedule).await;
     pass(90 * MINUTE).await;
-    assert_eq!(crew.book.instants(), [at(3600)]);
+    assert_eq!(crew.registry.instants(), [at(3600)]);
     let mut events = member.schedule.as_ref().unwrap().events();
     // A quarter past was at 01:15: that one is not made up for.
     member.schedule.as_ref().unwrap().set_timing("15 * * * *").unwrap();
@@ -96,7 +96,7 @@ async fn another_expression_counts_from_when_it_is_stored() {
     let Some(Event::Retimed { timing, .. }) = told else { panic!("{told:?}") };
     assert!(timing.as_str().starts_with("15 * * * *"), "{timing}");
     pass(HOUR).await;
-    assert_eq!(crew.book.instants(), [at(3600), at(2 * 3600 + 900)]);
+    assert_eq!(crew.registry.instants(), [at(3600), at(2 * 3600 + 900)]);
     member.elect.close().await;
     // Another version of the program, a day later: noticed, too.
     let member = crew.with("b", "30 * * * *", |schedule| schedule).await;
@@ -110,7 +110,7 @@ async fn another_expression_counts_from_when_it_is_stored() {
         }
     };
     assert!(timed.await.as_str().starts_with("30 * * * *"));
-    assert_eq!(crew.book.instants().len(), 3, "{:?}", crew.told().await);
+    assert_eq!(crew.registry.instants().len(), 3, "{:?}", crew.told().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn a_definition_that_arrives_late_is_put_right() {
         let after = crew.now().since(late_at);
         assert!(after <= member.elect.config().poll_interval() + SECOND, "{after:?}");
         pass(2 * HOUR).await;
-        assert_eq!(crew.book.instants(), [at(1800), at(3600 + 1800)]);
+        assert_eq!(crew.registry.instants(), [at(1800), at(3600 + 1800)]);
     }
 }
 
@@ -143,16 +143,16 @@ async fn what_is_done_once_is_done_once_whoever_asks_again() {
     let crew = Crew::new();
     let member = crew.with("a", "@after 10m", |schedule| schedule).await;
     pass(HOUR).await;
-    assert_eq!(crew.book.instants(), [at(601)], "to the next whole second");
+    assert_eq!(crew.registry.instants(), [at(601)], "to the next whole second");
     member.elect.close().await;
     let member = crew.with("a", "@after 10m", |schedule| schedule).await;
     pass(DAY).await;
-    assert_eq!(crew.book.instants(), [at(601)]);
+    assert_eq!(crew.registry.instants(), [at(601)]);
     assert_eq!(member.schedule.as_ref().unwrap().next(3).len(), 1, "as if it were new");
     drop(member);
     let _at = crew.with("b", "@at 2026-01-03T12:00:00Z", |schedule| schedule).await;
     pass(3 * DAY).await;
-    assert_eq!(crew.book.instants(), [at(601), at(2 * 86400 + 12 * 3600)]);
+    assert_eq!(crew.registry.instants(), [at(601), at(2 * 86400 + 12 * 3600)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,19 +164,23 @@ async fn schedules_come_and_go_while_the_instance_runs() {
     let (one, two) = (run("one").unwrap(), run("two").unwrap());
     assert!(matches!(run("one"), Err(Error::Scheduled(name)) if name.as_str() == "one"));
     pass(11 * SECOND).await;
-    assert_eq!(crew.book.runs().len(), 2);
+    assert_eq!(crew.registry.runs().len(), 2);
     drop(one);
     pass(10 * SECOND).await;
-    assert_eq!(crew.book.runs().len(), 3);
+    assert_eq!(crew.registry.runs().len(), 3);
     drop(two);
     pass(10 * SECOND).await;
-    assert_eq!(crew.book.runs().len(), 3);
+    assert_eq!(crew.registry.runs().len(), 3);
     // The last one has gone, and with it what the instance had to do with schedules.
     member.schedule = Some(run("one").unwrap());
     pass(SECOND).await;
-    assert_eq!(crew.book.instants()[3..], [at(30)], "nobody had it meanwhile: the last tick is made up for");
+    assert_eq!(
+        crew.registry.instants()[3..],
+        [at(30)],
+        "nobody had it meanwhile: the last tick is made up for"
+    );
     pass(9 * SECOND).await;
-    assert_eq!(crew.book.instants()[4..], [at(40)]);
+    assert_eq!(crew.registry.instants()[4..], [at(40)]);
     member.elect.close().await;
     assert!(matches!(run("three"), Err(Error::Closed)));
 }
@@ -195,9 +199,9 @@ async fn a_schedule_that_is_removed_goes_to_an_instance_that_has_it() {
     pass(30 * SECOND).await;
     drop(one.schedule.take());
     pass(MINUTE).await;
-    let by: Vec<_> = crew.book.runs().iter().map(|run| run.by.clone()).collect();
+    let by: Vec<_> = crew.registry.runs().iter().map(|run| run.by.clone()).collect();
     let all: Vec<_> = (1..10).map(|ten| at(ten * 10)).collect();
-    assert_eq!(crew.book.instants(), all);
+    assert_eq!(crew.registry.instants(), all);
     assert_eq!(by, ["a", "a", "a", "b", "b", "b", "b", "b", "b"]);
 }
 
@@ -260,12 +264,12 @@ async fn a_schedule_that_is_removed_and_comes_again_at_once_goes_on() {
         };
         let (one, _other) = (run("one", "*/10 * * * * *"), run("other", "@yearly"));
         pass(11 * SECOND).await;
-        assert_eq!(crew.book.instants(), [at(10)]);
+        assert_eq!(crew.registry.instants(), [at(10)]);
         drop(one);
         pass(gone_for).await;
         let _one = run("one", expression);
         pass(10 * SECOND).await;
-        assert_eq!(crew.book.instants().last(), Some(&at(20)), "{gone_for:?}");
+        assert_eq!(crew.registry.instants().last(), Some(&at(20)), "{gone_for:?}");
     }
 }
 
@@ -320,7 +324,7 @@ async fn a_ledger_that_cannot_be_purged_stops_nothing() {
     let member = crew.with("a", "* * * * * *", keep).await;
     member.faulty.intercept().always(&[Operation::PurgeRuns], tenure::testing::Fault::Refused);
     pass(3 * MINUTE).await;
-    assert!(crew.book.runs().len() >= 175, "{}", crew.book.runs().len());
+    assert!(crew.registry.runs().len() >= 175, "{}", crew.registry.runs().len());
     assert!(member.counts.intercept().counts().calls(Operation::PurgeRuns) > 5, "a tenth of the ticks try");
 }
 

@@ -47,7 +47,7 @@ async fn a_tick_that_an_instance_has_claimed_as_it_closes_is_run_by_the_next_one
         one.elect.close().await;
         pass(MINUTE).await;
         assert_eq!(crew.told().await, ["01:00:00 succeeded 1"], "{course:?}");
-        let runs = crew.book.runs();
+        let runs = crew.registry.runs();
         assert_eq!(runs.iter().map(|run| (run.attempt, &*run.by)).collect::<Vec<_>>(), [(1, "b")]);
     }
 }
@@ -61,7 +61,7 @@ async fn a_tick_that_is_given_back_says_so_and_counts_as_no_attempt() {
     pass(SECOND).await;
     one.elect.close().await;
     assert_eq!(crew.told().await, ["01:00:00 not begun 1"]);
-    assert_eq!(crew.book.runs(), []);
+    assert_eq!(crew.registry.runs(), []);
     let two = crew.with("b", HOURLY, at_most_once).await;
     let status = two.schedule.as_ref().unwrap().status().await.unwrap().unwrap();
     assert_eq!(status.last.unwrap().finish.unwrap().outcome, Outcome::NotBegun);
@@ -85,7 +85,7 @@ async fn an_order_that_was_claimed_as_its_owner_lost_its_session_is_run() {
         };
         crew.memory.declare(declaration, SECOND).await.unwrap();
         pass(MINUTE).await;
-        assert_eq!(crew.book.runs().len(), 2, "it, and the tick: {course:?}");
+        assert_eq!(crew.registry.runs().len(), 2, "it, and the tick: {course:?}");
         let told = crew.told().await;
         assert!(told[0].ends_with("ordered succeeded 1"), "{course:?}: {told:?}");
         let status = one.elect.schedules().status("report").await.unwrap().unwrap();
@@ -103,7 +103,7 @@ async fn an_order_that_was_claimed_as_its_owner_drains_is_run_by_the_next_one() 
     pass(MINUTE).await;
     let told = crew.told().await;
     assert!(told[0].ends_with("ordered succeeded 1"), "{told:?}");
-    assert_eq!(crew.book.runs().len(), 2, "it, and the tick");
+    assert_eq!(crew.registry.runs().len(), 2, "it, and the tick");
 }
 
 /// Runs none that is later than five seconds.
@@ -126,7 +126,7 @@ async fn a_tick_whose_claim_is_refused_for_longer_than_its_tolerance_is_not_run(
         }
         one.faulty.intercept().heal();
         pass(30 * SECOND).await;
-        assert_eq!(crew.book.runs(), [], "away for {away} s");
+        assert_eq!(crew.registry.runs(), [], "away for {away} s");
         assert_eq!(crew.told().await, ["01:00:00-01:00:00 1 too late"], "away for {away} s");
         let told = async {
             loop {
@@ -138,7 +138,7 @@ async fn a_tick_whose_claim_is_refused_for_longer_than_its_tolerance_is_not_run(
         let told = tokio::time::timeout(SECOND, told).await;
         assert_eq!(told, Ok((at(3600), 1, NotRun::Late)));
         pass(HOUR).await;
-        assert_eq!(crew.book.instants(), [at(7200)], "the next one is in time");
+        assert_eq!(crew.registry.instants(), [at(7200)], "the next one is in time");
     }
 }
 
@@ -169,5 +169,5 @@ async fn a_claim_that_is_answered_too_late_is_given_back() {
     one.kill().await;
     pass(10 * MINUTE).await;
     assert_eq!(crew.told().await.len(), 2);
-    assert_eq!(crew.book.runs(), []);
+    assert_eq!(crew.registry.runs(), []);
 }

@@ -16,7 +16,7 @@ async fn all_tasks_run_once_and_evenly() {
     let team = Team::new(100);
     let players = team.of(5).await;
     assert_eq!(counts(&players), [20; 5]);
-    assert_eq!(team.book.running(), 100);
+    assert_eq!(team.registry.running(), 100);
 }
 
 #[tokio::test(start_paused = true)]
@@ -24,14 +24,14 @@ async fn a_join_moves_as_few_as_can_be_within_a_second() {
     let team = Team::new(100);
     let mut players = team.of(10).await;
     tokio::time::sleep(SECOND * 10).await;
-    let (before, starts) = (team.terms().await, team.book.starts());
+    let (before, starts) = (team.terms().await, team.registry.starts());
     let begun = Instant::now();
     players.push(team.join("pod-10").await);
     team.settled(&players).await;
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     tokio::time::sleep(SECOND * 30).await;
     assert_eq!(team.moves(&before).await, 9);
-    assert_eq!(team.book.starts() - starts, 9, "tasks that stay are not interrupted");
+    assert_eq!(team.registry.starts() - starts, 9, "tasks that stay are not interrupted");
     assert_eq!(counts(&players), [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 10]);
 }
 
@@ -60,7 +60,7 @@ async fn one_that_leaves_is_replaced_within_a_second_and_moves_only_what_it_had(
     team.settled(&players).await;
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     assert_eq!(team.moves(&before).await, 10);
-    assert_eq!(team.book.running(), 100);
+    assert_eq!(team.registry.running(), 100);
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,9 +71,9 @@ async fn one_that_crashes_is_replaced_a_second_after_its_ttl() {
     let before = team.terms().await;
     players.remove(3).kill().await;
     let begun = Instant::now();
-    assert_eq!(team.book.running(), 90);
+    assert_eq!(team.registry.running(), 90);
     let ttl = players[0].elect.config().ttl();
-    while team.book.running() < 100 {
+    while team.registry.running() < 100 {
         assert!(begun.elapsed() <= ttl + SECOND, "{:?}", begun.elapsed());
         tokio::time::sleep(SECOND / 100).await;
     }
@@ -153,14 +153,14 @@ async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
     let team = Team::new(30);
     let players = team.of(3).await;
     tokio::time::sleep(SECOND * 5).await;
-    let (before, starts) = (team.terms().await, team.book.starts());
+    let (before, starts) = (team.terms().await, team.registry.starts());
     players[0].spread.drain();
     let begun = Instant::now();
     players[0].spread.until(|picture| picture.share().is_empty()).await;
     team.settled(&players).await;
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     assert_eq!(counts(&players), [0, 15, 15]);
-    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (10, 10));
+    assert_eq!((team.moves(&before).await, team.registry.starts() - starts), (10, 10));
     tokio::time::sleep(SECOND * 5).await;
     players[0].spread.undrain();
     players[0].spread.until(|picture| picture.share().len() == 10).await;
@@ -215,9 +215,9 @@ async fn nothing_changes_while_nobody_comes_or_goes() {
     let team = Team::new(100);
     let players = team.of(7).await;
     tokio::time::sleep(SECOND * 5).await;
-    let (before, starts) = (team.terms().await, team.book.starts());
+    let (before, starts) = (team.terms().await, team.registry.starts());
     tokio::time::sleep(SECOND * 3600).await;
-    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (0, 0));
+    assert_eq!((team.moves(&before).await, team.registry.starts() - starts), (0, 0));
     let held = |state: &TaskState| matches!(state, TaskState::Held { .. });
     assert!(players[0].spread.picture().tasks.values().all(held));
 }
@@ -230,14 +230,14 @@ async fn when_all_get_more_room_at_once_each_task_that_waited_is_begun_once() {
         player.spread.set_cap(10);
     }
     tokio::time::sleep(SECOND * 10).await;
-    assert_eq!((team.book.running(), counts(&players)), (50, vec![10; 5]));
-    let starts = team.book.starts();
+    assert_eq!((team.registry.running(), counts(&players)), (50, vec![10; 5]));
+    let starts = team.registry.starts();
     for player in &players {
         player.spread.set_cap(100);
     }
     tokio::time::sleep(SECOND * 10).await;
-    let starts = team.book.starts() - starts;
+    let starts = team.registry.starts() - starts;
     println!("caps of five raised at once: {starts} starts for 50 tasks that waited");
-    assert_eq!((team.book.running(), counts(&players)), (100, vec![20; 5]));
+    assert_eq!((team.registry.running(), counts(&players)), (100, vec![20; 5]));
     assert_eq!(starts, 50);
 }

@@ -16,17 +16,17 @@ use tenure::{
 };
 use tenure_sim::block_for;
 
-use crate::team::{Book, Player, SECOND, SPREAD, Team, counts};
+use crate::team::{Player, Registry, SECOND, SPREAD, Team, counts};
 
 /// A job that blocks until it is told to stop, or for so long whatever it is told.
 fn blocks(
-    book: &Arc<Book>,
+    registry: &Arc<Registry>,
     holder: &str,
     stubborn: Option<Duration>,
 ) -> impl Fn(Task, Lease) -> Result<(), String> + Send + Sync + 'static + use<> {
-    let (book, holder) = (book.clone(), holder.to_owned());
+    let (registry, holder) = (registry.clone(), holder.to_owned());
     move |task, lease| {
-        let _running = book.begin(task.key(), &holder);
+        let _running = registry.begin(task.key(), &holder);
         if let Some(time) = stubborn {
             return if block_for(time) { Ok(()) } else { Err("gone".to_owned()) };
         }
@@ -42,7 +42,7 @@ fn blocks(
 async fn join(team: &Team, holder: &str, stubborn: Option<Duration>) -> Player {
     let (elect, gate, counts) = team.elect(holder).await;
     let spreading = elect.spread(SPREAD).tasks(team.keys());
-    let spread: Spread = spreading.run_blocking(blocks(&team.book, holder, stubborn)).unwrap();
+    let spread: Spread = spreading.run_blocking(blocks(&team.registry, holder, stubborn)).unwrap();
     Player { elect, spread, gate, counts }
 }
 
@@ -54,10 +54,10 @@ async fn a_call_is_told_by_its_token_and_its_task_goes_when_it_has_returned() {
     players.push(join(&team, "b", None).await);
     team.settled(&players).await;
     tokio::time::sleep(SECOND).await;
-    assert_eq!((counts(&players), team.book.running()), (vec![3, 3], 6));
+    assert_eq!((counts(&players), team.registry.running()), (vec![3, 3], 6));
     players.remove(0).elect.close().await;
     tokio::time::sleep(SECOND * 2).await;
-    assert_eq!(team.book.running(), 6, "closed in order");
+    assert_eq!(team.registry.running(), 6, "closed in order");
     assert_eq!(players[0].count(), 6);
 }
 
@@ -70,12 +70,12 @@ async fn a_call_that_does_not_listen_keeps_its_task_until_it_returns() {
     let b = team.join("b").await;
     for _ in 0..50 {
         tokio::time::sleep(SECOND).await;
-        // The book sees that none of them runs twice.
-        assert_eq!((team.book.running(), b.count()), (2, 0));
+        // The registry sees that none of them runs twice.
+        assert_eq!((team.registry.running(), b.count()), (2, 0));
     }
     tokio::time::sleep(SECOND * 10).await;
     assert_eq!((a.count(), b.count()), (1, 1), "it has returned");
-    let goes = ["task-000", "task-001"].map(|key| team.book.runs_at(key));
+    let goes = ["task-000", "task-001"].map(|key| team.registry.runs_at(key));
     assert!(goes.contains(&Some("b".to_owned())), "{goes:?}");
 }
 
@@ -91,7 +91,7 @@ async fn closing_waits_no_longer_for_a_call_and_nobody_has_its_task_before_it_re
     let took = begun.elapsed();
     println!("closed after {took:?}: {closed:?}");
     assert!(took < SECOND * 10, "{took:?}");
-    assert_eq!(team.book.runs_at("task-000").as_deref(), Some("a"), "it goes on");
+    assert_eq!(team.registry.runs_at("task-000").as_deref(), Some("a"), "it goes on");
     b.spread.until(|picture| picture.share().len() == 1).await;
     let took = begun.elapsed();
     println!("the other one has it after {took:?}");

@@ -29,7 +29,7 @@ impl Rollout {
             tokio::time::sleep(look).await;
             let most = pods.into_iter().flatten().map(Player::count).max().unwrap_or(0);
             self.most = self.most.max(most);
-            if team.book.running() < 100 {
+            if team.registry.running() < 100 {
                 self.short += look;
             }
         }
@@ -42,7 +42,7 @@ async fn rolled_out(more: usize, gap: Duration, exchange: Exchange) -> Rollout {
     let mut old = team.of(10).await;
     tokio::time::sleep(SECOND * 30).await;
     let later = Team::beside(&team, 100 + more);
-    let (mut new, mut seen, before) = (Vec::new(), Rollout::default(), team.book.starts());
+    let (mut new, mut seen, before) = (Vec::new(), Rollout::default(), team.registry.starts());
     for pod in 0..10 {
         for step in 0..2 {
             if matches!((exchange, step), (Exchange::NewFirst, 0) | (Exchange::OldFirst, 1)) {
@@ -54,13 +54,13 @@ async fn rolled_out(more: usize, gap: Duration, exchange: Exchange) -> Rollout {
         }
     }
     let took = later.settled(&new).await;
-    seen.starts = team.book.starts() - before;
+    seen.starts = team.registry.starts() - before;
     println!(
         "{more} more, {exchange:?}, one in {gap:?}: at most {} on a pod, {} starts, most of one task {}, \
          fewer than 100 ran for {:?}; settled {took:?} after the last, {:?}",
         seen.most,
         seen.starts,
-        team.book.most_starts(),
+        team.registry.most_starts(),
         seen.short,
         counts(&new)
     );
@@ -101,12 +101,12 @@ async fn assert_even(team: &Team, pods: &[&[Player]], tasks: usize) {
     let mut all: Vec<_> = pods.iter().copied().flatten().map(Player::count).collect();
     all.sort_unstable();
     println!("{all:?}");
-    assert_eq!(team.book.running(), tasks);
+    assert_eq!(team.registry.running(), tasks);
     let (least, most) = (all[0], all[all.len() - 1]);
     assert!(most - least <= 2, "{all:?}");
-    let before = team.book.starts();
+    let before = team.registry.starts();
     tokio::time::sleep(SECOND * 300).await;
-    assert_eq!(team.book.starts(), before, "it has come to rest");
+    assert_eq!(team.registry.starts(), before, "it has come to rest");
 }
 
 async fn joined(team: &Team, name: &str, how_many: usize) -> Vec<Player> {
@@ -139,11 +139,11 @@ async fn a_third_version_that_joins_two_gets_its_part() {
     let later = Team::beside(&team, 105);
     let new = joined(&later, "new", 4).await;
     assert_even(&team, &[&old, &new], 105).await;
-    let before = team.book.starts();
+    let before = team.registry.starts();
     let latest = Team::beside_with(&team, 3..108);
     let newest = joined(&latest, "newest", 2).await;
     assert_even(&team, &[&old, &new, &newest], 108).await;
-    let starts = team.book.starts() - before;
+    let starts = team.registry.starts() - before;
     println!("{starts} starts");
     assert!(starts <= 40, "two of ten join, and little more than their part moves: {starts}");
 }

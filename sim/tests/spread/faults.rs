@@ -22,8 +22,8 @@ use crate::team::{SECOND, SPREAD, Team, counts};
 /// Until all tasks run; how long that took.
 async fn all_run(team: &Team, within: Duration) -> Duration {
     let begun = Instant::now();
-    while team.book.running() < team.keys().len() {
-        assert!(begun.elapsed() <= within, "{} run after {within:?}", team.book.running());
+    while team.registry.running() < team.keys().len() {
+        assert!(begun.elapsed() <= within, "{} run after {within:?}", team.registry.running());
         tokio::time::sleep(SECOND / 100).await;
     }
     begun.elapsed()
@@ -66,7 +66,7 @@ async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than
             team.settled(&players).await;
             // Not only for a moment.
             tokio::time::sleep(SECOND * 10).await;
-            assert_eq!(team.book.running(), 6, "{dies:?} at {step:?}");
+            assert_eq!(team.registry.running(), 6, "{dies:?} at {step:?}");
         }
     }
 }
@@ -77,13 +77,13 @@ async fn one_that_came_only_to_die_stops_no_task() {
     let team = Team::new(40);
     let mut players = team.of(4).await;
     tokio::time::sleep(SECOND * 5).await;
-    let (before, starts) = (team.terms().await, team.book.starts());
+    let (before, starts) = (team.terms().await, team.registry.starts());
     for ghost in 0..5 {
         team.join(&format!("ghost-{ghost}")).await.kill().await;
         tokio::time::sleep(SECOND * 10).await;
     }
     tokio::time::sleep(SECOND * 60).await;
-    assert_eq!((team.moves(&before).await, team.book.starts() - starts), (0, 0));
+    assert_eq!((team.moves(&before).await, team.registry.starts() - starts), (0, 0));
     players.push(team.join("pod-04").await);
     team.settled(&players).await;
     assert_eq!(counts(&players), [8; 5]);
@@ -93,10 +93,10 @@ async fn one_that_came_only_to_die_stops_no_task() {
 #[tokio::test(start_paused = true)]
 async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
     let team = Team::new(10);
-    let slow = |book: &Arc<crate::team::Book>| {
-        let book = book.clone();
+    let slow = |registry: &Arc<crate::team::Registry>| {
+        let registry = registry.clone();
         move |task: Task, lease: Lease| {
-            let running = book.begin(task.key(), "old");
+            let running = registry.begin(task.key(), "old");
             async move {
                 lease.cancelled().await;
                 tokio::time::sleep(SECOND * 4).await;
@@ -109,7 +109,7 @@ async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
     let mut kept = Vec::new();
     for holder in ["a", "b"] {
         let (elect, gate, _) = team.elect(holder).await;
-        let spread = elect.spread(SPREAD).tasks(team.keys()).run(slow(&team.book)).unwrap();
+        let spread = elect.spread(SPREAD).tasks(team.keys()).run(slow(&team.registry)).unwrap();
         gates.push(gate);
         kept.push((elect, spread));
     }
@@ -124,7 +124,7 @@ async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
         gate.kill();
     }
     tokio::time::sleep(SECOND / 1000).await;
-    assert_eq!(team.book.running(), 0);
+    assert_eq!(team.registry.running(), 0);
     let players = [team.join("c").await, team.join("d").await];
     let config = players[0].elect.config();
     all_run(&team, config.ttl() + config.refresh_interval() + SECOND * 2).await;
@@ -159,7 +159,7 @@ async fn without_weight_nothing_is_taken_also_when_nobody_else_has_room() {
     let none = team.join_as("none", |spread| spread.weight(0)).await;
     full.spread.until(|picture| picture.share().len() == 6).await;
     tokio::time::sleep(SECOND * 300).await;
-    assert_eq!((none.count(), team.book.starts()), (0, 6));
+    assert_eq!((none.count(), team.registry.starts()), (0, 6));
     let why = full.spread.explain("task-009").await.unwrap().to_string();
     let other = full.spread.explain("task-000").await.unwrap().to_string();
     assert!([&why, &other].iter().any(|why| why.contains("none has a weight of 0")), "{why} {other}");
@@ -211,7 +211,7 @@ async fn on_a_store_that_fails_again_and_again_nothing_runs_twice_and_all_runs_i
         for _ in 0..10 {
             tokio::time::sleep(SECOND * 30).await;
             players.remove(0).kill().await;
-            let starts = team.book.starts();
+            let starts = team.registry.starts();
             let name = format!("pod-{starts}");
             players.push(team.join_on(faulty(4 + seed), &name, 7 + starts as u64 * 100 + seed).await);
         }

@@ -49,7 +49,7 @@ impl Fleet {
             tokio::spawn(fleet.pod(pod));
         }
         tokio::time::sleep(SECOND * 120).await;
-        assert_eq!(fleet.team.book.running(), tasks);
+        assert_eq!(fleet.team.registry.running(), tasks);
         fleet
     }
 
@@ -129,7 +129,7 @@ impl Fleet {
         let (mut sum, mut least) = (0, usize::MAX);
         for _ in 0..seconds {
             tokio::time::sleep(SECOND).await;
-            let running = self.team.book.running();
+            let running = self.team.registry.running();
             sum += running;
             least = least.min(running);
         }
@@ -152,7 +152,7 @@ async fn a_task_that_kills_its_process_is_found_and_rests_and_the_others_run() {
         println!("  {quarantined:?}");
         assert!(fleet.deaths() <= most_deaths, "{} deaths", fleet.deaths());
         assert!(average >= on_average, "{average}");
-        assert_eq!(fleet.team.book.running(), 49);
+        assert_eq!(fleet.team.registry.running(), 49);
         let names: BTreeSet<_> = quarantined.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(names, BTreeSet::from(["task-007"]), "{quarantined:?}");
 
@@ -181,7 +181,7 @@ async fn a_task_that_kills_again_after_its_rest_costs_one_process_more_and_one_t
     assert_eq!(fleet.deaths(), before + 1);
     fleet.killers.lock().unwrap().clear();
     fleet.ran(3700).await;
-    assert_eq!(fleet.team.book.running(), 50);
+    assert_eq!(fleet.team.registry.running(), 50);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +195,7 @@ async fn two_that_kill_are_both_found() {
     let names: BTreeSet<_> = quarantined.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["task-007", "task-031"]));
     assert!(fleet.deaths() <= 12, "{}", fleet.deaths());
-    assert_eq!(fleet.team.book.running(), 48);
+    assert_eq!(fleet.team.registry.running(), 48);
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +207,7 @@ async fn of_many_tasks_on_two_pods_the_one_that_kills_is_found_by_groups() {
     println!("{} deaths, of 400 tasks {average:.1} on average, {quarantined:?}", fleet.deaths());
     let names: BTreeSet<_> = quarantined.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["task-007"]));
-    assert_eq!(fleet.team.book.running(), 399);
+    assert_eq!(fleet.team.registry.running(), 399);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,6 +230,6 @@ async fn pods_that_are_killed_by_chance_quarantine_nothing() {
         println!("  {:?}", fleet.quarantined().await);
         assert_eq!(fleet.quarantined().await, BTreeSet::new(), "a pod killed each {every} s");
         tokio::time::sleep(SECOND * 620).await;
-        assert_eq!(fleet.team.book.running(), 50);
+        assert_eq!(fleet.team.registry.running(), 50);
     }
 }

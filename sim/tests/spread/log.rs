@@ -23,7 +23,7 @@ async fn a_spread_of_a_thousand_tasks_starts_and_loses_an_instance_in_a_few_line
 
     players.remove(0).kill().await;
     tokio::time::sleep(SECOND * 60).await;
-    assert_eq!(team.book.running(), 1000);
+    assert_eq!(team.registry.running(), 1000);
     let crashed = log.lines().len() - started;
     assert!(crashed <= 12, "{crashed} lines for a crash: {:#?}", &log.lines()[started..]);
     assert!(

@@ -47,7 +47,7 @@ async fn a_closure_that_panics_is_asked_again_and_what_lasts_is_told() {
     while asked.load(Ordering::Relaxed) < 10 {
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!((team.book.running(), team.book.starts()), (2, 2), "the tasks stay as they are");
+    assert_eq!((team.registry.running(), team.registry.starts()), (2, 2), "the tasks stay as they are");
     let health = elect.health();
     assert!(health.is_ok(), "{health}");
     let [trouble] = &health.troubles[..] else { panic!("{health:?}") };
@@ -108,7 +108,7 @@ async fn a_stream_that_panics_is_polled_again_until_it_says_that_it_has_ended() 
     let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
     spread.until(|picture| picture.share().len() == 3).await;
     tokio::time::sleep(SECOND * 600).await;
-    assert_eq!((polls.load(Ordering::Relaxed), team.book.running()), (5, 3));
+    assert_eq!((polls.load(Ordering::Relaxed), team.registry.running()), (5, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +128,7 @@ async fn a_stream_that_is_broken_costs_a_poll_a_minute() {
     let polls = polls.load(Ordering::Relaxed);
     println!("polled {polls} times in an hour");
     assert!((60..130).contains(&polls), "{polls}");
-    assert_eq!(team.book.running(), 1, "its task stays");
+    assert_eq!(team.registry.running(), 1, "its task stays");
     assert_eq!(elect.health().troubles.len(), 1);
     drop(spread);
 }
@@ -156,13 +156,13 @@ async fn what_is_known_of_a_task_and_panics_when_it_is_cloned_is_a_failure_of_th
     let (elect, _, _) = team.elect("a").await;
     let panics = Arc::new(Mutex::new(2));
     let known = (0..3).map(|number| (format!("t{number}"), Meta(number, panics.clone())));
-    let book = team.book.clone();
+    let registry = team.registry.clone();
     let mut events = elect.events();
     let spread = elect.spread(SPREAD).tasks_with(known.collect::<Vec<_>>());
     let spread = spread.run(move |task: Task<Meta>, lease| {
-        let book = book.clone();
+        let registry = registry.clone();
         async move {
-            let _running = book.begin(task.key(), "a");
+            let _running = registry.begin(task.key(), "a");
             lease.cancelled().await;
             Ok::<_, String>(())
         }
@@ -176,8 +176,8 @@ async fn what_is_known_of_a_task_and_panics_when_it_is_cloned_is_a_failure_of_th
         }
     };
     assert_eq!(panicked.await.as_str(), "t1");
-    assert_eq!(team.book.running(), 2, "the others run");
+    assert_eq!(team.registry.running(), 2, "the others run");
     tokio::time::sleep(SECOND * 10).await;
-    assert_eq!((team.book.running(), *panics.lock().unwrap()), (3, 0), "it was tried again");
+    assert_eq!((team.registry.running(), *panics.lock().unwrap()), (3, 0), "it was tried again");
     drop(spread);
 }

@@ -18,10 +18,10 @@ async fn a_rolling_restart_with_grace_moves_nothing() {
         assert!(begun.elapsed() <= SECOND / 10, "it returns at once: {:?}", begun.elapsed());
         drop((leaves.spread, leaves.elect));
         tokio::time::sleep(SECOND * 5).await;
-        assert_eq!(team.book.running(), 90, "nobody takes what is reserved");
+        assert_eq!(team.registry.running(), 90, "nobody takes what is reserved");
         players.push(team.join(&format!("pod-{player:02}")).await);
         team.settled(&players).await;
-        assert_eq!(team.book.running(), 100);
+        assert_eq!(team.registry.running(), 100);
     }
     let after = team.terms().await;
     for (key, (term, holder)) in &homes {
@@ -43,7 +43,7 @@ async fn what_is_reserved_for_one_that_does_not_come_back_goes_to_the_others() {
     assert!(!why.is_empty());
     tokio::time::sleep(SECOND * 2).await;
     assert_eq!(counts(&players), [15, 15]);
-    assert_eq!(team.book.running(), 30);
+    assert_eq!(team.registry.running(), 30);
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +51,7 @@ async fn a_rolling_restart_without_grace_moves_each_task_twice_at_most() {
     let team = Team::new(100);
     let mut players = team.of(10).await;
     tokio::time::sleep(SECOND * 10).await;
-    let starts = team.book.starts();
+    let starts = team.registry.starts();
     for player in 0..10 {
         players.remove(0).elect.close().await;
         team.settled(&players).await;
@@ -60,7 +60,7 @@ async fn a_rolling_restart_without_grace_moves_each_task_twice_at_most() {
         team.settled(&players).await;
         tokio::time::sleep(SECOND * 5).await;
     }
-    let moved = team.book.starts() - starts;
+    let moved = team.registry.starts() - starts;
     assert!(moved <= 200, "{moved} moves of 100 tasks");
 }
 
@@ -69,9 +69,9 @@ async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
     let team = Team::new(10);
     let other = team.join("other").await;
     let (elect, gate, _) = team.elect("restarts").await;
-    let book = team.book.clone();
+    let registry = team.registry.clone();
     let job = move |task: tenure::spread::Task, lease: tenure::Lease| {
-        let running = book.begin(task.key(), "restarts");
+        let running = registry.begin(task.key(), "restarts");
         async move {
             lease.cancelled().await;
             tokio::time::sleep(SECOND * 4).await;
@@ -107,7 +107,7 @@ async fn one_that_comes_back_with_a_smaller_cap_takes_no_more() {
     players.push(team.join_as("pod-00", |spread| spread.cap(4)).await);
     team.settled(&players).await;
     tokio::time::sleep(SECOND * 10).await;
-    assert_eq!((counts(&players), team.book.running()), (vec![4, 16], 20));
+    assert_eq!((counts(&players), team.registry.running()), (vec![4, 16], 20));
 }
 
 #[tokio::test(start_paused = true)]

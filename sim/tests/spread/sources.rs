@@ -59,7 +59,7 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     spread.until(|picture| names(picture) == ["b"]).await;
     tell.send(Change::Replace(vec![task("a"), task("b"), task("c")])).unwrap();
     spread.until(|picture| names(picture) == ["a", "b", "c"]).await;
-    assert_eq!(team.book.starts(), 3, "the one that stays runs on");
+    assert_eq!(team.registry.starts(), 3, "the one that stays runs on");
     tell.send(Change::Remove("a".parse().unwrap())).unwrap();
     spread.until(|picture| names(picture) == ["b", "c"]).await;
     // The stream ends, the tasks stay; the handle can change them, too.
@@ -69,7 +69,7 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     spread.until(|picture| names(picture) == ["b", "d"]).await;
     spread.replace([task("e")]);
     spread.until(|picture| names(picture) == ["e"]).await;
-    assert_eq!(team.book.running(), 1);
+    assert_eq!(team.registry.running(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,10 +77,10 @@ async fn a_closure_is_asked_again_and_what_it_cannot_tell_changes_nothing() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
     let answers = Arc::new(Mutex::new(vec![Ok(vec!["a", "b"]), Err("no answer"), Ok(vec!["b"])].into_iter()));
-    let (book, seen) = (team.book.clone(), Arc::<Mutex<Vec<usize>>>::default());
+    let (registry, seen) = (team.registry.clone(), Arc::<Mutex<Vec<usize>>>::default());
     let saw = seen.clone();
     let ask = move || {
-        saw.lock().unwrap().push(book.running());
+        saw.lock().unwrap().push(registry.running());
         let answer = answers.lock().unwrap().next().unwrap_or(Err("no more"));
         std::future::ready(answer.map(|keys| keys.into_iter().map(task).collect::<Vec<_>>()))
     };
@@ -88,7 +88,7 @@ async fn a_closure_is_asked_again_and_what_it_cannot_tell_changes_nothing() {
     spread.until(|picture| picture.share().len() == 2).await;
     spread.until(|picture| picture.share().len() == 1).await;
     tokio::time::sleep(SECOND * 60).await;
-    assert_eq!((team.book.running(), team.book.starts()), (1, 2));
+    assert_eq!((team.registry.running(), team.registry.starts()), (1, 2));
     let seen = seen.lock().unwrap();
     assert_eq!(seen[..3], [0, 2, 2], "an error changes nothing");
     assert!(seen.len() > 5, "it is asked for ever");
@@ -99,7 +99,7 @@ async fn tasks_that_are_told_to_everybody_are_shared_out() {
     let team = Team::new(20);
     let players = team.of(2).await;
     tokio::time::sleep(SECOND * 5).await;
-    let starts = team.book.starts();
+    let starts = team.registry.starts();
     for player in &players {
         for key in 20..30 {
             player.spread.add(task(&format!("task-{key:03}")));
@@ -109,7 +109,7 @@ async fn tasks_that_are_told_to_everybody_are_shared_out() {
         player.spread.until(|picture| picture.share().len() == 15).await;
     }
     team.settled(&players).await;
-    assert_eq!(team.book.starts() - starts, 10);
+    assert_eq!(team.registry.starts() - starts, 10);
 }
 
 /// A deploy: the new version knows ten tasks more.
@@ -123,13 +123,13 @@ async fn while_versions_differ_no_task_is_stopped_or_given_to_one_that_does_not_
     for pod in 0..4 {
         news.push(new.join(&format!("new-{pod}")).await);
         tokio::time::sleep(SECOND * 5).await;
-        assert_eq!(new.book.running(), 50, "after {pod} came");
+        assert_eq!(new.registry.running(), 50, "after {pod} came");
         for player in &olds {
             assert!(player.spread.share().keys().all(|key| key.as_str() < "task-040"));
         }
         olds.remove(0).elect.close().await;
         tokio::time::sleep(SECOND * 5).await;
-        assert_eq!(new.book.running(), 50, "after {pod} went");
+        assert_eq!(new.registry.running(), 50, "after {pod} went");
     }
     new.settled(&news).await;
     assert!(counts(&news).iter().all(|count| (12..=13).contains(count)), "{:?}", counts(&news));

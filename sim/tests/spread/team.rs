@@ -23,27 +23,27 @@ use tokio::time::Instant;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const SPREAD: &str = "topics";
 
-/// A store and a clock for all, and a book of what runs.
+/// A store and a clock for all, and a registry of what runs.
 pub(crate) struct Team {
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: MemoryStore,
-    pub(crate) book: Arc<Book>,
+    pub(crate) registry: Arc<Registry>,
     tasks: Range<usize>,
     seed: Arc<AtomicU64>,
 }
 
 /// Registry of the tasks that run, and where. It fails if one runs twice.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct Registry {
     running: Mutex<BTreeMap<Key, String>>,
     /// Starts of each task.
     starts: Mutex<BTreeMap<Key, usize>>,
 }
 
 /// A task that runs.
-pub(crate) struct Running(Arc<Book>, Key);
+pub(crate) struct Running(Arc<Registry>, Key);
 
-impl Book {
+impl Registry {
     pub(crate) fn begin(self: &Arc<Self>, key: &Key, holder: &str) -> Running {
         let before = self.running.lock().unwrap().insert(key.clone(), holder.to_owned());
         assert_eq!(before, None, "{key} runs at {holder}, too");
@@ -100,10 +100,10 @@ impl Team {
     pub(crate) fn new(tasks: usize) -> Self {
         let clock = Arc::new(TestClock::new());
         let memory = MemoryStore::new(clock.clone());
-        Self { clock, memory, book: Arc::default(), tasks: 0..tasks, seed: Arc::new(AtomicU64::new(1)) }
+        Self { clock, memory, registry: Arc::default(), tasks: 0..tasks, seed: Arc::new(AtomicU64::new(1)) }
     }
 
-    /// Another one on the same store, with the same book and other tasks.
+    /// Another one on the same store, with the same registry and other tasks.
     pub(crate) fn beside(other: &Self, tasks: usize) -> Self {
         Self::beside_with(other, 0..tasks)
     }
@@ -111,7 +111,7 @@ impl Team {
     /// The same, with the tasks of these numbers.
     pub(crate) fn beside_with(other: &Self, tasks: Range<usize>) -> Self {
         let (clock, memory) = (other.clock.clone(), other.memory.clone());
-        Self { clock, memory, book: other.book.clone(), tasks, seed: other.seed.clone() }
+        Self { clock, memory, registry: other.registry.clone(), tasks, seed: other.seed.clone() }
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
@@ -167,11 +167,11 @@ impl Team {
         holder: &str,
     ) -> impl Fn(Task, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + Send + Sync + 'static
     {
-        let (book, holder) = (self.book.clone(), holder.to_owned());
+        let (registry, holder) = (self.registry.clone(), holder.to_owned());
         move |task, lease| {
-            let (book, holder) = (book.clone(), holder.clone());
+            let (registry, holder) = (registry.clone(), holder.clone());
             Box::pin(async move {
-                let _running = book.begin(task.key(), &holder);
+                let _running = registry.begin(task.key(), &holder);
                 lease.cancelled().await;
                 Ok(())
             })

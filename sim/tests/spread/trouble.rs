@@ -106,21 +106,21 @@ async fn a_task_an_operator_wants_back_is_run_elsewhere() {
     tokio::time::timeout(SECOND, lease.cancelled()).await.unwrap();
     assert!(matches!(lease.loss(), Some(Loss::Revoked { .. })));
     tokio::time::sleep(SECOND * 5).await;
-    assert_eq!(team.book.runs_at(key.as_str()).as_deref(), Some("pod-01"));
+    assert_eq!(team.registry.runs_at(key.as_str()).as_deref(), Some("pod-01"));
     tokio::time::sleep(SECOND * 60).await;
-    assert_eq!((team.book.running(), counts(&players)), (10, vec![5, 5]));
+    assert_eq!((team.registry.running(), counts(&players)), (10, vec![5, 5]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_moves_has_the_grace_to_finish_and_is_not_started_before() {
     let team = Team::new(2);
     let first = team.elect("a").await.0;
-    let slow = team.book.clone();
+    let slow = team.registry.clone();
     // It takes two seconds to stop.
     let job = move |task: tenure::spread::Task, lease: tenure::Lease| {
-        let book = slow.clone();
+        let registry = slow.clone();
         async move {
-            let _running = book.begin(task.key(), "a");
+            let _running = registry.begin(task.key(), "a");
             lease.cancelled().await;
             assert!(matches!(lease.loss(), Some(Loss::Moved)));
             tokio::time::sleep(Duration::from_secs(2)).await;

@@ -23,7 +23,7 @@ impl Ran {
     async fn look_for(&mut self, team: &Team, time: Duration) {
         for _ in 0..time.as_millis() / 500 {
             tokio::time::sleep(SECOND / 2).await;
-            let running = team.book.running();
+            let running = team.registry.running();
             self.looks += 1;
             self.sum += running;
             self.least = Some(self.least.map_or(running, |least| least.min(running)));

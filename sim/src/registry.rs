@@ -99,7 +99,7 @@ pub struct Lease {
 
 /// Facts known from the history.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct Registry {
     members: Vec<Member>,
     schedules: Vec<Habits>,
     sessions: BTreeMap<SessionId, Session>,
@@ -123,7 +123,7 @@ pub(super) struct Counts {
     pub(super) losses: u64,
 }
 
-impl Book {
+impl Registry {
     pub(super) fn new(members: Vec<Durations>) -> Self {
         let member = |durations| Member { durations, frozen: false, undisturbed_since: Duration::ZERO };
         Self { members: members.into_iter().map(member).collect(), ..Self::default() }
