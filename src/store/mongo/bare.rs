@@ -3,7 +3,7 @@
 use bson::{Bson, Document};
 use mongodb::change_stream::event::ChangeStreamEvent;
 
-use super::{Collections, fence, fields, hints, line, locks, runs, schedules, sessions, take};
+use super::{fence, fields, hints, line, locks, options::Collections, runs, schedules, sessions, take};
 use crate::{
     model::{
         LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,

@@ -13,12 +13,16 @@ use mongodb::{
 use tokio::sync::Semaphore;
 
 use super::{
-    MongoOptions,
     error::{ConnectError, STORE},
+    options::MongoOptions,
     words::{self, words},
 };
 use crate::error::{Applied, StoreError};
 
+/// The time that the first answer of a fresh client may take: it has to find the servers.
+pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// The longest that a client holds up the end of a program.
+pub(super) const CLOSING: Duration = Duration::from_secs(3);
 /// The database if neither the options nor the connection string name one.
 const DATABASE: &str = "tenure";
 /// The number of operations that go on at once. With the driver's own pool of 10, 64 tasks get half as much

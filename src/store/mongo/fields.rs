@@ -9,8 +9,8 @@ use bson::{Binary, Bson, DateTime, Document, doc, spec::BinarySubtype};
 
 use crate::{
     model::{
-        Candidate, Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, SessionId, SpreadName,
-        StoreTime, Ticket, Value, Who, Why,
+        Candidate, Holder, Key, Kind, LimitError, LockId, MAX_NUMBER, Namespace, ScheduleId, ScheduleName,
+        SessionId, SpreadName, StoreTime, Ticket, Value, Who, Why,
     },
     store::Refusal,
 };
@@ -190,6 +190,13 @@ impl<'a> Fields<'a> {
         }
     }
 
+    pub(super) fn schedule(&self) -> Read<ScheduleId> {
+        Ok(ScheduleId {
+            namespace: self.name("ns", Namespace::new)?,
+            name: self.name("schedule", ScheduleName::new)?,
+        })
+    }
+
     pub(super) fn list<T>(&self, field: &str, read: impl Fn(&Fields<'a>) -> Read<T>) -> Read<Vec<T>> {
         let Bson::Array(entries) = self.get(field)? else {
             return Err(Self::wrong(field, self.get(field)?, "an array"));
@@ -258,6 +265,16 @@ pub(super) fn read_lock_id(id: &Bson) -> Read<LockId> {
         Bson::Document(document) => Fields(document).as_lock_id(3),
         found => Err(Fields::wrong("_id", found, "a document")),
     }
+}
+
+pub(super) fn read_schedule_id(id: &Bson) -> Read<ScheduleId> {
+    let Bson::Document(document) = id else { return Err(Fields::wrong("_id", id, "a document")) };
+    let fields = Fields(document);
+    fields.has_only(3)?;
+    if !fields.is_null("at")? {
+        return Err(Fields::wrong("at", fields.get("at")?, "null"));
+    }
+    fields.schedule()
 }
 
 #[cfg(test)]

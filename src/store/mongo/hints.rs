@@ -28,11 +28,12 @@ use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Collections, MongoOptions, codes,
+    codes,
     error::{is_lasting, refuses_the_client},
-    fields, prepare,
+    fields,
+    options::{Collections, MongoOptions},
+    prepare,
     renewal::Connection,
-    schedules,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -331,7 +332,7 @@ pub(super) fn read(
     } else if collection == Some(&names.sessions) {
         read_session(event, id)
     } else if collection == Some(&names.runs) {
-        schedules::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
+        fields::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
     } else {
         None
     })

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bson::{Document, doc};
 
-use super::Collections;
+use super::options::Collections;
 
 /// One index, and what it is for.
 struct Index {

@@ -20,6 +20,7 @@ mod hints;
 mod indexes;
 mod line;
 mod locks;
+mod options;
 mod pages;
 mod pipeline;
 mod prepare;
@@ -40,190 +41,29 @@ mod take;
 mod tests;
 mod words;
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 pub use ::mongodb as driver;
 use bson::doc;
 use futures::stream::BoxStream;
-use mongodb::{
-    Client, Database,
-    event::{EventHandler, command::CommandEvent},
-};
+use mongodb::{Client, Database};
 use tokio_util::sync::CancellationToken;
 
 pub use error::ConnectError;
 pub use fence::{Armed, FENCE_SLOTS, Fence, Stale};
+pub use options::MongoOptions;
 pub use stamp::Stamp;
 
 use self::{
     command::{run, within},
-    connect::Uri,
+    connect::{CLOSING, FIRST_ANSWER, Uri},
     error::{CommandFailure, CommandResult},
     hints::Hints,
-    renewal::{Connection, Current, UriSource},
+    options::{Collections, check_name},
+    renewal::{Connection, Current},
 };
 use super::{Answer, Capabilities, Hint, Reach, Store};
 use crate::store_methods;
-
-/// The time that the first answer of a fresh client may take: it has to find the servers.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// The longest that a client holds up the end of a program.
-const CLOSING: Duration = Duration::from_secs(3);
-
-/// Options for the use of a database.
-#[derive(Clone, Debug)]
-pub struct MongoOptions {
-    database: Option<String>,
-    prefix: String,
-    hint_wait: Duration,
-    create: bool,
-    command_events: Option<EventHandler<CommandEvent>>,
-    uri_from: Option<UriSource>,
-}
-
-impl Default for MongoOptions {
-    fn default() -> Self {
-        Self {
-            database: None,
-            prefix: String::new(),
-            hint_wait: Duration::from_secs(10),
-            create: true,
-            command_events: None,
-            uri_from: None,
-        }
-    }
-}
-
-impl MongoOptions {
-    /// Returns the defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the database. Default: that of the connection string, or `tenure`.
-    #[must_use]
-    pub fn database(mut self, name: impl AsRef<str>) -> Self {
-        self.database = Some(name.as_ref().to_owned());
-        self
-    }
-
-    /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
-    /// `runs` come after it. Default: nothing.
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
-        prefix.as_ref().clone_into(&mut self.prefix);
-        self
-    }
-
-    /// Sets how long the server waits for a change before it answers that there was none. Default: 10s.
-    #[must_use]
-    pub const fn hint_wait(mut self, wait: Duration) -> Self {
-        self.hint_wait = wait;
-        self
-    }
-
-    /// Sets whether to create missing collections and indexes. Default: yes. If not, somebody has applied
-    /// [`index_script`].
-    #[must_use]
-    pub const fn create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
-
-    /// Sets a handler for every command the store's own client sends, and for its end. Default: none.
-    #[must_use]
-    pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
-        self.command_events = Some(handler);
-        self
-    }
-
-    /// Sets where the connection string is found anew, for a store of [`MongoStore::connect`]. Default: nowhere, it
-    /// stays what it was.
-    ///
-    /// When the server refuses a login, because a password or certificate is another one now, the store
-    /// connects anew in the background: with what this answers, or else with the string it has; the files that
-    /// the string names are read again in any case. What it has held goes on. If that fails, it is reported with the
-    /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins
-    /// are refused.
-    ///
-    /// The string must name the same database. `source` is asked for each attempt, on a runtime of the store's or
-    /// of its keeper's, by each of them, and has ten seconds: it is async so that it may ask a vault, and must
-    /// not block. Its error is printed with that of the operation, and must not contain a secret.
-    ///
-    /// ```no_run
-    /// # use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let file = "/run/secrets/mongodb-uri"; // mounted, and replaced when the password is
-    /// let read = move || async move { Ok(std::fs::read_to_string(file)?.trim().to_owned()) };
-    /// let uri = std::fs::read_to_string(file)?;
-    /// let store = MongoStore::connect(uri.trim(), MongoOptions::new().uri_from(read)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn uri_from<F, A>(mut self, source: F) -> Self
-    where
-        F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Result<String, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    {
-        self.uri_from = Some(UriSource::new(source));
-        self
-    }
-
-    fn check(&self) -> Result<(), ConnectError> {
-        self.database.as_deref().map_or(Ok(()), check_name)?;
-        // No index name longer than the server allows.
-        if self.prefix.len() > 63 || self.prefix.starts_with("system.") || self.prefix.contains(['$', '\0']) {
-            return Err(ConnectError::Name {
-                option: "prefix",
-                value: self.prefix.clone(),
-                rule: "at most 63 bytes, without $ and not beginning with system.",
-            });
-        }
-        Ok(())
-    }
-}
-
-/// The server's own rules for the name of a database, wherever it comes from.
-fn check_name(database: &str) -> Result<(), ConnectError> {
-    let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
-    if database.is_empty() || database.len() > 63 || database.contains(bad) {
-        return Err(ConnectError::Name {
-            option: "database",
-            value: database.to_owned(),
-            rule: "1 to 63 bytes without any of / \\ . space \" $ * < > : | ?",
-        });
-    }
-    Ok(())
-}
-
-/// The names of the collections.
-#[derive(Clone, Debug)]
-struct Collections {
-    sessions: String,
-    locks: String,
-    waiters: String,
-    fences: String,
-    runs: String,
-}
-
-impl Collections {
-    fn new(prefix: &str) -> Self {
-        let name = |name| format!("{prefix}{name}");
-        Self {
-            sessions: name("sessions"),
-            locks: name("locks"),
-            waiters: name("waiters"),
-            fences: name("fences"),
-            runs: name("runs"),
-        }
-    }
-
-    fn all(&self) -> Vec<&str> {
-        vec![&self.sessions, &self.locks, &self.waiters, &self.fences, &self.runs]
-    }
-}
 
 /// A script for the server's shell that creates the collections and indexes of a store, for those who do
 /// not let their programs do it.

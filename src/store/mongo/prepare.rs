@@ -5,11 +5,13 @@ use bson::{Bson, Document, doc};
 use mongodb::Database;
 
 use super::{
-    Collections, codes,
+    codes,
     command::run,
     error::{CommandResult, ConnectError},
     fields::LAYOUT,
-    indexes, rights,
+    indexes,
+    options::Collections,
+    rights,
 };
 
 /// Server 6.0, by the version of its wire protocol.

@@ -5,8 +5,6 @@
 //! background: of the string the program's source answers with, and of the files as they are now.
 
 use std::{
-    error::Error,
-    fmt,
     future::Future,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard},
@@ -14,10 +12,7 @@ use std::{
 };
 
 use bson::doc;
-use futures::{
-    FutureExt,
-    future::{BoxFuture, join_all},
-};
+use futures::{FutureExt, future::join_all};
 use mongodb::{Client, Database};
 use tokio::{
     runtime::Handle,
@@ -28,10 +23,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CLOSING, FIRST_ANSWER, MongoOptions,
     command::run,
-    connect::Uri,
+    connect::{CLOSING, FIRST_ANSWER, Uri},
     error::{CommandFailure, CommandResult},
+    options::MongoOptions,
 };
 use crate::{
     clock::{Clock, Moment, SystemClock},
@@ -43,35 +38,6 @@ use crate::{
 const FIRST_REST: Duration = Duration::from_secs(2);
 /// No longer than this. A client that worked for so long counts as a success.
 const LONGEST_REST: Duration = Duration::from_secs(30);
-
-type Answered = Result<String, Box<dyn Error + Send + Sync>>;
-
-/// The source that the program has its connection string from.
-#[derive(Clone)]
-pub(super) struct UriSource(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
-
-impl UriSource {
-    pub(super) fn new<F, A>(source: F) -> Self
-    where
-        F: Fn() -> A + Send + Sync + 'static,
-        A: Future<Output = Answered> + Send + 'static,
-    {
-        Self(Arc::new(move || source().boxed()))
-    }
-
-    async fn ask(&self) -> Result<Uri, String> {
-        match (self.0)().await {
-            Ok(uri) => Ok(Uri::new(&uri)),
-            Err(error) => Err(format!("uri_from failed: {}", in_words(&*error))),
-        }
-    }
-}
-
-impl fmt::Debug for UriSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source(..)")
-    }
-}
 
 /// The pace at which clients are made anew: one at a time, and not again and again.
 #[derive(Debug)]
@@ -262,7 +228,10 @@ impl Connection {
     async fn make(&self, former: &Current) -> Result<Current, String> {
         let ready = async {
             let uri = match (&self.options.uri_from, &former.uri) {
-                (Some(source), _) => source.ask().await?,
+                (Some(source), _) => match source.ask().await {
+                    Ok(uri) => Uri::new(&uri),
+                    Err(error) => return Err(format!("uri_from failed: {}", in_words(&*error))),
+                },
                 (None, Some(uri)) => uri.clone(),
                 (None, None) => return Err("the client was lent".to_owned()),
             };

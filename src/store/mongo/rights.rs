@@ -14,13 +14,13 @@ use mongodb::{
 };
 
 use super::{
-    Collections,
     codes::{
         BAD_VALUE, COMMAND_NOT_FOUND, COMMAND_NOT_SUPPORTED, FAILED_TO_PARSE, FEATURE_NOT_SUPPORTED,
         INVALID_OPTIONS, NOT_IMPLEMENTED, READ_CONCERN_MAJORITY_NOT_ENABLED, TYPE_MISMATCH, UNAUTHORIZED,
         UNDEFINED_VARIABLE,
     },
     error::{CommandFailure, CommandResult, ConnectError},
+    options::Collections,
     words,
 };
 

@@ -8,7 +8,7 @@ use super::{
     MongoStore,
     batch::{BATCH, by_key},
     error::{CommandFailure, CommandResult},
-    fields::{Fields, LAYOUT, Read, date, long},
+    fields::{Fields, LAYOUT, Read, date, long, read_schedule_id},
     pages::{by_id, id_of, page, place},
     pipeline::{
         changed_if, is_known_layout, is_new, is_nothing_or, is_type, literal, literal_text, merged, overlaid,
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     model::{
         Definition, Holder, MAX_NUMBER, Namespace, Pause, PauseBefore, Rules, RunNow, ScheduleId,
-        ScheduleName, ScheduleRecord, Term,
+        ScheduleRecord, Term,
     },
     store::{Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
 };
@@ -250,25 +250,6 @@ pub(super) fn schedule_part(id: &ScheduleId, at: Bson) -> Document {
 
 pub(super) fn order(order: &RunNow) -> Document {
     doc! { "at": date(order.at), "by": order.by.as_str(), "why": order.why.as_str() }
-}
-
-impl Fields<'_> {
-    pub(super) fn schedule(&self) -> Read<ScheduleId> {
-        Ok(ScheduleId {
-            namespace: self.name("ns", Namespace::new)?,
-            name: self.name("schedule", ScheduleName::new)?,
-        })
-    }
-}
-
-pub(super) fn read_schedule_id(id: &Bson) -> Read<ScheduleId> {
-    let Bson::Document(document) = id else { return Err(Fields::wrong("_id", id, "a document")) };
-    let fields = Fields(document);
-    fields.has_only(3)?;
-    if !fields.is_null("at")? {
-        return Err(Fields::wrong("at", fields.get("at")?, "null"));
-    }
-    fields.schedule()
 }
 
 /// Every field but the id and the version may be absent: the versions before schedules were defined wrote the

@@ -1,0 +1,189 @@
+//! Options for the use of a database, and the names that follow from them.
+
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use mongodb::event::{EventHandler, command::CommandEvent};
+
+use super::error::ConnectError;
+
+/// Options for the use of a database.
+#[derive(Clone, Debug)]
+pub struct MongoOptions {
+    pub(super) database: Option<String>,
+    pub(super) prefix: String,
+    pub(super) hint_wait: Duration,
+    pub(super) create: bool,
+    pub(super) command_events: Option<EventHandler<CommandEvent>>,
+    pub(super) uri_from: Option<UriSource>,
+}
+
+impl Default for MongoOptions {
+    fn default() -> Self {
+        Self {
+            database: None,
+            prefix: String::new(),
+            hint_wait: Duration::from_secs(10),
+            create: true,
+            command_events: None,
+            uri_from: None,
+        }
+    }
+}
+
+impl MongoOptions {
+    /// Returns the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the database. Default: that of the connection string, or `tenure`.
+    #[must_use]
+    pub fn database(mut self, name: impl AsRef<str>) -> Self {
+        self.database = Some(name.as_ref().to_owned());
+        self
+    }
+
+    /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
+    /// `runs` come after it. Default: nothing.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        prefix.as_ref().clone_into(&mut self.prefix);
+        self
+    }
+
+    /// Sets how long the server waits for a change before it answers that there was none. Default: 10s.
+    #[must_use]
+    pub const fn hint_wait(mut self, wait: Duration) -> Self {
+        self.hint_wait = wait;
+        self
+    }
+
+    /// Sets whether to create missing collections and indexes. Default: yes. If not, somebody has applied
+    /// [`index_script`](super::index_script).
+    #[must_use]
+    pub const fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Sets a handler for every command the store's own client sends, and for its end. Default: none.
+    #[must_use]
+    pub fn command_events(mut self, handler: EventHandler<CommandEvent>) -> Self {
+        self.command_events = Some(handler);
+        self
+    }
+
+    /// Sets where the connection string is found anew, for a store of [`MongoStore::connect`](super::MongoStore::connect). Default: nowhere, it
+    /// stays what it was.
+    ///
+    /// When the server refuses a login, because a password or certificate is another one now, the store
+    /// connects anew in the background: with what this answers, or else with the string it has; the files that
+    /// the string names are read again in any case. What it has held goes on. If that fails, it is reported with the
+    /// failed operations, and tried again after growing rests, of 30 seconds at most, for as long as logins
+    /// are refused.
+    ///
+    /// The string must name the same database. `source` is asked for each attempt, on a runtime of the store's or
+    /// of its keeper's, by each of them, and has ten seconds: it is async so that it may ask a vault, and must
+    /// not block. Its error is printed with that of the operation, and must not contain a secret.
+    ///
+    /// ```no_run
+    /// # use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = "/run/secrets/mongodb-uri"; // mounted, and replaced when the password is
+    /// let read = move || async move { Ok(std::fs::read_to_string(file)?.trim().to_owned()) };
+    /// let uri = std::fs::read_to_string(file)?;
+    /// let store = MongoStore::connect(uri.trim(), MongoOptions::new().uri_from(read)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn uri_from<F, A>(mut self, source: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Result<String, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        self.uri_from = Some(UriSource::new(source));
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConnectError> {
+        self.database.as_deref().map_or(Ok(()), check_name)?;
+        // No index name longer than the server allows.
+        if self.prefix.len() > 63 || self.prefix.starts_with("system.") || self.prefix.contains(['$', '\0']) {
+            return Err(ConnectError::Name {
+                option: "prefix",
+                value: self.prefix.clone(),
+                rule: "at most 63 bytes, without $ and not beginning with system.",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The server's own rules for the name of a database, wherever it comes from.
+pub(super) fn check_name(database: &str) -> Result<(), ConnectError> {
+    let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
+    if database.is_empty() || database.len() > 63 || database.contains(bad) {
+        return Err(ConnectError::Name {
+            option: "database",
+            value: database.to_owned(),
+            rule: "1 to 63 bytes without any of / \\ . space \" $ * < > : | ?",
+        });
+    }
+    Ok(())
+}
+
+/// The names of the collections.
+#[derive(Clone, Debug)]
+pub(super) struct Collections {
+    pub(super) sessions: String,
+    pub(super) locks: String,
+    pub(super) waiters: String,
+    pub(super) fences: String,
+    pub(super) runs: String,
+}
+
+impl Collections {
+    pub(super) fn new(prefix: &str) -> Self {
+        let name = |name| format!("{prefix}{name}");
+        Self {
+            sessions: name("sessions"),
+            locks: name("locks"),
+            waiters: name("waiters"),
+            fences: name("fences"),
+            runs: name("runs"),
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<&str> {
+        vec![&self.sessions, &self.locks, &self.waiters, &self.fences, &self.runs]
+    }
+}
+
+type Answered = Result<String, Box<dyn Error + Send + Sync>>;
+
+/// The source that the program has its connection string from.
+#[derive(Clone)]
+pub(super) struct UriSource(Arc<dyn Fn() -> BoxFuture<'static, Answered> + Send + Sync>);
+
+impl UriSource {
+    pub(super) fn new<F, A>(source: F) -> Self
+    where
+        F: Fn() -> A + Send + Sync + 'static,
+        A: Future<Output = Answered> + Send + 'static,
+    {
+        Self(Arc::new(move || source().boxed()))
+    }
+
+    pub(super) async fn ask(&self) -> Answered {
+        (self.0)().await
+    }
+}
+
+impl fmt::Debug for UriSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source(..)")
+    }
+}
