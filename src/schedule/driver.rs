@@ -3,30 +3,26 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
-use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::{
     Failure, Tick,
-    failure::{FailureCallbacks, OnFailure},
+    failure::FailureCallbacks,
     metrics, run,
     runner::ScheduleRunner,
-    subscriptions::{Subscription, Subscriptions},
+    spec::{Keep, ScheduleSpec},
+    subscriptions::Subscription,
 };
 use crate::{
     Event,
     elect::{Engine, Lease, Work},
     logic::{
-        calendar::Calendar,
         flaw::Flaw,
-        tick::{Attempt, NotRun, OnCrash, Policies, TickStep, Ticks},
+        tick::{Attempt, NotRun, OnCrash, TickStep, Ticks},
     },
-    model::{
-        Entry, Holder, Key, Rules, RunId, ScheduleId, ScheduleRecord, SessionId, Skipped, StoreTime, Why,
-    },
+    model::{Entry, Holder, Key, RunId, ScheduleRecord, SessionId, Skipped, StoreTime, Why},
     spread::{BusyGuard, MovePermit},
     store::Claim,
 };
@@ -38,44 +34,6 @@ mod unbegun;
 
 /// One of so many ticks is followed by a purge, at most.
 const ROLL: usize = 10;
-
-type TickJob = Arc<dyn Fn(Tick, Lease) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
-
-/// Job of a schedule.
-#[derive(Clone)]
-pub(super) struct Body {
-    pub(super) call: TickJob,
-    /// The job waits for a blocking call, which goes on if the job is dropped.
-    pub(super) blocks: bool,
-}
-
-/// Schedule as the program has defined it.
-#[derive(Clone)]
-pub(super) struct ScheduleSpec {
-    pub(super) id: ScheduleId,
-    pub(super) calendar: Calendar,
-    pub(super) policies: Policies,
-    pub(super) timing: Rules,
-    pub(super) keep: Keep,
-    pub(super) body: Body,
-    pub(super) on_failure: Option<OnFailure>,
-}
-
-/// Part of the history that is kept.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Keep {
-    pub(super) younger_than: Duration,
-    pub(super) at_least: usize,
-}
-
-impl ScheduleSpec {
-    /// Returns its policies and the rules of its zone in words: people see from them that two builds know different
-    /// rules.
-    pub(super) fn policies(&self) -> Rules {
-        let text = self.policies.to_string() + &self.calendar.zone_rules().unwrap_or_default();
-        Rules::new(text).expect("policies are one short line")
-    }
-}
 
 /// Reason for a driver to stop, or to begin anew.
 enum Halt {
@@ -129,7 +87,7 @@ impl Driver {
             self.spec = self.specs.borrow_and_update().clone();
             // Before the record is read: what changes meanwhile arrives.
             let Some(runner) = self.runner.upgrade() else { return };
-            let subscription = Subscriptions::subscribe(&runner, self.key.clone(), self.spec.id.clone());
+            let subscription = runner.subscriptions.subscribe(self.key.clone(), self.spec.id.clone());
             drop(runner);
             let (record, runs) = match self.load().await {
                 Ok(loaded) => loaded,

@@ -5,10 +5,9 @@ use std::{fmt, sync::Arc};
 use serde::Serialize;
 
 use super::{
-    Overdue, Timing,
-    driver::ScheduleSpec,
-    overdue,
-    runner::{ScheduleRunner, key_of},
+    Overdue, Timing, overdue,
+    runner::ScheduleRunner,
+    spec::{ScheduleSpec, key_of},
 };
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},

@@ -48,6 +48,7 @@ mod metrics;
 mod overdue;
 mod run;
 mod runner;
+mod spec;
 mod subscriptions;
 mod tick;
 mod timing;
@@ -69,11 +70,11 @@ pub use timing::Timing;
 use crate::{
     elect::{Elect, Error, Lease, call_blocking},
     logic::tick::Policies,
-    model::{LimitError, Rules, ScheduleId, ScheduleName},
+    model::{LimitError, ScheduleId, ScheduleName},
 };
-use driver::{Body, Keep, ScheduleSpec};
 use failure::OnFailure;
 use runner::ScheduleRunner;
+use spec::{Body, Keep, ScheduleSpec};
 
 /// Builder of a schedule. Made by [`Elect::schedule`].
 #[must_use = "a schedule does nothing until it is run"]
@@ -94,18 +95,6 @@ impl fmt::Debug for ScheduleBuilder {
             .finish_non_exhaustive()
     }
 }
-
-/// Policy with which nothing would ever run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PolicyError(String);
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 impl ScheduleBuilder {
     /// Sets the zone of the IANA database whose clocks the expression is read by. Default: UTC.
@@ -258,7 +247,7 @@ impl ScheduleBuilder {
         if elect.engine().is_closed() {
             return Err(Error::Closed);
         }
-        check(policies, keep).map_err(|problem| cannot_be(&name, problem))?;
+        spec::check(&name, policies, keep)?;
         let id = ScheduleId { namespace: elect.config().namespace().clone(), name: name.clone() };
         let spec = ScheduleSpec { on_failure, ..ScheduleSpec::new(id, timing, policies, keep, body)? };
         let runner = ScheduleRunner::of(&elect);
@@ -266,76 +255,6 @@ impl ScheduleBuilder {
         let key = runner.add(spec)?;
         metrics::added(elect.engine(), &added);
         Ok(Schedule::new(elect, runner, key, name))
-    }
-}
-
-/// Most late ticks that are run one after the other.
-const MOST_LATE: u32 = 10_000;
-/// Shortest window: no tick is on time to the millisecond.
-const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
-/// Shortest first rest between tries: each try costs the store a write.
-const SHORTEST_REST: Duration = Duration::from_millis(10);
-const SHORTEST_HISTORY: Duration = Duration::from_secs(60 * 60);
-const SMALLEST_HISTORY: usize = 10;
-
-/// Checks that these policies let something run.
-fn check(policies: Policies, keep: Keep) -> Result<(), PolicyError> {
-    let (misfire, Policies { on_crash, retries, timeout, .. }) = (policies.misfire, policies);
-    let (window, name) = match misfire {
-        Misfire::Skip { tolerance } => (tolerance, "tolerance"),
-        Misfire::One { window } | Misfire::All { window, .. } => (window, "window"),
-    };
-    let problem = if let Misfire::All { at_most, .. } = misfire
-        && !(1..=MOST_LATE).contains(&at_most)
-    {
-        format!("misfire: at_most ({at_most}) must be from 1 to {MOST_LATE}")
-    } else if window < SHORTEST_WINDOW {
-        format!(
-            "misfire: {name} ({window:?}) must be at least {SHORTEST_WINDOW:?}, else nearly every tick is too late"
-        )
-    } else if on_crash == (OnCrash::AtLeastOnce { attempts: 0 }) {
-        "on_crash: at least once needs at least 1 attempt".to_owned()
-    } else if retries.tries == 0 {
-        "retries: tries must be at least 1, which means no retry".to_owned()
-    } else if retries.tries > 1 && retries.first < SHORTEST_REST {
-        let first = retries.first;
-        format!("retries: the first rest ({first:?}) must be at least {SHORTEST_REST:?}")
-    } else if timeout == Some(Duration::ZERO) {
-        "timeout: must be longer than 0s".to_owned()
-    } else if keep.younger_than < SHORTEST_HISTORY && keep.at_least < SMALLEST_HISTORY {
-        let Keep { younger_than, at_least } = keep;
-        format!(
-            "history: {younger_than:?} and {at_least} entries are too few to continue from, keep at least {SHORTEST_HISTORY:?} or {SMALLEST_HISTORY} entries"
-        )
-    } else {
-        return Ok(());
-    };
-    Err(PolicyError(problem))
-}
-
-fn cannot_be(schedule: &ScheduleName, problem: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Schedule { schedule: schedule.clone(), problem: Arc::new(problem) }
-}
-
-impl ScheduleSpec {
-    fn new(
-        id: ScheduleId,
-        timing: Timing,
-        policies: Policies,
-        keep: Keep,
-        body: Body,
-    ) -> Result<Self, Error> {
-        let calendar = timing.named(&id.name).calendar();
-        let calendar = calendar.map_err(|problem| cannot_be(&id.name, problem))?;
-        let timing = Rules::new(calendar.timing()).expect("an expression is at most 256 bytes long");
-        Ok(Self { id, calendar, policies, timing, keep, body, on_failure: None })
-    }
-
-    /// Returns the same with another timing.
-    fn retimed(&self, timing: Timing) -> Result<Self, Error> {
-        let Self { id, policies, keep, body, .. } = self;
-        let spec = Self::new(id.clone(), timing, *policies, *keep, body.clone())?;
-        Ok(Self { on_failure: self.on_failure.clone(), ..spec })
     }
 }
 

@@ -15,10 +15,7 @@ use std::{
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    metrics,
-    runner::{ScheduleRunner, key_of},
-};
+use super::{metrics, runner::ScheduleRunner, spec::key_of};
 use crate::{
     Event, StoreError,
     elect::{Engine, Work, chain},

@@ -9,7 +9,7 @@ use std::{
 
 use futures::FutureExt;
 
-use super::{Tick, driver::Body};
+use super::{Tick, spec::Body};
 use crate::{
     elect::{Engine, Lease, panic_message},
     model::{Outcome, StoreTime},

@@ -14,14 +14,15 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    driver::{Driver, ScheduleSpec},
+    driver::Driver,
     overdue,
+    spec::{ScheduleSpec, key_of},
     subscriptions::Subscriptions,
 };
 use crate::{
     elect::{Elect, Engine, Error, InboxReader, Lease},
     logic::backoff::{Backoff, jittered},
-    model::{Key, ScheduleName, schedules},
+    model::{Key, schedules},
     spread::{Spread, Start, Task},
     sync::locked,
 };
@@ -41,7 +42,7 @@ static RUNNERS: Mutex<Vec<(Weak<Engine>, Weak<ScheduleRunner>)>> = Mutex::new(Ve
 #[derive(Debug)]
 pub(super) struct ScheduleRunner {
     registry: Mutex<ScheduleRegistry>,
-    pub(super) subscriptions: Subscriptions,
+    pub(super) subscriptions: Arc<Subscriptions>,
     pub(super) loading: Semaphore,
     joined: JoinedSignal,
     /// Notifies of each schedule that is added.
@@ -99,7 +100,7 @@ impl ScheduleRunner {
         let stop = CancellationToken::new();
         Self {
             registry: Mutex::default(),
-            subscriptions: Subscriptions::default(),
+            subscriptions: Arc::default(),
             loading: Semaphore::new(LOADING),
             joined: JoinedSignal::new(false),
             added: Arc::default(),
@@ -300,15 +301,6 @@ async fn news(engine: &Engine, is_pausing: bool) {
         pending::<()>().await;
     }
     engine.schedule_inbox.news().await;
-}
-
-/// Returns the key of a schedule's task.
-pub(super) fn key_of(name: &ScheduleName) -> Key {
-    Key::new(name).expect("a schedule's name is shorter than a key")
-}
-
-pub(super) fn name_of(key: &Key) -> ScheduleName {
-    ScheduleName::new(key).expect("it was made of a schedule's name")
 }
 
 fn task(key: &Key) -> Task {

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::runner::{ScheduleRunner, name_of};
+use super::spec::name_of;
 use crate::{
     elect::{Engine, Work, chain},
     model::{Key, ScheduleId, ScheduleRecord},
@@ -29,7 +29,7 @@ pub(super) struct Subscriptions(Mutex<BTreeMap<Key, watch::Sender<ScheduleRecord
 /// Subscription of one driver to the record of its schedule, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    runner: Weak<ScheduleRunner>,
+    subscriptions: Weak<Subscriptions>,
     key: Key,
     records: watch::Receiver<ScheduleRecord>,
 }
@@ -37,8 +37,8 @@ pub(super) struct Subscription {
 impl Subscription {
     /// Sets the record to what the driver has read. A record that has arrived since is newer, and stays news.
     pub(super) fn set_read(&self, record: ScheduleRecord) {
-        let Some(runner) = self.runner.upgrade() else { return };
-        let senders = runner.subscriptions.senders();
+        let Some(subscriptions) = self.subscriptions.upgrade() else { return };
+        let senders = subscriptions.senders();
         if let Some(sender) = senders.get(&self.key)
             && !self.records.has_changed().unwrap_or(true)
         {
@@ -68,8 +68,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let Some(runner) = self.runner.upgrade() else { return };
-        let mut senders = runner.subscriptions.senders();
+        let Some(subscriptions) = self.subscriptions.upgrade() else { return };
+        let mut senders = subscriptions.senders();
         if senders.get(&self.key).is_some_and(|sender| self.records.same_channel(&sender.subscribe())) {
             senders.remove(&self.key);
         }
@@ -82,10 +82,10 @@ impl Subscriptions {
     }
 
     /// Subscribes the driver of a schedule, in place of the one before it.
-    pub(super) fn subscribe(runner: &Arc<ScheduleRunner>, key: Key, id: ScheduleId) -> Subscription {
+    pub(super) fn subscribe(self: &Arc<Self>, key: Key, id: ScheduleId) -> Subscription {
         let (sender, records) = watch::channel(ScheduleRecord::new(id));
-        runner.subscriptions.senders().insert(key.clone(), sender);
-        Subscription { runner: Arc::downgrade(runner), key, records }
+        self.senders().insert(key.clone(), sender);
+        Subscription { subscriptions: Arc::downgrade(self), key, records }
     }
 
     pub(super) fn all(&self) -> Vec<Key> {
