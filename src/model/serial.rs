@@ -1,4 +1,5 @@
-//! How durations, instants and bytes are serialized. The convention is on the page of [`elect`](crate::elect#as-json).
+//! Serialization of durations, instants and bytes. The convention is on the page of
+//! [`elect`](crate::elect#as-json).
 
 use std::{fmt, time::Duration};
 

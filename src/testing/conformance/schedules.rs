@@ -325,7 +325,7 @@ pub async fn an_order_given_twice_is_one(fixture: &Fixture) {
     }
 }
 
-/// That order is gone, and no other; reported twice, it is gone once.
+/// Removes that order, and no other; reported twice, it is gone once.
 pub async fn an_order_that_ran_is_gone(fixture: &Fixture) {
     let schedule = fixture.schedule("nightly");
     for at in [5, 6, 7] {
