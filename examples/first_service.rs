@@ -112,7 +112,7 @@ impl Service {
 
     /// State of the service, for people.
     async fn overview(&self) -> String {
-        let mut lines = vec![self.elect.health().to_string(), self.topics.picture().to_string()];
+        let mut lines = vec![self.elect.health().to_string(), self.topics.status().to_string()];
         match self.clean_up.status().await {
             Ok(status) => lines.extend(status.map(|status| status.to_string())),
             Err(error) => lines.push(format!("the store does not answer: {error}")),

@@ -12,7 +12,7 @@ pub enum Applied {
 }
 
 /// The longest message of another's that is repeated.
-const LONGEST_TOLD: usize = 600;
+const LONGEST_CAUSES: usize = 600;
 
 /// A store did not answer an operation.
 ///
@@ -121,7 +121,7 @@ pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> String {
         }
         cause = error.source();
     }
-    in_one_line(&text, LONGEST_TOLD)
+    in_one_line(&text, LONGEST_CAUSES)
 }
 
 /// A text of others, whose length and signs nobody controls.
@@ -179,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_in_one_line_and_none_of_them_twice() {
+    fn causes_are_printed_in_one_line_and_none_of_them_twice() {
         let layer = |text, inner| Layer(text, Some(Box::new(inner)));
         let error = layer("connecting: no route", layer("no route", Layer("the cable\nis out", None)));
         assert_eq!(in_words(&error), "connecting: no route: the cable is out");
         let endless: &'static str = "é".repeat(10_000).leak();
-        assert_eq!(in_words(&Layer(endless, None)).chars().count(), LONGEST_TOLD + 3);
+        assert_eq!(in_words(&Layer(endless, None)).chars().count(), LONGEST_CAUSES + 3);
     }
 }

@@ -533,10 +533,10 @@ async fn a_first_service_says_how_it_is_follows_its_topics_and_leaves_them_to_ot
     let (status, health) = get(&address, "/readyz").await;
     assert_eq!(status, "200 OK");
     assert!(health.starts_with("healthy"), "{health}");
-    let (status, picture) = get(&address, "/tenure").await;
-    assert_eq!(status, "200 OK");
+    let (code, status) = get(&address, "/tenure").await;
+    assert_eq!(code, "200 OK");
     for part in ["pod-1: 2 tasks", "clean-up", "pod-1 holds"] {
-        assert!(picture.contains(part), "{part} in {picture}");
+        assert!(status.contains(part), "{part} in {status}");
     }
     assert_eq!(get(&address, "/other").await.0, "404 Not Found");
     // Each topic has been written to under a term.

@@ -126,11 +126,11 @@ impl Crew {
 
     /// Returns whether all have their part in time.
     pub(crate) async fn settles(&self, schedules: usize) -> bool {
-        let is_so = |picture: &SpreadStatus| {
-            picture.is_settled() && picture.members.len() == self.members.len() && picture.held() == schedules
+        let is_so = |status: &SpreadStatus| {
+            status.is_settled() && status.members.len() == self.members.len() && status.held() == schedules
         };
-        let picture = self.members[0].elect.schedules();
-        timeout(BOUND, picture.until(is_so)).await.is_ok()
+        let status = self.members[0].elect.schedules();
+        timeout(BOUND, status.until(is_so)).await.is_ok()
     }
 
     fn registry(&self) -> MutexGuard<'_, Vec<Run>> {

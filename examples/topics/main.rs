@@ -113,7 +113,7 @@ impl Printer {
         let mut before = String::new();
         loop {
             looks.tick().await;
-            let line = format!("{} | {} {}", in_short(&topics.picture()), registry.running(), self.run);
+            let line = format!("{} | {} {}", in_short(&topics.status()), registry.running(), self.run);
             if line != before {
                 let moved = match registry.take_moved() {
                     0 => String::new(),

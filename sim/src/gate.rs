@@ -56,7 +56,7 @@ const TOO_OFTEN: u64 = 200_000;
 
 impl State {
     #[expect(clippy::disallowed_methods, reason = "to see whether time goes on")]
-    fn is_polled_too_often(&mut self) -> bool {
+    fn count_poll(&mut self) -> bool {
         self.polled += 1;
         // Clocks are dear, beside a poll.
         if !self.polled.is_multiple_of(1024) {
@@ -287,7 +287,7 @@ impl<F: Future> Future for Gated<F> {
                 state.parked.push((id, cx.waker().clone()));
                 return Poll::Pending;
             }
-            if state.is_polled_too_often() {
+            if state.count_poll() {
                 let from = self.pass.from;
                 state.panics.push(format!("time stands still: the task of {from} is polled again and again"));
                 state.shut = true;

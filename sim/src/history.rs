@@ -141,7 +141,7 @@ pub enum What {
     /// Somebody was told that this order is written down. Recorded in quiet.
     Ordered { tick: TickId },
     /// An event of the engine.
-    Told(Told),
+    Reported(Reported),
     // ----- what happens to the instance
     /// The instance was started.
     Started,
@@ -179,7 +179,7 @@ pub enum Sort {
 /// An event of the engine, as far as it is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "as the engine's events")]
-pub enum Told {
+pub enum Reported {
     SessionOpened { session: SessionId },
     SessionLost { session: SessionId, why: &'static str },
     Acquired { key: usize, term: Term },
@@ -189,7 +189,7 @@ pub enum Told {
     Missed { events: u64 },
 }
 
-impl Told {
+impl Reported {
     /// Sort of an event, if it is judged.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
@@ -228,11 +228,11 @@ impl What {
             | Self::Returned { key, .. }
             | Self::Read { key, .. }
             | Self::Wrote { key, .. }
-            | Self::Told(
-                Told::Acquired { key, .. }
-                | Told::Lost { key, .. }
-                | Told::Released { key, .. }
-                | Told::Overran { key, .. },
+            | Self::Reported(
+                Reported::Acquired { key, .. }
+                | Reported::Lost { key, .. }
+                | Reported::Released { key, .. }
+                | Reported::Overran { key, .. },
             ) => Some(*key),
             _ => match self.schedule() {
                 Some(schedule) => Some(FIRST_SCHEDULE + schedule),
@@ -271,7 +271,7 @@ impl What {
             | Self::Opens { session }
             | Self::Confirmed { session, .. }
             | Self::Noticed { session, .. }
-            | Self::Told(Told::SessionOpened { session } | Told::SessionLost { session, .. }) => {
+            | Self::Reported(Reported::SessionOpened { session } | Reported::SessionLost { session, .. }) => {
                 Some(*session)
             }
             _ => None,

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Sort, Told, What,
+    Deviation, Dice, Drifting, Fleet, Gate, History, Life, Reported, Sort, What,
     replicas::Way,
     stores::{Deposed, Scribe, Weather, Wire},
 };
@@ -250,7 +250,7 @@ impl Scribe for Ears {
 /// Tells the history what the engine tells.
 async fn tell(mut events: EventStream, pen: Pen) {
     while let Some(event) = events.next().await {
-        let Some(told) = Told::of(&event) else { continue };
-        pen.record(What::Told(told));
+        let Some(told) = Reported::of(&event) else { continue };
+        pen.record(What::Reported(told));
     }
 }

@@ -54,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use clocks::{Drifting, Reference};
 pub use gate::{Gate, Gated, block_for};
-pub use history::{Entry, History, Life, Sort, TickId, Told, Violation, What};
+pub use history::{Entry, History, Life, Reported, Sort, TickId, Violation, What};
 pub use instance::Instance;
 pub use plan::{Paces, Plan, Trouble};
 pub use programs::Conduct;

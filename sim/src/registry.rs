@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Entry, Habits, Life, Sort, Told, What, invariants::SLACK};
+use super::{Entry, Habits, Life, Reported, Sort, What, invariants::SLACK};
 use tenure::{
     ElectConfig,
     clock::Moment,
@@ -335,8 +335,8 @@ impl Registry {
                     lease.cancelled.get_or_insert(entry.local);
                 }
             }
-            What::Told(Told::Lost { .. }) => self.counts.losses += 1,
-            What::Told(Told::SessionLost { session, why }) => {
+            What::Reported(Reported::Lost { .. }) => self.counts.losses += 1,
+            What::Reported(Reported::SessionLost { session, why }) => {
                 let session = self.sessions.entry(*session).or_insert_with(Session::new);
                 (session.over, session.closed) = (true, *why == "closed");
             }

@@ -88,9 +88,9 @@ pub(super) async fn share(instance: Instance, until: CancellationToken) {
     };
     let Some(spread) = kept else { return };
     while !until.is_cancelled() {
-        let picture = spread.picture();
+        let status = spread.status();
         // Nor is what failed somewhere lately moved there for the sake of balance.
-        let waits = picture.held_back.is_some() || !picture.suspects.is_empty() || !picture.is_settled();
+        let waits = status.held_back.is_some() || !status.suspects.is_empty() || !status.is_settled();
         instance.set_unsettled(waits);
         // What failed before the calm rests: somebody sees that all is well.
         let looks = async {

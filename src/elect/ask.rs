@@ -258,8 +258,8 @@ impl KeyRequest {
     async fn once(self) -> Result<Result<Hold, Busy>, Error> {
         let (elect, lock, wants) = self.parts()?;
         let session = elect.engine().session_or_error()?;
-        let mut standing = elect.engine().stand(&session, Some(elect.life()), &lock, &wants, WaitMode::ONCE);
-        Ok(match standing.outcome().await {
+        let mut ticket = elect.engine().contend(&session, Some(elect.life()), &lock, &wants, WaitMode::ONCE);
+        Ok(match ticket.outcome().await {
             AcquireOutcome::Granted(hold) => Ok(hold),
             AcquireOutcome::Other(verdict) => Err(busy(lock, verdict)?),
         })
@@ -269,9 +269,9 @@ impl KeyRequest {
 /// Translates an answer that is not a grant for the caller.
 fn busy(lock: LockId, verdict: TicketOutcome) -> Result<Busy, Error> {
     match verdict {
-        TicketOutcome::Granted { .. } => unreachable!("a grant is told with its lock"),
-        TicketOutcome::Held(record, standing) => {
-            let stale = Some(standing).filter(|standing| *standing != watch::Liveness::Alive);
+        TicketOutcome::Granted { .. } => unreachable!("a grant comes with its lock"),
+        TicketOutcome::Held(record, liveness) => {
+            let stale = Some(liveness).filter(|liveness| *liveness != watch::Liveness::Alive);
             Ok(HeldBy::of(*record, stale).map_or(Busy::Here, Busy::Held))
         }
         TicketOutcome::Here => Ok(Busy::Here),

@@ -35,18 +35,18 @@ struct AuditCursor {
 }
 
 /// Interval at which the events of many tasks are logged as one line; a round of the audit if that is longer.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs a round once per interval, and logs the collected events. Ends with the engine.
 pub(crate) async fn audit(engine: Weak<Engine>) {
-    let (mut rolling, mut told) = (None, None);
+    let (mut rolling, mut logged) = (None, None);
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
             let now = engine.clock.now();
-            if told.is_none_or(|told| now.since(told) >= TELL_EVERY) {
-                told = Some(now);
-                engine.tell_tallies();
+            if logged.is_none_or(|logged| now.since(logged) >= LOG_EVERY) {
+                logged = Some(now);
+                engine.log_tallies();
                 engine.forget_old_troubles();
             }
             (jittered(engine.times.interval, engine.entropy.roll()), engine.closing.clone())
@@ -68,7 +68,7 @@ async fn round(engine: &Arc<Engine>, rolling: Option<AuditCursor>) -> Option<Aud
     let session = engine.current().filter(|_| !engine.is_closed())?;
     if session.was_idle() {
         // There is nothing to compare.
-        engine.works(Work::Audit);
+        engine.record_success(Work::Audit);
         return None;
     }
     let session = session.id;

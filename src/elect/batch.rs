@@ -54,8 +54,8 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         of: fn(&Engine) -> &Self,
         item: I,
     ) -> Result<A, Arc<StoreError>> {
-        let mut told = self.gather(engine, of, [item]);
-        heard(told.pop().expect("one for each item")).await
+        let mut replies = self.gather(engine, of, [item]);
+        heard(replies.pop().expect("one for each item")).await
     }
 
     /// Sends these together, and with others.
@@ -78,9 +78,9 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         let lead = {
             let mut gathering = self.gathering();
             for item in items {
-                let (tell, told) = oneshot::channel();
-                gathering.items.push((item, tell));
-                hearings.push(told);
+                let (sender, reply) = oneshot::channel();
+                gathering.items.push((item, sender));
+                hearings.push(reply);
             }
             !mem::replace(&mut gathering.under_way, true)
         };
@@ -95,7 +95,7 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
 
     /// Sends one batch of the collected items. Returns whether there may be more.
     async fn send_gathered(&self, engine: &Arc<Engine>) -> bool {
-        let (items, tells): (Vec<_>, Vec<_>) = {
+        let (items, senders): (Vec<_>, Vec<_>) = {
             let mut gathering = self.gathering();
             if gathering.items.is_empty() {
                 gathering.under_way = false;
@@ -106,15 +106,15 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
         };
         match (self.send)(engine.clone(), items).await {
             Ok(answers) => {
-                for (tell, answer) in tells.into_iter().zip(answers) {
+                for (sender, answer) in senders.into_iter().zip(answers) {
                     // An error only says that nobody waits any more.
-                    let _ = tell.send(Ok(answer));
+                    let _ = sender.send(Ok(answer));
                 }
             }
             Err(error) => {
                 let error = Arc::new(error);
-                for tell in tells {
-                    let _ = tell.send(Err(error.clone()));
+                for sender in senders {
+                    let _ = sender.send(Err(error.clone()));
                 }
             }
         }
@@ -122,6 +122,6 @@ impl<I: Send + 'static, A: Send + 'static> Batch<I, A> {
     }
 }
 
-async fn heard<A>(told: Hearing<A>) -> Result<A, Arc<StoreError>> {
-    told.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
+async fn heard<A>(reply: Hearing<A>) -> Result<A, Arc<StoreError>> {
+    reply.await.unwrap_or_else(|_| Err(Arc::new(super::error::shut_down())))
 }

@@ -75,7 +75,7 @@ impl CampaignBuilder {
     }
 
     /// Called whenever somebody else, or nobody, or this instance holds the key. Changes that come while
-    /// the callback runs are told as one.
+    /// the callback runs are combined into one.
     pub fn on_new_leader<F>(mut self, callback: impl Fn(Option<HeldBy>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -124,7 +124,7 @@ impl CampaignBuilder {
         if let Some(callback) = on_new_leader {
             runtime.spawn(tell_of_leaders(elect.clone(), lock.clone(), callback, stop.clone()));
         }
-        let standing = CampaignTask {
+        let campaign = CampaignTask {
             elect: elect.clone(),
             lock: lock.clone(),
             wants,
@@ -138,7 +138,7 @@ impl CampaignBuilder {
             resigned,
             last_callback: None,
         };
-        let task = runtime.spawn(standing.stand());
+        let task = runtime.spawn(campaign.run());
         Ok(Campaign { elect, lock, stop: stop.clone(), stopper: stop.drop_guard(), leading, resign, task })
     }
 }
@@ -277,8 +277,8 @@ struct CampaignTask {
 }
 
 impl CampaignTask {
-    async fn stand(mut self) {
-        metrics::standing(self.elect.engine(), &self.lock, true);
+    async fn run(mut self) {
+        metrics::contending(self.elect.engine(), &self.lock, true);
         while !self.stop.is_cancelled() {
             let Some(hold) = self.acquired().await else { break };
             // What was asked of an earlier lease is over with it.
@@ -292,7 +292,7 @@ impl CampaignTask {
                 () = tokio::time::sleep(rest) => {}
             }
         }
-        metrics::standing(self.elect.engine(), &self.lock, false);
+        metrics::contending(self.elect.engine(), &self.lock, false);
     }
 
     async fn acquired(&self) -> Option<Hold> {
@@ -304,13 +304,13 @@ impl CampaignTask {
                 session = engine.valid_session() => session.ok()?,
             };
             let life = Some(self.elect.life());
-            let mut standing = engine.stand(&session, life, &self.lock, &self.wants, WaitMode::WAITS);
-            let told = tokio::select! {
+            let mut ticket = engine.contend(&session, life, &self.lock, &self.wants, WaitMode::WAITS);
+            let outcome = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                told = standing.outcome() => told,
+                outcome = ticket.outcome() => outcome,
             };
-            if let AcquireOutcome::Granted(hold) = told {
+            if let AcquireOutcome::Granted(hold) = outcome {
                 return Some(hold);
             }
         }
@@ -349,19 +349,19 @@ impl CampaignTask {
         }
         let loss = lease.loss();
         if over.is_some() {
-            // Its callbacks are told, and have the grace.
+            // Its callbacks are notified, and have the grace.
             cell.cancel(Loss::Resigned);
         }
-        let told = self.call_lost(loss.clone().unwrap_or(Loss::Resigned));
+        let callback = self.call_lost(loss.clone().unwrap_or(Loss::Resigned));
         let end = match over {
             Some(end) => end,
             None => runs.await,
         };
-        if let Some(told) = told {
+        if let Some(callback) = callback {
             tokio::select! {
                 biased;
                 () = cell.stopped() => {}
-                () = told.cancelled() => {}
+                () = callback.cancelled() => {}
             }
         }
         self.lead.send_replace(None);
@@ -424,7 +424,7 @@ impl CampaignTask {
         let callback = self.on_lost.clone()?;
         let before = self.last_callback.take();
         let done = CancellationToken::new();
-        let (tell, lock) = (done.clone().drop_guard(), self.lock.clone());
+        let (done_guard, lock) = (done.clone().drop_guard(), self.lock.clone());
         self.last_callback = Some(self.elect.engine().runtime.spawn(async move {
             if let Some(before) = before {
                 let _ = before.await;
@@ -433,7 +433,7 @@ impl CampaignTask {
                 let LockId { kind, key, namespace } = &lock;
                 tracing::error!(%kind, key = key.as_str(), %namespace, "the on_lost callback panicked");
             }
-            drop(tell);
+            drop(done_guard);
         }));
         Some(done)
     }

@@ -23,7 +23,7 @@ type TakeId = (LockId, SessionId, Ticket);
 /// Takes whose hint has not arrived yet.
 #[derive(Debug, Default)]
 pub(crate) struct Echoes {
-    book: Mutex<EchoRegistry>,
+    registry: Mutex<EchoRegistry>,
 }
 
 #[derive(Debug, Default)]
@@ -50,36 +50,36 @@ impl EchoRegistry {
 }
 
 impl Echoes {
-    fn book(&self) -> MutexGuard<'_, EchoRegistry> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, EchoRegistry> {
+        locked(&self.registry)
     }
 
     /// Records a take. One that is sent again counts from its first sending.
     pub(crate) fn sent(&self, take: TakeId, now: Moment) {
-        let mut book = self.book();
-        if book.sent.contains_key(&take) {
+        let mut registry = self.registry();
+        if registry.sent.contains_key(&take) {
             return;
         }
-        let number = book.next;
-        book.next += 1;
-        book.sent.insert(take.clone(), (number, now));
-        book.order.push_back((number, take));
-        if book.order.len() > KEPT {
-            let forgotten = book.order.pop_front();
-            if let Some((_, take)) = forgotten.filter(|(number, take)| book.waits_for(*number, take)) {
-                book.sent.remove(&take);
+        let number = registry.next;
+        registry.next += 1;
+        registry.sent.insert(take.clone(), (number, now));
+        registry.order.push_back((number, take));
+        if registry.order.len() > KEPT {
+            let forgotten = registry.order.pop_front();
+            if let Some((_, take)) = forgotten.filter(|(number, take)| registry.waits_for(*number, take)) {
+                registry.sent.remove(&take);
             }
         }
     }
 
     /// Forgets a take that was answered without a grant: no hint follows.
     pub(crate) fn lost(&self, take: &TakeId) {
-        self.book().remove(take);
+        self.registry().remove(take);
     }
 
     /// Records the hint of a grant. Returns how long it took, if the take is known.
     pub(crate) fn heard(&self, take: &TakeId, now: Moment) -> Option<Duration> {
-        self.book().remove(take).map(|sent| now.since(sent))
+        self.registry().remove(take).map(|sent| now.since(sent))
     }
 }
 
@@ -112,16 +112,16 @@ mod tests {
         echoes.sent(take(0), at(0));
         echoes.lost(&take(0));
         assert_eq!(echoes.heard(&take(0), at(1)), None);
-        assert!(echoes.book().order.is_empty(), "nothing of it stays");
+        assert!(echoes.registry().order.is_empty(), "nothing of it stays");
         for ticket in 1..5000 {
             echoes.sent(take(ticket), at(ticket));
         }
-        let book = echoes.book();
+        let registry = echoes.registry();
         assert!(
-            book.sent.len() <= KEPT && book.order.len() <= KEPT,
+            registry.sent.len() <= KEPT && registry.order.len() <= KEPT,
             "{} {}",
-            book.sent.len(),
-            book.order.len()
+            registry.sent.len(),
+            registry.order.len()
         );
     }
 }

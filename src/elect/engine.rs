@@ -195,7 +195,7 @@ impl Engine {
 
     /// Returns the session, if jobs may begin under it.
     fn sound(&self) -> Option<Arc<Session>> {
-        self.current().filter(|session| !session.is_in_doubt())
+        self.current().filter(|session| !session.is_expiring())
     }
 
     /// Waits until the session changes, counted from the call. Waiters are woken in the order in which they
@@ -250,13 +250,13 @@ impl Engine {
         );
         self.session.send_replace(Some(session.clone()));
         self.session_changed.notify_waiters();
-        self.events.tell(Event::SessionOpened { session: session.id });
+        self.events.send(Event::SessionOpened { session: session.id });
     }
 
     pub(crate) fn session_ended(self: &Arc<Self>, session: &Arc<Session>, loss: Loss) {
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         // What led to it comes before it.
-        self.tell_tallies();
+        self.log_tallies();
         if loss == Loss::Closed {
             tracing::info!(session = %session.id, %holder, %namespace, "session closed");
         } else {
@@ -268,7 +268,7 @@ impl Engine {
         self.session_changed.notify_waiters();
         self.keys.session_over(self, session.id);
         let session = session.id;
-        self.events.tell(match loss {
+        self.events.send(match loss {
             Loss::Closed => Event::SessionClosed { session },
             loss => Event::SessionLost { session, loss },
         });
@@ -323,15 +323,15 @@ impl Engine {
     }
 
     /// Creates a ticket for a key, under the session that is valid now.
-    pub(crate) fn stand(
+    pub(crate) fn contend(
         self: &Arc<Self>,
         session: &Arc<Session>,
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        manner: WaitMode,
+        mode: WaitMode,
     ) -> PendingTicket {
-        self.keys.stand(self, session, life, lock, wants, manner)
+        self.keys.contend(self, session, life, lock, wants, mode)
     }
 
     pub(crate) async fn take(
@@ -426,8 +426,8 @@ impl Engine {
         self.command(Command::Hurry);
     }
 
-    pub(crate) fn close_session(&self, tell: Option<tokio::sync::oneshot::Sender<()>>) {
-        self.command(Command::Close(tell));
+    pub(crate) fn close_session(&self, reply: Option<tokio::sync::oneshot::Sender<()>>) {
+        self.command(Command::Close(reply));
     }
 
     // ----- its end
@@ -457,7 +457,7 @@ impl Engine {
     /// Ends the engine at once.
     pub(crate) fn end(&self) {
         self.retire();
-        self.tell_tallies();
+        self.log_tallies();
         self.closing.cancel();
         self.close_session(None);
         self.events.end();

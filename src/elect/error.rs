@@ -230,7 +230,7 @@ mod tests {
             StartError::Thread(Arc::new(std::io::Error::other("no memory"))),
         ];
         assert!(starts.iter().all(|error| error.source().is_none()));
-        let told: Vec<_> = errors.iter().map(Error::to_string).collect();
+        let errors: Vec<_> = errors.iter().map(Error::to_string).collect();
         let starts: Vec<_> = starts.iter().map(StartError::to_string).collect();
         expect![[r#"
             key must not be empty
@@ -249,6 +249,6 @@ mod tests {
             could not open a session: mongodb could not take locks, nothing was changed: Unauthorized (13): no
             the store did not answer within 3s
             could not start the keeper's thread: no memory"#]]
-        .assert_eq(&[told, starts].concat().join("\n"));
+        .assert_eq(&[errors, starts].concat().join("\n"));
     }
 }

@@ -288,8 +288,8 @@ impl Events {
     }
 
     /// Sends an event to every stream, without waiting.
-    #[expect(clippy::needless_pass_by_value, reason = "an event is made to be told")]
-    pub(crate) fn tell(&self, event: Event) {
+    #[expect(clippy::needless_pass_by_value, reason = "an event is made to be sent")]
+    pub(crate) fn send(&self, event: Event) {
         let mut listeners = locked(&self.listeners);
         let Some(listeners) = &mut *listeners else { return };
         listeners.retain(|listener| {
@@ -298,7 +298,7 @@ impl Events {
                 EventFilter::Lock(lock) => event.lock() == Some(lock),
                 EventFilter::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
             };
-            if wanted { listener.tell(&event) } else { !listener.events.is_closed() }
+            if wanted { listener.send(&event) } else { !listener.events.is_closed() }
         });
     }
 
@@ -310,11 +310,11 @@ impl Events {
 
 impl EventListener {
     /// Sends an event. Returns whether the stream is still read.
-    fn tell(&self, event: &Event) -> bool {
-        // What was left out is told where it was left out.
+    fn send(&self, event: &Event) -> bool {
+        // What was left out is reported where it was left out.
         let missed = self.missed.swap(0, Ordering::AcqRel);
-        let told = missed == 0 || self.events.try_send(Event::Missed { count: missed }).is_ok();
-        let sent = if told {
+        let reported = missed == 0 || self.events.try_send(Event::Missed { count: missed }).is_ok();
+        let sent = if reported {
             self.events.try_send(event.clone())
         } else {
             Err(mpsc::error::TrySendError::Full(event.clone()))
@@ -322,7 +322,7 @@ impl EventListener {
         match sent {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
-                self.missed.fetch_add(if told { 1 } else { missed + 1 }, Ordering::AcqRel);
+                self.missed.fetch_add(if reported { 1 } else { missed + 1 }, Ordering::AcqRel);
                 true
             }
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -343,12 +343,12 @@ mod tests {
         let events = Events::default();
         let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 10 {
-            events.tell(event(number));
+            events.send(event(number));
         }
         for number in 0..KEPT as u128 {
             assert_eq!(stream.next().await, Some(event(number)));
         }
-        events.tell(event(7777));
+        events.send(event(7777));
         assert_eq!(stream.next().await, Some(Event::Missed { count: 10 }));
         assert_eq!(stream.next().await, Some(event(7777)));
         events.end();
@@ -360,7 +360,7 @@ mod tests {
         let events = Events::default();
         let mut stream = events.listen(EventFilter::All);
         for number in 0..KEPT as u128 + 3 {
-            events.tell(event(number));
+            events.send(event(number));
         }
         for _ in 0..KEPT {
             stream.next().await;
@@ -383,7 +383,7 @@ mod tests {
         let gone: Vec<_> =
             (0..1000).map(|number| events.listen(EventFilter::Lock(lock(&number.to_string())))).collect();
         drop(gone);
-        events.tell(event(1));
+        events.send(event(1));
         assert_eq!(listeners(&events), 1);
         drop(stays);
     }
@@ -402,8 +402,8 @@ mod tests {
         let acquired = |key| Event::Acquired { lock: lock(key), term: Term::new(1) };
         let events = Events::default();
         let mut stream = events.listen(EventFilter::Lock(lock("a")));
-        for told in [event(1), acquired("b"), acquired("a")] {
-            events.tell(told);
+        for reported in [event(1), acquired("b"), acquired("a")] {
+            events.send(reported);
         }
         assert_eq!(stream.next().await, Some(acquired("a")));
     }

@@ -116,7 +116,7 @@ impl LeaseCell {
     /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
     pub(crate) fn cancel(&self, loss: Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
-        self.tell(loss, drop_at);
+        self.stop(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
             let (engine, lock, ticket, term) =
                 (self.engine.clone(), self.lock.clone(), self.ticket, self.term);
@@ -131,16 +131,16 @@ impl LeaseCell {
     pub(crate) fn cut(&self, loss: Loss) {
         let now = self.now();
         self.state().cut_at.get_or_insert(now);
-        self.tell(loss, Moment::after_start(Duration::ZERO));
+        self.stop(loss, Moment::after_start(Duration::ZERO));
     }
 
-    fn tell(&self, loss: Loss, drop_at: Moment) {
+    fn stop(&self, loss: Loss, drop_at: Moment) {
         {
             let mut state = self.state();
             if state.is_released() {
                 return;
             }
-            // The first reason stands; but what was given up and ran out before it was given back is lost.
+            // The first reason is kept; but what was given up and ran out before it was handed back is lost.
             let first = match &state.loss {
                 None => true,
                 Some(before) => before.is_wanted() && state.cut_at.is_some() && !loss.is_wanted(),
@@ -157,13 +157,13 @@ impl LeaseCell {
 
     /// Returns why nothing more may be polled under it, if so (R9). The first to find that its session is
     /// over records that: it may be a poll, if the process was frozen until now.
-    pub(crate) fn must_stop(&self, now: Moment) -> Option<Loss> {
-        self.find_out(now);
-        self.stops(now)
+    pub(crate) fn check_stop(&self, now: Moment) -> Option<Loss> {
+        self.note_end(now);
+        self.stop_reason(now)
     }
 
     /// Returns the same, and records nothing.
-    pub(super) fn stops(&self, now: Moment) -> Option<Loss> {
+    pub(super) fn stop_reason(&self, now: Moment) -> Option<Loss> {
         if let Some(loss) = self.session.loss(now) {
             return Some(self.state().loss.clone().unwrap_or(loss));
         }
@@ -171,7 +171,7 @@ impl LeaseCell {
         state.loss.clone().filter(|_| state.drop_at.is_some_and(|at| now >= at))
     }
 
-    pub(super) fn find_out(&self, now: Moment) {
+    pub(super) fn note_end(&self, now: Moment) {
         let known = self.state().cut_at.is_some();
         if let Some(loss) = self.session.loss(now).filter(|_| !known) {
             self.cut(loss);
@@ -195,7 +195,7 @@ impl LeaseCell {
         loop {
             changed.as_mut().enable();
             let now = self.now();
-            if self.must_stop(now).is_some() {
+            if self.check_stop(now).is_some() {
                 return;
             }
             // The keeper tells when the session is over; only a grace has an end of its own.
@@ -216,7 +216,7 @@ impl LeaseCell {
 
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
         let released = self.state().is_released();
-        !released && self.stops(now).is_none()
+        !released && self.stop_reason(now).is_none()
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
@@ -228,8 +228,8 @@ impl LeaseCell {
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
-        let told = self.state().loss.clone();
-        told.or_else(|| self.session.loss(self.now()))
+        let loss = self.state().loss.clone();
+        loss.or_else(|| self.session.loss(self.now()))
     }
 
     pub(crate) fn held_for(&self) -> Duration {
@@ -268,7 +268,7 @@ impl LeaseCell {
     /// Ends the owner's hold. The lock is handed back once nothing runs under it.
     fn close(&self, parting: Handback, life: Option<Arc<Life>>) {
         // What ran out before it was given back is lost, whoever comes to know it.
-        self.find_out(self.now());
+        self.note_end(self.now());
         let go = {
             let mut state = self.state();
             if matches!(state.owner, Owner::Holds) {
@@ -326,7 +326,7 @@ pub(crate) struct RunPermit(Arc<LeaseCell>);
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
-        self.0.find_out(self.0.now());
+        self.0.note_end(self.0.now());
         let go = {
             let mut state = self.0.state();
             state.workers -= 1;

@@ -95,7 +95,7 @@ where
     E: Send + 'static,
 {
     let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
-    let (tell, end) = oneshot::channel();
+    let (reply, end) = oneshot::channel();
     let given = lease.clone();
     // Here and not in the task: a runtime that shuts down drops a task before it ran.
     let worker = hold.work();
@@ -104,7 +104,7 @@ where
         drop(worker);
         drop(hold);
         // An error only says that nobody waits for it.
-        let _ = tell.send(end);
+        let _ = reply.send(end);
     });
     JobHandle { lease, end }
 }
@@ -120,12 +120,12 @@ where
     E: Send + 'static,
 {
     let (lease, runtime) = (hold.lease(), hold.cell().engine().runtime.clone());
-    let (tell, end) = oneshot::channel();
+    let (reply, end) = oneshot::channel();
     let given = lease.clone();
     let worker = hold.work();
     runtime.spawn_blocking(move || {
         let cell = hold.cell().clone();
-        let end = if let Some(loss) = cell.must_stop(cell.engine().clock.now()) {
+        let end = if let Some(loss) = cell.check_stop(cell.engine().clock.now()) {
             JobEnd::Cancelled(loss)
         } else {
             let run = AssertUnwindSafe(|| span(&cell).in_scope(|| job(given)));
@@ -134,7 +134,7 @@ where
         report(&cell, &end);
         drop(worker);
         drop(hold);
-        let _ = tell.send(end);
+        let _ = reply.send(end);
     });
     JobHandle { lease, end }
 }
@@ -147,20 +147,20 @@ pub(crate) async fn call(
     call: impl FnOnce(Lease) -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
     let Some(worker) = lease.cell.enter() else { return Err("the lease has ended".to_owned()) };
-    let (tell, end) = oneshot::channel();
+    let (reply, end) = oneshot::channel();
     let given = lease.clone();
     lease.cell.engine().runtime.spawn_blocking(move || {
         let cell = given.cell.clone();
-        if tell.is_closed() || cell.must_stop(cell.engine().clock.now()).is_some() {
+        if reply.is_closed() || cell.check_stop(cell.engine().clock.now()).is_some() {
             return drop(worker);
         }
         let run = AssertUnwindSafe(|| span(&cell).in_scope(|| call(given)));
         let end: JobEnd<(), String> = judge(&cell, catch_unwind(run));
         // Who waits for it reports the rest.
-        if matches!(end, JobEnd::Overran { .. }) || tell.is_closed() {
+        if matches!(end, JobEnd::Overran { .. }) || reply.is_closed() {
             report(&cell, &end);
         }
-        let _ = tell.send(end);
+        let _ = reply.send(end);
         drop(worker);
     });
     match end.await {
@@ -211,7 +211,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<JobEnd<T, E>> {
         let clock = &self.cell.engine().clock;
         let unchecked = self.cell.session.flaws.has(Flaw::NoCheckInPoll);
-        if !unchecked && let Some(loss) = self.cell.must_stop(clock.now()) {
+        if !unchecked && let Some(loss) = self.cell.check_stop(clock.now()) {
             return Poll::Ready(self.discard(JobEnd::Cancelled(loss)));
         }
         let Some(job) = &mut self.job else { return Poll::Pending };

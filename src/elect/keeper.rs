@@ -42,7 +42,7 @@ pub(crate) struct Keeper {
     store: Arc<dyn Store>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// Tasks that close ended sessions in the store.
-    undertakers: JoinSet<()>,
+    closers: JoinSet<()>,
 }
 
 /// Next step after a session has ended.
@@ -57,7 +57,7 @@ impl Keeper {
         store: Arc<dyn Store>,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
-        Self { engine, store, commands, undertakers: JoinSet::new() }
+        Self { engine, store, commands, closers: JoinSet::new() }
     }
 
     /// Keeps one session after the other, until the engine closes.
@@ -67,18 +67,18 @@ impl Keeper {
                 NextSession::Again => self.session().await,
                 closed @ NextSession::Closed(_) => closed,
             };
-            if let NextSession::Closed(tell) = after {
+            if let NextSession::Closed(reply) = after {
                 // Bounded: those who still run keep their session from being closed.
                 let patience = LONGEST_ATTEMPT * 2;
-                let closing = async { while self.undertakers.join_next().await.is_some() {} };
+                let closing = async { while self.closers.join_next().await.is_some() {} };
                 if tokio::time::timeout(patience, closing).await.is_err() {
                     tracing::warn!(
                         holder = %self.engine.config.holder(), namespace = %self.engine.config.namespace(),
                         "left a session open because something still runs under it: another instance will declare it dead"
                     );
                 }
-                if let Some(tell) = tell {
-                    let _ = tell.send(());
+                if let Some(reply) = reply {
+                    let _ = reply.send(());
                 }
                 return;
             }
@@ -97,7 +97,7 @@ impl Keeper {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Hurry) => {}
-                    Some(Command::Close(tell)) => return NextSession::Closed(tell),
+                    Some(Command::Close(reply)) => return NextSession::Closed(reply),
                     None => return NextSession::Closed(None),
                 },
                 () = tokio::time::sleep(patience / 4) => {}
@@ -133,8 +133,8 @@ impl Keeper {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Hurry) => life.step(SessionEvent::Hurry),
-                    Some(Command::Close(tell)) => {
-                        closed = Some(tell);
+                    Some(Command::Close(reply)) => {
+                        closed = Some(reply);
                         life.step(SessionEvent::Abandon(Loss::Closed));
                     }
                     None => {
@@ -151,11 +151,11 @@ impl Keeper {
         }
         // An opening that was never answered may have been applied, too.
         let nonces = life.machine.nonces();
-        let burial = bury(self.engine.clone(), self.store.clone(), life.session, nonces);
-        self.undertakers.spawn(self.engine.runtime.guard(burial));
-        while self.undertakers.try_join_next().is_some() {}
+        let closing = close_when_empty(self.engine.clone(), self.store.clone(), life.session, nonces);
+        self.closers.spawn(self.engine.runtime.guard(closing));
+        while self.closers.try_join_next().is_some() {}
         match closed {
-            Some(tell) => NextSession::Closed(tell),
+            Some(reply) => NextSession::Closed(reply),
             None => NextSession::Again,
         }
     }
@@ -214,7 +214,7 @@ impl OneSession {
                 if sound && !self.opened {
                     self.opened = true;
                     self.engine.session_opened(&self.session);
-                } else if sound && self.session.is_sound_again() {
+                } else if sound && self.session.clear_expiring() {
                     self.engine.announce_recovery();
                 }
             }
@@ -274,7 +274,7 @@ impl OneSession {
                 }
                 if let Some(record) = sighting.record() {
                     if sighting.bears(nonce) {
-                        self.engine.saw_store_time(sent, record.beat_at);
+                        self.engine.record_store_time(sent, record.beat_at);
                     }
                     self.session.opened(record.started);
                     self.heard.retain(|(lock, term)| {
@@ -338,7 +338,12 @@ impl OneSession {
 ///
 /// It is closed only if its last beat was one of ours: a clone of this machine may run under the same id, and
 /// what runs there is not known here.
-async fn bury(engine: Arc<Engine>, store: Arc<dyn Store>, session: Arc<Session>, nonces: Vec<Nonce>) {
+async fn close_when_empty(
+    engine: Arc<Engine>,
+    store: Arc<dyn Store>,
+    session: Arc<Session>,
+    nonces: Vec<Nonce>,
+) {
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
     }
@@ -419,7 +424,7 @@ async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Stor
             }
             Err(error) => {
                 let since = engine.clock.now();
-                engine.fails(Work::Beats, since, &error);
+                engine.record_failure(Work::Beats, since, &error);
                 engine.trouble(Some(LastFailure { since, error: Arc::new(error) }));
                 tokio::time::sleep(backoff.next(engine.entropy.roll())).await;
             }

@@ -63,7 +63,7 @@ impl Drop for PendingTicket {
             let ticket = self.ticket;
             let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, around| {
                 state.machine.leave(around.now, ticket);
-                let place = state.pending.iter().position(|stander| stander.ticket == ticket)?;
+                let place = state.pending.iter().position(|contender| contender.ticket == ticket)?;
                 Some(state.pending.swap_remove(place))
             });
             // With it may go the last that keeps the engine alive.
@@ -125,18 +125,18 @@ impl Keys {
     // ----- what callers want
 
     /// Creates a ticket for a key.
-    pub(crate) fn stand(
+    pub(crate) fn contend(
         &self,
         engine: &Arc<Engine>,
         session: &Arc<Session>,
         life: Option<Arc<Life>>,
         lock: &LockId,
         wants: &Wants,
-        manner: WaitMode,
+        mode: WaitMode,
     ) -> PendingTicket {
         let (sender, reply) = oneshot::channel();
         let ticket = self.step(engine, lock, true, |state, around| {
-            // Drawn here, so that tickets stand in the order of their numbers.
+            // Drawn here, so that tickets are in the order of their numbers.
             let ticket = session.next_ticket();
             let by = engine.candidate(session, ticket, wants);
             let at_least = wants.at_least;
@@ -147,7 +147,7 @@ impl Keys {
                 life,
                 at_least,
             });
-            state.machine.stand(around, by, manner);
+            state.machine.contend(around, by, mode);
             // Its tickets may have been ended just before.
             if !session.is_valid(around.now) {
                 state.machine.session_over(around.now, session.id);
@@ -174,12 +174,12 @@ impl Keys {
     pub(crate) fn parted(&self, lock: &LockId, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
         let cell = self.cells().get(lock).cloned()?;
         let mut state = cell.state();
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let pending = state.lease.as_ref().is_some_and(|lease| lease.ticket == ticket)
             || state.machine.is_returning(ticket);
         pending.then(|| {
-            state.awaiting.push((ticket, tell));
-            told
+            state.awaiting.push((ticket, sender));
+            receiver
         })
     }
 

@@ -54,7 +54,7 @@ impl fmt::Display for HeldBy {
 
 impl HeldBy {
     /// Returns `None` if no instance holds the lock.
-    pub(crate) fn of(record: LockRecord, standing: Option<Liveness>) -> Option<Self> {
+    pub(crate) fn of(record: LockRecord, liveness: Option<Liveness>) -> Option<Self> {
         let held = record.holding?;
         Some(Self {
             lock: record.id,
@@ -65,7 +65,7 @@ impl HeldBy {
             term: record.term,
             since: held.acquired_at,
             session: held.by.session,
-            stale: matches!(standing, Some(Liveness::Overdue | Liveness::Dead)),
+            stale: matches!(liveness, Some(Liveness::Overdue | Liveness::Dead)),
         })
     }
 }
@@ -110,26 +110,26 @@ struct WatchedKey {
 /// Watched keys.
 #[derive(Debug, Default)]
 pub(crate) struct Leaders {
-    book: Mutex<BTreeMap<LockId, Weak<WatchedKey>>>,
+    registry: Mutex<BTreeMap<LockId, Weak<WatchedKey>>>,
 }
 
 impl Leaders {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<WatchedKey>>> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, BTreeMap<LockId, Weak<WatchedKey>>> {
+        locked(&self.registry)
     }
 
     pub(crate) fn watch(&self, engine: &Arc<Engine>, lock: &LockId) -> LeaderWatch {
-        let mut book = self.book();
-        book.retain(|_, watched| watched.strong_count() > 0);
-        let watched = book.get(lock).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let (tell, leader) = watch::channel(None);
+        let mut registry = self.registry();
+        registry.retain(|_, watched| watched.strong_count() > 0);
+        let watched = registry.get(lock).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let (sender, leader) = watch::channel(None);
             let watched = Arc::new(WatchedKey { leader, hint: Notify::new() });
-            book.insert(lock.clone(), Arc::downgrade(&watched));
+            registry.insert(lock.clone(), Arc::downgrade(&watched));
             engine.runtime.spawn(follow(
                 Arc::downgrade(engine),
                 lock.clone(),
                 Arc::downgrade(&watched),
-                tell,
+                sender,
             ));
             watched
         });
@@ -137,13 +137,13 @@ impl Leaders {
     }
 
     pub(crate) fn hint(&self, lock: &LockId) {
-        if let Some(watched) = self.book().get(lock).and_then(Weak::upgrade) {
+        if let Some(watched) = self.registry().get(lock).and_then(Weak::upgrade) {
             watched.hint.notify_one();
         }
     }
 
     pub(crate) fn resync(&self) {
-        for watched in self.book().values().filter_map(Weak::upgrade) {
+        for watched in self.registry().values().filter_map(Weak::upgrade) {
             watched.hint.notify_one();
         }
     }
@@ -164,9 +164,9 @@ async fn follow(
                 let record = seen.into_iter().next().and_then(LockSeen::found);
                 let session =
                     record.as_ref().and_then(|record| record.holding.as_ref()).map(|held| held.by.session);
-                let standing = session.and_then(|session| engine.watcher.known(session));
-                let leader = record.and_then(|record| HeldBy::of(record, standing));
-                tell(&engine, &lock, &leads, leader, first);
+                let liveness = session.and_then(|session| engine.watcher.known(session));
+                let leader = record.and_then(|record| HeldBy::of(record, liveness));
+                publish(&engine, &lock, &leads, leader, first);
                 first = false;
             }
             Err(error) => {
@@ -186,7 +186,7 @@ async fn follow(
     }
 }
 
-fn tell(
+fn publish(
     engine: &Engine,
     lock: &LockId,
     leads: &watch::Sender<Option<HeldBy>>,
@@ -201,6 +201,6 @@ fn tell(
         (changed && news) || first
     });
     if news {
-        engine.events.tell(Event::NewLeader { lock: lock.clone(), leader });
+        engine.events.send(Event::NewLeader { lock: lock.clone(), leader });
     }
 }

@@ -209,11 +209,11 @@ pub(crate) fn leading(engine: &Engine, lock: &crate::model::LockId, leads: bool)
 
 /// Counts the campaigns that contend for a key here; a sum of zero over all instances means that none does.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn standing(engine: &Engine, lock: &crate::model::LockId, more: bool) {
+pub(crate) fn contending(engine: &Engine, lock: &crate::model::LockId, more: bool) {
     when_on! {
         let namespace = engine.config.namespace().to_string();
-        let standing = gauge!("tenure_contending", "namespace" => namespace, "key" => lock.key.to_string());
-        if more { standing.increment(1) } else { standing.decrement(1) }
+        let contending = gauge!("tenure_contending", "namespace" => namespace, "key" => lock.key.to_string());
+        if more { contending.increment(1) } else { contending.decrement(1) }
     }
 }
 

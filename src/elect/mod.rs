@@ -442,8 +442,8 @@ impl Elect {
             engine.watcher.meet(engine, sessions.collect()).await;
             for record in page.items {
                 let session = record.holding.as_ref().map(|held| held.by.session);
-                let standing = session.and_then(|session| engine.watcher.known(session));
-                all.held.extend(HeldBy::of(record, standing));
+                let liveness = session.and_then(|session| engine.watcher.known(session));
+                all.held.extend(HeldBy::of(record, liveness));
             }
             all.refused.extend(page.refused);
             after = page.next;
@@ -471,7 +471,7 @@ impl Elect {
     /// give a key up](crate::elect#ways-to-give-a-key-up).
     ///
     /// # Cancel safety
-    /// Dropped half-way, what was told to stop stops; call it again to wait for the rest.
+    /// Dropped half-way, what was cancelled stops; call it again to wait for the rest.
     pub async fn close(&self) -> CloseReport {
         let engine = self.engine();
         engine.retire();
@@ -481,12 +481,12 @@ impl Elect {
             let _ = tokio::time::timeout(LONGEST_ATTEMPT, engine.keys.settled()).await;
         }
         engine.closing.cancel();
-        let (tell, told) = tokio::sync::oneshot::channel();
-        engine.close_session(Some(tell));
+        let (sender, closed_session) = tokio::sync::oneshot::channel();
+        engine.close_session(Some(sender));
         // What still runs keeps the session from being closed: others will see to it.
         if closed.overran.is_empty() {
             // An error says that the keeper has ended already.
-            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, told).await;
+            let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, closed_session).await;
         }
         engine.events.end();
         closed
@@ -521,13 +521,13 @@ impl Elect {
         let engine = self.engine();
         loop {
             let session = engine.valid_session().await?;
-            let mut standing = engine.stand(&session, Some(self.life()), lock, wants, WaitMode::WAITS);
-            let told = tokio::select! {
+            let mut ticket = engine.contend(&session, Some(self.life()), lock, wants, WaitMode::WAITS);
+            let outcome = tokio::select! {
                 biased;
-                told = standing.outcome() => told,
+                outcome = ticket.outcome() => outcome,
                 () = engine.retiring.cancelled() => return Err(Error::Closed),
             };
-            if let AcquireOutcome::Granted(hold) = told {
+            if let AcquireOutcome::Granted(hold) = outcome {
                 return Ok(hold);
             }
         }

@@ -18,7 +18,7 @@ impl Engine {
             tracing::info!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired");
         }
         metrics::acquired(self, lease);
-        self.events.tell(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
+        self.events.send(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
     }
 
     pub(crate) fn lease_lost(&self, lease: &LeaseCell, loss: &Loss) {
@@ -34,7 +34,7 @@ impl Engine {
             tracing::warn!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost");
         }
         metrics::lost(self, loss);
-        self.events.tell(Event::Lost { lock, term, loss: loss.clone() });
+        self.events.send(Event::Lost { lock, term, loss: loss.clone() });
     }
 
     pub(crate) fn lease_parted(&self, lease: &LeaseCell, lost: bool) {
@@ -47,20 +47,20 @@ impl Engine {
             } else {
                 tracing::info!(%kind, key = key.as_str(), %namespace, %term, %holder, "released");
             }
-            self.events.tell(Event::Released { lock: lease.lock.clone(), term: lease.term });
+            self.events.send(Event::Released { lock: lease.lock.clone(), term: lease.term });
         }
     }
 
     pub(crate) fn overran(&self, lease: &LeaseCell, by: Duration) {
         metrics::overran(self);
-        self.events.tell(Event::Overran { lock: lease.lock.clone(), term: lease.term, by });
+        self.events.send(Event::Overran { lock: lease.lock.clone(), term: lease.term, by });
     }
 
     pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
         let (lock, term) = (lease.lock.clone(), lease.term);
         let LockId { kind, key, namespace } = &lease.lock;
         tracing::error!(%kind, key = key.as_str(), %namespace, %term, panic = message, "a job panicked");
-        self.events.tell(Event::Panicked { lock, term, message: message.to_owned() });
+        self.events.send(Event::Panicked { lock, term, message: message.to_owned() });
     }
 
     /// Reports a lock that was taken over from a dead session.

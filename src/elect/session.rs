@@ -37,7 +37,7 @@ pub(crate) struct Session {
     over: OnceLock<Loss>,
     /// Set while the session is expiring, with the loss its jobs were cancelled with; a confirmed heartbeat
     /// clears it for new jobs.
-    doubt: Mutex<Option<Loss>>,
+    expiring: Mutex<Option<Loss>>,
     /// Revocations by operators of locks that are not known here (yet).
     asked: Mutex<Vec<Request>>,
     next_ticket: AtomicU64,
@@ -58,7 +58,7 @@ impl Session {
             end: AtomicU64::new(0),
             looks_by: AtomicU64::new(u64::MAX),
             over: OnceLock::new(),
-            doubt: Mutex::default(),
+            expiring: Mutex::default(),
             asked: Mutex::default(),
             next_ticket: AtomicU64::new(first_ticket),
             first_ticket,
@@ -81,18 +81,18 @@ impl Session {
         self.end.fetch_max(nanos(end), Ordering::AcqRel);
     }
 
-    fn doubt(&self) -> MutexGuard<'_, Option<Loss>> {
-        locked(&self.doubt)
+    fn expiring(&self) -> MutexGuard<'_, Option<Loss>> {
+        locked(&self.expiring)
     }
 
     /// Returns whether the end is so near that a new job would be cancelled at once.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.doubt().is_some()
+    pub(crate) fn is_expiring(&self) -> bool {
+        self.expiring().is_some()
     }
 
     /// Clears the mark that the session is expiring: jobs may begin. Returns whether it was set.
-    pub(crate) fn is_sound_again(&self) -> bool {
-        self.doubt().take().is_some()
+    pub(crate) fn clear_expiring(&self) -> bool {
+        self.expiring().take().is_some()
     }
 
     /// Records that the keeper will look at the clock by then, if this process runs.
@@ -137,15 +137,15 @@ impl Session {
 
     /// Registers a lease, unless the session is expiring or over. Calls `report` if it does, before the lease
     /// can be cancelled. Returns whether it did.
-    pub(crate) fn enter(&self, lease: &Arc<LeaseCell>, now: Moment, tell: impl FnOnce()) -> bool {
+    pub(crate) fn enter(&self, lease: &Arc<LeaseCell>, now: Moment, report: impl FnOnce()) -> bool {
         {
-            // Held for as long as it takes to be among those that are told of a doubt.
-            let doubt = self.doubt();
+            // Held until the lease is among those that are cancelled when the session expires.
+            let expiring = self.expiring();
             let over = !self.is_valid(now) && !self.flaws.has(Flaw::LateAnswer);
-            if doubt.is_some() || over {
+            if expiring.is_some() || over {
                 return false;
             }
-            tell();
+            report();
             let mut leases = self.leases();
             leases.insert(lease.ticket, lease.clone());
             self.inside.send_replace(leases.len());
@@ -195,7 +195,7 @@ impl Session {
 
     /// Marks the session as expiring, and cancels every job.
     pub(crate) fn cancel_all(&self, loss: &Loss) {
-        *self.doubt() = Some(loss.clone());
+        *self.expiring() = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
         for lease in leases {
             lease.cancel(loss.clone());

@@ -275,7 +275,7 @@ impl Engine {
         self.spreads.failing().insert(spread.clone());
         let error = format!("spread {spread}: {error}");
         let error = StoreError::new("the program", "list the tasks", Applied::No, true, error);
-        self.fails(Work::Tasks, asked, &error);
+        self.record_failure(Work::Tasks, asked, &error);
     }
 
     /// Notes that the task source of a spread works, or has ended.
@@ -285,7 +285,7 @@ impl Engine {
             failing.remove(spread) && failing.is_empty()
         };
         if all_work {
-            self.works(Work::Tasks);
+            self.record_success(Work::Tasks);
         }
     }
 }

@@ -63,7 +63,7 @@ impl TimeChanges {
 
 impl Engine {
     /// Learns that the store's clock showed `at`, at some moment since a call was sent.
-    pub(crate) fn saw_store_time(&self, sent: Moment, at: StoreTime) {
+    pub(crate) fn record_store_time(&self, sent: Moment, at: StoreTime) {
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         match self.store_times.saw(sent, self.clock.now(), at) {
             Some(Jump::Doubted { millis }) => tracing::warn!(

@@ -82,7 +82,7 @@ fn listed(texts: &BTreeSet<String>) -> String {
 struct NoRoom {
     waiting: Option<Waiting>,
     /// Number that was logged, and when.
-    told: Option<(usize, Moment)>,
+    logged: Option<(usize, Moment)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,19 +101,19 @@ enum Room {
 
 impl NoRoom {
     fn say(&mut self, now: Moment) -> Option<Room> {
-        match (&self.waiting, self.told) {
+        match (&self.waiting, self.logged) {
             (None, None) => None,
             (None, Some(_)) => {
-                self.told = None;
+                self.logged = None;
                 Some(Room::Enough)
             }
-            (Some(waiting), told) => {
-                let is_due = match told {
+            (Some(waiting), logged) => {
+                let is_due = match logged {
                     None => now.since(waiting.since) >= NO_ROOM_FOR,
                     Some((count, at)) => count != waiting.count && now.since(at) >= NO_ROOM_AGAIN,
                 };
                 is_due.then(|| {
-                    self.told = Some((waiting.count, now));
+                    self.logged = Some((waiting.count, now));
                     Room::None { count: waiting.count, names: listed(&waiting.names) }
                 })
             }
@@ -124,7 +124,7 @@ impl NoRoom {
 /// Events of tasks since the last line.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
-    book: Mutex<TallyRegistry>,
+    registry: Mutex<TallyRegistry>,
 }
 
 type Notes = BTreeMap<(SpreadName, Note), Tally>;
@@ -136,14 +136,14 @@ struct TallyRegistry {
 }
 
 impl Tallies {
-    fn book(&self) -> MutexGuard<'_, TallyRegistry> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, TallyRegistry> {
+        locked(&self.registry)
     }
 
     /// Adds an event of a lock. Returns whether it is a task, and will be logged with others.
     pub(crate) fn note(&self, lock: &LockId, note: Note, detail: Option<String>) -> bool {
         let Some(spread) = lock.kind.spread() else { return false };
-        self.book().tallies.entry((spread, note)).or_default().add(&lock.key, detail);
+        self.registry().tallies.entry((spread, note)).or_default().add(&lock.key, detail);
         true
     }
 
@@ -160,11 +160,11 @@ impl Tallies {
             let count = keys.inspect(|key| put(&mut names, key.as_str())).count();
             Waiting { since, count, names }
         });
-        let mut book = self.book();
+        let mut registry = self.registry();
         match waiting {
-            Some(_) => book.rooms.entry(spread.clone()).or_default().waiting = waiting,
+            Some(_) => registry.rooms.entry(spread.clone()).or_default().waiting = waiting,
             None => {
-                if let Some(room) = book.rooms.get_mut(spread) {
+                if let Some(room) = registry.rooms.get_mut(spread) {
                     room.waiting = None;
                 }
             }
@@ -172,21 +172,21 @@ impl Tallies {
     }
 
     fn take(&self, now: Moment) -> (Notes, Vec<(SpreadName, Room)>) {
-        let mut book = self.book();
-        let tallies = mem::take(&mut book.tallies);
-        let rooms: Vec<_> = book
+        let mut registry = self.registry();
+        let tallies = mem::take(&mut registry.tallies);
+        let rooms: Vec<_> = registry
             .rooms
             .iter_mut()
             .filter_map(|(spread, room)| room.say(now).map(|room| (spread.clone(), room)))
             .collect();
-        book.rooms.retain(|_, room| *room != NoRoom::default());
+        registry.rooms.retain(|_, room| *room != NoRoom::default());
         (tallies, rooms)
     }
 }
 
 impl Engine {
     /// Logs the collected events.
-    pub(crate) fn tell_tallies(&self) {
+    pub(crate) fn log_tallies(&self) {
         let (tallies, rooms) = self.tallies.take(self.clock.now());
         let (namespace, holder) = (self.config.namespace(), self.config.holder());
         for ((spread, note), tally) in tallies {
@@ -263,21 +263,21 @@ mod tests {
         for number in 0..1000 {
             assert!(tallies.note(&task(number), Note::Acquired, None));
         }
-        let (told, _) = tallies.take(at(0));
-        assert_eq!(told.len(), 1);
-        let tally = &told[&(spread(), Note::Acquired)];
+        let (logged, _) = tallies.take(at(0));
+        assert_eq!(logged.len(), 1);
+        let tally = &logged[&(spread(), Note::Acquired)];
         assert_eq!((tally.count, tally.names()), (1000, "task-0000, task-0001, task-0002, ...".to_owned()));
-        assert!(tallies.take(at(0)).0.is_empty(), "it is told once");
+        assert!(tallies.take(at(0)).0.is_empty(), "it is logged once");
     }
 
     #[test]
-    fn a_lock_that_is_no_task_is_told_by_itself() {
+    fn a_lock_that_is_no_task_is_logged_by_itself() {
         let lock = LockId { kind: Kind::Lock, ..task(1) };
         assert!(!Tallies::default().note(&lock, Note::Acquired, None));
     }
 
     #[test]
-    fn want_of_room_is_told_when_it_has_lasted_and_when_it_is_over() {
+    fn want_of_room_is_logged_when_it_has_lasted_and_when_it_is_over() {
         let tallies = Tallies::default();
         let say = |since: Option<u64>, count: usize, now: u64| {
             let keys: Vec<_> = (0..count).map(key).collect();
@@ -288,11 +288,11 @@ mod tests {
         assert_eq!(say(None, 0, 2), None);
         let names = "task-0000, task-0001, task-0002, ...".to_owned();
         assert_eq!(say(Some(3), 35, 13), Some(Room::None { count: 35, names: names.clone() }));
-        assert_eq!(say(Some(3), 35, 200), None, "it is told once");
+        assert_eq!(say(Some(3), 35, 200), None, "it is logged once");
         assert_eq!(say(Some(3), 36, 201), Some(Room::None { count: 36, names }));
         assert_eq!(say(Some(3), 35, 202), None, "a number that goes to and fro fills no log");
         assert_eq!(say(None, 0, 203), Some(Room::Enough));
         assert_eq!(say(None, 0, 204), None);
-        assert!(tallies.book().rooms.is_empty());
+        assert!(tallies.registry().rooms.is_empty());
     }
 }

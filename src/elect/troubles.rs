@@ -18,7 +18,7 @@ use super::{Engine, metrics};
 use crate::{
     Applied, StoreError,
     clock::Moment,
-    error::{in_words as with_causes, without_command},
+    error::{in_words, without_command},
     sync::locked,
 };
 
@@ -262,7 +262,7 @@ struct TroubleCourse {
     failures: u64,
     lasting: bool,
     error: String,
-    is_told: bool,
+    is_logged: bool,
     /// Since when it may work again. That has to last, as no answer confirms it.
     mended: Option<Moment>,
 }
@@ -302,7 +302,7 @@ impl TroubleCourse {
 /// The registry.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
-    book: Mutex<TroubleRegistry>,
+    registry: Mutex<TroubleRegistry>,
 }
 
 #[derive(Debug, Default)]
@@ -312,15 +312,15 @@ struct TroubleRegistry {
 }
 
 impl Troubles {
-    fn book(&self) -> MutexGuard<'_, TroubleRegistry> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, TroubleRegistry> {
+        locked(&self.registry)
     }
 
     /// Returns the troubles worth reporting, the longest first.
     pub(crate) fn lasting(&self, now: Moment) -> Vec<Trouble> {
-        let book = self.book();
-        let told = book.courses.iter().filter(|(work, course)| course.is_lasting(**work));
-        let mut told: Vec<_> = told
+        let registry = self.registry();
+        let lasting = registry.courses.iter().filter(|(work, course)| course.is_lasting(**work));
+        let mut lasting: Vec<_> = lasting
             .map(|(work, course)| Trouble {
                 work: *work,
                 since: now.since(course.since),
@@ -329,8 +329,8 @@ impl Troubles {
                 error: course.error.clone(),
             })
             .collect();
-        told.sort_by_key(|trouble| std::cmp::Reverse(trouble.since));
-        told
+        lasting.sort_by_key(|trouble| std::cmp::Reverse(trouble.since));
+        lasting
     }
 }
 
@@ -346,29 +346,29 @@ impl Engine {
         let sent = self.clock.now();
         let answer = careful(limit, call).await;
         match &answer {
-            Ok(_) => self.works(work),
-            Err(error) => self.fails(work, sent, error),
+            Ok(_) => self.record_success(work),
+            Err(error) => self.record_failure(work, sent, error),
         }
         answer
     }
 
     /// Records a failure of this kind of work; the attempt began then.
-    pub(crate) fn fails(&self, work: Work, begun: Moment, error: &StoreError) {
+    pub(crate) fn record_failure(&self, work: Work, begun: Moment, error: &StoreError) {
         metrics::failed(self, work);
         if work == Work::Requested {
             return;
         }
         let now = self.clock.now();
         let text = chain(error);
-        let mut book = self.troubles.book();
-        let TroubleRegistry { courses, spoken } = &mut *book;
+        let mut registry = self.troubles.registry();
+        let TroubleRegistry { courses, spoken } = &mut *registry;
         let course = courses.entry(work).or_insert_with(|| TroubleCourse {
             since: begun,
             last: now,
             failures: 0,
             lasting: false,
             error: String::new(),
-            is_told: false,
+            is_logged: false,
             mended: None,
         });
         course.mended = None;
@@ -376,24 +376,24 @@ impl Engine {
         course.failures += 1;
         course.lasting = !error.is_retryable();
         course.error = text;
-        let told = course.next(work, spoken.get(&work).copied(), now);
+        let speech = course.next(work, spoken.get(&work).copied(), now);
         let is_passing = !course.lasting;
         // While no beat is answered, that says it all: other work fails of the same.
         let is_out_of_reach = || work != Work::Beats && courses.contains_key(&Work::Beats);
-        let Some(speech) = told.filter(|_| !(is_passing && is_out_of_reach())) else { return };
+        let Some(speech) = speech.filter(|_| !(is_passing && is_out_of_reach())) else { return };
         let Some(course) = courses.get_mut(&work) else { return };
         spoken.insert(work, speech);
-        course.is_told = true;
-        let told = course.clone();
-        drop(book);
+        course.is_logged = true;
+        let course = course.clone();
+        drop(registry);
         metrics::trouble(self, work, true);
         tracing::warn!(
             namespace = %self.config.namespace(),
             work = work.name(),
-            since = ?now.since(told.since),
-            failures = told.failures,
-            error = told.error,
-            advice = work.advice(&told.error),
+            since = ?now.since(course.since),
+            failures = course.failures,
+            error = course.error,
+            advice = work.advice(&course.error),
             "{} is failing: {}",
             work.subject(),
             work.consequence()
@@ -401,18 +401,19 @@ impl Engine {
     }
 
     /// Records a success of this kind of work.
-    pub(crate) fn works(&self, work: Work) {
+    pub(crate) fn record_success(&self, work: Work) {
         let now = self.clock.now();
-        let mut book = self.troubles.book();
-        let Some(over) = book.courses.remove(&work) else { return };
+        let mut registry = self.troubles.registry();
+        let Some(over) = registry.courses.remove(&work) else { return };
         if work == Work::Beats {
             // What failed beside the beats failed of the same: if it goes on, that begins now.
-            for course in book.courses.values_mut().filter(|course| !course.lasting && !course.is_told) {
+            for course in registry.courses.values_mut().filter(|course| !course.lasting && !course.is_logged)
+            {
                 course.since = now;
             }
         }
-        drop(book);
-        if over.is_told {
+        drop(registry);
+        if over.is_logged {
             metrics::trouble(self, work, false);
             let lasted = now.since(over.since);
             tracing::info!(
@@ -427,15 +428,15 @@ impl Engine {
     }
 
     /// Records that no hints arrive.
-    pub(crate) fn no_hints(&self, error: String, lasting: bool) {
+    pub(crate) fn record_no_hints(&self, error: String, lasting: bool) {
         let error = StoreError::new("the store", "send hints", Applied::No, !lasting, error);
-        self.fails(Work::Hints, self.clock.now(), &error);
+        self.record_failure(Work::Hints, self.clock.now(), &error);
     }
 
     /// Records that this kind of work may work again, unless it fails soon.
-    pub(crate) fn may_work_again(&self, work: Work) {
+    pub(crate) fn record_recovery(&self, work: Work) {
         let now = self.clock.now();
-        if let Some(course) = self.troubles.book().courses.get_mut(&work) {
+        if let Some(course) = self.troubles.registry().courses.get_mut(&work) {
             course.mended.get_or_insert(now);
         }
     }
@@ -445,23 +446,23 @@ impl Engine {
         let now = self.clock.now();
         let mended = |course: &TroubleCourse| course.mended.is_some_and(|mended| now.since(mended) >= MENDED);
         let mended: Vec<Work> = {
-            let book = self.troubles.book();
-            let mended = book.courses.iter().filter(|(_, course)| mended(course));
+            let registry = self.troubles.registry();
+            let mended = registry.courses.iter().filter(|(_, course)| mended(course));
             mended.map(|(work, _)| *work).collect()
         };
         for work in mended {
-            self.works(work);
+            self.record_success(work);
         }
         let quiet = |course: &TroubleCourse| self.poll() * 3 + if course.lasting { QUIET } else { QUIET / 2 };
-        let mut book = self.troubles.book();
-        let old: Vec<Work> = book
+        let mut registry = self.troubles.registry();
+        let old: Vec<Work> = registry
             .courses
             .iter()
             .filter(|(_, course)| now.since(course.last) >= quiet(course))
             .map(|(work, _)| *work)
             .collect();
         for work in old {
-            if book.courses.remove(&work).is_some_and(|course| course.is_told) {
+            if registry.courses.remove(&work).is_some_and(|course| course.is_logged) {
                 metrics::trouble(self, work, false);
                 tracing::info!(
                     namespace = %self.config.namespace(),
@@ -494,7 +495,7 @@ async fn careful<T>(
 /// Formats an error with its causes in one line: without the command it repeats, and without the reply byte
 /// by byte.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let message = with_causes(error);
+    let message = in_words(error);
     let message = message.split_once(", labels: {").map_or(&*message, |(before, _)| before);
     without_command(message).to_owned()
 }
@@ -508,7 +509,7 @@ mod tests {
     }
 
     /// Seconds at which work is logged that has failed since the beginning, at each of these seconds.
-    fn told(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    fn logged_at(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut spoken = None;
         let mut course = TroubleCourse {
             since: at(0),
@@ -516,55 +517,55 @@ mod tests {
             failures: 1,
             lasting,
             error: String::new(),
-            is_told: false,
+            is_logged: false,
             mended: None,
         };
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         for second in failures {
             course.last = at(second);
             if let Some(speech) = course.next(work, spoken, at(second)) {
                 spoken = Some(speech);
-                told.push(second);
+                logged.push(second);
             }
         }
-        told
+        logged
     }
 
     #[test]
-    fn what_will_not_pass_is_told_at_once_and_then_at_growing_rests() {
-        assert_eq!(told(Work::Joining, true, 0..1000), [0, 60, 180, 420, 900]);
+    fn what_will_not_pass_is_logged_at_once_and_then_at_growing_rests() {
+        assert_eq!(logged_at(Work::Joining, true, 0..1000), [0, 60, 180, 420, 900]);
     }
 
     #[test]
-    fn what_may_pass_is_told_when_it_has_lasted_longer_than_an_election() {
-        assert_eq!(told(Work::Takes, false, 0..20), [0_u64; 0]);
-        assert_eq!(told(Work::Takes, false, 0..200), [20, 80]);
-        assert_eq!(told(Work::Takes, false, [0, 59]), [59], "nothing that fails for a minute is silent");
+    fn what_may_pass_is_logged_when_it_has_lasted_longer_than_an_election() {
+        assert_eq!(logged_at(Work::Takes, false, 0..20), [0_u64; 0]);
+        assert_eq!(logged_at(Work::Takes, false, 0..200), [20, 80]);
+        assert_eq!(logged_at(Work::Takes, false, [0, 59]), [59], "nothing that fails for a minute is silent");
     }
 
     #[test]
-    fn what_lasts_is_told_once_an_hour_at_least() {
-        let day = told(Work::Hints, false, 0..24 * 3600);
+    fn what_lasts_is_logged_once_an_hour_at_least() {
+        let day = logged_at(Work::Hints, false, 0..24 * 3600);
         assert!(day.windows(2).all(|two| two[1] - two[0] <= 3600), "{day:?}");
         assert!(day.len() <= 30, "{day:?}");
     }
 
     #[test]
-    fn what_comes_and_goes_is_told_no_more_often_than_what_stays() {
+    fn what_comes_and_goes_is_logged_no_more_often_than_what_stays() {
         let comes_and_goes = (0..1000).filter(|second| second % 10 == 0);
-        assert!(told(Work::Joining, true, comes_and_goes).len() <= 5);
+        assert!(logged_at(Work::Joining, true, comes_and_goes).len() <= 5);
         // A new one after a long time is a new one.
         let much_later = [0, 60, 20_000, 20_060];
-        assert_eq!(told(Work::Joining, true, much_later), much_later);
+        assert_eq!(logged_at(Work::Joining, true, much_later), much_later);
     }
 
     #[test]
-    fn what_the_program_asked_for_is_told_to_the_program_alone() {
-        assert_eq!(told(Work::Requested, true, 0..1000), [0_u64; 0]);
+    fn what_the_program_asked_for_is_logged_to_the_program_alone() {
+        assert_eq!(logged_at(Work::Requested, true, 0..1000), [0_u64; 0]);
     }
 
     #[test]
-    fn an_error_is_told_with_its_causes_and_none_of_them_twice() {
+    fn an_error_is_logged_with_its_causes_and_none_of_them_twice() {
         let error = StoreError::new("mongodb", "take 3 locks", Applied::Unknown, true, "reply lost");
         let text = chain(&error);
         assert_eq!(text.matches("reply lost").count(), 1, "{text}");
@@ -585,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_it_is_told_what_to_do() {
+    fn who_reads_it_is_logged_what_to_do() {
         let error = "not authorized on tenure to execute command { insert: \"waiters\" }";
         assert_eq!(Work::Joining.advice(error).unwrap(), "grant find, insert, update on waiters");
         let error = "Kind: SCRAM failure: Authentication failed., labels: {}";

@@ -39,9 +39,9 @@ pub(crate) async fn hear_hints(engine: Weak<Engine>) {
 
 fn pass_on(engine: &Arc<Engine>, hint: Hint) {
     match hint {
-        Hint::Failing { error, lasting } => engine.no_hints(error, lasting),
+        Hint::Failing { error, lasting } => engine.record_no_hints(error, lasting),
         Hint::Resync => {
-            engine.may_work_again(Work::Hints);
+            engine.record_recovery(Work::Hints);
             engine.keys.resync(engine);
             engine.leaders.resync();
             engine.spreads.resync();

@@ -32,7 +32,7 @@ const KEPT_FOR_TTLS: u32 = 3;
 /// Observations of other sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
-    book: Mutex<BTreeMap<SessionId, WatchedSession>>,
+    registry: Mutex<BTreeMap<SessionId, WatchedSession>>,
     wake: Notify,
     running: AtomicBool,
 }
@@ -55,29 +55,29 @@ struct WatchTurn {
 }
 
 impl Watcher {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<SessionId, WatchedSession>> {
-        locked(&self.book)
+    fn registry(&self) -> MutexGuard<'_, BTreeMap<SessionId, WatchedSession>> {
+        locked(&self.registry)
     }
 
     /// Returns what is known of a session.
     pub(crate) fn known(&self, session: SessionId) -> Option<Liveness> {
-        self.book().get(&session).and_then(|watched| watched.observation.standing())
+        self.registry().get(&session).and_then(|watched| watched.observation.liveness())
     }
 
     /// Returns the holder name of a session; its id, if no record gave one.
     pub(crate) fn name(&self, session: SessionId) -> String {
-        let name = self.book().get(&session).and_then(|watched| watched.name.clone());
+        let name = self.registry().get(&session).and_then(|watched| watched.name.clone());
         name.map_or_else(|| session.to_string(), |name| name.to_string())
     }
 
     /// Returns whether a session was seen to beat, and its next beat is not due yet.
     pub(crate) fn beats(&self, session: SessionId, now: Moment) -> bool {
-        self.book().get(&session).is_some_and(|watched| watched.observation.beats(now))
+        self.registry().get(&session).is_some_and(|watched| watched.observation.beats(now))
     }
 
     /// Returns the time since the last beat that was seen.
     pub(crate) fn silent_for(&self, session: SessionId, now: Moment) -> Option<Duration> {
-        self.book().get(&session).and_then(|watched| watched.observation.silent_for(now))
+        self.registry().get(&session).and_then(|watched| watched.observation.silent_for(now))
     }
 
     /// Watches a session from now on.
@@ -90,23 +90,23 @@ impl Watcher {
         named: Option<Named>,
     ) -> Option<Liveness> {
         let now = engine.clock.now();
-        let standing = {
-            let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
+        let liveness = {
+            let mut registry = self.registry();
+            let watched = registry.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             watched.wanted = now;
             if let Some(named) = named {
                 watched.name = Some(named.holder.clone());
                 watched.observation.name(named);
             }
-            watched.observation.standing()
+            watched.observation.liveness()
         };
         self.run(engine);
-        standing
+        liveness
     }
 
     /// Looks at a watched session soon, as a hint says that it has changed.
     pub(crate) fn hint(&self, engine: &Arc<Engine>, session: SessionId) {
-        let watched = match self.book().get_mut(&session) {
+        let watched = match self.registry().get_mut(&session) {
             Some(watched) => {
                 watched.observation.hurry(engine.clock.now());
                 true
@@ -121,9 +121,9 @@ impl Watcher {
     /// Marks these sessions as asked for now.
     fn want(&self, engine: &Engine, sessions: &[SessionId]) {
         let now = engine.clock.now();
-        let mut book = self.book();
+        let mut registry = self.registry();
         for session in sessions {
-            book.entry(*session).or_insert_with(|| WatchedSession::new(engine, now)).wanted = now;
+            registry.entry(*session).or_insert_with(|| WatchedSession::new(engine, now)).wanted = now;
         }
     }
 
@@ -181,8 +181,8 @@ impl Watcher {
     ) -> Result<Liveness, Arc<StoreError>> {
         let now = engine.clock.now();
         {
-            let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
+            let mut registry = self.registry();
+            let watched = registry.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             watched.wanted = now;
             watched.name = Some(named.holder.clone());
             watched.observation.name(named);
@@ -199,15 +199,15 @@ impl Watcher {
         let now = engine.clock.now();
         engine.spreads.saw(session, sighting);
         {
-            let mut book = self.book();
-            let watched = book.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
+            let mut registry = self.registry();
+            let watched = registry.entry(session).or_insert_with(|| WatchedSession::new(engine, now));
             if let Some(record) = sighting.record() {
                 watched.name = Some(record.about.holder.clone());
             }
-            let before = watched.observation.standing();
+            let before = watched.observation.liveness();
             let store_now = engine.store_now();
-            let standing = watched.observation.answered(sent, now, sighting, store_now);
-            if standing != Liveness::Dead || before == Some(Liveness::Dead) {
+            let liveness = watched.observation.answered(sent, now, sighting, store_now);
+            if liveness != Liveness::Dead || before == Some(Liveness::Dead) {
                 return;
             }
         }
@@ -265,7 +265,7 @@ impl Watcher {
         let wait = engine.poll() / 8;
         for session in sessions {
             let wait = wait + fraction(wait, engine.entropy.roll());
-            if let Some(watched) = self.book().get_mut(session) {
+            if let Some(watched) = self.registry().get_mut(session) {
                 watched.observation.failed(now, wait);
             }
         }
@@ -320,11 +320,11 @@ impl Watcher {
         }
         let now = engine.clock.now();
         let keep = engine.times.ttl * KEPT_FOR_TTLS;
-        let mut book = self.book();
-        book.retain(|_, watched| now.since(watched.wanted) < keep);
+        let mut registry = self.registry();
+        registry.retain(|_, watched| now.since(watched.wanted) < keep);
         let own = engine.current().map(|session| session.id);
-        for (session, watched) in book.iter() {
-            if watched.observation.standing() == Some(Liveness::Dead) {
+        for (session, watched) in registry.iter() {
+            if watched.observation.liveness() == Some(Liveness::Dead) {
                 continue;
             }
             if engine.flaws.has(Flaw::ChosenWatchers) && !is_chosen(own, *session) {

@@ -69,7 +69,7 @@ pub(crate) struct KeyMachine {
     pause: Moment,
     backoff: Backoff,
     /// Work on the line rests by itself: nothing else waits for it.
-    standing: Rest,
+    registration: Rest,
     leaving: Leaving,
     reading: Rest,
     changed: Moment,
@@ -97,7 +97,7 @@ impl KeyMachine {
             look_at: now,
             pause: now,
             backoff: Backoff::new(FIRST_REST, longest),
-            standing: rest.clone(),
+            registration: rest.clone(),
             leaving: Leaving { rest: rest.clone(), tickets: Vec::new(), given_up: false, tries: 0 },
             reading: rest,
             // Nothing has changed: what an audit found is news to a key that was just made.
@@ -124,7 +124,7 @@ impl KeyMachine {
 
     /// Returns how many of this instance wait for the key.
     pub(crate) fn waiting(&self) -> usize {
-        self.line.iter().filter(|stander| stander.patience == Patience::Waits).count()
+        self.line.iter().filter(|contender| contender.patience == Patience::Waits).count()
     }
 
     /// Returns whether there is something to do, or nothing at all left to remember.
@@ -138,8 +138,8 @@ impl KeyMachine {
     }
 
     /// A new ticket, with a number larger than every one before.
-    pub(crate) fn stand(&mut self, around: Context<'_>, by: Candidate, manner: WaitMode) {
-        let WaitMode { patience, expect } = manner;
+    pub(crate) fn contend(&mut self, around: Context<'_>, by: Candidate, mode: WaitMode) {
+        let WaitMode { patience, expect } = mode;
         self.changed = around.now;
         let ticket = by.ticket;
         debug_assert!(
@@ -151,7 +151,7 @@ impl KeyMachine {
                 return;
             }
             // Others of this instance wait: they are before it, and it does not wait.
-            if self.line.iter().any(|stander| stander.patience == Patience::Waits) {
+            if self.line.iter().any(|contender| contender.patience == Patience::Waits) {
                 let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.last_seen.other {
                     Some(record) => {
@@ -186,15 +186,15 @@ impl KeyMachine {
     /// A ticket is given up.
     pub(crate) fn leave(&mut self, now: Moment, ticket: Ticket) {
         self.changed = now;
-        if let Some(place) = self.line.iter().position(|stander| stander.by.ticket == ticket) {
-            let Some(stander) = self.line.remove(place) else { return };
+        if let Some(place) = self.line.iter().position(|contender| contender.by.ticket == ticket) {
+            let Some(contender) = self.line.remove(place) else { return };
             // Only the first sends takes: one of them may be under way.
             let is_take_under_way = place == 0 && self.in_flight.is_some();
-            let may_have_been_granted = stander.doubtful || is_take_under_way;
+            let may_have_been_granted = contender.doubtful || is_take_under_way;
             self.undecided |= may_have_been_granted;
             self.make_answer_stale();
-            if stander.place != QueuePlace::Nowhere {
-                self.leave_line(stander.by.session, ticket);
+            if contender.place != QueuePlace::Nowhere {
+                self.leave_line(contender.by.session, ticket);
                 self.leaving.given_up = true;
             }
         }
@@ -206,12 +206,12 @@ impl KeyMachine {
         let (void, line): (VecDeque<_>, _) =
             mem::take(&mut self.line).into_iter().partition(|s| s.by.session == session);
         self.line = line;
-        for stander in void {
+        for contender in void {
             // Others are not to look past it for as long as the dead are remembered.
-            if stander.place != QueuePlace::Nowhere {
-                self.leave_line(session, stander.by.ticket);
+            if contender.place != QueuePlace::Nowhere {
+                self.leave_line(session, contender.by.ticket);
             }
-            self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::SessionOver));
+            self.out.push(Out::Verdict(contender.by.ticket, TicketOutcome::SessionOver));
         }
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
@@ -291,7 +291,7 @@ impl KeyMachine {
     }
 
     fn stands(&self, session: SessionId, ticket: Ticket) -> bool {
-        self.line.iter().any(|stander| stander.by.session == session && stander.by.ticket == ticket)
+        self.line.iter().any(|contender| contender.by.session == session && contender.by.ticket == ticket)
     }
 }
 

@@ -234,7 +234,7 @@ impl SpreadView {
         if known.at > asked {
             return false;
         }
-        let news = self.tasks.get_mut(key).is_some_and(|known| known.reads(seen, now, store_now));
+        let news = self.tasks.get_mut(key).is_some_and(|known| known.absorb(seen, now, store_now));
         let place = match seen {
             LockSeen::Found(record) => found(record, now, store_now),
             LockSeen::Absent => TaskPlace::Free { since: now },

@@ -102,7 +102,7 @@ impl Observation {
         }
     }
 
-    pub(crate) fn standing(&self) -> Option<Liveness> {
+    pub(crate) fn liveness(&self) -> Option<Liveness> {
         if self.dead {
             return Some(Liveness::Dead);
         }
@@ -191,7 +191,7 @@ impl Observation {
             }
             SessionSeen::Alive(record) => self.alive(sent, now, record, store_now),
         }
-        self.standing().unwrap_or(Liveness::Alive)
+        self.liveness().unwrap_or(Liveness::Alive)
     }
 
     /// A read or a declaration failed.
@@ -363,11 +363,11 @@ mod tests {
     #[test]
     fn dead_is_for_ever() {
         let mut seen = observation();
-        assert_eq!(seen.standing(), None);
+        assert_eq!(seen.liveness(), None);
         let SessionSeen::Alive(record) = beat(3, 33, 0) else { unreachable!("it is alive") };
         assert_eq!(seen.answered(at(0), at(0), &SessionSeen::Dead(record), None), Liveness::Dead);
         assert_eq!(seen.answered(at(1), at(1), &beat(4, 34, 0), None), Liveness::Dead);
-        assert_eq!(seen.standing(), Some(Liveness::Dead));
+        assert_eq!(seen.liveness(), Some(Liveness::Dead));
     }
 
     #[test]

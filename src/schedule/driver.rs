@@ -276,7 +276,7 @@ impl Driver {
         tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were skipped");
         metrics::skipped(&self.engine, &self.spec.id, count, why);
         let lock = self.lease.lock().clone();
-        self.engine.events.tell(Event::NotRun { lock, from, to, count, why });
+        self.engine.events.send(Event::NotRun { lock, from, to, count, why });
         true
     }
 

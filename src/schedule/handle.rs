@@ -396,8 +396,8 @@ impl Schedules {
     /// Returns which instance has which schedule, as this one knows it; `None` if it has no schedules, or has not joined
     /// the others yet.
     #[must_use]
-    pub fn picture(&self) -> Option<SpreadStatus> {
-        Some(self.spread()?.picture())
+    pub fn spread_status(&self) -> Option<SpreadStatus> {
+        Some(self.spread()?.status())
     }
 
     /// Waits until the schedules are as wanted; for ever if this instance has none.

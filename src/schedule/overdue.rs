@@ -140,7 +140,7 @@ impl Look {
         metrics::overdue(engine, name, by);
         if self.reported.insert(name.clone(), due) != Some(due) {
             tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no live instance has it");
-            engine.events.tell(Event::Overdue { lock: lock_of(&record.id), due, by });
+            engine.events.send(Event::Overdue { lock: lock_of(&record.id), due, by });
         }
     }
 

@@ -61,7 +61,7 @@ impl Input<'_> {
 /// Instances, and who has which task.
 #[derive(Debug)]
 pub struct LargeFleet {
-    picture: SpreadView,
+    view: SpreadView,
     share: Share,
     keys: usize,
     /// Tasks of each of the living, and their state.
@@ -86,10 +86,10 @@ impl LargeFleet {
         let mut share = Share::new(spread.clone());
         digest::publish(&mut share, keys.iter());
         let now = Moment::after_start(CALM);
-        let mut picture = SpreadView::new(spread);
-        picture.set(&keys);
+        let mut view = SpreadView::new(spread);
+        view.set(&keys);
         let mut fleet = Self {
-            picture,
+            view,
             share,
             keys: tasks,
             members: BTreeMap::new(),
@@ -120,7 +120,7 @@ impl LargeFleet {
         for _ in 0..how_many {
             // Anywhere among the others.
             let id = SessionId::from_u128(u128::from(self.dice.roll()) << 64);
-            self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
+            self.view.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
         }
     }
@@ -142,13 +142,13 @@ impl LargeFleet {
             let tasks = self.members.remove(&id).unwrap_or_default();
             if cleanly {
                 for key in tasks.keys() {
-                    self.picture.hinted(key, Some(LockChange::Freed), self.now);
+                    self.view.hinted(key, Some(LockChange::Freed), self.now);
                 }
             }
             let at = StoreTime::from_millis(0);
             let death = Some(Death { at, by: holder(), why: Why::shortened("the end") });
             let record = SessionRecord { death, ..self.record(id) };
-            self.picture.saw(id, &SessionSeen::Dead(record), self.now, None);
+            self.view.saw(id, &SessionSeen::Dead(record), self.now, None);
         }
     }
 
@@ -159,11 +159,11 @@ impl LargeFleet {
             let death = Some(Death { at, by: holder(), why: Death::own() });
             let shares = vec![Share { reserved: CALM * 100, ..self.share.clone() }];
             let record = SessionRecord { death, shares, ..self.record(id) };
-            self.picture.saw(id, &SessionSeen::Dead(record), self.now, None);
+            self.view.saw(id, &SessionSeen::Dead(record), self.now, None);
             let name = self.holder_of(id);
             let id = SessionId::from_u128(u128::from(self.dice.roll()) << 64);
             self.names.insert(id, name);
-            self.picture.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
+            self.view.saw(id, &SessionSeen::Alive(self.record(id)), self.now, None);
             self.members.insert(id, BTreeMap::new());
         }
     }
@@ -188,7 +188,7 @@ impl LargeFleet {
             term: Term::new(self.term),
             at: StoreTime::from_millis(0),
         };
-        self.picture.hinted(key, Some(granted), self.now);
+        self.view.hinted(key, Some(granted), self.now);
         self.members.entry(to).or_default().insert(key.clone(), Mine::Has);
     }
 
@@ -233,7 +233,7 @@ impl LargeFleet {
             rank: 0,
         };
         Input {
-            tasks: self.picture.tasks().map(task).collect(),
+            tasks: self.view.tasks().map(task).collect(),
             members: self.members.keys().map(member).collect(),
         }
     }
@@ -248,7 +248,7 @@ impl LargeFleet {
     fn resolve_for(&self, session: SessionId) -> Resolved {
         let started = StoreTime::from_millis(0);
         let me = Me { session, holder: self.holder_of(session), started, share: self.share.clone() };
-        self.picture.resolve(&me, &self.members[&session], BOUNDS, self.now)
+        self.view.resolve(&me, &self.members[&session], BOUNDS, self.now)
     }
 
     /// Lets all of them act until nothing is left to do. Those whom the plan does not name are asked by
@@ -285,7 +285,7 @@ impl LargeFleet {
     fn named(&self) -> BTreeSet<SessionId> {
         let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
         let heirs = self.resolve_for(*any).successors;
-        let owner = |key: &Key| match self.picture.task(key) {
+        let owner = |key: &Key| match self.view.task(key) {
             Some(TaskPlace::Held { session, .. }) => Some(*session),
             _ => None,
         };
@@ -325,7 +325,7 @@ impl LargeFleet {
                             self.grant(key, to);
                         }
                         None => {
-                            self.picture.hinted(key, Some(LockChange::Freed), self.now);
+                            self.view.hinted(key, Some(LockChange::Freed), self.now);
                         }
                     }
                 }

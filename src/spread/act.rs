@@ -56,7 +56,7 @@ impl SpreadActor {
     fn plan_and_act(&mut self, now: Moment) -> bool {
         let engine = self.engine().clone();
         // There will be another session, or this one will be confirmed.
-        let Some(session) = engine.current().filter(|session| !session.is_in_doubt()) else { return false };
+        let Some(session) = engine.current().filter(|session| !session.is_expiring()) else { return false };
         let shared = self.shared.clone();
         let mut state = shared.state();
         if !state.complete {
@@ -102,7 +102,7 @@ impl SpreadActor {
             let since = state.waiting.get(key).copied();
             if since.is_none() {
                 let lock = reading::lock(engine, &self.shared.spread, key);
-                engine.events.tell(Event::Waiting { lock });
+                engine.events.send(Event::Waiting { lock });
             }
             waiting.insert(key.clone(), since.unwrap_or(now));
         }
@@ -138,7 +138,7 @@ impl SpreadActor {
     fn send_ticket(&self, session: &Arc<Session>, key: &Key, mode: WaitMode, withdraw: CancellationToken) {
         let lock = reading::lock(self.engine(), &self.shared.spread, key);
         let life = Some(self.elect.life());
-        let mut ticket = self.engine().stand(session, life, &lock, &self.wants, mode);
+        let mut ticket = self.engine().contend(session, life, &lock, &self.wants, mode);
         let key = key.clone();
         self.takes.push(
             async move {

@@ -53,7 +53,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
 
     /// Returns the whole spread as this instance knows it. Makes no call.
     #[must_use]
-    pub fn picture(&self) -> SpreadStatus {
+    pub fn status(&self) -> SpreadStatus {
         SpreadStatus::of(self.elect.engine(), &self.shared)
     }
 
@@ -65,7 +65,7 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
         let mut changes = self.shared.changed.subscribe();
         loop {
             changes.borrow_and_update();
-            let status = self.picture();
+            let status = self.status();
             if is_so(&status) || self.shared.over.is_cancelled() {
                 return status;
             }

@@ -405,7 +405,7 @@ impl Worker {
         let (lock, term, error) = (self.lease.lock().clone(), self.lease.term(), quarantine.error);
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
-        self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest });
+        self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest });
         (TaskEnd::Quarantined, handback)
     }
 

@@ -38,8 +38,8 @@ fn short(holder: &str) -> ElectConfig {
         .with_refresh_interval(SECOND / 4)
 }
 
-/// Until an instance whose beats are not answered is so near to its doubt.
-async fn nearly_in_doubt(lease: &Lease, grace: Duration) {
+/// Until an instance whose beats are not answered is so near to expiring.
+async fn nearly_expiring(lease: &Lease, grace: Duration) {
     while lease.remaining() > grace + SECOND / 2 {
         tokio::time::sleep(SECOND / 100).await;
     }
@@ -47,13 +47,13 @@ async fn nearly_in_doubt(lease: &Lease, grace: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_begins_in_a_doubt_that_an_answer_does_not_end() {
+async fn nothing_begins_while_expiring_until_an_answer_saves_the_session() {
     let world = World::new();
     let config = short("a").with_stop_grace(MS * 2200);
     config.validate().unwrap();
     let (elect, faulty) = begun(&world, config);
     let first = elect.acquire("first").await.unwrap();
-    // Every beat is answered, later than the doubt begins: the end moves, and stays within the grace.
+    // Every beat is answered, later than the session begins to expire: the end moves, and stays within the grace.
     let slow = Course::PLAIN.answered_after(MS * 800);
     faulty.intercept().always(&[Operation::Beat], slow);
     first.lost().await;
@@ -67,12 +67,12 @@ async fn nothing_begins_in_a_doubt_that_an_answer_does_not_end() {
     assert!(session.is_some(), "the session lives on all the while");
     faulty.intercept().heal();
     let second = elect.key("second").acquire_within(SECOND).await.unwrap();
-    assert!(second.is_some(), "an answer that ends the doubt is heard");
+    assert!(second.is_some(), "an answer that saves the session is heard");
     assert_eq!(elect.health().session, session);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_granted_in_doubt_begins_no_job_and_is_given_back() {
+async fn a_lock_that_is_granted_while_expiring_begins_no_job_and_is_given_back() {
     let world = World::new();
     let config = World::config("a");
     let grace = config.stop_grace();
@@ -81,17 +81,17 @@ async fn a_lock_that_is_granted_in_doubt_begins_no_job_and_is_given_back() {
     let guard = elect.acquire("first").await.unwrap();
     let mut events = elect.events();
     faulty.intercept().always(&[Operation::Beat], Fault::Swallowed);
-    nearly_in_doubt(&guard.lease(), grace).await;
+    nearly_expiring(&guard.lease(), grace).await;
     let ran = Arc::new(AtomicUsize::new(0));
     let counted = ran.clone();
-    // Asked for before the doubt, granted in it.
+    // Requested before the session expires, granted while it does.
     faulty.intercept().next(Operation::Take, Course::PLAIN.answered_after(SECOND));
     let lock = elect.lock("k", async move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         Ok::<_, String>(())
     });
     let answer = lock.await;
-    assert!(guard.lease().is_cancelled() && guard.is_valid(), "it is in doubt, and not over");
+    assert!(guard.lease().is_cancelled() && guard.is_valid(), "it is expiring, and not over");
     assert!(matches!(answer, Err(Error::NoSession { .. })), "{answer:?}");
     assert!(other.key("k").acquire_within(SECOND * 6).await.unwrap().is_some(), "it was given back");
     assert_eq!(ran.load(Ordering::Relaxed), 0);
@@ -103,14 +103,14 @@ async fn a_lock_that_is_granted_in_doubt_begins_no_job_and_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_campaign_that_wins_in_doubt_waits_for_the_session_to_be_saved() {
+async fn a_campaign_that_wins_while_expiring_waits_for_the_session_to_be_saved() {
     let world = World::new();
     let config = World::config("a");
     let grace = config.stop_grace();
     let (elect, faulty) = begun(&world, config);
     let guard = elect.acquire("first").await.unwrap();
     faulty.intercept().always(&[Operation::Beat], Fault::Swallowed);
-    nearly_in_doubt(&guard.lease(), grace).await;
+    nearly_expiring(&guard.lease(), grace).await;
     faulty.intercept().next(Operation::Take, Course::PLAIN.answered_after(SECOND));
     let campaign = elect.campaign("k").run(async |lease: Lease| {
         assert!(!lease.is_cancelled(), "it begins and is told to stop at once");

@@ -42,7 +42,7 @@ async fn an_instance_at_rest_takes_as_many_connections_as_the_documents_say() {
     );
     let spread = spread.unwrap();
     let schedule = elect.schedule("pulse", "* * * * * *").run(async |_, _| Ok::<_, String>(())).unwrap();
-    bounded("all are held", spread.until(|picture| picture.held() == 100)).await;
+    bounded("all are held", spread.until(|status| status.held() == 100)).await;
     let (store, own) = (place.store().await, elect.health().session.unwrap());
     let beats = session(&store, own).await.unwrap().beat.get();
     until("it rests", || async { (session(&store, own).await?.beat.get() >= beats + 10).then_some(()) })

@@ -185,8 +185,8 @@ async fn start(place: &Place, numbers: std::ops::Range<usize>, registry: &Regist
 
 async fn settled(members: &[Member]) {
     let schedules = members[0].elect.schedules();
-    let is_so = |picture: &tenure::spread::SpreadStatus| {
-        picture.is_settled() && picture.members.len() == members.len() && picture.held() == 1
+    let is_so = |status: &tenure::spread::SpreadStatus| {
+        status.is_settled() && status.members.len() == members.len() && status.held() == 1
     };
     bounded("the schedule has an owner", schedules.until(is_so)).await;
 }

@@ -72,7 +72,7 @@ struct Worker {
     tickets: u64,
     random: u64,
     /// Tickets with an attempt that may be applied late.
-    in_doubt: HashSet<(LockId, Ticket)>,
+    unconfirmed: HashSet<(LockId, Ticket)>,
     audited: u64,
 }
 
@@ -122,16 +122,16 @@ impl Round {
 
     /// Repeats an operation until it is answered; tells whether any attempt's outcome is unknown.
     async fn resolved<'a, T>(&self, mut attempt: impl FnMut() -> Answer<'a, T>) -> (T, bool) {
-        let mut in_doubt = false;
+        let mut unconfirmed = false;
         loop {
             match attempt().await {
-                Ok(answer) => return (answer, in_doubt),
+                Ok(answer) => return (answer, unconfirmed),
                 Err(error) => {
                     assert!(error.is_retryable(), "{}", whole(&error));
                     match error.applied() {
                         Applied::No => &self.errors.nothing_changed,
                         Applied::Unknown => {
-                            in_doubt = true;
+                            unconfirmed = true;
                             &self.errors.unknown
                         }
                     }
@@ -148,7 +148,7 @@ impl Round {
             session,
             tickets: 0,
             random: number + 1,
-            in_doubt: HashSet::new(),
+            unconfirmed: HashSet::new(),
             audited: *self.failovers.borrow(),
         };
         while self.done() < self.target {
@@ -179,11 +179,11 @@ impl Round {
         }
         let takes: Vec<Take> = takes.into_values().collect();
         let store = &self.place.store;
-        let (answers, in_doubt) = self.resolved(|| store.take(takes.clone(), Vec::new(), LIMIT)).await;
+        let (answers, unconfirmed) = self.resolved(|| store.take(takes.clone(), Vec::new(), LIMIT)).await;
         let granted = now();
         assert_eq!(answers.len(), takes.len());
-        if in_doubt {
-            worker.in_doubt.extend(takes.iter().map(|take| (take.lock.clone(), take.by.ticket)));
+        if unconfirmed {
+            worker.unconfirmed.extend(takes.iter().map(|take| (take.lock.clone(), take.by.ticket)));
         }
         self.done.send_modify(|done| *done += answers.len() as u64);
 
@@ -248,9 +248,9 @@ impl Round {
             if self.history.knows(&held.lock, held.term) {
                 self.rolled_back.fetch_add(1, Ordering::Relaxed);
             } else {
-                let doubt = (held.lock.clone(), held.ticket);
+                let take = (held.lock.clone(), held.ticket);
                 assert!(
-                    worker.in_doubt.contains(&doubt),
+                    worker.unconfirmed.contains(&take),
                     "granted, though nobody could have asked: {held:?}"
                 );
                 self.late.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Invariant, Stage};
-use crate::{Durations, Entry, Life, Registry, Told, What};
+use crate::{Durations, Entry, Life, Registry, Reported, What};
 use tenure::model::Term;
 
 /// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
@@ -28,11 +28,11 @@ impl Invariant for EventOrder {
             What::Closed { overran: 0 } => {
                 self.closed.insert(life);
             }
-            What::Told(Told::Missed { .. }) => {
+            What::Reported(Reported::Missed { .. }) => {
                 self.missed.insert(life);
             }
-            What::Told(_) if self.missed.contains(&life) => {}
-            What::Told(Told::Acquired { key, term })
+            What::Reported(_) if self.missed.contains(&life) => {}
+            What::Reported(Reported::Acquired { key, term })
                 if self.leases.insert((life, *key, *term), false).is_some() =>
             {
                 return Err(format!("key {key} was acquired twice under term {term}"));
@@ -44,10 +44,12 @@ impl Invariant for EventOrder {
                     self.outlived.insert((life, *key, *term));
                 }
             }
-            What::Told(Told::Released { key, term }) if self.outlived.contains(&(life, *key, *term)) => {
+            What::Reported(Reported::Released { key, term })
+                if self.outlived.contains(&(life, *key, *term)) =>
+            {
                 return Err(format!("term {term} of key {key} ran out, and was told as released"));
             }
-            What::Told(Told::Released { key, term } | Told::Lost { key, term, .. }) => {
+            What::Reported(Reported::Released { key, term } | Reported::Lost { key, term, .. }) => {
                 match self.leases.insert((life, *key, *term), true) {
                     Some(false) => {}
                     Some(true) => return Err(format!("term {term} of key {key} ended twice")),

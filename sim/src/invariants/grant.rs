@@ -1,5 +1,5 @@
 use super::Invariant;
-use crate::{Entry, Life, Registry, Told, What};
+use crate::{Entry, Life, Registry, Reported, What};
 use tenure::model::Term;
 
 /// Nothing starts on a guess: what runs under a lock has its term from a record that named its session
@@ -24,7 +24,7 @@ impl Invariant for Granted {
                 }
                 Ok(())
             }
-            What::Told(Told::Acquired { key, term }) => told_in_time(registry, life, *key, *term),
+            What::Reported(Reported::Acquired { key, term }) => told_in_time(registry, life, *key, *term),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::{Invariant, Stage};
-use crate::{Entry, FIRST_TASK, Life, Registry, Told, What, is_task};
+use crate::{Entry, FIRST_TASK, Life, Registry, Reported, What, is_task};
 use tenure::model::{SessionId, Term};
 
 /// A cap that was changed lately: what began just then was right by the one before.
@@ -38,7 +38,7 @@ impl Invariant for Spreading {
                 let before = self.caps.get(&life).map_or(*cap, |(before, ..)| *before);
                 self.caps.insert(life, (*cap, before, entry.at));
             }
-            (What::Told(Told::Acquired { key, term }), Some(life)) if is_task(*key) => {
+            (What::Reported(Reported::Acquired { key, term }), Some(life)) if is_task(*key) => {
                 self.acquired.insert((life, *key, *term), entry.at);
             }
             (What::Began { key, term, .. }, Some(life))

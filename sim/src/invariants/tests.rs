@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::{Census, SLACK, Stage, StoreLedger};
 use crate::{
-    Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Registry, Sort, TickId, Told,
-    What,
+    Durations, FIRST_SCHEDULE, FIRST_TASK, Habits, History, Life, Reference, Registry, Reported, Sort,
+    TickId, What,
 };
 use tenure::{
     clock::Moment,
@@ -68,7 +68,7 @@ impl Story {
         self.open(FIRST, SESSION)
             .granted(TERM, SESSION, "job")
             .first(What::Noticed { key: KEY, term: TERM, session: SESSION, ticket: Ticket::new(1) })
-            .first(What::Told(Told::Acquired { key: KEY, term: TERM }))
+            .first(What::Reported(Reported::Acquired { key: KEY, term: TERM }))
             .first(What::Began { key: KEY, term: TERM, tag: "job".to_owned(), sort: Sort::Job })
             .polled()
     }
@@ -81,7 +81,7 @@ impl Story {
     fn ends(&self) -> &Self {
         self.first(What::Cancelled { key: KEY, term: TERM })
             .first(What::Ended { key: KEY, term: TERM })
-            .first(What::Told(Told::Released { key: KEY, term: TERM }))
+            .first(What::Reported(Reported::Released { key: KEY, term: TERM }))
             .store(What::GivenBack { key: KEY, term: TERM })
             .store(What::Freed { key: KEY, term: TERM })
             .first(What::Returned { key: KEY, term: TERM })
@@ -209,7 +209,7 @@ async fn a_resource_that_goes_back_to_a_former_term_is_noticed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_twice_or_without_a_beginning_is_noticed() {
-    let released = || What::Told(Told::Released { key: KEY, term: TERM });
+    let released = || What::Reported(Reported::Released { key: KEY, term: TERM });
     let story = Story::new();
     assert_eq!(story.runs().first(released()).first(released()).violates(), Some("event order"));
     assert_eq!(Story::new().first(released()).violates(), Some("event order"));
@@ -225,7 +225,7 @@ async fn a_lease_that_ran_out_under_its_job_and_is_told_as_released_is_noticed()
         story.first(What::Cancelled { key: KEY, term: TERM });
         sleep(draining).await;
         story.first(What::Ended { key: KEY, term: TERM });
-        story.first(What::Told(Told::Released { key: KEY, term: TERM })).violates()
+        story.first(What::Reported(Reported::Released { key: KEY, term: TERM })).violates()
     };
     assert_eq!(told(4 * SECOND).await, None);
     assert_eq!(told(6 * SECOND).await, Some("event order"));
@@ -341,7 +341,7 @@ async fn what_is_left_of_an_instance_that_was_closed_is_noticed() {
     let judged = |census: Census| {
         let story = Story::new();
         story.runs().ends().store(What::Calm).first(What::Closes);
-        story.first(What::Told(Told::SessionLost { session: SESSION, why: "closed" }));
+        story.first(What::Reported(Reported::SessionLost { session: SESSION, why: "closed" }));
         story.first(What::Closed { overran: 0 });
         let lives = if census.lives.is_empty() { vec![(FIRST, Vec::new())] } else { census.lives.clone() };
         story.0.judge(&Stage::Closed(Census { lives, ..census }));

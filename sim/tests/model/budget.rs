@@ -42,7 +42,7 @@ pub(crate) struct Budget {
     pub(crate) abandons: u8,
     pub(crate) cancels: u8,
     /// Locks that are confirmed, for whatever reason.
-    pub(crate) doubts: u8,
+    pub(crate) expirations: u8,
     /// Requests on their way at once.
     pub(crate) room: usize,
 }
@@ -71,7 +71,7 @@ impl Budget {
         deletions: 0,
         abandons: 0,
         cancels: 0,
-        doubts: 0,
+        expirations: 0,
         room: 3,
     };
 }

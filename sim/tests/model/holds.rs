@@ -43,7 +43,7 @@ const SURROUNDINGS: &[(&str, Budget)] = &[
         "requests that arrive twice",
         Budget { tickets: 2, gives_up: false, audit: false, doubles: 1, ..CONTENDED },
     ),
-    ("jobs that are asked to stop", Budget { cancels: 1, doubts: 1, gives_up: false, ..CONTENDED }),
+    ("jobs that are asked to stop", Budget { cancels: 1, expirations: 1, gives_up: false, ..CONTENDED }),
     (
         "tickets given up in a line, and a failover",
         Budget { failovers: 1, line: true, audit: false, begun: true, ..CONTENDED },

@@ -40,7 +40,7 @@ impl Protocol {
             if !held.draining && world.spent.cancels < self.budget.cancels {
                 actions.push(Action::Cancel(id));
             }
-            if !busy && room && world.spent.doubts < self.budget.doubts {
+            if !busy && room && world.spent.expirations < self.budget.expirations {
                 actions.push(Action::Confirm(id));
             }
         }
@@ -269,7 +269,7 @@ impl Protocol {
     /// Something says that the lock is lost. The take is sent once more with the same ticket: it is not
     /// told as lost before a majority write has confirmed it.
     pub(crate) fn confirm(&self, world: &mut World, id: Id) {
-        world.spent.doubts += 1;
+        world.spent.expirations += 1;
         let instance = world.at(id);
         if let Some(held) = instance.held {
             self.send(world, id, Request::Take { place: instance.place(held.ticket), dead: 0 }, true);

@@ -51,7 +51,7 @@ pub(crate) struct Spent {
     pub(crate) deletions: u8,
     pub(crate) abandons: u8,
     pub(crate) cancels: u8,
-    pub(crate) doubts: u8,
+    pub(crate) expirations: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

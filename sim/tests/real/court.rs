@@ -14,7 +14,7 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term},
 };
-use tenure_sim::{Durations, History, Life, Told, Violation, What};
+use tenure_sim::{Durations, History, Life, Reported, Violation, What};
 
 use crate::{
     holder::config,
@@ -244,7 +244,7 @@ fn applied_by(heard: &[Heard], applied: &[(Moment, Applied)]) -> Vec<Moment> {
             Line::Seen(
                 What::Noticed { key, term, .. }
                 | What::Began { key, term, .. }
-                | What::Told(Told::Acquired { key, term }),
+                | What::Reported(Reported::Acquired { key, term }),
             ) => {
                 let first = known.entry((*key, *term)).or_insert(*at);
                 *first = (*first).min(*at);

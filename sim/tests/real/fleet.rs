@@ -119,7 +119,7 @@ impl Hearing {
             Line::Seen(What::Polled { key, term }) => {
                 ears.polled.insert(*key, (at, life, *term));
             }
-            Line::Seen(What::Told(tenure_sim::Told::Overran { .. })) => ears.overruns += 1,
+            Line::Seen(What::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
             Line::Echo(number) => {
                 ears.echoes.insert(life, *number);
                 return;

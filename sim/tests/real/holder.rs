@@ -23,7 +23,7 @@ use tenure::{
     spread::{Spread, Task},
     store::mongo::{MongoOptions, MongoStore},
 };
-use tenure_sim::{Dice, Life, SPREAD, Scribe, Sort, Told, What, Wire, lock_id, number_of, task_name};
+use tenure_sim::{Dice, Life, Reported, SPREAD, Scribe, Sort, What, Wire, lock_id, number_of, task_name};
 use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
@@ -145,8 +145,8 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
     let mut events = elect.events();
     tokio::spawn(async move {
         while let Some(event) = events.next().await {
-            if let Some(told) = Told::of(&event) {
-                Pen.write(What::Told(told));
+            if let Some(told) = Reported::of(&event) {
+                Pen.write(What::Reported(told));
             }
         }
     });

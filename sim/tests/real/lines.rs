@@ -6,7 +6,7 @@ use tenure::{
     clock::Moment,
     model::{SessionId, Term, Ticket},
 };
-use tenure_sim::{Sort, Told, What};
+use tenure_sim::{Reported, Sort, What};
 
 /// One thing that a process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +51,13 @@ fn seen(what: &What) -> String {
         What::Polled { key, term } => format!("polled {key} {term}"),
         What::Ended { key, term } => format!("ended {key} {term}"),
         What::Cancelled { key, term } => format!("cancelled {key} {term}"),
-        What::Told(Told::SessionOpened { session }) => format!("session-opened {session}"),
-        What::Told(Told::SessionLost { session, why }) => format!("session-lost {session} {why}"),
-        What::Told(Told::Acquired { key, term }) => format!("acquired {key} {term}"),
-        What::Told(Told::Lost { key, term, why }) => format!("lost {key} {term} {why}"),
-        What::Told(Told::Released { key, term }) => format!("released {key} {term}"),
-        What::Told(Told::Overran { key, term }) => format!("overran {key} {term}"),
-        What::Told(Told::Missed { events }) => format!("missed {events}"),
+        What::Reported(Reported::SessionOpened { session }) => format!("session-opened {session}"),
+        What::Reported(Reported::SessionLost { session, why }) => format!("session-lost {session} {why}"),
+        What::Reported(Reported::Acquired { key, term }) => format!("acquired {key} {term}"),
+        What::Reported(Reported::Lost { key, term, why }) => format!("lost {key} {term} {why}"),
+        What::Reported(Reported::Released { key, term }) => format!("released {key} {term}"),
+        What::Reported(Reported::Overran { key, term }) => format!("overran {key} {term}"),
+        What::Reported(Reported::Missed { events }) => format!("missed {events}"),
         What::Capped { cap } => format!("capped {cap}"),
         What::Started => "started".to_owned(),
         What::Closes => "closes".to_owned(),
@@ -90,17 +90,19 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
         "polled" => Line::Seen(What::Polled { key: number(&mut words)?, term: term(&mut words)? }),
         "ended" => Line::Seen(What::Ended { key: number(&mut words)?, term: term(&mut words)? }),
         "cancelled" => Line::Seen(What::Cancelled { key: number(&mut words)?, term: term(&mut words)? }),
-        "session-opened" => told(Told::SessionOpened { session: session(&mut words)? }),
+        "session-opened" => told(Reported::SessionOpened { session: session(&mut words)? }),
         "session-lost" => {
-            told(Told::SessionLost { session: session(&mut words)?, why: reason(words.next()?) })
+            told(Reported::SessionLost { session: session(&mut words)?, why: reason(words.next()?) })
         }
-        "acquired" => told(Told::Acquired { key: number(&mut words)?, term: term(&mut words)? }),
-        "lost" => {
-            told(Told::Lost { key: number(&mut words)?, term: term(&mut words)?, why: reason(words.next()?) })
-        }
-        "released" => told(Told::Released { key: number(&mut words)?, term: term(&mut words)? }),
-        "overran" => told(Told::Overran { key: number(&mut words)?, term: term(&mut words)? }),
-        "missed" => told(Told::Missed { events: number(&mut words)? }),
+        "acquired" => told(Reported::Acquired { key: number(&mut words)?, term: term(&mut words)? }),
+        "lost" => told(Reported::Lost {
+            key: number(&mut words)?,
+            term: term(&mut words)?,
+            why: reason(words.next()?),
+        }),
+        "released" => told(Reported::Released { key: number(&mut words)?, term: term(&mut words)? }),
+        "overran" => told(Reported::Overran { key: number(&mut words)?, term: term(&mut words)? }),
+        "missed" => told(Reported::Missed { events: number(&mut words)? }),
         "capped" => Line::Seen(What::Capped { cap: number(&mut words)? }),
         "started" => Line::Seen(What::Started),
         "closes" => Line::Seen(What::Closes),
@@ -117,8 +119,8 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Line)> {
     Some((at, said))
 }
 
-fn told(told: Told) -> Line {
-    Line::Seen(What::Told(told))
+fn told(told: Reported) -> Line {
+    Line::Seen(What::Reported(told))
 }
 
 fn number<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>) -> Option<T> {
@@ -157,15 +159,15 @@ fn lines_are_read_as_they_were_written() {
         What::Polled { key, term },
         What::Ended { key, term },
         What::Cancelled { key, term },
-        What::Told(Told::SessionOpened { session }),
-        What::Told(Told::SessionLost { session, why: "closed" }),
-        What::Told(Told::Acquired { key, term }),
-        What::Told(Told::Lost { key, term, why: "expired" }),
-        What::Told(Told::Released { key, term }),
-        What::Told(Told::Overran { key, term }),
-        What::Told(Told::Missed { events: 4 }),
+        What::Reported(Reported::SessionOpened { session }),
+        What::Reported(Reported::SessionLost { session, why: "closed" }),
+        What::Reported(Reported::Acquired { key, term }),
+        What::Reported(Reported::Lost { key, term, why: "expired" }),
+        What::Reported(Reported::Released { key, term }),
+        What::Reported(Reported::Overran { key, term }),
+        What::Reported(Reported::Missed { events: 4 }),
         What::Capped { cap: 12 },
-        What::Told(Told::Lost { key, term, why: "moved" }),
+        What::Reported(Reported::Lost { key, term, why: "moved" }),
         What::Started,
         What::Closes,
         What::Closed { overran: 2 },

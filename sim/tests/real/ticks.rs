@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Ticks {
-    /// An attempt begins; says what is wrong with that. Told in the order of time.
+    /// An attempt begins; says what is wrong with that. Reported in the order of time.
     pub(crate) fn begins(&mut self, instant: i64, attempt: u32) -> Option<String> {
         let begun = self.begun.entry(instant).or_default();
         let last = begun.last().copied();

@@ -35,15 +35,15 @@ async fn join(
 
 /// Number of schedules of each, as that one knows it.
 fn shares(member: &Member) -> Vec<usize> {
-    let picture = member.elect.schedules().picture().unwrap();
-    picture.members.iter().map(|member| member.tasks).collect()
+    let status = member.elect.schedules().spread_status().unwrap();
+    status.members.iter().map(|member| member.tasks).collect()
 }
 
 /// Until the schedules are shared out like this; answers with how long it took.
 async fn shared(member: &Member, shares: &[usize], within: Duration) -> Option<Duration> {
     let begun = tokio::time::Instant::now();
     let is_so =
-        |picture: &SpreadStatus| picture.members.iter().map(|member| member.tasks).eq(shares.iter().copied());
+        |status: &SpreadStatus| status.members.iter().map(|member| member.tasks).eq(shares.iter().copied());
     let schedules = member.elect.schedules();
     tokio::time::timeout(within, schedules.until(is_so)).await.ok().map(|_| begun.elapsed())
 }

@@ -111,9 +111,9 @@ async fn a_run_is_not_interrupted_by_instances_that_come() {
     }
     pass(MINUTE).await;
     assert_eq!(crew.told().await, ["01:00:00 succeeded 1"]);
-    let picture = two.elect.schedules().picture().unwrap();
-    let shares: Vec<_> = picture.members.iter().map(|member| member.tasks).collect();
-    assert_eq!(shares, [1, 1], "one went: {picture}");
+    let status = two.elect.schedules().spread_status().unwrap();
+    let shares: Vec<_> = status.members.iter().map(|member| member.tasks).collect();
+    assert_eq!(shares, [1, 1], "one went: {status}");
     drop((theirs, other));
 }
 

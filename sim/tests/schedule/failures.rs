@@ -18,9 +18,9 @@ const HOURLY: &str = "@hourly";
 
 /// Failures that were reported: the instant, and the words.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(StoreTime, String)>>>);
+struct Reported(Arc<Mutex<Vec<(StoreTime, String)>>>);
 
-impl Told {
+impl Reported {
     /// Has a schedule tell here.
     fn by(&self, schedule: ScheduleBuilder) -> ScheduleBuilder {
         let told = self.clone();
@@ -62,7 +62,7 @@ async fn attempts(events: &mut EventStream) -> Vec<(u32, Outcome, bool)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_is_told_to_have_failed_once_and_after_its_last_try() {
-    let (crew, told) = (Crew::new(), Told::default());
+    let (crew, told) = (Crew::new(), Reported::default());
     let member =
         crew.with_job("a", HOURLY, |new| told.by(new.retries(tries(3))), fails_before(u32::MAX)).await;
     let mut events = member.schedule.as_ref().unwrap().events();
@@ -75,7 +75,7 @@ async fn a_tick_is_told_to_have_failed_once_and_after_its_last_try() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_succeeds_at_its_last_try_has_not_failed() {
-    let (crew, told) = (Crew::new(), Told::default());
+    let (crew, told) = (Crew::new(), Reported::default());
     let member = crew.with_job("a", HOURLY, |new| told.by(new.retries(tries(2))), fails_before(2)).await;
     let mut events = member.schedule.as_ref().unwrap().events();
     pass(HOUR + MINUTE).await;
@@ -85,7 +85,7 @@ async fn a_tick_that_succeeds_at_its_last_try_has_not_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_order_that_fails_and_a_run_that_takes_too_long_are_told() {
-    let (crew, told) = (Crew::new(), Told::default());
+    let (crew, told) = (Crew::new(), Reported::default());
     let set = |new: ScheduleBuilder| told.by(new.timeout(10 * SECOND));
     let member = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
     pass(MINUTE).await;
@@ -111,7 +111,7 @@ async fn closed_in_the_middle(
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_begun_again_elsewhere_has_not_failed() {
-    let told = Told::default();
+    let told = Reported::default();
     let (attempts, crew) = closed_in_the_middle(|new| told.by(new)).await;
     assert_eq!(attempts, [(1, Outcome::Cancelled, false)]);
     assert_eq!(crew.told().await, ["01:00:00 succeeded 2"]);
@@ -120,7 +120,7 @@ async fn a_run_that_is_begun_again_elsewhere_has_not_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_told_to_stop_and_may_not_be_begun_again_has_failed() {
-    let told = Told::default();
+    let told = Reported::default();
     let (attempts, crew) = closed_in_the_middle(|new| told.by(new.on_crash(OnCrash::AtMostOnce))).await;
     assert_eq!(attempts, [(1, Outcome::Cancelled, true)]);
     assert_eq!(crew.told().await, ["01:00:00 cancelled 1"]);
@@ -149,7 +149,7 @@ async fn closing_waits_for_what_a_failure_is_told_to() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_finds_a_run_abandoned_tells_of_it() {
-    let (crew, told) = (Crew::short(), Told::default());
+    let (crew, told) = (Crew::short(), Reported::default());
     let set = |new: ScheduleBuilder| told.by(new.on_crash(OnCrash::AtMostOnce));
     let one = crew.with_job("a", HOURLY, set, crew.job("a", MINUTE)).await;
     pass(HOUR + 10 * SECOND).await;
@@ -164,7 +164,7 @@ async fn whoever_finds_a_run_abandoned_tells_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_that_makes_way_for_the_next_tick_is_told_as_failed() {
-    let (crew, told) = (Crew::new(), Told::default());
+    let (crew, told) = (Crew::new(), Reported::default());
     let rests = Retries { tries: 2, first: 50 * SECOND, longest: 50 * SECOND };
     let set = |new: ScheduleBuilder| told.by(new.overlap(Overlap::Cancel).retries(rests));
     let member = crew.with_job("a", "0,10 0 1 * * *", set, fails_before(u32::MAX)).await;

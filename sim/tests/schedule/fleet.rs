@@ -113,9 +113,9 @@ async fn many_schedules_are_spread_and_each_has_one_owner() {
     }
     let all = members[0].elect.schedules();
     let is_so =
-        |picture: &SpreadStatus| picture.is_settled() && picture.members.len() == 10 && picture.held() == 500;
-    let picture = all.until(is_so).await;
-    assert!(picture.members.iter().all(|member| member.tasks == 50), "{picture}");
+        |status: &SpreadStatus| status.is_settled() && status.members.len() == 10 && status.held() == 500;
+    let status = all.until(is_so).await;
+    assert!(status.members.iter().all(|member| member.tasks == 50), "{status}");
     pass(SECOND).await;
     let before = crew.registry.runs().len();
     pass(MINUTE).await;

@@ -163,7 +163,7 @@ async fn nobody_knows_a_schedule_that_nobody_has() {
     let crew = Crew::new();
     let schedules = crew.member("op").await.elect.schedules();
     assert_eq!(schedules.status("report").await.unwrap(), None);
-    assert!(schedules.picture().is_none());
+    assert!(schedules.spread_status().is_none());
     // It can be held back before it is there.
     schedules.clone().even_if_unknown().pause("report", why("not yet")).await.unwrap();
     let member = crew.with("a", "* * * * *", |schedule| schedule).await;

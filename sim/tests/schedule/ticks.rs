@@ -289,16 +289,15 @@ async fn what_part_an_instance_is_to_have_can_be_said_at_any_time() {
         members.push((member, schedules));
     }
     let all = members[1].0.elect.schedules();
-    all.until(|picture| picture.held() == 4 && picture.is_settled()).await;
-    let counts = |picture: tenure::spread::SpreadStatus| {
-        picture.members.iter().map(|one| one.tasks).collect::<Vec<_>>()
-    };
-    assert_eq!(counts(all.picture().unwrap()), [1, 3]);
+    all.until(|status| status.held() == 4 && status.is_settled()).await;
+    let counts =
+        |status: tenure::spread::SpreadStatus| status.members.iter().map(|one| one.tasks).collect::<Vec<_>>();
+    assert_eq!(counts(all.spread_status().unwrap()), [1, 3]);
     members[0].0.elect.schedules().set_cap(2);
-    all.until(|picture| picture.members.iter().all(|one| one.tasks == 2)).await;
+    all.until(|status| status.members.iter().all(|one| one.tasks == 2)).await;
     members[0].0.elect.schedules().drain();
-    all.until(|picture| picture.members.iter().any(|one| one.tasks == 4)).await;
-    assert_eq!(counts(all.picture().unwrap()), [0, 4]);
+    all.until(|status| status.members.iter().any(|one| one.tasks == 4)).await;
+    assert_eq!(counts(all.spread_status().unwrap()), [0, 4]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,8 +311,8 @@ async fn an_instance_of_more_weight_has_more_schedules() {
     };
     let _schedules = (run(&one, "a"), run(&two, "b"));
     let all = two.elect.schedules();
-    all.until(|picture| picture.held() == 4 && picture.is_settled()).await;
-    let counts: Vec<_> = all.picture().unwrap().members.iter().map(|one| one.tasks).collect();
+    all.until(|status| status.held() == 4 && status.is_settled()).await;
+    let counts: Vec<_> = all.spread_status().unwrap().members.iter().map(|one| one.tasks).collect();
     assert_eq!(counts, [3, 1]);
 }
 

@@ -108,8 +108,8 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     team.settled(&players).await;
     assert_eq!(counts(&players), [10, 10]);
     tokio::time::sleep(SECOND * 60).await;
-    let picture = players[0].spread.picture();
-    let waiting: BTreeMap<&Key, _> = picture.waiting().collect();
+    let status = players[0].spread.status();
+    let waiting: BTreeMap<&Key, _> = status.waiting().collect();
     assert_eq!(waiting.len(), 5);
     assert!(waiting.values().all(|since| *since >= SECOND * 59), "{waiting:?}");
     let first = (*waiting.keys().next().unwrap()).clone();
@@ -127,7 +127,7 @@ async fn caps_are_kept_and_what_nobody_has_room_for_is_shown() {
     // More room where it is needed; nothing else moves.
     let before = team.terms().await;
     players[1].spread.set_cap(20);
-    players[0].spread.until(|picture| picture.waiting().count() == 0 && picture.is_settled()).await;
+    players[0].spread.until(|status| status.waiting().count() == 0 && status.is_settled()).await;
     players[1].spread.until(tenure::spread::SpreadStatus::is_settled).await;
     assert_eq!((team.moves(&before).await, counts(&players)), (5, vec![10, 15]));
 }
@@ -143,7 +143,7 @@ async fn weights_share_out_in_proportion_and_may_change() {
     assert_eq!(counts(&players), [30, 60]);
     tokio::time::sleep(SECOND * 5).await;
     players[0].spread.set_weight(2);
-    players[1].spread.until(|picture| picture.share().len() == 45).await;
+    players[1].spread.until(|status| status.share().len() == 45).await;
     team.settled(&players).await;
     assert_eq!(counts(&players), [45, 45]);
 }
@@ -156,14 +156,14 @@ async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
     let (before, starts) = (team.terms().await, team.registry.starts());
     players[0].spread.drain();
     let begun = Instant::now();
-    players[0].spread.until(|picture| picture.share().is_empty()).await;
+    players[0].spread.until(|status| status.share().is_empty()).await;
     team.settled(&players).await;
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     assert_eq!(counts(&players), [0, 15, 15]);
     assert_eq!((team.moves(&before).await, team.registry.starts() - starts), (10, 10));
     tokio::time::sleep(SECOND * 5).await;
     players[0].spread.undrain();
-    players[0].spread.until(|picture| picture.share().len() == 10).await;
+    players[0].spread.until(|status| status.share().len() == 10).await;
     team.settled(&players).await;
     assert_eq!(counts(&players), [10; 3]);
 }
@@ -219,7 +219,7 @@ async fn nothing_changes_while_nobody_comes_or_goes() {
     tokio::time::sleep(SECOND * 3600).await;
     assert_eq!((team.moves(&before).await, team.registry.starts() - starts), (0, 0));
     let held = |state: &TaskState| matches!(state, TaskState::Held { .. });
-    assert!(players[0].spread.picture().tasks.values().all(held));
+    assert!(players[0].spread.status().tasks.values().all(held));
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,7 @@ async fn join(team: &Team, holder: &str, stubborn: Option<Duration>) -> Player {
 async fn a_call_is_told_by_its_token_and_its_task_goes_when_it_has_returned() {
     let team = Team::new(6);
     let mut players = vec![join(&team, "a", None).await];
-    players[0].spread.until(|picture| picture.share().len() == 6).await;
+    players[0].spread.until(|status| status.share().len() == 6).await;
     players.push(join(&team, "b", None).await);
     team.settled(&players).await;
     tokio::time::sleep(SECOND).await;
@@ -65,7 +65,7 @@ async fn a_call_is_told_by_its_token_and_its_task_goes_when_it_has_returned() {
 async fn a_call_that_does_not_listen_keeps_its_task_until_it_returns() {
     let team = Team::new(2);
     let a = join(&team, "a", Some(SECOND * 60)).await;
-    a.spread.until(|picture| picture.share().len() == 2).await;
+    a.spread.until(|status| status.share().len() == 2).await;
     tokio::time::sleep(SECOND * 5).await;
     let b = team.join("b").await;
     for _ in 0..50 {
@@ -83,7 +83,7 @@ async fn a_call_that_does_not_listen_keeps_its_task_until_it_returns() {
 async fn closing_waits_no_longer_for_a_call_and_nobody_has_its_task_before_it_returns() {
     let team = Team::new(1);
     let a = join(&team, "a", Some(SECOND * 20)).await;
-    a.spread.until(|picture| picture.share().len() == 1).await;
+    a.spread.until(|status| status.share().len() == 1).await;
     tokio::time::sleep(SECOND).await;
     let b = team.join("b").await;
     let begun = tokio::time::Instant::now();
@@ -92,7 +92,7 @@ async fn closing_waits_no_longer_for_a_call_and_nobody_has_its_task_before_it_re
     println!("closed after {took:?}: {closed:?}");
     assert!(took < SECOND * 10, "{took:?}");
     assert_eq!(team.registry.runs_at("task-000").as_deref(), Some("a"), "it goes on");
-    b.spread.until(|picture| picture.share().len() == 1).await;
+    b.spread.until(|status| status.share().len() == 1).await;
     let took = begun.elapsed();
     println!("the other one has it after {took:?}");
     assert!(took > SECOND * 18 && took < SECOND * 60, "{took:?}");
@@ -102,7 +102,7 @@ async fn closing_waits_no_longer_for_a_call_and_nobody_has_its_task_before_it_re
 async fn a_call_that_goes_on_when_its_lock_was_taken_by_force_is_told_as_overran() {
     let team = Team::new(1);
     let a = join(&team, "a", Some(SECOND * 60)).await;
-    a.spread.until(|picture| picture.share().len() == 1).await;
+    a.spread.until(|status| status.share().len() == 1).await;
     tokio::time::sleep(SECOND).await;
     let mut events = a.elect.events();
     let record = team.record("task-000").await.unwrap();

@@ -113,7 +113,7 @@ async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
         gates.push(gate);
         kept.push((elect, spread));
     }
-    kept[1].1.until(|picture| picture.share().len() == 5).await;
+    kept[1].1.until(|status| status.share().len() == 5).await;
     tokio::time::sleep(SECOND * 5).await;
     // Both are told to stop, and killed while their jobs drain.
     for (_, spread) in kept {
@@ -145,9 +145,9 @@ async fn a_closure_that_panics_is_a_job_that_fails() {
         }
     };
     let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
-    let runs = |picture: &SpreadStatus| picture.here.values().any(|phase| *phase == Phase::Running);
+    let runs = |status: &SpreadStatus| status.here.values().any(|phase| *phase == Phase::Running);
     tokio::time::sleep(SECOND * 10).await;
-    assert!(runs(&spread.picture()), "{:?}", spread.picture());
+    assert!(runs(&spread.status()), "{:?}", spread.status());
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     spread.stop().await;
 }
@@ -157,7 +157,7 @@ async fn without_weight_nothing_is_taken_also_when_nobody_else_has_room() {
     let team = Team::new(10);
     let full = team.join_as("full", |spread| spread.cap(6)).await;
     let none = team.join_as("none", |spread| spread.weight(0)).await;
-    full.spread.until(|picture| picture.share().len() == 6).await;
+    full.spread.until(|status| status.share().len() == 6).await;
     tokio::time::sleep(SECOND * 300).await;
     assert_eq!((none.count(), team.registry.starts()), (0, 6));
     let why = full.spread.explain("task-009").await.unwrap().to_string();

@@ -157,8 +157,8 @@ async fn a_task_that_kills_its_process_is_found_and_rests_and_the_others_run() {
         assert_eq!(names, BTreeSet::from(["task-007"]), "{quarantined:?}");
 
         let spread = fleet.any().unwrap();
-        let picture = spread.picture();
-        let state = &picture.tasks[&Key::new("task-007").unwrap()];
+        let status = spread.status();
+        let state = &status.tasks[&Key::new("task-007").unwrap()];
         assert!(
             matches!(state, TaskState::Quarantined { error, .. } if error.contains("killed its process")),
             "{state:?}"

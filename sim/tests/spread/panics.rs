@@ -43,7 +43,7 @@ async fn a_closure_that_panics_is_asked_again_and_what_lasts_is_told() {
         _ => Box::pin(async { Ok(tasks(&["a", "b", "c"])) }),
     });
     let spread = elect.spread(SPREAD).tasks_by(SECOND * 10, ask).run(team.job("a")).unwrap();
-    spread.until(|picture| picture.share().len() == 2).await;
+    spread.until(|status| status.share().len() == 2).await;
     while asked.load(Ordering::Relaxed) < 10 {
         tokio::time::sleep(SECOND).await;
     }
@@ -53,7 +53,7 @@ async fn a_closure_that_panics_is_asked_again_and_what_lasts_is_told() {
     let [trouble] = &health.troubles[..] else { panic!("{health:?}") };
     assert_eq!(trouble.work, Work::Tasks);
     assert!(trouble.error.contains("spread topics: panicked: no tasks today"), "{trouble}");
-    spread.until(|picture| picture.share().len() == 3).await;
+    spread.until(|status| status.share().len() == 3).await;
     tokio::time::sleep(SECOND).await;
     assert!(elect.health().troubles.is_empty(), "{:?}", elect.health());
     let before = asked.load(Ordering::Relaxed);
@@ -106,7 +106,7 @@ async fn a_stream_that_panics_is_polled_again_until_it_says_that_it_has_ended() 
         }
     });
     let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
-    spread.until(|picture| picture.share().len() == 3).await;
+    spread.until(|status| status.share().len() == 3).await;
     tokio::time::sleep(SECOND * 600).await;
     assert_eq!((polls.load(Ordering::Relaxed), team.registry.running()), (5, 3));
 }

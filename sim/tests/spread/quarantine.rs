@@ -159,7 +159,7 @@ fn number(key: &str) -> usize {
 }
 
 fn quarantined(spread: &Spread) -> usize {
-    spread.picture().quarantined().count()
+    spread.status().quarantined().count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,9 +170,9 @@ async fn what_fails_everywhere_stands_in_nobodys_way() {
         tokio::time::sleep(SECOND * 300).await;
         let b = ward.join("b").await;
         tokio::time::sleep(SECOND * 3600).await;
-        let picture = a.spread.picture();
-        let (working, settled) = (ward.working(&["a", "b"]), picture.is_settled());
-        let targets: Vec<_> = picture.members.iter().map(|member| member.target).collect();
+        let status = a.spread.status();
+        let (working, settled) = (ward.working(&["a", "b"]), status.is_settled());
+        let targets: Vec<_> = status.members.iter().map(|member| member.target).collect();
         println!(
             "{broken} of 10 fail everywhere, b joins: an hour later {working:?} work, targets {targets:?}, settled \
              {settled}, {} rest",
@@ -181,7 +181,7 @@ async fn what_fails_everywhere_stands_in_nobodys_way() {
         assert_eq!(ward.running(), 10 - broken);
         assert!(working[0].abs_diff(working[1]) <= 1, "{working:?}");
         assert_eq!(quarantined(&b.spread), broken);
-        assert!(settled, "{picture}");
+        assert!(settled, "{status}");
     }
     let ward = Ward::new(40, 3, |_, key| number(key).is_multiple_of(4));
     let mut patients = ward.of(2).await;
@@ -194,7 +194,7 @@ async fn what_fails_everywhere_stands_in_nobodys_way() {
     println!("40 tasks, 10 fail everywhere, two instances, two more: an hour later {working:?} work");
     working.sort_unstable();
     assert!(working[0] >= 7 && working[3] <= 8, "{working:?}");
-    assert!(patients[3].spread.picture().is_settled());
+    assert!(patients[3].spread.status().is_settled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn who_failed_long_ago_is_tried_again_before_who_fails_now() {
     let fails = broken.clone();
     let ward = Ward::new(1, 3, move |holder, _| fails.lock().unwrap().contains(holder));
     let a = ward.join("a").await;
-    a.spread.until(|picture| picture.share().len() == 1).await;
+    a.spread.until(|status| status.share().len() == 1).await;
     let b = ward.join("b").await;
     tokio::time::sleep(SECOND * 300).await;
     assert_eq!(ward.tried("task-000"), ["a", "b"], "it works at b");
@@ -233,7 +233,7 @@ async fn what_fails_at_one_only_works_at_another_and_the_counts_stay_even() {
     let begun = ward.begun.lock().unwrap().len();
     tokio::time::sleep(SECOND * 3600 * 6).await;
     assert_eq!(ward.begun.lock().unwrap().len(), begun, "nothing is tried any more where it failed");
-    assert!(patients[0].spread.picture().is_settled());
+    assert!(patients[0].spread.status().is_settled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,14 +261,14 @@ async fn a_row_of_failures_goes_on_over_holders_and_is_told_once_each() {
     assert!((15..=60).contains(&last.0) && last.2 >= SECOND * 120, "{last:?}");
     // It can be seen everywhere, by whomever it was tried.
     for patient in &patients {
-        patient.spread.until(|picture| picture.quarantined().count() == 1).await;
-        let picture = patient.spread.picture();
-        let state = &picture.tasks[&"task-001".parse().unwrap()];
+        patient.spread.until(|status| status.quarantined().count() == 1).await;
+        let status = patient.spread.status();
+        let state = &status.tasks[&"task-001".parse().unwrap()];
         let is_so = matches!(state, TaskState::Quarantined { since, error, .. } if (*since, error.as_str()) == (last.1, "no route to host"));
         assert!(is_so, "{state:?}");
-        assert!(picture.to_string().ends_with("2 of 3 tasks held, 1 quarantined"), "{picture}");
+        assert!(status.to_string().ends_with("2 of 3 tasks held, 1 quarantined"), "{status}");
         let why = patient.spread.explain("task-001").await.unwrap().to_string();
-        for says in ["failing since", "is tried again in", "no route to host"] {
+        for says in ["failing since", "will be retried in", "no route to host"] {
             assert!(why.contains(says), "{why}");
         }
     }
@@ -300,8 +300,8 @@ async fn what_was_mended_is_put_back_by_anybody() {
     broken.store(true, Ordering::Relaxed);
     tokio::time::sleep(SECOND * 3600 * 5).await;
     broken.store(false, Ordering::Relaxed);
-    let rests = |picture: &SpreadStatus| picture.quarantined().map(ToString::to_string).collect::<Vec<_>>();
-    let resting = rests(&patients[1].spread.picture());
+    let rests = |status: &SpreadStatus| status.quarantined().map(ToString::to_string).collect::<Vec<_>>();
+    let resting = rests(&patients[1].spread.status());
     assert!(resting.len() > 20, "{resting:?}");
     let one = &resting[0];
     assert!(patients[1].spread.put_back(one).await.unwrap());
@@ -309,7 +309,7 @@ async fn what_was_mended_is_put_back_by_anybody() {
     assert!(ward.runs.lock().unwrap().contains_key(one), "it is tried at once");
     assert!(!patients[1].spread.put_back(one).await.unwrap(), "it does not rest any more");
     assert!(!patients[1].spread.put_back("task-never").await.unwrap());
-    let resting = rests(&patients[2].spread.picture()).len();
+    let resting = rests(&patients[2].spread.status()).len();
     assert_eq!(patients[2].spread.put_back_all().await.unwrap(), resting);
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(ward.running(), 30);
@@ -322,25 +322,25 @@ async fn what_is_done_is_not_put_back() {
     let (elect, _, _) = team.elect("a").await;
     let job = async |_: Task, _: Lease| Ok::<_, String>(());
     let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(job).unwrap();
-    let is_done = |picture: &SpreadStatus| picture.tasks.values().all(|state| *state == TaskState::Closed);
+    let is_done = |status: &SpreadStatus| status.tasks.values().all(|state| *state == TaskState::Closed);
     spread.until(is_done).await;
     assert_eq!(spread.put_back_all().await.unwrap(), 0);
     assert!(!spread.put_back("task-001").await.unwrap());
     tokio::time::sleep(SECOND * 60).await;
-    assert!(is_done(&spread.picture()));
+    assert!(is_done(&spread.status()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_fails_a_few_times_before_it_rests() {
     let ward = Ward::new(1, 3, |_, _| true);
     let only = ward.join("a").await;
-    let failed = |picture: &SpreadStatus| {
+    let failed = |status: &SpreadStatus| {
         let failed =
             |phase: &Phase| matches!(phase, Phase::Failed { times: 2, error } if error == "no route to host");
-        picture.here.values().any(failed)
+        status.here.values().any(failed)
     };
     only.spread.until(failed).await;
-    only.spread.until(|picture| picture.quarantined().count() == 1).await;
+    only.spread.until(|status| status.quarantined().count() == 1).await;
     let begun: Vec<_> = ward.begun.lock().unwrap().iter().map(|(.., at)| *at).collect();
     assert_eq!(begun.len(), 3);
     let rests: Vec<Duration> = begun.windows(2).map(|two| two[1] - two[0]).collect();

@@ -80,7 +80,7 @@ async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
         }
     };
     let spread = elect.spread(crate::team::SPREAD).tasks(team.keys()).run(job).unwrap();
-    spread.until(|picture| picture.share().len() == 5).await;
+    spread.until(|status| status.share().len() == 5).await;
     tokio::time::sleep(SECOND * 5).await;
     let closing = elect.clone();
     let close = tokio::spawn(async move { closing.close_for_restart(SECOND * 600).await });

@@ -19,11 +19,11 @@ async fn a_task_that_is_given_twice_is_refused_by_its_key() {
     let elect = elect().await;
     let twice = elect.spread("topics").tasks(["a", "b", "a"]).run(job).expect_err("one would go unheard");
     assert!(matches!(twice, Error::Twice { .. }) && twice.is_config(), "{twice:?}");
-    assert_eq!(twice.to_string(), "the spread topics is given the task \"a\" twice: give each key once");
+    assert_eq!(twice.to_string(), "the spread topics has the task \"a\" twice: list each key once");
     let empty = elect.spread("topics").tasks(["a", ""]).run(job).unwrap_err();
     assert_eq!(empty.to_string(), "key must not be empty");
     let spread = elect.spread("topics").tasks(["a", "b"]).run(job).expect("nothing of it was begun");
-    spread.until(|picture| picture.share().len() == 2).await;
+    spread.until(|status| status.share().len() == 2).await;
     elect.close().await;
 }
 
@@ -37,7 +37,7 @@ async fn a_rest_that_is_none_is_refused_with_the_least_it_may_be() {
     let ask = async || Ok::<_, String>(vec![Task::new("a", ()).unwrap()]);
     let spread = elect.spread("topics").tasks_by(Duration::from_millis(9), ask).run(job);
     let error = spread.expect_err("it would spin").to_string();
-    assert_eq!(error, "the spread topics has tasks_by of 9ms, it must be at least 10ms");
+    assert_eq!(error, "tasks_by (9ms) of the spread topics must be at least 10ms");
     let shortest = elect.spread("topics").tasks(["a"]).again_after(Duration::from_millis(10)).run(job);
     shortest.expect("nothing of the others was begun").stop().await;
     elect.close().await;
@@ -50,10 +50,10 @@ async fn one_that_may_have_none_or_knows_none_gets_its_tasks_when_that_changes()
     tokio::time::sleep(elect.config().ttl()).await;
     assert!(spread.share().is_empty(), "{:?}", spread.share());
     spread.set_cap(1);
-    spread.until(|picture| picture.share().len() == 1).await;
+    spread.until(|status| status.share().len() == 1).await;
 
     let later = elect.spread("later").tasks([""; 0]).run(job).unwrap();
     later.add(Task::new("c", ()).unwrap());
-    later.until(|picture| picture.share().len() == 1).await;
+    later.until(|status| status.share().len() == 1).await;
     elect.close().await;
 }

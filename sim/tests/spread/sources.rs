@@ -20,10 +20,10 @@ fn task(key: &str) -> Task {
 }
 
 /// Data that each task was started with.
-type Told = Arc<Mutex<BTreeMap<Key, u32>>>;
+type Reported = Arc<Mutex<BTreeMap<Key, u32>>>;
 
 fn telling(
-    told: &Told,
+    told: &Reported,
 ) -> impl Fn(Task<u32>, Lease) -> futures::future::BoxFuture<'static, Result<(), String>> + use<> {
     let told = told.clone();
     move |task, lease| {
@@ -39,9 +39,9 @@ fn telling(
 async fn a_job_is_told_what_is_known_of_its_task() {
     let team = Team::new(0);
     let (elect, _, _) = team.elect("a").await;
-    let told = Told::default();
+    let told = Reported::default();
     let spread = elect.spread(SPREAD).tasks_with([("one", 1), ("two", 2)]).run(telling(&told)).unwrap();
-    spread.until(|picture| picture.share().len() == 2).await;
+    spread.until(|status| status.share().len() == 2).await;
     tokio::time::sleep(SECOND).await;
     assert_eq!(told.lock().unwrap().values().copied().collect::<Vec<_>>(), [1, 2]);
 }
@@ -54,21 +54,21 @@ async fn a_stream_of_changes_adds_and_removes_tasks() {
     let changes =
         futures::stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) });
     let spread = elect.spread(SPREAD).tasks_from(changes.boxed()).run(team.job("a")).unwrap();
-    let names = |picture: &SpreadStatus| picture.share().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let names = |status: &SpreadStatus| status.share().iter().map(ToString::to_string).collect::<Vec<_>>();
     tell.send(Change::Add(task("b"))).unwrap();
-    spread.until(|picture| names(picture) == ["b"]).await;
+    spread.until(|status| names(status) == ["b"]).await;
     tell.send(Change::Replace(vec![task("a"), task("b"), task("c")])).unwrap();
-    spread.until(|picture| names(picture) == ["a", "b", "c"]).await;
+    spread.until(|status| names(status) == ["a", "b", "c"]).await;
     assert_eq!(team.registry.starts(), 3, "the one that stays runs on");
     tell.send(Change::Remove("a".parse().unwrap())).unwrap();
-    spread.until(|picture| names(picture) == ["b", "c"]).await;
+    spread.until(|status| names(status) == ["b", "c"]).await;
     // The stream ends, the tasks stay; the handle can change them, too.
     drop(tell);
     spread.add(task("d"));
     spread.remove("c").unwrap();
-    spread.until(|picture| names(picture) == ["b", "d"]).await;
+    spread.until(|status| names(status) == ["b", "d"]).await;
     spread.replace([task("e")]);
-    spread.until(|picture| names(picture) == ["e"]).await;
+    spread.until(|status| names(status) == ["e"]).await;
     assert_eq!(team.registry.running(), 1);
 }
 
@@ -85,8 +85,8 @@ async fn a_closure_is_asked_again_and_what_it_cannot_tell_changes_nothing() {
         std::future::ready(answer.map(|keys| keys.into_iter().map(task).collect::<Vec<_>>()))
     };
     let spread = elect.spread(SPREAD).tasks_by(SECOND * 10, ask).run(team.job("a")).unwrap();
-    spread.until(|picture| picture.share().len() == 2).await;
-    spread.until(|picture| picture.share().len() == 1).await;
+    spread.until(|status| status.share().len() == 2).await;
+    spread.until(|status| status.share().len() == 1).await;
     tokio::time::sleep(SECOND * 60).await;
     assert_eq!((team.registry.running(), team.registry.starts()), (1, 2));
     let seen = seen.lock().unwrap();
@@ -106,7 +106,7 @@ async fn tasks_that_are_told_to_everybody_are_shared_out() {
         }
     }
     for player in &players {
-        player.spread.until(|picture| picture.share().len() == 15).await;
+        player.spread.until(|status| status.share().len() == 15).await;
     }
     team.settled(&players).await;
     assert_eq!(team.registry.starts() - starts, 10);
@@ -157,10 +157,10 @@ async fn a_spread_that_is_stopped_gives_all_back_and_can_be_joined_again() {
     let leaves = players.remove(0);
     leaves.spread.stop().await;
     assert!(leaves.elect.health().is_ok(), "the instance goes on");
-    players[0].spread.until(|picture| picture.share().len() == 10 && picture.members.len() == 1).await;
+    players[0].spread.until(|status| status.share().len() == 10 && status.members.len() == 1).await;
     let again = leaves.elect.spread(SPREAD).tasks(team.keys()).run(team.job("pod-00")).unwrap();
-    again.until(|picture| picture.share().len() == 5).await;
+    again.until(|status| status.share().len() == 5).await;
     // Dropped, it ends all the same.
     drop(again);
-    players[0].spread.until(|picture| picture.share().len() == 10).await;
+    players[0].spread.until(|status| status.share().len() == 10).await;
 }

@@ -192,12 +192,12 @@ impl Team {
     pub(crate) async fn settled(&self, team: &[Player]) -> Duration {
         let begun = Instant::now();
         loop {
-            let is_so = |picture: &SpreadStatus| picture.members.len() == team.len() && picture.is_settled();
+            let is_so = |status: &SpreadStatus| status.members.len() == team.len() && status.is_settled();
             for player in team {
                 let settled = tokio::time::timeout(SECOND * 120, player.spread.until(is_so)).await;
-                assert!(settled.is_ok(), "not settled after two minutes:\n{}", player.spread.picture());
+                assert!(settled.is_ok(), "not settled after two minutes:\n{}", player.spread.status());
             }
-            if team.iter().all(|player| is_so(&player.spread.picture())) {
+            if team.iter().all(|player| is_so(&player.spread.status())) {
                 let took = begun.elapsed();
                 // Jobs that were just spawned have been polled by then.
                 tokio::time::sleep(SECOND / 1000).await;

@@ -32,15 +32,15 @@ async fn a_panic_is_a_failure() {
         }
     };
     let spread = elect.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
-    let failed = |picture: &tenure::spread::SpreadStatus| {
-        picture.here.values().any(|phase| matches!(phase, Phase::Failed { error, .. } if error == "not yet"))
+    let failed = |status: &tenure::spread::SpreadStatus| {
+        status.here.values().any(|phase| matches!(phase, Phase::Failed { error, .. } if error == "not yet"))
     };
-    spread.until(|picture| picture.share().len() == 1).await;
+    spread.until(|status| status.share().len() == 1).await;
     tokio::time::sleep(SECOND / 10).await;
-    assert!(failed(&spread.picture()));
+    assert!(failed(&spread.status()));
     tokio::time::sleep(SECOND * 20).await;
     assert_eq!(runs.load(Ordering::Relaxed), 3);
-    assert_eq!(spread.picture().here.values().next(), Some(&Phase::Running));
+    assert_eq!(spread.status().here.values().next(), Some(&Phase::Running));
 }
 
 /// A job that returns at once, and how often it ran.
@@ -61,7 +61,7 @@ async fn a_job_that_returns_is_run_again_after_a_rest_under_the_same_term() {
     let runs = Arc::new(AtomicUsize::new(0));
     let spread =
         elect.spread(SPREAD).tasks(team.keys()).again_after(SECOND * 10).run(counted(&runs)).unwrap();
-    spread.until(|picture| picture.share().len() == 1).await;
+    spread.until(|status| status.share().len() == 1).await;
     let before = team.terms().await;
     tokio::time::sleep(SECOND * 95).await;
     assert_eq!(runs.load(Ordering::Relaxed), 10);
@@ -76,7 +76,7 @@ async fn what_is_done_for_good_is_never_run_again_by_anybody() {
         let (elect, _, _) = team.elect(holder).await;
         let spread = elect.spread(SPREAD).tasks(team.keys()).done_for_good().run(counted(&runs)).unwrap();
         let closed = |state: &TaskState| *state == TaskState::Closed;
-        let is_done = |picture: &tenure::spread::SpreadStatus| picture.tasks.values().all(closed);
+        let is_done = |status: &tenure::spread::SpreadStatus| status.tasks.values().all(closed);
         tokio::time::timeout(SECOND * 30, spread.until(is_done)).await.unwrap();
         tokio::time::sleep(SECOND * 3600).await;
         assert_eq!(runs.load(Ordering::Relaxed), 5);
@@ -128,11 +128,11 @@ async fn a_job_that_moves_has_the_grace_to_finish_and_is_not_started_before() {
         }
     };
     let spread = first.spread(SPREAD).tasks(team.keys()).run(job).unwrap();
-    spread.until(|picture| picture.share().len() == 2).await;
+    spread.until(|status| status.share().len() == 2).await;
     tokio::time::sleep(SECOND * 5).await;
     let begun = Instant::now();
     let second = team.join("b").await;
-    second.spread.until(|picture| picture.share().len() == 1).await;
+    second.spread.until(|status| status.share().len() == 1).await;
     let took = begun.elapsed();
     assert!(took >= SECOND * 2 && took <= SECOND * 3, "{took:?}");
 }

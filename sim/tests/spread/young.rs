@@ -96,7 +96,7 @@ async fn one_that_crashes_in_a_loop_takes_tasks_with_it_once() {
 /// Until it takes part; says after how long.
 async fn takes_part(player: &Player) -> Duration {
     let begun = tokio::time::Instant::now();
-    player.spread.until(|picture| picture.planned).await;
+    player.spread.until(|status| status.planned).await;
     begun.elapsed()
 }
 
@@ -109,18 +109,18 @@ async fn one_that_crashed_takes_part_when_it_has_lived_as_long_as_its_death_woul
     for least in [Duration::ZERO, ttl, ttl * 2, ttl * 4, ttl * 8, ttl * 10] {
         let bad = team.join("pod-bad").await;
         tokio::time::sleep(SECOND).await;
-        let picture = bad.spread.picture();
-        assert_eq!(picture.held_back.is_some(), !least.is_zero(), "{picture}");
-        if let Some(held_back) = picture.held_back {
+        let status = bad.spread.status();
+        assert_eq!(status.held_back.is_some(), !least.is_zero(), "{status}");
+        if let Some(held_back) = status.held_back {
             assert!(held_back.remaining + SECOND * 2 > least, "{held_back}");
-            assert!(picture.members.iter().all(|member| member.holder.as_str() != "pod-bad"));
+            assert!(status.members.iter().all(|member| member.holder.as_str() != "pod-bad"));
             let why = bad.spread.explain("task-001").await.unwrap().to_string();
             assert!(why.contains("takes no tasks"), "{why}");
-            assert!(picture.to_string().contains("died soon after starting"), "{picture}");
+            assert!(status.to_string().contains("died soon after starting"), "{status}");
         }
         let took = takes_part(&bad).await + SECOND;
         assert!(took + SECOND >= least && took <= least + SECOND * 2, "{took:?} for {least:?}");
-        assert_eq!(bad.spread.picture().held_back, None);
+        assert_eq!(bad.spread.status().held_back, None);
         bad.kill().await;
         tokio::time::sleep(SECOND * 40).await;
     }
@@ -134,12 +134,12 @@ async fn one_whose_predecessor_is_not_known_to_be_dead_yet_is_held_back_too() {
     team.join("pod-bad").await.kill().await;
     let bad = team.join("pod-bad").await;
     tokio::time::sleep(SECOND).await;
-    assert_eq!(bad.spread.picture().held_back.map(|held| held.deaths), Some(1));
+    assert_eq!(bad.spread.status().held_back.map(|held| held.deaths), Some(1));
     // Nobody else sees to those that never took part.
     bad.kill().await;
     let bad = team.join("pod-bad").await;
     tokio::time::sleep(SECOND * 50).await;
-    assert_eq!(bad.spread.picture().held_back.map(|held| held.deaths), Some(2));
+    assert_eq!(bad.spread.status().held_back.map(|held| held.deaths), Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn one_that_is_held_back_takes_part_when_the_others_are_gone() {
     team.join("pod-bad").await.kill().await;
     let bad = team.join("pod-bad").await;
     tokio::time::sleep(SECOND * 5).await;
-    assert!(bad.spread.picture().held_back.is_some());
+    assert!(bad.spread.status().held_back.is_some());
     other.elect.close().await;
     assert!(takes_part(&bad).await <= SECOND);
     tokio::time::sleep(SECOND).await;

@@ -62,15 +62,15 @@ impl KeyMachine {
             },
             (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
             (Op::Register(tickets), OpReply::Done) => self.registered(around, &tickets),
-            (Op::Leave(gone), OpReply::Done) => self.has_left(&gone),
-            (Op::Inquire { .. }, OpReply::Known(standing)) => self.inquired(standing),
+            (Op::Leave(gone), OpReply::Done) => self.mark_left(&gone),
+            (Op::Inquire { .. }, OpReply::Known(liveness)) => self.inquired(liveness),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
         }
     }
 
     fn failed(&mut self, around: Context<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
         match op {
-            Op::Register(_) => return self.standing.failed(around.now, around.roll),
+            Op::Register(_) => return self.registration.failed(around.now, around.roll),
             Op::Leave(gone) => return self.not_left(around, gone),
             Op::ReadLine { .. } => {
                 self.reading.failed(around.now, around.roll);
@@ -106,8 +106,8 @@ impl KeyMachine {
             }
         }
         if let Some(ticket) = taken.filter(|_| unknown) {
-            match self.line.iter_mut().find(|stander| stander.by.ticket == ticket) {
-                Some(stander) => stander.doubtful = true,
+            match self.line.iter_mut().find(|contender| contender.by.ticket == ticket) {
+                Some(contender) => contender.doubtful = true,
                 // It has left in the meantime.
                 None => self.undecided = true,
             }
@@ -210,7 +210,7 @@ impl KeyMachine {
         }
         self.out.push(Out::Watch(session, Some(named)));
         match (head.patience, dead) {
-            (Patience::Once, Some(standing)) => self.inquired(standing),
+            (Patience::Once, Some(liveness)) => self.inquired(liveness),
             // Asked about next.
             (Patience::Once, None) => {}
             (Patience::Waits, _) if head.step == NextStep::Try => head.step = NextStep::Again,
@@ -247,14 +247,14 @@ impl KeyMachine {
         }
     }
 
-    fn inquired(&mut self, standing: Liveness) {
-        if standing == Liveness::Dead {
+    fn inquired(&mut self, liveness: Liveness) {
+        if liveness == Liveness::Dead {
             return;
         }
         if let Some(record) = self.last_seen.other.clone()
             && let Some(ticket) = self.drop_impatient_head()
         {
-            self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, standing)));
+            self.out.push(Out::Verdict(ticket, TicketOutcome::Held(record, liveness)));
         }
     }
 
@@ -278,7 +278,7 @@ impl KeyMachine {
     fn drop_impatient_head(&mut self) -> Option<Ticket> {
         let head = self.line.front()?;
         let once = head.patience == Patience::Once;
-        if once { self.line.pop_front().map(|stander| stander.by.ticket) } else { None }
+        if once { self.line.pop_front().map(|contender| contender.by.ticket) } else { None }
     }
 }
 

@@ -25,8 +25,8 @@ impl KeyMachine {
             NextOp::Do(op) => {
                 if let Op::Register(_) = op {
                     // As many as the operation names.
-                    for stander in self.line.iter_mut().filter(|stander| stander.is_unregistered()) {
-                        stander.place = QueuePlace::Asked;
+                    for contender in self.line.iter_mut().filter(|contender| contender.is_unregistered()) {
+                        contender.place = QueuePlace::Asked;
                     }
                 }
                 self.in_flight = Some(InFlight::default());

@@ -37,7 +37,7 @@ impl KeyMachine {
             }
             if let Some(head) = self.line.front_mut()
                 && head.step == NextStep::Again
-                && head.place != QueuePlace::Stands
+                && head.place != QueuePlace::Joined
             {
                 head.step = NextStep::Try;
             }
@@ -60,8 +60,10 @@ impl KeyMachine {
         {
             return;
         }
-        let place =
-            self.line.iter().position(|stander| stander.by.session == session && stander.by.ticket == ticket);
+        let place = self
+            .line
+            .iter()
+            .position(|contender| contender.by.session == session && contender.by.ticket == ticket);
         let place = match place {
             None if self.flaws.has(Flaw::AnyTicket) && !self.line.is_empty() => Some(0),
             place => place,
@@ -79,14 +81,14 @@ impl KeyMachine {
         }
         match place {
             Some(place) => {
-                let Some(stander) = self.line.remove(place) else { return };
-                let ticket = stander.by.ticket;
+                let Some(contender) = self.line.remove(place) else { return };
+                let ticket = contender.by.ticket;
                 self.last_seen.other = None;
                 self.last_seen.free = false;
                 self.recheck.lock = false;
                 self.held = Some(HeldLock { session, ticket, term, hold: HeldState::Runs });
-                self.queue |= stander.contested;
-                if stander.place != QueuePlace::Nowhere {
+                self.queue |= contender.contested;
+                if contender.place != QueuePlace::Nowhere {
                     self.leave_line(session, ticket);
                 }
                 self.changed = around.now;
@@ -155,14 +157,15 @@ impl KeyMachine {
         self.out.push(Out::Lost(ticket, found));
         // Until the job has ended nobody here can take the lock up: they wait.
         let places: Vec<_> =
-            self.line.iter().filter(|stander| stander.place != QueuePlace::Nowhere).collect();
-        let places: Vec<_> = places.iter().map(|stander| (stander.by.session, stander.by.ticket)).collect();
+            self.line.iter().filter(|contender| contender.place != QueuePlace::Nowhere).collect();
+        let places: Vec<_> =
+            places.iter().map(|contender| (contender.by.session, contender.by.ticket)).collect();
         for (session, ticket) in places {
             self.leave_line(session, ticket);
         }
-        for stander in &mut self.line {
-            stander.step = NextStep::Again;
-            stander.place = QueuePlace::Nowhere;
+        for contender in &mut self.line {
+            contender.step = NextStep::Again;
+            contender.place = QueuePlace::Nowhere;
         }
     }
 
@@ -212,9 +215,9 @@ impl KeyMachine {
             }
             self.look_at = around.now + AFTER_RELEASE;
         }
-        for stander in &mut self.line {
-            if stander.step == NextStep::Again {
-                stander.step = NextStep::Waiting;
+        for contender in &mut self.line {
+            if contender.step == NextStep::Again {
+                contender.step = NextStep::Waiting;
             }
         }
     }
@@ -254,12 +257,12 @@ impl KeyMachine {
         let (once, waits): (VecDeque<_>, _) =
             mem::take(&mut self.line).into_iter().partition(|s| s.patience == Patience::Once);
         self.line = waits;
-        for stander in once {
-            self.out.push(Out::Verdict(stander.by.ticket, TicketOutcome::Here));
+        for contender in once {
+            self.out.push(Out::Verdict(contender.by.ticket, TicketOutcome::Here));
         }
-        for stander in &mut self.line {
-            if stander.step == NextStep::Try {
-                stander.step = NextStep::Again;
+        for contender in &mut self.line {
+            if contender.step == NextStep::Try {
+                contender.step = NextStep::Again;
             }
         }
     }

@@ -37,9 +37,9 @@ impl KeyMachine {
     /// Returns what is to be done about the line, unless it rests.
     pub(super) fn line_op(&self, around: Context<'_>) -> Option<Op> {
         let now = around.now;
-        if self.standing.is_over(now) && self.has_to_register(around) {
-            let unregistered = self.line.iter().filter(|stander| stander.is_unregistered());
-            return Some(Op::Register(unregistered.map(|stander| (*stander.by).clone()).collect()));
+        if self.registration.is_over(now) && self.has_to_register(around) {
+            let unregistered = self.line.iter().filter(|contender| contender.is_unregistered());
+            return Some(Op::Register(unregistered.map(|contender| (*contender.by).clone()).collect()));
         }
         if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
             return Some(Op::Leave(self.leaving.tickets.clone()));
@@ -51,7 +51,7 @@ impl KeyMachine {
     /// Returns whether that goes before looks and takes: only what works, and of leaving only where nobody waits here.
     pub(super) fn goes_first(&self, op: &Op) -> bool {
         match op {
-            Op::Register(_) => self.standing.is_well(),
+            Op::Register(_) => self.registration.is_well(),
             Op::Leave(_) => self.leaving.rest.is_well() && self.line.is_empty(),
             _ => false,
         }
@@ -61,7 +61,7 @@ impl KeyMachine {
     pub(super) fn line_wakes(&self, around: Context<'_>) -> Option<Moment> {
         let now = around.now;
         [
-            self.standing.end(now).filter(|_| self.has_to_register(around)),
+            self.registration.end(now).filter(|_| self.has_to_register(around)),
             self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
             self.reading.end(now).filter(|_| self.reads_ahead(around)),
         ]
@@ -142,19 +142,21 @@ impl KeyMachine {
     // ----- what came of it
 
     pub(super) fn registered(&mut self, around: Context<'_>, tickets: &[Candidate]) {
-        self.standing.worked();
-        for (place, stander) in self.line.iter_mut().enumerate() {
-            if stander.place == QueuePlace::Asked && tickets.iter().any(|by| by.ticket == stander.by.ticket) {
-                stander.place = QueuePlace::Stands;
+        self.registration.worked();
+        for (place, contender) in self.line.iter_mut().enumerate() {
+            if contender.place == QueuePlace::Asked
+                && tickets.iter().any(|by| by.ticket == contender.by.ticket)
+            {
+                contender.place = QueuePlace::Joined;
                 // Once more, in case it became free just before (only the first tries).
-                if stander.step == NextStep::Again {
-                    stander.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
+                if contender.step == NextStep::Again {
+                    contender.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
                     self.look_at = around.now;
                 }
             }
         }
         for by in tickets {
-            if !self.line.iter().any(|stander| stander.by.ticket == by.ticket)
+            if !self.line.iter().any(|contender| contender.by.ticket == by.ticket)
                 && self.held.is_none_or(|held| held.ticket != by.ticket)
             {
                 self.leave_line(by.session, by.ticket);
@@ -168,7 +170,7 @@ impl KeyMachine {
         }
     }
 
-    pub(super) fn has_left(&mut self, gone: &[(SessionId, Ticket)]) {
+    pub(super) fn mark_left(&mut self, gone: &[(SessionId, Ticket)]) {
         self.leaving.rest.worked();
         self.leaving.tries = 0;
         self.leaving.tickets.retain(|ticket| !gone.contains(ticket));
@@ -183,7 +185,7 @@ impl KeyMachine {
         // Without a session there is no store to leave anything in.
         self.leaving.tries += u32::from(around.current.is_some());
         if self.leaving.tries >= LEAVE_TRIES {
-            self.has_left(gone);
+            self.mark_left(gone);
         }
     }
 
@@ -216,7 +218,7 @@ impl KeyMachine {
         let Some(head) = self.line.front_mut() else { return };
         let place =
             line.iter().position(|w| w.by.session == head.by.session && w.by.ticket == head.by.ticket);
-        if place.is_none() && whole && head.place == QueuePlace::Stands {
+        if place.is_none() && whole && head.place == QueuePlace::Joined {
             // A failure of the store undid it.
             head.place = QueuePlace::Nowhere;
         }

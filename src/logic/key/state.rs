@@ -27,7 +27,7 @@ pub(super) enum QueuePlace {
     /// One was asked for: it may have it, also if that was not answered.
     Asked,
     /// Has one.
-    Stands,
+    Joined,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct Contender {
 
 impl Contender {
     pub(super) fn is_unregistered(&self) -> bool {
-        self.patience == Patience::Waits && self.step != NextStep::Try && self.place != QueuePlace::Stands
+        self.patience == Patience::Waits && self.step != NextStep::Try && self.place != QueuePlace::Joined
     }
 
     pub(super) fn dead(&self) -> Option<SessionId> {

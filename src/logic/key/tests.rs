@@ -44,7 +44,7 @@ struct Instance {
     session: SessionId,
     next_ticket: u64,
     /// The tickets that were not answered.
-    standing: BTreeMap<Ticket, Patience>,
+    pending: BTreeMap<Ticket, Patience>,
     /// Ticket and term that run here; and true if the loss of the lock was reported.
     running: Option<(Ticket, Term, bool)>,
     under_way: Option<(Moment, Op)>,
@@ -133,7 +133,7 @@ impl World {
                 machine: KeyMachine::new(POLL, true, flaws, world.clock.now()),
                 session,
                 next_ticket: 1,
-                standing: BTreeMap::new(),
+                pending: BTreeMap::new(),
                 running: None,
                 under_way: None,
                 granted: 0,
@@ -193,7 +193,7 @@ impl World {
         for out in instance.machine.take_out() {
             match out {
                 Out::Verdict(ticket, verdict) => {
-                    assert!(instance.standing.remove(&ticket).is_some(), "{ticket} was answered twice");
+                    assert!(instance.pending.remove(&ticket).is_some(), "{ticket} was answered twice");
                     if let TicketOutcome::Granted { term, .. } = verdict {
                         assert!(
                             instance.running.is_none(),
@@ -219,7 +219,7 @@ impl World {
         made
     }
 
-    fn stand(&mut self, place: usize, patience: Patience) {
+    fn contend(&mut self, place: usize, patience: Patience) {
         let session = self.instances[place].session;
         // What is expected may be wrong; of the dead it is only said who is dead.
         let (guess, one) = (self.dice.place(4), self.dice.place(self.dead.len().max(1)));
@@ -231,8 +231,8 @@ impl World {
         self.with(place, |instance, around| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
-            instance.standing.insert(ticket, patience);
-            instance.machine.stand(around, Self::candidate(session, ticket), WaitMode { patience, expect });
+            instance.pending.insert(ticket, patience);
+            instance.machine.contend(around, Self::candidate(session, ticket), WaitMode { patience, expect });
         });
     }
 
@@ -401,12 +401,12 @@ impl World {
     fn step(&mut self) {
         let place = self.dice.place(self.instances.len());
         match self.dice.place(24) {
-            0 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Waits),
-            1 if self.instances[place].standing.len() < 3 => self.stand(place, Patience::Once),
+            0 if self.instances[place].pending.len() < 3 => self.contend(place, Patience::Waits),
+            1 if self.instances[place].pending.len() < 3 => self.contend(place, Patience::Once),
             2 => {
                 let turn = self.dice.place(3);
-                if let Some(ticket) = self.instances[place].standing.keys().nth(turn).copied() {
-                    self.instances[place].standing.remove(&ticket);
+                if let Some(ticket) = self.instances[place].pending.keys().nth(turn).copied() {
+                    self.instances[place].pending.remove(&ticket);
                     self.trace.push(format!("{place}: ticket {ticket} leaves"));
                     self.with(place, |instance, around| instance.machine.leave(around.now, ticket));
                 }
@@ -468,7 +468,7 @@ impl World {
                 self.audit(place);
             }
             self.pass(500);
-            let waits = self.instances.iter().any(|instance| !instance.standing.is_empty());
+            let waits = self.instances.iter().any(|instance| !instance.pending.is_empty());
             let done = self.instances.iter().all(|instance| instance.machine.is_done());
             if !waits && done && self.left_behind().is_none() {
                 break;
@@ -476,9 +476,9 @@ impl World {
         }
         for (place, instance) in self.instances.iter().enumerate() {
             assert!(
-                instance.standing.is_empty(),
+                instance.pending.is_empty(),
                 "{place}: {:?} still stand: {:?}",
-                instance.standing,
+                instance.pending,
                 instance.machine
             );
             assert!(instance.machine.is_done(), "{place}: {:?}", instance.machine);
@@ -543,16 +543,16 @@ fn a_machine_that_breaks_a_rule_is_noticed() {
 }
 
 /// One that holds the lock, and one that has come to wait for it, in a world where nothing goes wrong.
-fn one_waits(manner: WaitMode) -> World {
+fn one_waits(mode: WaitMode) -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
-    world.stand(0, Patience::Waits);
+    world.contend(0, Patience::Waits);
     world.sent(0);
     assert!(world.instances[0].running.is_some());
     let by = World::candidate(world.instances[1].session, Ticket::new(1));
     world.with(1, |instance, around| {
-        instance.standing.insert(by.ticket, manner.patience);
-        instance.machine.stand(around, by, manner);
+        instance.pending.insert(by.ticket, mode.patience);
+        instance.machine.contend(around, by, mode);
     });
     world
 }
@@ -601,8 +601,8 @@ fn a_successor_polls_and_leaves_the_line_unread() {
 
 #[test]
 fn whose_place_was_undone_takes_it_again() {
-    for manner in [WaitMode::SUCCESSOR, WaitMode::WAITS] {
-        let mut world = one_waits(manner);
+    for mode in [WaitMode::SUCCESSOR, WaitMode::WAITS] {
+        let mut world = one_waits(mode);
         world.sent(1);
         world.sent_at_the_next_poll(1);
         let place = (lock(), world.instances[1].session, Ticket::new(1));
@@ -659,8 +659,8 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     world.pass(1);
     let by = World::candidate(world.instances[1].session, Ticket::new(2));
     world.with(1, |instance, around| {
-        instance.standing.insert(by.ticket, Patience::Waits);
-        instance.machine.stand(around, by, WaitMode::SUCCESSOR);
+        instance.pending.insert(by.ticket, Patience::Waits);
+        instance.machine.contend(around, by, WaitMode::SUCCESSOR);
     });
     world.sent(1);
     let term = world.instances[0].running.unwrap().1;
@@ -668,7 +668,7 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
     assert!(world.operate(1), "the poll is sent");
     world.with(1, |instance, around| {
-        instance.standing.remove(&Ticket::new(1));
+        instance.pending.remove(&Ticket::new(1));
         instance.machine.leave(around.now, Ticket::new(1));
     });
     assert!(!world.sent(1).contains(&"take"));

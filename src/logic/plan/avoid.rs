@@ -45,7 +45,7 @@ pub(crate) fn avoid<T: Ord + Copy, M: Ord + Copy>(
                 None => drop(kept.insert(one.task)),
             },
             None => {
-                let _ = around.goes_to_one_with_less(at, successor) || around.goes_in_exchange(at, successor);
+                let _ = around.move_to_one_with_less(at, successor) || around.exchange(at, successor);
             }
         }
     }
@@ -171,7 +171,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     }
 
     /// One of the same weight that is to own one less could own one more as well.
-    fn goes_to_one_with_less(&mut self, at: usize, successor: M) -> bool {
+    fn move_to_one_with_less(&mut self, at: usize, successor: M) -> bool {
         let task = self.plan.moves[at].task;
         let Some(PlanMember { weight, load, apart: false, .. }) = self.members.get(&successor).copied()
         else {
@@ -199,7 +199,7 @@ impl<'a, T: Ord + Copy, M: Ord + Copy> AvoidPass<'a, T, M> {
     }
 
     /// Somebody takes it, and gives what the successor may have.
-    fn goes_in_exchange(&mut self, at: usize, successor: M) -> bool {
+    fn exchange(&mut self, at: usize, successor: M) -> bool {
         if self.is_apart(successor) {
             return false;
         }

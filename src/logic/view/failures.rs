@@ -39,7 +39,7 @@ impl Failures {
 
 impl Known {
     /// Learns what its record says of failures. Says whether that is news.
-    pub(super) fn reads(&mut self, seen: &LockSeen, now: Moment, store_now: Option<StoreTime>) -> bool {
+    pub(super) fn absorb(&mut self, seen: &LockSeen, now: Moment, store_now: Option<StoreTime>) -> bool {
         let read = match seen {
             // What was read is older than what a hint has said.
             LockSeen::Found(record) if self.is_after(record.term) => return false,

@@ -335,7 +335,7 @@ impl Driver {
     ) {
         let AttemptEnd { outcome, error } = end.clone();
         let lock = self.lease.lock().clone();
-        self.engine.events.tell(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });
+        self.engine.events.send(Event::Ran { lock, run, attempt, outcome, last, lateness, took, error });
     }
 
     /// Reports that a tick has failed for good, if it has: the attempt that ended like this is on record.

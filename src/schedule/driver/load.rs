@@ -187,7 +187,7 @@ impl Driver {
         }
         if before.is_some_and(|before| before.timing != timing) {
             tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule's timing changed");
-            self.engine.events.tell(Event::Retimed { lock: self.lease.lock().clone(), timing });
+            self.engine.events.send(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
         Ok(record)
     }

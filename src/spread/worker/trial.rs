@@ -65,7 +65,7 @@ impl Worker {
         let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "quarantined a task");
-        self.engine.events.tell(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
+        self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
         (TaskEnd::Quarantined, handback)
     }
 }

@@ -29,13 +29,13 @@ impl Lone {
         self.world.clock.now()
     }
 
-    fn stand(&mut self, manner: WaitMode) -> Ticket {
+    fn contend(&mut self, mode: WaitMode) -> Ticket {
         let session = self.session;
         self.world.with(0, |instance, around| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
-            instance.standing.insert(ticket, manner.patience);
-            instance.machine.stand(around, World::candidate(session, ticket), manner);
+            instance.pending.insert(ticket, mode.patience);
+            instance.machine.contend(around, World::candidate(session, ticket), mode);
             ticket
         })
     }
@@ -59,7 +59,7 @@ impl Lone {
     }
 
     /// Begins what is expected, and answers as the store does.
-    fn does(&mut self, what: fn(&Op) -> bool) -> OpReply {
+    fn perform(&mut self, what: fn(&Op) -> bool) -> OpReply {
         let op = self.begins();
         assert!(what(&op), "{op:?} is not expected");
         let answer = self.world.apply(self.session, &op);
@@ -67,9 +67,9 @@ impl Lone {
         answer
     }
 
-    fn holds(&mut self) -> (Ticket, Term) {
-        let ticket = self.stand(WaitMode::WAITS);
-        self.does(|op| matches!(op, Op::Take { .. }));
+    fn acquire(&mut self) -> (Ticket, Term) {
+        let ticket = self.contend(WaitMode::WAITS);
+        self.perform(|op| matches!(op, Op::Take { .. }));
         let (_, term, _) = self.world.instances[0].running.expect("it was free");
         (ticket, term)
     }
@@ -80,7 +80,7 @@ impl Lone {
     }
 
     fn gives_up(&mut self, ticket: Ticket) {
-        self.world.instances[0].standing.remove(&ticket);
+        self.world.instances[0].pending.remove(&ticket);
         self.machine(|machine, around| machine.leave(around.now, ticket));
     }
 
@@ -89,7 +89,7 @@ impl Lone {
     }
 
     /// Another session takes the lock from this one, as an operator may let it.
-    fn is_robbed(&mut self) -> SessionId {
+    fn rob(&mut self) -> SessionId {
         let thief = self.world.open();
         let take = Take { lock: lock(), by: World::candidate(thief, Ticket::new(1)) };
         ready(self.world.store.take(vec![take], vec![self.session], LIMIT));
@@ -119,7 +119,7 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
     use Applied::{No, Unknown};
     for tries in [[Unknown, No, No], [No, Unknown, No], [No, No, Unknown], [Unknown; 3]] {
         let mut one = Lone::new();
-        one.stand(WaitMode::ONCE);
+        one.contend(WaitMode::ONCE);
         for said in tries {
             let op = one.begins();
             if said == Unknown {
@@ -127,14 +127,14 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
             }
             one.answer(op, failed(said));
         }
-        assert!(one.world.instances[0].standing.is_empty(), "it was answered");
+        assert!(one.world.instances[0].pending.is_empty(), "it was answered");
         assert!(!one.is_free(), "the store has granted it");
-        one.does(is_look);
-        one.does(is_release);
+        one.perform(is_look);
+        one.perform(is_release);
         assert!(one.is_free(), "{tries:?}");
     }
     let mut one = Lone::new();
-    one.stand(WaitMode::ONCE);
+    one.contend(WaitMode::ONCE);
     for _ in 0..3 {
         let op = one.begins();
         one.answer(op, failed(No));
@@ -145,13 +145,13 @@ fn a_take_of_one_that_does_not_wait_is_looked_after_if_any_of_its_answers_was_lo
 #[test]
 fn a_ticket_that_is_given_up_is_looked_after_if_its_take_was_not_answered() {
     let mut one = Lone::new();
-    let ticket = one.stand(WaitMode::WAITS);
+    let ticket = one.contend(WaitMode::WAITS);
     let op = one.begins();
     one.world.apply(one.session, &op);
     one.answer(op, failed(Applied::Unknown));
     one.gives_up(ticket);
-    one.does(is_look);
-    one.does(is_release);
+    one.perform(is_look);
+    one.perform(is_release);
     assert!(one.is_free());
 }
 
@@ -162,10 +162,10 @@ fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
     let by = World::candidate(holder, Ticket::new(1));
     let taken = ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
     let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
-    let ticket = one.stand(WaitMode::WAITS);
-    one.does(|op| matches!(op, Op::Take { .. }));
-    one.does(|op| matches!(op, Op::Register(_)));
-    one.does(is_look);
+    let ticket = one.contend(WaitMode::WAITS);
+    one.perform(|op| matches!(op, Op::Take { .. }));
+    one.perform(|op| matches!(op, Op::Register(_)));
+    one.perform(is_look);
     one.gives_up(ticket);
     let leave = one.begins();
     assert!(matches!(leave, Op::Leave(_)), "{leave:?}");
@@ -175,16 +175,16 @@ fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
     ready(one.world.store.release(vec![release], LIMIT));
     let left = one.world.apply(one.session, &leave);
     one.answer(leave, left);
-    one.does(is_look);
+    one.perform(is_look);
     while !one.is_free() {
-        one.does(|op| matches!(op, Op::Leave(_) | Op::Release { .. }));
+        one.perform(|op| matches!(op, Op::Leave(_) | Op::Release { .. }));
     }
 }
 
 #[test]
 fn the_audit_judges_no_key_while_something_is_undecided() {
     let mut one = Lone::new();
-    let ticket = one.stand(WaitMode::WAITS);
+    let ticket = one.contend(WaitMode::WAITS);
     let op = one.begins();
     let taken = one.world.apply(one.session, &op);
     let OpReply::Took(taken) = taken else { panic!("{taken:?}") };
@@ -203,13 +203,13 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
     let mut one = Lone::new();
     let asked = one.now();
     one.world.pass(1);
-    let (ticket, term) = one.holds();
+    let (ticket, term) = one.acquire();
     one.machine(|machine, _| machine.missed(asked, term));
     assert_eq!(one.next(), NextOp::Idle, "it was granted after the page was read");
     let asked = one.now();
     one.world.pass(1);
     one.ended(ticket);
-    one.does(is_release);
+    one.perform(is_release);
     let session = one.session;
     one.machine(|machine, around| machine.found(asked, around.now, session, ticket, term));
     assert_eq!(one.next(), NextOp::Idle, "it was released after the page was read");
@@ -225,20 +225,20 @@ fn what_the_audit_finds_and_nobody_wants_is_given_back() {
     one.world.pass(1);
     let (asked, session) = (one.now(), one.session);
     one.machine(|machine, around| machine.found(asked, around.now, session, Ticket::new(1), record.term));
-    one.does(is_release);
+    one.perform(is_release);
     assert!(one.is_free());
 }
 
 #[test]
 fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
     let mut one = Lone::new();
-    let (_, term) = one.holds();
+    let (_, term) = one.acquire();
     for robbed in [false, true] {
         one.world.pass(1);
         let asked = one.now();
         one.machine(|machine, _| machine.missed(asked, term));
         if robbed {
-            one.is_robbed();
+            one.rob();
         }
         let op = one.begins();
         assert!(is_confirm(&op), "{op:?}");
@@ -252,14 +252,14 @@ fn what_the_audit_misses_is_lost_only_when_a_write_has_confirmed_it() {
 #[test]
 fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended() {
     let mut one = Lone::new();
-    let (ticket, term) = one.holds();
-    let thief = one.is_robbed();
+    let (ticket, term) = one.acquire();
+    let thief = one.rob();
     let asked = one.now() + Duration::from_millis(1);
     one.world.pass(1);
     one.machine(|machine, _| machine.missed(asked, term));
-    one.does(is_confirm);
+    one.perform(is_confirm);
     assert!(one.is_lost());
-    let next = one.stand(WaitMode::WAITS);
+    let next = one.contend(WaitMode::WAITS);
     assert_eq!(one.next(), NextOp::Idle, "it does not stand in line for what it could not take up");
     // It is granted all the same: it is passed on, since what lost the lock still runs.
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
@@ -275,35 +275,35 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
     };
     one.machine(|machine, around| machine.hint(around, Some(granted)));
     while !one.is_free() {
-        one.does(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
+        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
     }
-    assert!(one.world.instances[0].standing.contains_key(&next));
+    assert!(one.world.instances[0].pending.contains_key(&next));
     one.ended(ticket);
     while one.world.instances[0].running.is_none() {
-        one.does(|op| !is_release(op));
+        one.perform(|op| !is_release(op));
     }
 }
 
 #[test]
 fn what_a_confirming_write_granted_anew_is_given_back_under_its_new_term() {
     let mut one = Lone::new();
-    let (ticket, term) = one.holds();
+    let (ticket, term) = one.acquire();
     let release = Release { lock: lock(), session: one.session, term, note: None, then: ReleaseTo::Free };
     ready(one.world.store.release(vec![release], LIMIT));
     one.world.pass(1);
     let asked = one.now();
     one.machine(|machine, _| machine.missed(asked, term));
-    one.does(is_confirm);
+    one.perform(is_confirm);
     assert!(one.is_lost() && !one.is_free(), "it is held again, which keeps others out");
     one.ended(ticket);
-    one.does(is_release);
+    one.perform(is_release);
     assert!(one.is_free());
 }
 
 #[test]
 fn nothing_is_released_under_a_session_that_is_over() {
     let mut one = Lone::new();
-    let (ticket, _) = one.holds();
+    let (ticket, _) = one.acquire();
     one.session = one.world.open();
     one.world.instances[0].session = one.session;
     one.ended(ticket);
@@ -316,9 +316,9 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     let mut one = Lone::new();
     let by = World::candidate(one.world.open(), Ticket::new(1));
     ready(one.world.store.take(vec![Take { lock: lock(), by }], vec![], LIMIT));
-    one.stand(WaitMode::WAITS);
-    one.does(|op| matches!(op, Op::Take { .. }));
-    one.does(|op| matches!(op, Op::Register(_)));
+    one.contend(WaitMode::WAITS);
+    one.perform(|op| matches!(op, Op::Take { .. }));
+    one.perform(|op| matches!(op, Op::Register(_)));
     let look = one.begins();
     assert!(is_look(&look), "{look:?}");
     let held = one.world.apply(one.session, &look);
@@ -334,7 +334,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
 fn a_release_that_is_refused_is_sent_again_a_few_times() {
     for refused in [1, RELEASE_TRIES - 1, RELEASE_TRIES] {
         let mut one = Lone::new();
-        let (ticket, _) = one.holds();
+        let (ticket, _) = one.acquire();
         one.ended(ticket);
         for _ in 0..refused {
             let op = one.begins();
@@ -344,7 +344,7 @@ fn a_release_that_is_refused_is_sent_again_a_few_times() {
             assert!(!matches!(one.machine(KeyMachine::next), NextOp::Do(_)), "it is given a moment");
         }
         if refused < RELEASE_TRIES {
-            one.does(is_release);
+            one.perform(is_release);
             assert!(one.is_free());
         }
         assert!(one.machine(|machine, _| machine.is_done()));

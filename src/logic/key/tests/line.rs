@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Lets it do this now, as the store does it.
-    fn does(&mut self, place: usize) -> Op {
+    fn perform(&mut self, place: usize) -> Op {
         let op = self.begins(place);
         let answer = self.apply(self.instances[place].session, &op);
         self.answer(place, op.clone(), answer);
@@ -53,13 +53,13 @@ impl World {
         self.with(place, |instance, around| instance.machine.hint(around, Some(change)));
     }
 
-    fn waits(&mut self, place: usize) {
+    fn join(&mut self, place: usize) {
         let session = self.instances[place].session;
         self.with(place, |instance, around| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
-            instance.standing.insert(ticket, Patience::Waits);
-            instance.machine.stand(around, World::candidate(session, ticket), WaitMode::WAITS);
+            instance.pending.insert(ticket, Patience::Waits);
+            instance.machine.contend(around, World::candidate(session, ticket), WaitMode::WAITS);
         });
     }
 
@@ -73,7 +73,7 @@ impl World {
 fn holds() -> World {
     let mut world = World::new(1, 2, Flaws::default());
     world.calm = true;
-    world.waits(0);
+    world.join(0);
     world.sent(0);
     assert!(world.instances[0].running.is_some());
     world
@@ -105,7 +105,7 @@ fn whoever_cannot_stand_or_leave_or_read_the_line_takes_the_lock_at_its_next_loo
             world.ends(1, Handback::default());
             world.sent(1);
             assert_eq!(world.left_behind(), None, "{refuses:?}: it is released at once");
-            world.waits(1);
+            world.join(1);
             world.sent(1);
             assert!(world.instances[1].running.is_some(), "{refuses:?}: it is free, and taken at once");
         }
@@ -150,7 +150,7 @@ fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_
     let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
     world.refuses = &[Refused::Leaving];
-    world.instances[1].standing.clear();
+    world.instances[1].pending.clear();
     world.with(1, |instance, around| instance.machine.leave(around.now, Ticket::new(1)));
     for _ in 0..600 {
         world.pass(100);
@@ -180,9 +180,9 @@ fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does(
         world.with(0, |instance, around| instance.machine.queue_hint(around));
         world.pass(60_000);
         world.ends(0, Handback::default());
-        assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
+        assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
         let first = (dead + silent < FIRST_IN_LINE).then_some(lives);
-        assert_eq!(successor(&world.does(0)), first, "{dead} dead and {silent} silent before it");
+        assert_eq!(successor(&world.perform(0)), first, "{dead} dead and {silent} silent before it");
     }
 }
 
@@ -192,16 +192,16 @@ fn a_line_that_was_read_while_the_lock_was_held_is_judged_as_its_waiters_stand_a
         let mut world = holds();
         let waits = world.strangers(2);
         world.with(0, |instance, around| instance.machine.queue_hint(around));
-        assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
+        assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
         world.pass(passes);
         if falls_silent {
             world.overdue.insert(waits[0]);
         }
         world.ends(0, Handback::default());
         if passes == 1000 {
-            assert_eq!(world.does(0), Op::ReadLine { most: FIRST_IN_LINE, to: None }, "it is old");
+            assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None }, "it is old");
         }
-        assert_eq!(successor(&world.does(0)), Some(waits[usize::from(falls_silent)]));
+        assert_eq!(successor(&world.perform(0)), Some(waits[usize::from(falls_silent)]));
     }
 }
 
@@ -215,15 +215,15 @@ fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_an
     };
     queue_hint(&mut world);
     let read = Op::ReadLine { most: FIRST_IN_LINE, to: None };
-    assert_eq!(world.does(0), read);
+    assert_eq!(world.perform(0), read);
     let lives = world.strangers(1)[0];
     queue_hint(&mut world);
-    assert_eq!(world.does(0), read);
+    assert_eq!(world.perform(0), read);
     world.overdue.insert(lives);
     let comes = world.strangers(1)[0];
     world.ends(0, Handback::default());
-    assert_eq!(world.does(0), read);
-    assert_eq!(successor(&world.does(0)), Some(comes));
+    assert_eq!(world.perform(0), read);
+    assert_eq!(successor(&world.perform(0)), Some(comes));
 }
 
 #[test]
@@ -238,8 +238,8 @@ fn whoever_is_named_is_given_the_lock_if_it_beats() {
             world.overdue.insert(other);
         }
         world.ends(0, Handback { to: Some(to.clone()), ..Handback::default() });
-        assert_eq!(world.does(0), Op::ReadLine { most: WHOLE_LINE, to: Some(to) });
-        assert_eq!(successor(&world.does(0)), Some(if lives { other } else { first }));
+        assert_eq!(world.perform(0), Op::ReadLine { most: WHOLE_LINE, to: Some(to) });
+        assert_eq!(successor(&world.perform(0)), Some(if lives { other } else { first }));
     }
 }
 
@@ -254,7 +254,7 @@ fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
     assert!(matches!(read, Op::ReadLine { .. }), "{read:?}");
     let error = StoreError::new("memory", "read the line", Applied::No, false, "it is refused");
     world.answer(0, read, OpReply::Failed(Arc::new(error)));
-    assert_eq!(successor(&world.does(0)), None, "at the same moment");
+    assert_eq!(successor(&world.perform(0)), None, "at the same moment");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn those_who_do_not_beat_count_for_nothing_in_the_order() {
         let mut world = holds();
         let before = world.strangers(silent + alive);
         world.overdue.extend(&before[..silent]);
-        world.waits(1);
+        world.join(1);
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
         world.release(0, term);
