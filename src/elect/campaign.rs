@@ -212,7 +212,7 @@ impl Campaign {
     /// to give a key up](crate::elect#ways-to-give-a-key-up).
     #[must_use]
     pub fn resign(&self) -> Resigned {
-        self.part(Handback::default())
+        self.hand_back(Handback::default())
     }
 
     /// Gives up the lock if it is held, to a waiting instance of that name, and contends again after a rest.
@@ -233,12 +233,12 @@ impl Campaign {
         if !line.waiters.iter().any(|waiter| waiter.by.holder == holder) {
             return Ok(Resigned::NobodyWaits);
         }
-        Ok(self.part(Handback { to: Some(holder), ..Handback::default() }))
+        Ok(self.hand_back(Handback { to: Some(holder), ..Handback::default() }))
     }
 
-    fn part(&self, parting: Handback) -> Resigned {
+    fn hand_back(&self, handback: Handback) -> Resigned {
         // An error says that the campaign has ended.
-        if self.is_leading() && self.resign.send(parting).is_ok() {
+        if self.is_leading() && self.resign.send(handback).is_ok() {
             Resigned::Yes
         } else {
             Resigned::NotLeading
@@ -335,14 +335,14 @@ impl CampaignTask {
             }
         };
         let mut runs = std::pin::pin!(runs);
-        let mut parting = Handback::default();
+        let mut handback = Handback::default();
         let mut over = None;
         tokio::select! {
             biased;
             end = &mut runs => over = Some(end),
             () = self.stop.cancelled() => cell.cancel(if engine.is_closed() { Loss::Closed } else { Loss::Resigned }),
             Some(to) = self.resigned.recv() => {
-                parting = to;
+                handback = to;
                 cell.cancel(Loss::Resigned);
             }
             () = lease.cancelled() => {}
@@ -365,15 +365,15 @@ impl CampaignTask {
             }
         }
         self.lead.send_replace(None);
-        hold.part_with(parting);
+        hold.set_handback(handback);
         drop(worker);
         let rest = self.rest_after(end, loss);
-        let parted = engine.keys.parted(&self.lock, cell.ticket);
+        let returned = engine.keys.when_returned(&self.lock, cell.ticket);
         drop(hold);
-        if let Some(parted) = parted {
+        if let Some(returned) = returned {
             // Stopped means released; should it take too long, it goes on behind.
             let patience = engine.times.stop_grace + LONGEST_ATTEMPT;
-            let _ = tokio::time::timeout(patience, parted).await;
+            let _ = tokio::time::timeout(patience, returned).await;
         }
         rest
     }

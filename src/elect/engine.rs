@@ -290,7 +290,7 @@ impl Engine {
         self.config.poll_interval()
     }
 
-    pub(crate) fn around<T>(&self, step: impl FnOnce(Context<'_>) -> T) -> T {
+    pub(crate) fn with_context<T>(&self, step: impl FnOnce(Context<'_>) -> T) -> T {
         let current = self.current();
         let now = self.clock.now();
         step(Context {

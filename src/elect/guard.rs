@@ -116,11 +116,11 @@ impl Guard {
     /// Dropped, it goes on in the background.
     pub async fn release(self) -> Result<(), Error> {
         let (cell, engine) = (self.hold.cell().clone(), self.hold.cell().engine().clone());
-        let parted = engine.keys.parted(&cell.lock, cell.ticket);
+        let returned = engine.keys.when_returned(&cell.lock, cell.ticket);
         let patience = cell.session.times.stop_grace + LONGEST_ATTEMPT * 2;
         drop(self);
-        let Some(parted) = parted else { return Ok(()) };
-        match tokio::time::timeout(patience, parted).await {
+        let Some(returned) = returned else { return Ok(()) };
+        match tokio::time::timeout(patience, returned).await {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::store(super::error::unconfirmed())),
         }

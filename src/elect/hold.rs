@@ -266,13 +266,13 @@ impl LeaseCell {
     }
 
     /// Ends the owner's hold. The lock is handed back once nothing runs under it.
-    fn close(&self, parting: Handback, life: Option<Arc<Life>>) {
+    fn close(&self, handback: Handback, life: Option<Arc<Life>>) {
         // What ran out before it was given back is lost, whoever comes to know it.
         self.note_end(self.now());
         let go = {
             let mut state = self.state();
             if matches!(state.owner, Owner::Holds) {
-                state.owner = Owner::Done(parting, life);
+                state.owner = Owner::Done(handback, life);
             }
             if state.workers > 0 {
                 let grace = self.now() + self.session.times.stop_grace;
@@ -283,16 +283,16 @@ impl LeaseCell {
         };
         self.token.cancel();
         self.changed.notify_waiters();
-        if let Some(parting) = go {
-            self.part(parting);
+        if let Some(handback) = go {
+            self.hand_back(handback);
         }
     }
 
-    fn part(&self, (parting, life): (Handback, Option<Arc<Life>>)) {
+    fn hand_back(&self, (handback, life): (Handback, Option<Arc<Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
-        self.engine.lease_parted(self, lost);
+        self.engine.lease_returned(self, lost);
         self.session.left(self.ticket);
-        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, self.term, parting);
+        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, self.term, handback);
         // Last: the engine may end with it.
         drop(life);
     }
@@ -333,8 +333,8 @@ impl Drop for RunPermit {
             state.release()
         };
         self.0.changed.notify_waiters();
-        if let Some(parting) = go {
-            self.0.part(parting);
+        if let Some(handback) = go {
+            self.0.hand_back(handback);
         }
     }
 }
@@ -349,12 +349,12 @@ pub(crate) struct Hold {
     /// The least time the key stays closed to others, counted from the grant.
     at_least: Duration,
     /// Successor and note of the release.
-    parting: Handback,
+    handback: Handback,
 }
 
 impl Hold {
     pub(crate) fn new(cell: Arc<LeaseCell>, life: Option<Arc<Life>>, at_least: Duration) -> Self {
-        Self { cell, life, at_least, parting: Handback::default() }
+        Self { cell, life, at_least, handback: Handback::default() }
     }
 
     pub(crate) fn cell(&self) -> &Arc<LeaseCell> {
@@ -370,18 +370,18 @@ impl Hold {
         self.cell.enter().expect("the owner has not let go")
     }
 
-    pub(crate) fn part_with(&mut self, parting: Handback) {
-        self.parting = parting;
+    pub(crate) fn set_handback(&mut self, handback: Handback) {
+        self.handback = handback;
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut parting = mem::take(&mut self.parting);
+        let mut handback = mem::take(&mut self.handback);
         let rest = self.at_least.saturating_sub(self.cell.held_for());
         // The store keeps whole milliseconds.
         let rest = Duration::from_millis(u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
-        parting.closed_for = parting.closed_for.max(rest);
-        self.cell.close(parting, self.life.take());
+        handback.closed_for = handback.closed_for.max(rest);
+        self.cell.close(handback, self.life.take());
     }
 }

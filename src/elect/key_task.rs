@@ -65,7 +65,7 @@ pub(super) struct AfterStep {
     pub(super) holds: Vec<Hold>,
     /// With these may go the last that keeps the engine alive.
     pub(super) lives: Vec<Arc<Life>>,
-    pub(super) parted: Vec<oneshot::Sender<()>>,
+    pub(super) returned: Vec<oneshot::Sender<()>>,
 }
 
 impl AfterStep {
@@ -74,8 +74,8 @@ impl AfterStep {
             // Nobody waits for it any more: what was granted is given back by its drop.
             let _ = reply.send(outcome);
         }
-        for parted in self.parted {
-            let _ = parted.send(());
+        for returned in self.returned {
+            let _ = returned.send(());
         }
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn apply<T>(
     state: &mut KeyState,
     event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
 ) -> (T, AfterStep) {
-    let made = engine.around(|around| event(state, around));
+    let made = engine.with_context(|context| event(state, context));
     let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
@@ -118,11 +118,11 @@ pub(super) fn apply<T>(
                     lease.cut(loss);
                 }
             }
-            Out::Parted(ticket) => {
+            Out::Returned(ticket) => {
                 let (of_it, rest): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut state.awaiting).into_iter().partition(|(of, _)| *of == ticket);
                 state.awaiting = rest;
-                after.parted.extend(of_it.into_iter().map(|(_, notify)| notify));
+                after.returned.extend(of_it.into_iter().map(|(_, notify)| notify));
             }
         }
     }
@@ -158,8 +158,8 @@ impl KeyState {
             }
         } else {
             // The session is expiring: the lock goes back, and whoever waits waits for a session.
-            engine.keys.note_parted(&cell.lock, term);
-            engine.around(|around| self.machine.ended(around, ticket, Handback::default()));
+            engine.keys.note_returned(&cell.lock, term);
+            engine.with_context(|context| self.machine.ended(context, ticket, Handback::default()));
             after.lives.extend(pending.life);
             AcquireOutcome::Other(TicketOutcome::SessionOver)
         };
@@ -190,8 +190,8 @@ pub(super) async fn run(engine: Arc<Engine>, cell: Arc<KeyCell>) {
                 let answer = perform(&engine, &cell.lock, &op).await;
                 let ((), after) = {
                     let mut state = cell.state();
-                    apply(&engine, &cell, &mut state, |state, around| {
-                        state.machine.answered(around, sent, op, answer);
+                    apply(&engine, &cell, &mut state, |state, context| {
+                        state.machine.answered(context, sent, op, answer);
                     })
                 };
                 after.perform();

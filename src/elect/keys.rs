@@ -61,8 +61,8 @@ impl Drop for PendingTicket {
     fn drop(&mut self) {
         if !self.answered {
             let ticket = self.ticket;
-            let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, around| {
-                state.machine.leave(around.now, ticket);
+            let gone = self.engine.keys.step(&self.engine, &self.lock, false, |state, context| {
+                state.machine.leave(context.now, ticket);
                 let place = state.pending.iter().position(|contender| contender.ticket == ticket)?;
                 Some(state.pending.swap_remove(place))
             });
@@ -76,19 +76,19 @@ impl Drop for PendingTicket {
 #[derive(Default)]
 pub(crate) struct Keys {
     cells: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
-    parted: Mutex<LastParted>,
+    returned: Mutex<LastReturned>,
     /// Notifies when a key is forgotten.
     forgotten: Notify,
 }
 
 /// Terms that were handed back last: a hint of their grant may come after that.
 #[derive(Default)]
-struct LastParted {
+struct LastReturned {
     order: VecDeque<(LockId, Term)>,
     all: BTreeSet<(LockId, Term)>,
 }
 
-impl LastParted {
+impl LastReturned {
     /// Number of terms kept: hints are seldom later than so many grants.
     const KEPT: usize = 1024;
 
@@ -135,7 +135,7 @@ impl Keys {
         mode: WaitMode,
     ) -> PendingTicket {
         let (sender, reply) = oneshot::channel();
-        let ticket = self.step(engine, lock, true, |state, around| {
+        let ticket = self.step(engine, lock, true, |state, context| {
             // Drawn here, so that tickets are in the order of their numbers.
             let ticket = session.next_ticket();
             let by = engine.candidate(session, ticket, wants);
@@ -147,10 +147,10 @@ impl Keys {
                 life,
                 at_least,
             });
-            state.machine.contend(around, by, mode);
+            state.machine.contend(context, by, mode);
             // Its tickets may have been ended just before.
-            if !session.is_valid(around.now) {
-                state.machine.session_over(around.now, session.id);
+            if !session.is_valid(context.now) {
+                state.machine.session_over(context.now, session.id);
             }
             ticket
         });
@@ -171,7 +171,7 @@ impl Keys {
     }
 
     /// Returns a receiver that fires when the lock has been handed back; `None` if it already is.
-    pub(crate) fn parted(&self, lock: &LockId, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn when_returned(&self, lock: &LockId, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
         let cell = self.cells().get(lock).cloned()?;
         let mut state = cell.state();
         let (sender, receiver) = oneshot::channel();
@@ -210,24 +210,24 @@ impl Keys {
         lock: &LockId,
         ticket: Ticket,
         term: Term,
-        parting: Handback,
+        handback: Handback,
     ) {
-        self.note_parted(lock, term);
-        self.step(engine, lock, false, |state, around| {
+        self.note_returned(lock, term);
+        self.step(engine, lock, false, |state, context| {
             state.lease.take_if(|lease| lease.ticket == ticket);
-            state.machine.ended(around, ticket, parting);
+            state.machine.ended(context, ticket, handback);
         });
     }
 
     /// Remembers that a hint of this grant that comes from now on is late.
-    pub(super) fn note_parted(&self, lock: &LockId, term: Term) {
-        locked(&self.parted).add(lock, term);
+    pub(super) fn note_returned(&self, lock: &LockId, term: Term) {
+        locked(&self.returned).add(lock, term);
     }
 
     /// Ends all tickets of a session of this instance that is over.
     pub(crate) fn session_over(&self, engine: &Arc<Engine>, session: SessionId) {
         for lock in self.all() {
-            self.with(engine, &lock, |machine, around| machine.session_over(around.now, session));
+            self.with(engine, &lock, |machine, context| machine.session_over(context.now, session));
         }
     }
 
@@ -235,14 +235,14 @@ impl Keys {
         // A grant to a ticket nobody here remembers is to be passed on, unless it was given back already.
         let stray = match change {
             Some(LockChange::Granted { session, term, .. }) => {
-                if locked(&self.parted).has(lock, term) {
+                if locked(&self.returned).has(lock, term) {
                     return;
                 }
                 engine.session.borrow().as_ref().is_some_and(|own| own.id == session)
             }
             _ => false,
         };
-        self.step(engine, lock, stray, |state, around| state.machine.hint(around, change));
+        self.step(engine, lock, stray, |state, context| state.machine.hint(context, change));
     }
 
     pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
@@ -251,7 +251,7 @@ impl Keys {
 
     pub(crate) fn resync(&self, engine: &Arc<Engine>) {
         for lock in self.all() {
-            self.with(engine, &lock, |machine, around| machine.resync(around.now));
+            self.with(engine, &lock, |machine, context| machine.resync(context.now));
         }
     }
 
@@ -260,7 +260,7 @@ impl Keys {
     pub(crate) fn died(&self, engine: &Arc<Engine>, session: SessionId) {
         let cells: Vec<_> = self.cells().values().cloned().collect();
         for cell in cells.iter().filter(|cell| cell.state().machine.is_held_by(session)) {
-            self.with(engine, &cell.lock, |machine, around| machine.died(around.now, session));
+            self.with(engine, &cell.lock, |machine, context| machine.died(context.now, session));
         }
     }
 
@@ -273,8 +273,8 @@ impl Keys {
         held: &crate::store::Held,
     ) {
         let (ticket, term) = (held.ticket, held.term);
-        self.step(engine, &held.lock, true, |state, around| {
-            state.machine.found(asked, around.now, session, ticket, term);
+        self.step(engine, &held.lock, true, |state, context| {
+            state.machine.found(asked, context.now, session, ticket, term);
         });
     }
 
@@ -284,7 +284,7 @@ impl Keys {
     }
 
     fn with(&self, engine: &Arc<Engine>, lock: &LockId, event: impl FnOnce(&mut KeyMachine, Context<'_>)) {
-        self.step(engine, lock, false, |state, around| event(&mut state.machine, around));
+        self.step(engine, lock, false, |state, context| event(&mut state.machine, context));
     }
 
     /// Applies an event to a key, and wakes or starts the task that performs what follows.
@@ -311,7 +311,7 @@ impl Keys {
             let (made, after) = apply(engine, &cell, &mut state, event);
             if state.running {
                 cell.wake.notify_one();
-            } else if engine.around(|around| state.machine.has_something(around)) {
+            } else if engine.with_context(|context| state.machine.has_something(context)) {
                 state.running = true;
                 engine.runtime.spawn(run(engine.clone(), cell.clone()));
             }
@@ -326,7 +326,7 @@ impl Keys {
     pub(super) fn next(&self, engine: &Arc<Engine>, cell: &Arc<KeyCell>) -> NextOp {
         let mut cells = self.cells();
         let mut state = cell.state();
-        let next = engine.around(|around| state.machine.next(around));
+        let next = engine.with_context(|context| state.machine.next(context));
         if next == NextOp::Idle {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {

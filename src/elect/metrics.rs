@@ -152,7 +152,7 @@ pub(crate) fn acquired(engine: &Engine, lease: &LeaseCell) {
 
 /// Counts a lock that is no longer held.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn parted(engine: &Engine, lease: &LeaseCell) {
+pub(crate) fn returned(engine: &Engine, lease: &LeaseCell) {
     when_on! {
         let namespace = engine.config.namespace().to_string();
         gauge!("tenure_held", "namespace" => namespace, "kind" => lease.lock.kind.to_string()).decrement(1);

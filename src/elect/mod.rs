@@ -337,11 +337,11 @@ impl Elect {
     pub async fn unlock(&self, key: impl AsRef<str>) -> Result<Unlocked, Error> {
         let lock = self.lock_id(key)?;
         let Some(lease) = self.engine().keys.lease(&lock) else { return Ok(Unlocked::NotHeld) };
-        let parted = self.engine().keys.parted(&lock, lease.ticket);
+        let returned = self.engine().keys.when_returned(&lock, lease.ticket);
         lease.cancel(keys::GIVEN_UP);
-        let Some(parted) = parted else { return Ok(Unlocked::Released) };
+        let Some(returned) = returned else { return Ok(Unlocked::Released) };
         let patience = self.engine().times.stop_grace + LONGEST_ATTEMPT * 2;
-        match tokio::time::timeout(patience, parted).await {
+        match tokio::time::timeout(patience, returned).await {
             Ok(_) => Ok(Unlocked::Released),
             Err(_) => Ok(Unlocked::Pending),
         }
@@ -358,9 +358,9 @@ impl Elect {
     async fn give_up_all(&self, loss: &Loss) -> CloseReport {
         let engine = self.engine();
         let leases = engine.keys.leases();
-        let parted: Vec<_> = leases
+        let returned: Vec<_> = leases
             .iter()
-            .filter_map(|lease| Some((lease.clone(), engine.keys.parted(&lease.lock, lease.ticket)?)))
+            .filter_map(|lease| Some((lease.clone(), engine.keys.when_returned(&lease.lock, lease.ticket)?)))
             .collect();
         for lease in &leases {
             lease.cancel(loss.clone());
@@ -369,14 +369,14 @@ impl Elect {
         // Futures are dropped when the grace is over; a little later what still runs will not stop soon.
         let stopped = engine.times.stop_grace + engine.times.stop_grace / 10 + Duration::from_millis(50);
         let mut late = CloseReport::default();
-        for (lease, mut parted) in parted {
+        for (lease, mut returned) in returned {
             let left = |patience: Duration| (begun + patience).since(engine.clock.now());
-            if tokio::time::timeout(left(stopped), &mut parted).await.is_ok() {
+            if tokio::time::timeout(left(stopped), &mut returned).await.is_ok() {
                 continue;
             }
             // Only what has stopped, and is on its way to the store, is waited for longer.
             let patience = if lease.runs() { Duration::ZERO } else { stopped + LONGEST_ATTEMPT * 2 };
-            if tokio::time::timeout(left(patience), parted).await.is_err() {
+            if tokio::time::timeout(left(patience), returned).await.is_err() {
                 let those = if lease.runs() { &mut late.overran } else { &mut late.unconfirmed };
                 those.push(lease.lock.clone());
             }

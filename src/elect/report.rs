@@ -37,8 +37,8 @@ impl Engine {
         self.events.send(Event::Lost { lock, term, loss: loss.clone() });
     }
 
-    pub(crate) fn lease_parted(&self, lease: &LeaseCell, lost: bool) {
-        metrics::parted(self, lease);
+    pub(crate) fn lease_returned(&self, lease: &LeaseCell, lost: bool) {
+        metrics::returned(self, lease);
         if !lost {
             let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
             let term = lease.term;

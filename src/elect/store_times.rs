@@ -66,7 +66,7 @@ impl Engine {
     pub(crate) fn record_store_time(&self, sent: Moment, at: StoreTime) {
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         match self.store_times.saw(sent, self.clock.now(), at) {
-            Some(Jump::Doubted { millis }) => tracing::warn!(
+            Some(Jump::Suspected { millis }) => tracing::warn!(
                 %holder, %namespace, millis,
                 "the store's clock jumped: schedules keep the old time until the new one has lasted five minutes"
             ),

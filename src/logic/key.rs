@@ -128,8 +128,8 @@ impl KeyMachine {
     }
 
     /// Returns whether there is something to do, or nothing at all left to remember.
-    pub(crate) fn has_something(&self, around: Context<'_>) -> bool {
-        self.is_done() || self.choose(around) != NextOp::Idle
+    pub(crate) fn has_something(&self, context: Context<'_>) -> bool {
+        self.is_done() || self.choose(context) != NextOp::Idle
     }
 
     /// Returns whether the lock of this ticket is on its way back.
@@ -138,9 +138,9 @@ impl KeyMachine {
     }
 
     /// A new ticket, with a number larger than every one before.
-    pub(crate) fn contend(&mut self, around: Context<'_>, by: Candidate, mode: WaitMode) {
+    pub(crate) fn contend(&mut self, context: Context<'_>, by: Candidate, mode: WaitMode) {
         let WaitMode { patience, expect } = mode;
-        self.changed = around.now;
+        self.changed = context.now;
         let ticket = by.ticket;
         debug_assert!(
             self.line.back().is_none_or(|last| last.by.session != by.session || last.by.ticket < ticket)
@@ -152,7 +152,7 @@ impl KeyMachine {
             }
             // Others of this instance wait: they are before it, and it does not wait.
             if self.line.iter().any(|contender| contender.patience == Patience::Waits) {
-                let known = |record: &LockRecord| (around.known)(record.holding.as_ref()?.by.session);
+                let known = |record: &LockRecord| (context.known)(record.holding.as_ref()?.by.session);
                 let verdict = match &self.last_seen.other {
                     Some(record) => {
                         TicketOutcome::Held(record.clone(), known(record).unwrap_or(Liveness::Alive))
@@ -175,7 +175,7 @@ impl KeyMachine {
             step,
             tries: 0,
             contested: false,
-            doubtful: false,
+            unconfirmed: false,
             place: QueuePlace::Nowhere,
             expect,
             line_read: None,
@@ -190,7 +190,7 @@ impl KeyMachine {
             let Some(contender) = self.line.remove(place) else { return };
             // Only the first sends takes: one of them may be under way.
             let is_take_under_way = place == 0 && self.in_flight.is_some();
-            let may_have_been_granted = contender.doubtful || is_take_under_way;
+            let may_have_been_granted = contender.unconfirmed || is_take_under_way;
             self.undecided |= may_have_been_granted;
             self.make_answer_stale();
             if contender.place != QueuePlace::Nowhere {
@@ -216,17 +216,17 @@ impl KeyMachine {
         let (gone, kept): (VecDeque<_>, _) =
             mem::take(&mut self.returns).into_iter().partition(|r| r.session == session);
         self.returns = kept;
-        self.out.extend(gone.into_iter().map(|gone| Out::Parted(gone.ticket)));
+        self.out.extend(gone.into_iter().map(|gone| Out::Returned(gone.ticket)));
         self.undecided = false;
     }
 
     /// A hint says what became of the lock.
-    pub(crate) fn hint(&mut self, around: Context<'_>, change: Option<LockChange>) {
-        let now = around.now;
+    pub(crate) fn hint(&mut self, context: Context<'_>, change: Option<LockChange>) {
+        let now = context.now;
         match change {
             // As good as a majority read at that moment.
-            Some(LockChange::Granted { session, ticket, term, at }) if Some(session) == around.current => {
-                self.ours(around, session, ticket, term, at);
+            Some(LockChange::Granted { session, ticket, term, at }) if Some(session) == context.current => {
+                self.ours(context, session, ticket, term, at);
             }
             Some(LockChange::Granted { session, term, .. }) => {
                 self.last_seen.free = false;

@@ -53,7 +53,7 @@ impl Offset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
     /// So far off that it is not believed yet; negative: back.
-    Doubted { millis: i64 },
+    Suspected { millis: i64 },
     /// Believed now.
     Believed { millis: i64 },
 }
@@ -63,7 +63,7 @@ pub(crate) enum Jump {
 pub(crate) struct StoreClock {
     known: Option<Offset>,
     /// Another time that the store shows, and since when.
-    doubted: Option<(Offset, Moment)>,
+    suspected: Option<(Offset, Moment)>,
     /// Offset that was last reported to those who wait.
     reported: Option<i64>,
 }
@@ -81,24 +81,24 @@ impl StoreClock {
             return None;
         };
         if known.is_near(seen) {
-            self.doubted = None;
+            self.suspected = None;
             self.known = Some(known.and(seen).unwrap_or(seen));
             return None;
         }
         let jump = seen.middle().saturating_sub(known.middle());
-        match self.doubted {
-            Some((doubted, since)) if doubted.is_near(seen) => {
+        match self.suspected {
+            Some((suspected, since)) if suspected.is_near(seen) => {
                 if answered.since(since) < HELD {
-                    self.doubted = Some((seen, since));
+                    self.suspected = Some((seen, since));
                     return None;
                 }
-                self.doubted = None;
+                self.suspected = None;
                 self.known = Some(seen);
                 Some(Jump::Believed { millis: jump })
             }
             _ => {
-                self.doubted = Some((seen, answered));
-                Some(Jump::Doubted { millis: jump })
+                self.suspected = Some((seen, answered));
+                Some(Jump::Suspected { millis: jump })
             }
         }
     }
@@ -210,7 +210,7 @@ mod tests {
             beat(&mut clock, 0, 4, 0);
             let jumped = beat(&mut clock, 5000, 4, jump);
             assert!(
-                matches!(jumped, Some(Jump::Doubted { millis }) if millis.abs_diff(jump) <= 5),
+                matches!(jumped, Some(Jump::Suspected { millis }) if millis.abs_diff(jump) <= 5),
                 "{jumped:?}"
             );
             let mut at = 10_000;
@@ -232,7 +232,7 @@ mod tests {
         for round in 0..100_u64 {
             let at = 5000 + round * 10_000;
             // Two members take turns, one of them a month ahead.
-            assert!(matches!(beat(&mut clock, at, 4, 30 * DAY), Some(Jump::Doubted { .. })));
+            assert!(matches!(beat(&mut clock, at, 4, 30 * DAY), Some(Jump::Suspected { .. })));
             assert_eq!(beat(&mut clock, at + 5000, 4, 0), None);
         }
         assert!(ahead(&clock, 1_005_000).abs_diff(0) <= 5);

@@ -307,7 +307,7 @@ impl Worker {
         let is_restart = self.lease.loss() == Some(Loss::Closed) && self.engine.spreads.is_reserved();
         handback.keep = is_restart && ended != TaskEnd::Done;
         end_report.ended = ended;
-        hold.part_with(handback);
+        hold.set_handback(handback);
         drop(permit);
         drop(hold);
     }

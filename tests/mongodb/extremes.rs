@@ -136,7 +136,7 @@ struct OneLock {
     lock: LockId,
     holder: Candidate,
     term: Term,
-    heir: Candidate,
+    successor: Candidate,
 }
 
 impl OneLock {
@@ -150,8 +150,8 @@ impl OneLock {
                 .release(&lock, holder.session, term, ReleaseTo::ClosedFor(Duration::from_secs(3600)))
                 .await;
         }
-        let heir = fixture.candidate(fixture.session(), 1);
-        Self { fixture, lock, holder, term, heir }
+        let successor = fixture.candidate(fixture.session(), 1);
+        Self { fixture, lock, holder, term, successor }
     }
 
     fn take(&self, by: &Candidate) -> Take {
@@ -170,12 +170,12 @@ impl OneLock {
             0 => drop(wrong.note(
                 "a take",
                 damage,
-                store.take(vec![self.take(&self.heir)], vec![], LIMIT).await,
+                store.take(vec![self.take(&self.successor)], vec![], LIMIT).await,
             )),
             1 => drop(wrong.note(
                 "a takeover",
                 damage,
-                store.take(vec![self.take(&self.heir)], dead, LIMIT).await,
+                store.take(vec![self.take(&self.successor)], dead, LIMIT).await,
             )),
             2 => drop(wrong.note(
                 "a later ticket",
@@ -183,8 +183,8 @@ impl OneLock {
                 store.take(vec![self.take(&later)], dead, LIMIT).await,
             )),
             3 => {
-                let healthy = Take { lock: self.fixture.lock("healthy"), by: self.heir.clone() };
-                let both = vec![self.take(&self.heir), healthy];
+                let healthy = Take { lock: self.fixture.lock("healthy"), by: self.successor.clone() };
+                let both = vec![self.take(&self.successor), healthy];
                 let answers = wrong.note("a batch", damage, store.take(both, dead, LIMIT).await);
                 let got = answers.is_none_or(|answers| answers[1].taken().is_some());
                 wrong.unless(got, format!("the healthy one was not got beside {damage}"));
@@ -195,7 +195,7 @@ impl OneLock {
                 store.release(self.release(ReleaseTo::Free), LIMIT).await,
             )),
             5 => {
-                let hand_over = self.release(ReleaseTo::HandTo(Box::new(self.heir.clone())));
+                let hand_over = self.release(ReleaseTo::HandTo(Box::new(self.successor.clone())));
                 wrong.note("a hand-over", damage, store.release(hand_over, LIMIT).await);
             }
             6 => {

@@ -81,11 +81,11 @@ async fn a_grant_is_told_whole() {
     let first = fixture.held(&lock, fixture.session(), 1).await;
     expect(&first).await;
     let dead = first.holding.as_ref().unwrap().by.session;
-    let heir = fixture.candidate(fixture.session(), 2);
-    let taken = fixture.take_over(&lock, &heir, &[dead]).await.taken().unwrap().clone();
+    let successor = fixture.candidate(fixture.session(), 2);
+    let taken = fixture.take_over(&lock, &successor, &[dead]).await.taken().unwrap().clone();
     expect(&taken).await;
     let next = fixture.candidate(fixture.session(), 3);
-    fixture.release(&lock, heir.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone()))).await;
+    fixture.release(&lock, successor.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone()))).await;
     let handed = fixture.taken(&lock, &next).await;
     expect(&handed).await;
     fixture.freed(&handed).await;
@@ -101,8 +101,8 @@ async fn a_grant_to_an_equal_ticket_number_is_told_and_left_to_be_read() {
     let first = fixture.held(&lock, fixture.session(), 1).await;
     change_of(&mut hints, &lock).await;
     let next = fixture.candidate(fixture.session(), 1);
-    let giver = first.holding.as_ref().unwrap().by.session;
-    fixture.release(&lock, giver, first.term, ReleaseTo::HandTo(Box::new(next))).await;
+    let holder = first.holding.as_ref().unwrap().by.session;
+    fixture.release(&lock, holder, first.term, ReleaseTo::HandTo(Box::new(next))).await;
     assert_eq!(change_of(&mut hints, &lock).await, None, "the number did not change, so it is not told");
 }
 

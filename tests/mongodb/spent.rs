@@ -53,8 +53,8 @@ async fn a_lock_whose_term_is_at_its_limit_is_refused_for_its_key_alone() {
     let later = fixture.take(&held, &fixture.candidate(holder.session, 6)).await;
     assert!(matches!(later, TakeAnswer::Refused(_)), "{later:?}");
     assert_eq!(fixture.record(&held).await, last, "nobody took it");
-    let heir = fixture.candidate(fixture.session(), 1);
-    fixture.release(&held, holder.session, last.term, ReleaseTo::HandTo(Box::new(heir))).await;
+    let successor = fixture.candidate(fixture.session(), 1);
+    fixture.release(&held, holder.session, last.term, ReleaseTo::HandTo(Box::new(successor))).await;
     let LockSeen::Found(record) = fixture.look(&held).await else { panic!("it can still be read") };
     assert_eq!((record.holding, record.term), (None, last.term), "with no larger term it goes to nobody");
 }

@@ -47,14 +47,14 @@ impl<'a> Rising<'a> {
 
     async fn hold_and_die(&mut self) {
         let record = self.hold().await;
-        let heir = self.fixture.candidate(self.fixture.session(), 1);
+        let successor = self.fixture.candidate(self.fixture.session(), 1);
         let dead = record.holding.as_ref().expect("it was just taken").by.session;
-        let taken = self.fixture.take_over(&self.lock, &heir, &[dead]).await;
+        let taken = self.fixture.take_over(&self.lock, &successor, &[dead]).await;
         let taken = taken.taken().expect("its holder is dead").clone();
         self.note(taken.term);
         let next = self.fixture.candidate(self.fixture.session(), 7);
         self.fixture
-            .release(&self.lock, heir.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone())))
+            .release(&self.lock, successor.session, taken.term, ReleaseTo::HandTo(Box::new(next.clone())))
             .await;
         let handed = self.fixture.taken(&self.lock, &next).await;
         self.note(handed.term);

@@ -200,7 +200,7 @@ async fn an_heir_that_leaves_the_line_delays_no_run() {
         pass(SECOND / 10).await;
     }
     assert!(crew.now() < at(64), "the runs of the minute are on");
-    // Long enough for the giver to have found it.
+    // Long enough for the holder to have found it.
     pass(SECOND / 2).await;
     b.0.elect.schedules().set_cap(0);
     pass(2 * MINUTE).await;

@@ -45,21 +45,21 @@ async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than
             let mut players = team.of(3).await;
             let ttl = players[0].elect.config().ttl();
             tokio::time::sleep(SECOND * 5).await;
-            let heir = team.join("heir").await;
+            let successor = team.join("successor").await;
             tokio::time::sleep(step).await;
-            let giver = players.remove(0);
+            let holder = players.remove(0);
             match dies {
                 Dies::Giver => {
-                    giver.kill().await;
-                    players.push(heir);
+                    holder.kill().await;
+                    players.push(successor);
                 }
                 Dies::Heir => {
-                    heir.kill().await;
-                    players.push(giver);
+                    successor.kill().await;
+                    players.push(holder);
                 }
                 Dies::Both => {
-                    giver.gate.kill();
-                    heir.kill().await;
+                    holder.gate.kill();
+                    successor.kill().await;
                 }
             }
             all_run(&team, ttl + SECOND * 2).await;

@@ -22,58 +22,58 @@ const TRIES: u32 = 3;
 
 impl KeyMachine {
     /// The answer to the operation that was under way since `sent`.
-    pub(crate) fn answered(&mut self, around: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
+    pub(crate) fn answered(&mut self, context: Context<'_>, sent: Moment, op: Op, answer: OpReply) {
         let in_flight = self.in_flight.take().unwrap_or_default();
-        self.changed = around.now;
+        self.changed = context.now;
         let reads_line = matches!(op, Op::ReadLine { .. });
         if let OpReply::Failed(error) = answer {
-            self.failed(around, sent, &op, error);
+            self.failed(context, sent, &op, error);
         } else {
             if !op.is_of_the_line() {
                 self.backoff.reset();
             }
-            self.succeeded(around, op, answer);
+            self.succeeded(context, op, answer);
         }
         // What was asked for may have been answered from before it. Whoever holds back for others does so still.
         if in_flight.stale && !reads_line {
-            self.look_at = around.now;
+            self.look_at = context.now;
         }
         self.undecided |= in_flight.unexpected_grant && self.held.is_none();
     }
 
-    fn succeeded(&mut self, around: Context<'_>, op: Op, answer: OpReply) {
+    fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply) {
         match (op, answer) {
-            (Op::Look, OpReply::Seen(seen)) => self.seen(around, seen),
+            (Op::Look, OpReply::Seen(seen)) => self.seen(context, seen),
             (Op::Poll { ticket, .. }, OpReply::Polled { seen, stands }) => {
-                self.polled(around, ticket, seen, stands);
+                self.polled(context, ticket, seen, stands);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
                     self.out.push(Out::TookOver(*dead));
                 }
-                self.took(around, &by, answer);
+                self.took(context, &by, answer);
             }
             (Op::Confirm { session, ticket }, OpReply::Took(answer)) => {
                 self.confirmed(session, ticket, answer);
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
-                ReleaseAnswer::Refused(refusal) => self.not_released(around, term, &then, refusal),
-                ReleaseAnswer::Released => self.on_released(around, term, &then),
+                ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
+                ReleaseAnswer::Released => self.on_released(context, term, &then),
             },
-            (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(around, line),
-            (Op::Register(tickets), OpReply::Done) => self.registered(around, &tickets),
+            (Op::ReadLine { .. }, OpReply::Line(line)) => self.line_read(context, line),
+            (Op::Register(tickets), OpReply::Done) => self.registered(context, &tickets),
             (Op::Leave(gone), OpReply::Done) => self.mark_left(&gone),
             (Op::Inquire { .. }, OpReply::Known(liveness)) => self.inquired(liveness),
             (op, answer) => debug_assert!(false, "{answer:?} is no answer to {op:?}"),
         }
     }
 
-    fn failed(&mut self, around: Context<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
+    fn failed(&mut self, context: Context<'_>, sent: Moment, op: &Op, error: Arc<StoreError>) {
         match op {
-            Op::Register(_) => return self.registration.failed(around.now, around.roll),
-            Op::Leave(gone) => return self.not_left(around, gone),
+            Op::Register(_) => return self.registration.failed(context.now, context.roll),
+            Op::Leave(gone) => return self.not_left(context, gone),
             Op::ReadLine { .. } => {
-                self.reading.failed(around.now, around.roll);
+                self.reading.failed(context.now, context.roll);
                 if let Some(back) = self.returns.front_mut() {
                     // Fairness can wait; the lock cannot.
                     back.line = Some(Vec::new());
@@ -83,13 +83,13 @@ impl KeyMachine {
             _ => {}
         }
         // One that hung has had its pause.
-        self.pause = around.now.max(sent + self.backoff.next(around.roll));
+        self.pause = context.now.max(sent + self.backoff.next(context.roll));
         let unknown = error.applied() == Applied::Unknown && !self.flaws.has(Flaw::UnknownIsNo);
         if self.flaws.has(Flaw::UnknownIsNo)
             && matches!(op, Op::Release { .. })
             && let Some(back) = self.returns.pop_front()
         {
-            self.out.push(Out::Parted(back.ticket));
+            self.out.push(Out::Returned(back.ticket));
         }
         let taken = if let Op::Take { by, .. } = op { Some(by.ticket) } else { None };
         if let Some(head) = self.line.front_mut()
@@ -100,21 +100,21 @@ impl KeyMachine {
                 let ticket = head.by.ticket;
                 // Also a take that was lost before others that were refused.
                 let is_take_lost = unknown && taken.is_some();
-                self.undecided |= head.doubtful || is_take_lost;
+                self.undecided |= head.unconfirmed || is_take_lost;
                 self.line.pop_front();
                 self.out.push(Out::Verdict(ticket, TicketOutcome::Failed(error)));
             }
         }
         if let Some(ticket) = taken.filter(|_| unknown) {
             match self.line.iter_mut().find(|contender| contender.by.ticket == ticket) {
-                Some(contender) => contender.doubtful = true,
+                Some(contender) => contender.unconfirmed = true,
                 // It has left in the meantime.
                 None => self.undecided = true,
             }
         }
     }
 
-    fn seen(&mut self, around: Context<'_>, seen: LockSeen) {
+    fn seen(&mut self, context: Context<'_>, seen: LockSeen) {
         if let Some(held) = &mut self.held {
             self.recheck.lock = false;
             let ours = matches!(&seen, LockSeen::Found(record)
@@ -127,22 +127,22 @@ impl KeyMachine {
         self.undecided = false;
         self.last_seen.handed_over = false;
         match seen {
-            LockSeen::Found(record) => self.learned(around, record),
+            LockSeen::Found(record) => self.learned(context, record),
             LockSeen::Absent => {
                 self.last_seen.other = None;
                 self.last_seen.free = true;
             }
-            LockSeen::Refused(refusal) => self.refused(around, refusal),
+            LockSeen::Refused(refusal) => self.refused(context, refusal),
         }
     }
 
-    fn polled(&mut self, around: Context<'_>, ticket: Ticket, seen: LockSeen, stands: Option<bool>) {
+    fn polled(&mut self, context: Context<'_>, ticket: Ticket, seen: LockSeen, stands: Option<bool>) {
         match stands {
             Some(_) => self.reading.worked(),
-            None => self.reading.failed(around.now, around.roll),
+            None => self.reading.failed(context.now, context.roll),
         }
         self.recheck.entry = false;
-        self.seen(around, seen);
+        self.seen(context, seen);
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
         self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
@@ -155,52 +155,52 @@ impl KeyMachine {
         }
     }
 
-    fn took(&mut self, around: Context<'_>, by: &Candidate, answer: TakeAnswer) {
+    fn took(&mut self, context: Context<'_>, by: &Candidate, answer: TakeAnswer) {
         self.last_seen.free = false;
         self.undecided = false;
         match answer {
             TakeAnswer::Taken(record)
-                if Some(by.session) == around.current || self.flaws.has(Flaw::LateAnswer) =>
+                if Some(by.session) == context.current || self.flaws.has(Flaw::LateAnswer) =>
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
-                self.ours(around, by.session, by.ticket, record.term, since);
+                self.ours(context, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
             TakeAnswer::Taken(_) => {}
             // R11: an answer that says another ticket of ours has it decides nothing. A read will.
-            TakeAnswer::Held(record) if around.current.is_some_and(|session| record.is_held_by(session)) => {
+            TakeAnswer::Held(record) if context.current.is_some_and(|session| record.is_held_by(session)) => {
                 self.last_seen.other = None;
                 self.last_seen.handed_over = true;
-                self.look_at = around.now;
+                self.look_at = context.now;
             }
-            TakeAnswer::Held(record) => self.learned(around, record),
-            TakeAnswer::Closed(record) => self.closed(around, record),
-            TakeAnswer::Refused(refusal) => self.refused(around, refusal),
+            TakeAnswer::Held(record) => self.learned(context, record),
+            TakeAnswer::Closed(record) => self.closed(context, record),
+            TakeAnswer::Refused(refusal) => self.refused(context, refusal),
         }
     }
 
     /// The lock as it is, and not granted to the ticket that asked.
-    fn learned(&mut self, around: Context<'_>, record: LockRecord) {
-        let now = around.now;
+    fn learned(&mut self, context: Context<'_>, record: LockRecord) {
+        let now = context.now;
         let Some(held) = &record.holding else {
-            if closed_for(around, &record).is_zero() {
+            if closed_for(context, &record).is_zero() {
                 self.last_seen.other = None;
                 self.last_seen.free = true;
             } else {
-                self.closed(around, record);
+                self.closed(context, record);
             }
             return;
         };
         self.last_seen.free = false;
         let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
-        if Some(session) == around.current {
+        if Some(session) == context.current {
             let term = record.term;
-            self.ours(around, session, ticket, term, since);
+            self.ours(context, session, ticket, term, since);
             return;
         }
         let named = named(&record, held);
-        let dead = (around.known)(session);
+        let dead = (context.known)(session);
         self.last_seen.other = Some(Box::new(record));
         let Some(head) = self.line.front_mut() else { return };
         head.contested = true;
@@ -215,15 +215,15 @@ impl KeyMachine {
             (Patience::Once, None) => {}
             (Patience::Waits, _) if head.step == NextStep::Try => head.step = NextStep::Again,
             (Patience::Waits, _) => {
-                self.schedule_next_look(now, jittered(self.poll, around.roll));
+                self.schedule_next_look(now, jittered(self.poll, context.roll));
             }
         }
     }
 
     /// Nobody holds it, and nobody may take it yet.
-    fn closed(&mut self, around: Context<'_>, record: LockRecord) {
-        let now = around.now;
-        let left = closed_for(around, &record);
+    fn closed(&mut self, context: Context<'_>, record: LockRecord) {
+        let now = context.now;
+        let left = closed_for(context, &record);
         self.last_seen.other = None;
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Closed(Box::new(record))));
@@ -237,13 +237,13 @@ impl KeyMachine {
         }
     }
 
-    fn refused(&mut self, around: Context<'_>, refusal: Refusal) {
+    fn refused(&mut self, context: Context<'_>, refusal: Refusal) {
         self.last_seen.free = false;
         self.last_seen.other = None;
         if let Some(ticket) = self.drop_impatient_head() {
             self.out.push(Out::Verdict(ticket, TicketOutcome::Refused(refusal)));
         } else {
-            self.schedule_next_look(around.now, self.poll);
+            self.schedule_next_look(context.now, self.poll);
         }
     }
 
@@ -283,8 +283,8 @@ impl KeyMachine {
 }
 
 /// Returns how long the key may stay closed, as far as the store's time can be guessed.
-fn closed_for(around: Context<'_>, record: &LockRecord) -> Duration {
-    match (record.closed, around.store_now) {
+fn closed_for(context: Context<'_>, record: &LockRecord) -> Duration {
+    match (record.closed, context.store_now) {
         (Some(closed), Some(store_now)) => closed.left(store_now),
         (Some(closed), None) => closed.length,
         (None, _) => Duration::ZERO,

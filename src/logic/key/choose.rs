@@ -16,12 +16,12 @@ pub(crate) const LINE_READ: usize = 32;
 
 impl KeyMachine {
     /// Chooses what to do next. After [`NextOp::Do`] nothing else is begun until its [answer](Self::answered).
-    pub(crate) fn next(&mut self, around: Context<'_>) -> NextOp {
+    pub(crate) fn next(&mut self, context: Context<'_>) -> NextOp {
         if self.in_flight.is_some() {
             return NextOp::Idle;
         }
-        match self.choose(around) {
-            NextOp::Do(_) if around.now < self.pause => NextOp::At(self.pause),
+        match self.choose(context) {
+            NextOp::Do(_) if context.now < self.pause => NextOp::At(self.pause),
             NextOp::Do(op) => {
                 if let Op::Register(_) = op {
                     // As many as the operation names.
@@ -36,21 +36,21 @@ impl KeyMachine {
         }
     }
 
-    pub(super) fn choose(&self, around: Context<'_>) -> NextOp {
+    pub(super) fn choose(&self, context: Context<'_>) -> NextOp {
         // What somebody may wait for comes first.
         if let Some(back) = self.returns.front() {
-            return NextOp::Do(self.release_step(around, back));
+            return NextOp::Do(self.release_step(context, back));
         }
         if let Some(HeldLock { session, ticket, hold: HeldState::Suspected, .. }) = self.held
-            && Some(session) == around.current
+            && Some(session) == context.current
         {
             return NextOp::Do(Op::Confirm { session, ticket });
         }
-        let line = self.line_op(around);
+        let line = self.line_op(context);
         if let Some(op) = line.as_ref().filter(|op| self.goes_first(op)) {
             return NextOp::Do(op.clone());
         }
-        match (self.lock_step(around), line, self.line_wakes(around)) {
+        match (self.lock_step(context), line, self.line_wakes(context)) {
             (NextOp::Do(op), ..) | (_, Some(op), _) => NextOp::Do(op),
             (NextOp::At(at), None, wakes) => NextOp::At(wakes.map_or(at, |wakes| wakes.min(at))),
             (NextOp::Idle, None, wakes) => wakes.map_or(NextOp::Idle, NextOp::At),
@@ -58,28 +58,28 @@ impl KeyMachine {
     }
 
     /// Returns what is to be done about the lock itself, once nothing of it is to be given back.
-    fn lock_step(&self, around: Context<'_>) -> NextOp {
+    fn lock_step(&self, context: Context<'_>) -> NextOp {
         if self.held.is_some() {
             return match self.recheck.lock {
-                true if around.now >= self.look_at => NextOp::Do(Op::Look),
+                true if context.now >= self.look_at => NextOp::Do(Op::Look),
                 true => NextOp::At(self.look_at),
                 false => NextOp::Idle,
             };
         }
         match self.line.front() {
             // Its session has come to its end: it will hear of that.
-            Some(head) if Some(head.by.session) != around.current => NextOp::At(around.now + SOON),
-            Some(head) => self.head_step(around, head),
+            Some(head) if Some(head.by.session) != context.current => NextOp::At(context.now + SOON),
+            Some(head) => self.head_step(context, head),
             None if self.undecided => NextOp::Do(Op::Look),
             None => NextOp::Idle,
         }
     }
 
-    fn head_step(&self, around: Context<'_>, head: &Contender) -> NextOp {
+    fn head_step(&self, context: Context<'_>, head: &Contender) -> NextOp {
         let holder = self.last_seen.other.as_ref().and_then(|record| record.holding.as_ref());
         let take = |dead| NextOp::Do(Op::Take { by: head.by.clone(), dead });
-        let reads = self.reading.is_over(around.now);
-        let unsure = self.recheck.line && !is_first(around, head);
+        let reads = self.reading.is_over(context.now);
+        let unsure = self.recheck.line && !is_first(context, head);
         let look = match head.step {
             NextStep::Waiting if self.recheck.entry && reads => {
                 Op::Poll { session: head.by.session, ticket: head.by.ticket }
@@ -87,12 +87,12 @@ impl KeyMachine {
             _ => Op::Look,
         };
         let read_line = match head.step {
-            NextStep::Waiting => unsure || self.is_line_new(around, head),
+            NextStep::Waiting => unsure || self.is_line_new(context, head),
             NextStep::Again => unsure,
             NextStep::Try => false,
         };
         match head.step {
-            NextStep::Waiting if around.now < self.look_at => NextOp::At(self.look_at),
+            NextStep::Waiting if context.now < self.look_at => NextOp::At(self.look_at),
             _ if read_line && reads => NextOp::Do(Op::ReadLine { most: LINE_READ, to: None }),
             _ if self.last_seen.free => take(Vec::new()),
             _ => match holder {
@@ -100,7 +100,7 @@ impl KeyMachine {
                 None if head.step == NextStep::Try && !self.last_seen.handed_over => {
                     take(head.dead().into_iter().collect())
                 }
-                Some(held) => match (around.known)(held.by.session) {
+                Some(held) => match (context.known)(held.by.session) {
                     Some(Liveness::Dead) => take(vec![held.by.session]),
                     None if head.patience == Patience::Once && head.contested => {
                         let record = self.last_seen.other.as_ref().expect("it names a holder");
@@ -116,13 +116,13 @@ impl KeyMachine {
     /// Returns whether the line is to be read for those who are first in it, who are watched: at first, when the lock
     /// has changed hands, and once a ttl, before they are forgotten; but not while the lock may be taken. A successor is
     /// handed the lock by one who lives.
-    fn is_line_new(&self, around: Context<'_>, head: &Contender) -> bool {
+    fn is_line_new(&self, context: Context<'_>, head: &Contender) -> bool {
         let Some(holder) = self.last_seen.other.as_ref().filter(|_| head.expect != Expect::Held) else {
             return false;
         };
         let held = holder.holding.as_ref().map(|held| held.by.session);
-        let may_be_taken = self.last_seen.free || held.and_then(around.known) == Some(Liveness::Dead);
-        let read = |(term, at)| term == holder.term && around.now.since(at) < head.by.ttl;
+        let may_be_taken = self.last_seen.free || held.and_then(context.known) == Some(Liveness::Dead);
+        let read = |(term, at)| term == holder.term && context.now.since(at) < head.by.ttl;
         !may_be_taken && !head.line_read.is_some_and(read)
     }
 }

@@ -22,15 +22,15 @@ pub(super) const RELEASE_TRIES: u32 = 5;
 impl KeyMachine {
     /// Nothing runs under this ticket any more: its lock can go. Under a session that is over there is
     /// nothing to send: its death frees the lock.
-    pub(crate) fn ended(&mut self, around: Context<'_>, ticket: Ticket, parting: Handback) {
-        let now = around.now;
+    pub(crate) fn ended(&mut self, context: Context<'_>, ticket: Ticket, handback: Handback) {
+        let now = context.now;
         self.changed = now;
         if let Some(held) = self.held.take_if(|held| held.ticket == ticket) {
-            let line = self.take_next_in_line(around, &parting);
-            if parting.keep || held.hold == HeldState::Lost || Some(held.session) != around.current {
-                self.out.push(Out::Parted(ticket));
+            let line = self.take_next_in_line(context, &handback);
+            if handback.keep || held.hold == HeldState::Lost || Some(held.session) != context.current {
+                self.out.push(Out::Returned(ticket));
             } else {
-                self.give_back(held.session, held.ticket, held.term, parting);
+                self.give_back(held.session, held.ticket, held.term, handback);
                 if let Some(back) = self.returns.back_mut() {
                     back.line = line;
                 }
@@ -49,7 +49,7 @@ impl KeyMachine {
     /// The record says that a ticket of ours holds the lock.
     pub(super) fn ours(
         &mut self,
-        around: Context<'_>,
+        context: Context<'_>,
         session: SessionId,
         ticket: Ticket,
         term: Term,
@@ -91,16 +91,16 @@ impl KeyMachine {
                 if contender.place != QueuePlace::Nowhere {
                     self.leave_line(session, ticket);
                 }
-                self.changed = around.now;
+                self.changed = context.now;
                 self.out.push(Out::Verdict(ticket, TicketOutcome::Granted { term, since }));
                 self.turn_away_the_impatient();
             }
             None => {
-                if let Some(last) = self.release_that_reads_may_miss(around.now, term) {
+                if let Some(last) = self.release_that_reads_may_miss(context.now, term) {
                     // It was released just now, and a majority does not know it yet: a take will find it free,
                     // or in the hands of the one it was given to.
                     self.last_seen.free = !last.handed_over;
-                    self.pause = around.now + AFTER_RELEASE;
+                    self.pause = context.now + AFTER_RELEASE;
                 } else if let Some(in_flight) = &mut self.in_flight {
                     // The answer that is awaited may say more.
                     in_flight.unexpected_grant = true;
@@ -122,9 +122,9 @@ impl KeyMachine {
         }
     }
 
-    fn give_back(&mut self, session: SessionId, ticket: Ticket, term: Term, parting: Handback) {
+    fn give_back(&mut self, session: SessionId, ticket: Ticket, term: Term, handback: Handback) {
         if !self.returns.iter().any(|back| back.term == term) {
-            self.returns.push_back(Return { session, ticket, term, parting, line: None, refused: 0 });
+            self.returns.push_back(Return { session, ticket, term, handback, line: None, refused: 0 });
         }
     }
 
@@ -172,7 +172,7 @@ impl KeyMachine {
     /// The store does not write the record. For a moment, perhaps: so it is tried again.
     pub(super) fn not_released(
         &mut self,
-        around: Context<'_>,
+        context: Context<'_>,
         term: Term,
         then: &ReleaseTo,
         refusal: Refusal,
@@ -181,39 +181,39 @@ impl KeyMachine {
         back.refused += 1;
         if back.refused >= RELEASE_TRIES {
             self.out.push(Out::Refused(refusal));
-            self.on_released(around, term, then);
+            self.on_released(context, term, then);
         } else {
             let whole = FIRST_REST.saturating_mul(1 << back.refused);
-            self.pause = around.now + jittered(whole, around.roll);
+            self.pause = context.now + jittered(whole, context.roll);
         }
     }
 
-    pub(super) fn on_released(&mut self, around: Context<'_>, term: Term, then: &ReleaseTo) {
+    pub(super) fn on_released(&mut self, context: Context<'_>, term: Term, then: &ReleaseTo) {
         let Some(place) = self.returns.iter().position(|back| back.term == term) else { return };
         let Some(back) = self.returns.remove(place) else { return };
-        self.out.push(Out::Parted(back.ticket));
+        self.out.push(Out::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
-        self.last_release = Some(LastRelease { term, at: around.now, handed_over });
+        self.last_release = Some(LastRelease { term, at: context.now, handed_over });
         self.last_seen.free = matches!(then, ReleaseTo::Free);
         self.last_seen.handed_over = handed_over;
-        self.look_at = around.now;
+        self.look_at = context.now;
         if let Some(line) = &back.line {
             self.queue |= line.len() > 1;
         }
         if let ReleaseTo::HandTo(to) = then
-            && Some(to.session) == around.current
+            && Some(to.session) == context.current
         {
             // R11: this answer makes nobody a holder. A majority event or read will.
             if self.flaws.has(Flaw::ReleaseMakesHolder) {
                 self.ours(
-                    around,
+                    context,
                     to.session,
                     to.ticket,
                     Term::new(term.get() + 1),
                     StoreTime::from_millis(0),
                 );
             }
-            self.look_at = around.now + AFTER_RELEASE;
+            self.look_at = context.now + AFTER_RELEASE;
         }
         for contender in &mut self.line {
             if contender.step == NextStep::Again {

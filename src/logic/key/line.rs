@@ -35,16 +35,16 @@ impl KeyMachine {
     // ----- what to do
 
     /// Returns what is to be done about the line, unless it rests.
-    pub(super) fn line_op(&self, around: Context<'_>) -> Option<Op> {
-        let now = around.now;
-        if self.registration.is_over(now) && self.has_to_register(around) {
+    pub(super) fn line_op(&self, context: Context<'_>) -> Option<Op> {
+        let now = context.now;
+        if self.registration.is_over(now) && self.has_to_register(context) {
             let unregistered = self.line.iter().filter(|contender| contender.is_unregistered());
             return Some(Op::Register(unregistered.map(|contender| (*contender.by).clone()).collect()));
         }
         if self.leaving.rest.is_over(now) && !self.leaving.tickets.is_empty() {
             return Some(Op::Leave(self.leaving.tickets.clone()));
         }
-        (self.reading.is_over(now) && self.reads_ahead(around))
+        (self.reading.is_over(now) && self.reads_ahead(context))
             .then_some(Op::ReadLine { most: FIRST_IN_LINE, to: None })
     }
 
@@ -58,12 +58,12 @@ impl KeyMachine {
     }
 
     /// Moment at which some part of the queue's work has rested enough.
-    pub(super) fn line_wakes(&self, around: Context<'_>) -> Option<Moment> {
-        let now = around.now;
+    pub(super) fn line_wakes(&self, context: Context<'_>) -> Option<Moment> {
+        let now = context.now;
         [
-            self.registration.end(now).filter(|_| self.has_to_register(around)),
+            self.registration.end(now).filter(|_| self.has_to_register(context)),
             self.leaving.rest.end(now).filter(|_| !self.leaving.tickets.is_empty()),
-            self.reading.end(now).filter(|_| self.reads_ahead(around)),
+            self.reading.end(now).filter(|_| self.reads_ahead(context)),
         ]
         .into_iter()
         .flatten()
@@ -71,47 +71,47 @@ impl KeyMachine {
     }
 
     /// Returns whether tickets are to be registered: what runs here may never end, and nobody else is to wait for that.
-    fn has_to_register(&self, around: Context<'_>) -> bool {
-        !self.is_blocked(around.current) && self.line.iter().any(Contender::is_unregistered)
+    fn has_to_register(&self, context: Context<'_>) -> bool {
+        !self.is_blocked(context.current) && self.line.iter().any(Contender::is_unregistered)
     }
 
     /// Read while there is time, so that the release need not.
-    fn reads_ahead(&self, around: Context<'_>) -> bool {
+    fn reads_ahead(&self, context: Context<'_>) -> bool {
         let runs = self.held.is_some_and(|held| held.hold == super::HeldState::Runs);
-        runs && self.is_queue_likely() && self.next_in_line.is_none() && !self.is_blocked(around.current)
+        runs && self.is_queue_likely() && self.next_in_line.is_none() && !self.is_blocked(context.current)
     }
 
-    pub(super) fn release_step(&self, around: Context<'_>, back: &Return) -> Op {
-        let Return { session, term, parting, line, .. } = back;
-        let reads = self.reading.is_over(around.now);
-        let then = if !parting.closed_for.is_zero() {
-            ReleaseTo::ClosedFor(parting.closed_for)
-        } else if let Some(successor) = &parting.successor {
+    pub(super) fn release_step(&self, context: Context<'_>, back: &Return) -> Op {
+        let Return { session, term, handback, line, .. } = back;
+        let reads = self.reading.is_over(context.now);
+        let then = if !handback.closed_for.is_zero() {
+            ReleaseTo::ClosedFor(handback.closed_for)
+        } else if let Some(successor) = &handback.successor {
             ReleaseTo::HandTo(successor.clone())
         } else if let Some(line) = line {
-            let successor = self.successor(around, parting.to.as_ref(), line);
+            let successor = self.successor(context, handback.to.as_ref(), line);
             successor.map_or(ReleaseTo::Free, |successor| ReleaseTo::HandTo(Box::new(successor.clone())))
-        } else if let Some(to) = parting.to.as_ref().filter(|_| reads) {
+        } else if let Some(to) = handback.to.as_ref().filter(|_| reads) {
             return Op::ReadLine { most: WHOLE_LINE, to: Some(to.clone()) };
         } else if reads && (self.is_queue_likely() || !self.hints) {
             return Op::ReadLine { most: FIRST_IN_LINE, to: None };
         } else {
             ReleaseTo::Free
         };
-        Op::Release { session: *session, term: *term, note: parting.note.clone(), then }
+        Op::Release { session: *session, term: *term, note: handback.note.clone(), then }
     }
 
     /// Returns who of the line is given the lock: of that name, if one of it may be; else the first. Of others only
     /// who was seen to beat lately: what is given to the dead is nobody's until they are declared.
     fn successor<'a>(
         &self,
-        around: Context<'_>,
+        context: Context<'_>,
         to: Option<&Holder>,
         line: &'a [Waiter],
     ) -> Option<&'a Candidate> {
         let takes_it = |by: &Candidate| match by.session {
-            own if Some(own) == around.current => self.stands(own, by.ticket),
-            other => (around.beats)(other),
+            own if Some(own) == context.current => self.stands(own, by.ticket),
+            other => (context.beats)(other),
         };
         let mut fit = line.iter().map(|waiter| &waiter.by).filter(|by| takes_it(by));
         fit.clone().find(|by| to == Some(&by.holder)).or_else(|| fit.next())
@@ -120,28 +120,28 @@ impl KeyMachine {
     /// The line that was read while the lock was held, if it is of use still.
     pub(super) fn take_next_in_line(
         &mut self,
-        around: Context<'_>,
-        parting: &Handback,
+        context: Context<'_>,
+        handback: &Handback,
     ) -> Option<Vec<Waiter>> {
         let (read, line) = self.next_in_line.take()?;
-        let is_new = around.now.since(read) < LINE_KEPT;
+        let is_new = context.now.since(read) < LINE_KEPT;
         // Where nobody of it may be given the lock, it is read again: somebody may have come.
-        (is_new && parting.to.is_none() && self.successor(around, None, &line).is_some()).then_some(line)
+        (is_new && handback.to.is_none() && self.successor(context, None, &line).is_some()).then_some(line)
     }
 
     /// A hint says that somebody began to wait.
-    pub(crate) fn queue_hint(&mut self, around: Context<'_>) {
+    pub(crate) fn queue_hint(&mut self, context: Context<'_>) {
         self.queue = true;
         // Whoever comes is behind those that are known: that is of interest if none of them is given the lock.
         if let Some((read, line)) = self.next_in_line.take() {
-            let has_successor = self.successor(around, None, &line).is_some();
+            let has_successor = self.successor(context, None, &line).is_some();
             self.next_in_line = has_successor.then_some((read, line));
         }
     }
 
     // ----- what came of it
 
-    pub(super) fn registered(&mut self, around: Context<'_>, tickets: &[Candidate]) {
+    pub(super) fn registered(&mut self, context: Context<'_>, tickets: &[Candidate]) {
         self.registration.worked();
         for (place, contender) in self.line.iter_mut().enumerate() {
             if contender.place == QueuePlace::Asked
@@ -151,7 +151,7 @@ impl KeyMachine {
                 // Once more, in case it became free just before (only the first tries).
                 if contender.step == NextStep::Again {
                     contender.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
-                    self.look_at = around.now;
+                    self.look_at = context.now;
                 }
             }
         }
@@ -180,25 +180,25 @@ impl KeyMachine {
 
     /// A place that is left behind does no harm: whoever reads the line and knows its session dead removes it, and
     /// one that is handed the lock passes it on. So that is not tried for ever.
-    pub(super) fn not_left(&mut self, around: Context<'_>, gone: &[(SessionId, Ticket)]) {
-        self.leaving.rest.failed(around.now, around.roll);
+    pub(super) fn not_left(&mut self, context: Context<'_>, gone: &[(SessionId, Ticket)]) {
+        self.leaving.rest.failed(context.now, context.roll);
         // Without a session there is no store to leave anything in.
-        self.leaving.tries += u32::from(around.current.is_some());
+        self.leaving.tries += u32::from(context.current.is_some());
         if self.leaving.tries >= LEAVE_TRIES {
             self.mark_left(gone);
         }
     }
 
-    pub(super) fn line_read(&mut self, around: Context<'_>, line: Line) {
+    pub(super) fn line_read(&mut self, context: Context<'_>, line: Line) {
         self.reading.worked();
         let Line { waiters, whole } = line;
-        let ours = |by: &Candidate| Some(by.session) == around.current;
+        let ours = |by: &Candidate| Some(by.session) == context.current;
         // Those who died; and one that left, and is there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
             if ours(by) {
                 !self.stands(by.session, by.ticket) && self.held.is_none_or(|held| held.ticket != by.ticket)
             } else {
-                (around.known)(by.session) == Some(Liveness::Dead)
+                (context.known)(by.session) == Some(Liveness::Dead)
             }
         };
         let (gone, line): (Vec<_>, Vec<_>) = waiters.into_iter().partition(|waiter| gone(&waiter.by));
@@ -211,7 +211,7 @@ impl KeyMachine {
             return;
         }
         if self.held.is_some() {
-            self.next_in_line = Some((around.now, line));
+            self.next_in_line = Some((context.now, line));
             return;
         }
         self.recheck.line = false;
@@ -223,7 +223,7 @@ impl KeyMachine {
             head.place = QueuePlace::Nowhere;
         }
         self.recheck.entry = false;
-        head.line_read = self.last_seen.other.as_ref().map(|record| (record.term, around.now));
+        head.line_read = self.last_seen.other.as_ref().map(|record| (record.term, context.now));
         // Each once: of those who wait in one instance only the first tries.
         let mut ahead = Vec::new();
         for Waiter { by, .. } in &line[..place.unwrap_or(line.len())] {
@@ -231,14 +231,14 @@ impl KeyMachine {
                 ahead.push(by.session);
             }
         }
-        let many = ahead.iter().filter(|session| counts(around, **session)).count();
+        let many = ahead.iter().filter(|session| counts(context, **session)).count();
         for session in ahead.iter().take(WATCHED_AHEAD) {
             self.out.push(Out::Watch(*session, None));
         }
         head.ahead = Some(ahead);
         if many > 0 {
             let many = u32::try_from(many).unwrap_or(u32::MAX);
-            self.look_at = around.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
+            self.look_at = context.now + STEP_BACK.saturating_mul(many).min(LONGEST_STEP_BACK);
             head.step = NextStep::Waiting;
             // By then somebody before us may have it.
             self.last_seen.free = false;
@@ -248,12 +248,12 @@ impl KeyMachine {
 
 /// Returns whether nobody who lives was before this one when it read the line. Who comes is behind it, and
 /// those before it become fewer only: so that is as good as to read the line again.
-pub(super) fn is_first(around: Context<'_>, head: &Contender) -> bool {
-    head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(around, *session)))
+pub(super) fn is_first(context: Context<'_>, head: &Contender) -> bool {
+    head.ahead.as_ref().is_some_and(|ahead| !ahead.iter().any(|session| counts(context, *session)))
 }
 
 /// Returns whether one that is before another is to take the lock first: if it was seen to beat. Of many that
 /// live some were, which is enough to keep those behind them from coming all at once.
-fn counts(around: Context<'_>, session: SessionId) -> bool {
-    Some(session) != around.current && (around.beats)(session)
+fn counts(context: Context<'_>, session: SessionId) -> bool {
+    Some(session) != context.current && (context.beats)(session)
 }

@@ -39,7 +39,7 @@ pub(super) struct Contender {
     /// Lost at least once: others want this lock too.
     pub(super) contested: bool,
     /// A take of it was not answered.
-    pub(super) doubtful: bool,
+    pub(super) unconfirmed: bool,
     pub(super) place: QueuePlace,
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// who knows of a death names the dead.
@@ -84,7 +84,7 @@ pub(super) struct Return {
     pub(super) session: SessionId,
     pub(super) ticket: Ticket,
     pub(super) term: Term,
-    pub(super) parting: Handback,
+    pub(super) handback: Handback,
     /// Waiters, once they were looked up.
     pub(super) line: Option<Vec<Waiter>>,
     /// Times the store refused to write its record.

@@ -175,7 +175,7 @@ impl World {
         }
         let (dead, overdue) = (self.dead.clone(), self.overdue.clone());
         let instance = &mut self.instances[place];
-        let around = Context {
+        let context = Context {
             now,
             current: Some(instance.session),
             known: &|session| {
@@ -189,7 +189,7 @@ impl World {
             store_now: Some(self.clock.wall()),
             roll,
         };
-        let made = step(instance, around);
+        let made = step(instance, context);
         for out in instance.machine.take_out() {
             match out {
                 Out::Verdict(ticket, verdict) => {
@@ -213,7 +213,7 @@ impl World {
                         *lost = true;
                     }
                 }
-                Out::Watch(..) | Out::Parted(_) | Out::TookOver(_) | Out::Refused(_) => {}
+                Out::Watch(..) | Out::Returned(_) | Out::TookOver(_) | Out::Refused(_) => {}
             }
         }
         made
@@ -228,11 +228,15 @@ impl World {
             (1, Some(dead)) => Expect::Dead(*dead),
             _ => Expect::Nothing,
         };
-        self.with(place, |instance, around| {
+        self.with(place, |instance, context| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
             instance.pending.insert(ticket, patience);
-            instance.machine.contend(around, Self::candidate(session, ticket), WaitMode { patience, expect });
+            instance.machine.contend(
+                context,
+                Self::candidate(session, ticket),
+                WaitMode { patience, expect },
+            );
         });
     }
 
@@ -244,8 +248,8 @@ impl World {
             self.seen_in_line.extend(line.waiters.into_iter().map(|waiter| waiter.by));
             let one = self.dice.place(self.seen_in_line.len() * 3 + 1);
             let successor = self.seen_in_line.get(one).cloned().map(Box::new);
-            let parting = Handback { successor, ..Handback::default() };
-            self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
+            let handback = Handback { successor, ..Handback::default() };
+            self.with(place, |instance, context| instance.machine.ended(context, ticket, handback));
         }
     }
 
@@ -254,7 +258,7 @@ impl World {
         let (session, next) = (self.instances[place].session, self.open());
         self.trace.push(format!("{place}: session {session} is over"));
         self.instances[place].session = next;
-        self.with(place, |instance, around| instance.machine.session_over(around.now, session));
+        self.with(place, |instance, context| instance.machine.session_over(context.now, session));
         self.end_job(place);
         let declaration = Declaration {
             session,
@@ -265,7 +269,7 @@ impl World {
         ready(self.store.declare(declaration, LIMIT));
         self.dead.insert(session);
         for other in 0..self.instances.len() {
-            self.with(other, |instance, around| instance.machine.died(around.now, session));
+            self.with(other, |instance, context| instance.machine.died(context.now, session));
         }
     }
 
@@ -311,7 +315,7 @@ impl World {
     /// Lets the operation that is under way go on; or begins one.
     fn operate(&mut self, place: usize) -> bool {
         let Some((sent, op)) = self.instances[place].under_way.take() else {
-            let next = self.with(place, |instance, around| instance.machine.next(around));
+            let next = self.with(place, |instance, context| instance.machine.next(context));
             if let NextOp::Do(op) = next {
                 self.trace.push(format!("{place}: sends {op:?}"));
                 self.instances[place].under_way = Some((self.clock.now(), op));
@@ -344,7 +348,7 @@ impl World {
             _ => self.apply(session, &op),
         };
         self.trace.push(format!("{place}: {op:?} -> {answer:?}"));
-        self.with(place, |instance, around| instance.machine.answered(around, sent, op, answer));
+        self.with(place, |instance, context| instance.machine.answered(context, sent, op, answer));
         true
     }
 
@@ -369,10 +373,10 @@ impl World {
         }
         match hint {
             Hint::Lock { change, .. } => {
-                self.with(place, |instance, around| instance.machine.hint(around, change));
+                self.with(place, |instance, context| instance.machine.hint(context, change));
             }
             Hint::Queue { .. } => {
-                self.with(place, |instance, around| instance.machine.queue_hint(around));
+                self.with(place, |instance, context| instance.machine.queue_hint(context));
             }
             _ => {}
         }
@@ -382,9 +386,9 @@ impl World {
         let (session, asked) = (self.instances[place].session, self.clock.now());
         let held = ready(self.store.held_by(session, None, 10, LIMIT)).items;
         self.pass(1);
-        self.with(place, |instance, around| {
+        self.with(place, |instance, context| {
             for held in &held {
-                instance.machine.found(asked, around.now, session, held.ticket, held.term);
+                instance.machine.found(asked, context.now, session, held.ticket, held.term);
             }
             if let Some((_, term, _)) = instance.running
                 && !held.iter().any(|held| held.term == term)
@@ -408,7 +412,7 @@ impl World {
                 if let Some(ticket) = self.instances[place].pending.keys().nth(turn).copied() {
                     self.instances[place].pending.remove(&ticket);
                     self.trace.push(format!("{place}: ticket {ticket} leaves"));
-                    self.with(place, |instance, around| instance.machine.leave(around.now, ticket));
+                    self.with(place, |instance, context| instance.machine.leave(context.now, ticket));
                 }
             }
             3 | 4 => self.end_job(place),
@@ -550,9 +554,9 @@ fn one_waits(mode: WaitMode) -> World {
     world.sent(0);
     assert!(world.instances[0].running.is_some());
     let by = World::candidate(world.instances[1].session, Ticket::new(1));
-    world.with(1, |instance, around| {
+    world.with(1, |instance, context| {
         instance.pending.insert(by.ticket, mode.patience);
-        instance.machine.contend(around, by, mode);
+        instance.machine.contend(context, by, mode);
     });
     world
 }
@@ -658,18 +662,18 @@ fn a_poll_of_one_that_left_does_not_let_the_next_try_before_others() {
     ready(world.store.wait(vec![other], LIMIT));
     world.pass(1);
     let by = World::candidate(world.instances[1].session, Ticket::new(2));
-    world.with(1, |instance, around| {
+    world.with(1, |instance, context| {
         instance.pending.insert(by.ticket, Patience::Waits);
-        instance.machine.contend(around, by, WaitMode::SUCCESSOR);
+        instance.machine.contend(context, by, WaitMode::SUCCESSOR);
     });
     world.sent(1);
     let term = world.instances[0].running.unwrap().1;
     world.release(0, term);
     world.pass(u64::try_from(POLL.as_millis() * 3 / 2).unwrap());
     assert!(world.operate(1), "the poll is sent");
-    world.with(1, |instance, around| {
+    world.with(1, |instance, context| {
         instance.pending.remove(&Ticket::new(1));
-        instance.machine.leave(around.now, Ticket::new(1));
+        instance.machine.leave(context.now, Ticket::new(1));
     });
     assert!(!world.sent(1).contains(&"take"));
     assert!(world.instances[1].running.is_none(), "another stands before it");

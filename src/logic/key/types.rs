@@ -71,7 +71,7 @@ pub(crate) enum Out {
     /// The lease of this ticket is lost, although its session lives.
     Lost(Ticket, Loss),
     /// The lock of this ticket is released, or was gone.
-    Parted(Ticket),
+    Returned(Ticket),
     /// The lock was taken from this session, which is dead.
     TookOver(SessionId),
     /// The lock cannot be released: its record cannot be written.
@@ -117,7 +117,7 @@ pub(crate) enum Expect {
     Dead(SessionId),
 }
 
-/// In what manner a ticket is made.
+/// Mode of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitMode {
     pub(crate) patience: Patience,

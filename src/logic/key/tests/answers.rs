@@ -22,7 +22,7 @@ impl Lone {
     }
 
     fn machine<T>(&mut self, step: impl FnOnce(&mut KeyMachine, Context<'_>) -> T) -> T {
-        self.world.with(0, |instance, around| step(&mut instance.machine, around))
+        self.world.with(0, |instance, context| step(&mut instance.machine, context))
     }
 
     fn now(&self) -> Moment {
@@ -31,11 +31,11 @@ impl Lone {
 
     fn contend(&mut self, mode: WaitMode) -> Ticket {
         let session = self.session;
-        self.world.with(0, |instance, around| {
+        self.world.with(0, |instance, context| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
             instance.pending.insert(ticket, mode.patience);
-            instance.machine.contend(around, World::candidate(session, ticket), mode);
+            instance.machine.contend(context, World::candidate(session, ticket), mode);
             ticket
         })
     }
@@ -55,7 +55,7 @@ impl Lone {
 
     fn answer(&mut self, op: Op, answer: OpReply) {
         let now = self.now();
-        self.machine(|machine, around| machine.answered(around, now, op, answer));
+        self.machine(|machine, context| machine.answered(context, now, op, answer));
     }
 
     /// Begins what is expected, and answers as the store does.
@@ -76,12 +76,12 @@ impl Lone {
 
     fn ended(&mut self, ticket: Ticket) {
         self.world.instances[0].running = None;
-        self.machine(|machine, around| machine.ended(around, ticket, Handback::default()));
+        self.machine(|machine, context| machine.ended(context, ticket, Handback::default()));
     }
 
     fn gives_up(&mut self, ticket: Ticket) {
         self.world.instances[0].pending.remove(&ticket);
-        self.machine(|machine, around| machine.leave(around.now, ticket));
+        self.machine(|machine, context| machine.leave(context.now, ticket));
     }
 
     fn is_lost(&self) -> bool {
@@ -194,7 +194,7 @@ fn the_audit_judges_no_key_while_something_is_undecided() {
     one.world.pass(1000);
     let asked = one.now();
     let session = one.session;
-    one.machine(|machine, around| machine.found(asked, around.now, session, ticket, record.term));
+    one.machine(|machine, context| machine.found(asked, context.now, session, ticket, record.term));
     assert_eq!(one.begins(), Op::Look, "a look is to tell, and gives it back");
 }
 
@@ -211,7 +211,7 @@ fn the_audit_judges_no_key_that_changed_after_it_was_asked() {
     one.ended(ticket);
     one.perform(is_release);
     let session = one.session;
-    one.machine(|machine, around| machine.found(asked, around.now, session, ticket, term));
+    one.machine(|machine, context| machine.found(asked, context.now, session, ticket, term));
     assert_eq!(one.next(), NextOp::Idle, "it was released after the page was read");
     assert!(one.machine(|machine, _| machine.is_done()));
 }
@@ -224,7 +224,7 @@ fn what_the_audit_finds_and_nobody_wants_is_given_back() {
     let [TakeAnswer::Taken(record)] = &taken[..] else { panic!("{taken:?}") };
     one.world.pass(1);
     let (asked, session) = (one.now(), one.session);
-    one.machine(|machine, around| machine.found(asked, around.now, session, Ticket::new(1), record.term));
+    one.machine(|machine, context| machine.found(asked, context.now, session, Ticket::new(1), record.term));
     one.perform(is_release);
     assert!(one.is_free());
 }
@@ -273,7 +273,7 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
         term: record.term,
         at: StoreTime::from_millis(0),
     };
-    one.machine(|machine, around| machine.hint(around, Some(granted)));
+    one.machine(|machine, context| machine.hint(context, Some(granted)));
     while !one.is_free() {
         one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
     }
@@ -322,7 +322,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     let look = one.begins();
     assert!(is_look(&look), "{look:?}");
     let held = one.world.apply(one.session, &look);
-    one.machine(|machine, around| machine.hint(around, Some(LockChange::Freed)));
+    one.machine(|machine, context| machine.hint(context, Some(LockChange::Freed)));
     one.answer(look, held);
     let next = one.machine(KeyMachine::next);
     assert!(matches!(next, NextOp::Do(_)), "the answer was from before the hint: {next:?}");

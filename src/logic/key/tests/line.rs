@@ -14,7 +14,7 @@ const REFUSED: [&[Refused]; 4] = [
 impl World {
     /// Next operation of the machine.
     fn begins(&mut self, place: usize) -> Op {
-        match self.with(place, |instance, around| instance.machine.next(around)) {
+        match self.with(place, |instance, context| instance.machine.next(context)) {
             NextOp::Do(op) => op,
             other => panic!("it does something, and not {other:?}"),
         }
@@ -22,7 +22,7 @@ impl World {
 
     fn answer(&mut self, place: usize, op: Op, answer: OpReply) {
         let now = self.clock.now();
-        self.with(place, |instance, around| instance.machine.answered(around, now, op, answer));
+        self.with(place, |instance, context| instance.machine.answered(context, now, op, answer));
     }
 
     /// Lets it do this now, as the store does it.
@@ -44,22 +44,22 @@ impl World {
         sessions
     }
 
-    fn ends(&mut self, place: usize, parting: Handback) {
+    fn ends(&mut self, place: usize, handback: Handback) {
         let (ticket, ..) = self.instances[place].running.take().expect("it runs");
-        self.with(place, |instance, around| instance.machine.ended(around, ticket, parting));
+        self.with(place, |instance, context| instance.machine.ended(context, ticket, handback));
     }
 
     fn hears(&mut self, place: usize, change: LockChange) {
-        self.with(place, |instance, around| instance.machine.hint(around, Some(change)));
+        self.with(place, |instance, context| instance.machine.hint(context, Some(change)));
     }
 
     fn join(&mut self, place: usize) {
         let session = self.instances[place].session;
-        self.with(place, |instance, around| {
+        self.with(place, |instance, context| {
             let ticket = Ticket::new(instance.next_ticket);
             instance.next_ticket += 1;
             instance.pending.insert(ticket, Patience::Waits);
-            instance.machine.contend(around, World::candidate(session, ticket), WaitMode::WAITS);
+            instance.machine.contend(context, World::candidate(session, ticket), WaitMode::WAITS);
         });
     }
 
@@ -151,7 +151,7 @@ fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_
     world.sent(1);
     world.refuses = &[Refused::Leaving];
     world.instances[1].pending.clear();
-    world.with(1, |instance, around| instance.machine.leave(around.now, Ticket::new(1)));
+    world.with(1, |instance, context| instance.machine.leave(context.now, Ticket::new(1)));
     for _ in 0..600 {
         world.pass(100);
         world.sent(1);
@@ -177,7 +177,7 @@ fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does(
         world.dead.extend(&gone[..dead]);
         world.overdue.extend(&gone[dead..]);
         let lives = world.strangers(1)[0];
-        world.with(0, |instance, around| instance.machine.queue_hint(around));
+        world.with(0, |instance, context| instance.machine.queue_hint(context));
         world.pass(60_000);
         world.ends(0, Handback::default());
         assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
@@ -191,7 +191,7 @@ fn a_line_that_was_read_while_the_lock_was_held_is_judged_as_its_waiters_stand_a
     for (passes, falls_silent) in [(999, false), (999, true), (1000, false)] {
         let mut world = holds();
         let waits = world.strangers(2);
-        world.with(0, |instance, around| instance.machine.queue_hint(around));
+        world.with(0, |instance, context| instance.machine.queue_hint(context));
         assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
         world.pass(passes);
         if falls_silent {
@@ -211,7 +211,7 @@ fn a_line_of_which_nobody_is_given_the_lock_is_read_again_when_somebody_comes_an
     let silent = world.strangers(1);
     world.overdue.extend(silent);
     let queue_hint = |world: &mut World| {
-        world.with(0, |instance, around| instance.machine.queue_hint(around));
+        world.with(0, |instance, context| instance.machine.queue_hint(context));
     };
     queue_hint(&mut world);
     let read = Op::ReadLine { most: FIRST_IN_LINE, to: None };
@@ -247,7 +247,7 @@ fn whoever_is_named_is_given_the_lock_if_it_beats() {
 fn a_release_does_not_wait_for_a_line_that_cannot_be_read() {
     let mut world = holds();
     world.strangers(1);
-    world.with(0, |instance, around| instance.machine.queue_hint(around));
+    world.with(0, |instance, context| instance.machine.queue_hint(context));
     world.pass(60_000);
     world.ends(0, Handback::default());
     let read = world.begins(0);
@@ -267,7 +267,7 @@ fn the_places_of_the_dead_are_removed_by_whoever_reads_the_line_and_of_the_overd
         world.sent(1);
         world.pass(60_000);
         if holder_reads {
-            world.with(0, |instance, around| instance.machine.queue_hint(around));
+            world.with(0, |instance, context| instance.machine.queue_hint(context));
             world.sent(0);
         } else {
             world.sent(1);
@@ -290,7 +290,7 @@ fn the_own_places_are_removed_when_the_session_is_over() {
     for _ in 0..600 {
         world.pass(100);
         let now = world.clock.now();
-        let around = Context {
+        let context = Context {
             now,
             current: None,
             known: &|_| None,
@@ -298,9 +298,9 @@ fn the_own_places_are_removed_when_the_session_is_over() {
             store_now: None,
             roll: world.dice.roll(),
         };
-        if let NextOp::Do(op) = world.instances[1].machine.next(around) {
+        if let NextOp::Do(op) = world.instances[1].machine.next(context) {
             let error = StoreError::new("memory", "leave", Applied::Unknown, true, "it is out of reach");
-            world.instances[1].machine.answered(around, now, op, OpReply::Failed(Arc::new(error)));
+            world.instances[1].machine.answered(context, now, op, OpReply::Failed(Arc::new(error)));
         }
     }
     world.instances[1].session = session;
