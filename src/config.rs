@@ -89,8 +89,8 @@ impl ElectConfig {
     /// # Errors
     /// [`ConfigError`] if one that is required is not set, if one is not UTF-8 or cannot be read, or if a
     /// rule is broken.
-    pub fn from_env(prefix: &str) -> Result<Self, ConfigError> {
-        env::read(prefix, std::env::vars_os())
+    pub fn from_env(prefix: impl AsRef<str>) -> Result<Self, ConfigError> {
+        env::read(prefix.as_ref(), std::env::vars_os())
     }
 
     /// Checks the rules. What was read from a file or the environment has been checked.

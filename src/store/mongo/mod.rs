@@ -68,8 +68,8 @@ use crate::store_methods;
 /// A script for the server's shell that creates the collections and indexes of a store, for those who do
 /// not let their programs do it.
 #[must_use]
-pub fn index_script(database: &str, options: &MongoOptions) -> String {
-    indexes::script(database, &Collections::new(&options.prefix))
+pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
+    indexes::script(database.as_ref(), &Collections::new(&options.prefix))
 }
 
 /// A store in MongoDB. Cheap to clone; its clones share one client and one change stream.
