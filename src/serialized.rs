@@ -529,3 +529,14 @@ fn a_session_has_its_shares_and_requests() {
         ]],
     );
 }
+
+#[test]
+fn a_place_in_a_listing_is_read_again() {
+    let place = Cursor::new((0..=255).collect());
+    let digits: String = serde_json::from_str(&json([place.clone()])).unwrap();
+    assert_eq!(Cursor::from_hex(digits), Some(place));
+    assert_eq!(Cursor::from_hex(""), Some(Cursor::new(Vec::new())));
+    for text in ["0", "0g", "0é", "+1", "zz"] {
+        assert_eq!(Cursor::from_hex(text), None, "{text}");
+    }
+}

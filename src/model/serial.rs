@@ -8,7 +8,6 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::{Kind, MAX_NUMBER, SessionId, StoreTime, Trial, Value};
 
 /// Whole milliseconds.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 pub(crate) fn ms<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(u64::try_from(time.as_millis()).map_or(MAX_NUMBER, |millis| millis.min(MAX_NUMBER)))
 }

@@ -273,9 +273,18 @@ impl Cursor {
     pub fn place(&self) -> &[u8] {
         &self.0
     }
+
+    /// The place that was serialized as these hexadecimal digits; `None` if they are no such digits.
+    #[must_use]
+    pub fn from_hex(digits: impl AsRef<str>) -> Option<Self> {
+        let (pairs, rest) = digits.as_ref().as_bytes().as_chunks::<2>();
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+        if rest.is_empty() { pairs.iter().map(byte).collect::<Option<_>>().map(Self) } else { None }
+    }
 }
 
-/// Hexadecimal digits.
+/// Hexadecimal digits, which [`from_hex`](Self::from_hex) reads again.
 impl Serialize for Cursor {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         Hex(&self.0).serialize(to)
