@@ -645,7 +645,7 @@ async fn a_record_in_the_place_of_a_slot_that_tenure_did_not_write_is_refused_an
     let fixture = place.fixture();
     let fences = place.collection("fences");
     let foreign = doc! { "term": 1_i64 };
-    let newer = doc! { "v": 2_i64, "term": 1_i64 };
+    let newer = doc! { "v": 3_i64, "term": 1_i64 };
     let damaged = doc! { "v": 2_i64, "term": "one" };
     for (number, fields) in [foreign, newer, damaged].into_iter().enumerate() {
         let lock = fixture.lock(&format!("odd {number}"));

@@ -119,7 +119,7 @@ async fn fences_and_places_that_tenure_did_not_write_stay() {
         doc! { "_id": slot(100), "lock": lock, "armed_at": long_ago },
         doc! { "_id": slot(101), "lock": lock, "v": 2_i64, "term": 1_i64 },
         doc! { "_id": slot(102), "lock": lock, "v": 2_i64, "term": 1_i64, "armed_at": "long ago" },
-        doc! { "_id": slot(103), "lock": lock, "v": 2_i64, "term": 1_i64, "armed_at": long_ago },
+        doc! { "_id": slot(103), "lock": lock, "v": 3_i64, "term": 1_i64, "armed_at": long_ago },
     ];
     fences.insert_many(&foreign).await.unwrap();
     let ours = doc! { "_id": slot(0), "lock": lock, "v": 2_i64, "term": 1_i64, "armed_at": long_ago };
