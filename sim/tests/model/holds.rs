@@ -1,4 +1,4 @@
-//! The right design, in several surroundings, each gone through whole.
+//! The right design, in several surroundings, each gone through whole: the small ones, and with `MODEL=whole` all.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::{budget::Budget, protocol::Protocol, trace::told};
 
-/// The fewest states that are to hold, all together.
-const STATES: usize = 10_000_000;
+/// The fewest states that are to hold, all together: in the small surroundings, and in all.
+const STATES: (usize, usize) = (500_000, 10_000_000);
 
 /// A holder that beats, and one that waits for its death.
 const WATCHED: Budget = Budget { steady: 1, begun: true, ticks: 6, attempts: 2, timeouts: 1, ..Budget::CALM };
