@@ -153,8 +153,8 @@ fn health_has_its_status_and_its_troubles() {
         "beats"
         "takes"
         "releases"
-        "looks"
-        "standing"
+        "reads"
+        "joining"
         "leaving"
         "lines"
         "watching"
@@ -168,7 +168,7 @@ fn health_has_its_status_and_its_troubles() {
         "ledger"
         "history"
         "tasks"
-        "asked""#]],
+        "requested""#]],
     );
 }
 
