@@ -5,7 +5,7 @@ use crate::model::{MAX_NUMBER, Nonce, SessionId};
 /// Random numbers: the system's, or a test's.
 ///
 /// Every number is drawn from the system anew: a machine that was cloned would otherwise draw the same
-/// nonces as its copy, and take the copy's beats for its own.
+/// nonces as its clone, and take the clone's beats for its own.
 #[derive(Debug)]
 pub(crate) enum Entropy {
     System,

@@ -198,7 +198,7 @@ impl LeaseCell {
             if self.check_stop(now).is_some() {
                 return;
             }
-            // The keeper tells when the session is over; only a grace has an end of its own.
+            // The keeper cuts the lease when the session is over; only a grace has an end of its own.
             let drop_at = self.state().drop_at;
             if let Some(at) = drop_at {
                 let at = at.min(self.session.end());

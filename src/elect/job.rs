@@ -186,7 +186,7 @@ pub(crate) async fn drive<T, E>(
     let mut stopped = pin!(cell.stopped());
     let unchecked = cell.session.flaws.has(Flaw::NoCheckInPoll);
     let end = std::future::poll_fn(|cx| {
-        // Only to be woken when the time has come: the check itself stands in the guarded poll.
+        // Only to be woken when the time has come: the check itself is in the guarded poll.
         while !unchecked && stopped.as_mut().poll(cx).is_ready() {
             if let Poll::Ready(end) = guarded.poll(cx) {
                 return Poll::Ready(end);

@@ -205,8 +205,8 @@ pub(super) async fn perform(engine: &Arc<Engine>, lock: &LockId, op: &Op) -> OpR
         Op::Look => engine.look(lock.clone()).await.map(OpReply::Seen),
         Op::Poll { session, ticket } => {
             let place = (lock.clone(), session, ticket);
-            let (seen, stands) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
-            seen.map(|seen| OpReply::Polled { seen, stands: stands.ok() })
+            let (seen, in_line) = futures::future::join(engine.look(lock.clone()), engine.place(place)).await;
+            seen.map(|seen| OpReply::Polled { seen, in_line: in_line.ok() })
         }
         Op::Take { by, dead } => {
             engine.take(Take { lock: lock.clone(), by: *by }, dead).await.map(OpReply::Took)

@@ -11,7 +11,7 @@
 //!
 //! # Ways to give a key up
 //!
-//! A lock is released only when nothing runs under it any more: each of these tells what runs under the key to stop,
+//! A lock is released only when nothing runs under it any more: each of these cancels what runs under the key,
 //! by the lease's [token](Lease::token), and gives it `stop_grace` to return. They differ in what is given up, and in
 //! whether the caller waits. "Passed on" means: held by the first in line, by the same write, or free if nobody waits.
 //!
@@ -42,7 +42,7 @@
 //!
 //! # As JSON
 //!
-//! Whatever shows how things stand implements [`serde::Serialize`], for commands, pages and scripts: [`Health`],
+//! Every type that shows a state implements [`serde::Serialize`], for commands, pages and scripts: [`Health`],
 //! [`Event`], [`HeldBy`], [`LockedKeys`], [`CloseReport`], [`SpreadStatus`](crate::spread::SpreadStatus),
 //! [`Explanation`](crate::spread::Explanation), [`ScheduleStatus`](crate::schedule::ScheduleStatus),
 //! [`Overdue`](crate::schedule::Overdue), the records of [`model`](crate::model), and the [pages](crate::store::Page)

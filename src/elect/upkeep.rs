@@ -83,7 +83,7 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             match news {
                 // It has changed itself: another beat now would only be one that nobody has seen.
                 SessionNews::Changed if own && engine.spreads.take_echo(engine.clock.now()) => {}
-                // Somebody asks something of it, or it is gone: its next beat tells, and is sent now.
+                // An operator asks something of it, or it is gone: the next heartbeat shows which, and is sent now.
                 SessionNews::Changed | SessionNews::Died | SessionNews::Deleted if own => engine.hurry(),
                 SessionNews::Died | SessionNews::Deleted => engine.watcher.hint(engine, session),
                 SessionNews::Changed | SessionNews::Opened => {}

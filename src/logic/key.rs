@@ -290,7 +290,7 @@ impl KeyMachine {
         }
     }
 
-    fn stands(&self, session: SessionId, ticket: Ticket) -> bool {
+    fn is_pending(&self, session: SessionId, ticket: Ticket) -> bool {
         self.line.iter().any(|contender| contender.by.session == session && contender.by.ticket == ticket)
     }
 }

@@ -256,7 +256,7 @@ impl SessionMachine {
                     self.state = SessionState::Over;
                     actions.push(Action::Rename);
                 } else if asked.is_none_or(|asked| record.beat >= asked.number) {
-                    // Two copies of one machine beat for one session. Neither may go on.
+                    // Two clones of one machine beat for one session. Neither may go on.
                     self.finish(
                         Loss::Vanished { found: "another instance beats for this session".into() },
                         actions,
@@ -302,7 +302,7 @@ impl SessionMachine {
         let (end, expiring) = match self.state {
             SessionState::Opening => {
                 self.phase = attempt.sent;
-                // Heard of so late that a job would be told to stop at once, it is saved like any session
+                // Confirmed so late that a job would be cancelled at once, it is saved like any session
                 // that is expiring: by the next beat.
                 (confirmed, true)
             }

@@ -290,9 +290,9 @@ impl Schedules {
         loop {
             let order = RunNow { at: engine.schedule_inbox.order_at(now), by: by.clone(), why: why.clone() };
             let record = self.instruct(&name, Instruction::Run(order.clone())).await?;
-            let stands = record.orders.iter().find(|known| known.at == order.at);
+            let stored = record.orders.iter().find(|known| known.at == order.at);
             // Else somebody else had that millisecond.
-            if stands.is_none_or(|known| *known == order) {
+            if stored.is_none_or(|known| *known == order) {
                 return Ok(order.at);
             }
         }

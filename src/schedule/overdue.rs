@@ -225,8 +225,8 @@ async fn unowned_of(
         let (runs, is_all): (Vec<RunRecord>, _) = (page.page.items, page.page.next.is_none());
         let record = ScheduleRecord { mark: record.mark.max(page.mark), ..record };
         let patience = PATIENCE + engine.times.ttl * 2;
-        let stands = unowned(&record, &runs, is_all, now, patience);
-        found.push((record, stands, freed));
+        let unowned_state = unowned(&record, &runs, is_all, now, patience);
+        found.push((record, unowned_state, freed));
     }
     Ok(found)
 }
@@ -290,8 +290,8 @@ pub(super) async fn all(engine: &Engine) -> Result<Vec<Overdue>, StoreError> {
         let (limit, namespace) = (engine.limit(), engine.config.namespace().clone());
         let page = engine.store.list_schedules(namespace, after, PAGE, limit);
         let page = engine.call(Work::Requested, limit, page).await?;
-        for (record, stands, _) in unowned_of(engine, page.items, now).await? {
-            if let Unowned::Overdue(due) = stands {
+        for (record, unowned_state, _) in unowned_of(engine, page.items, now).await? {
+            if let Unowned::Overdue(due) = unowned_state {
                 all.push(Overdue { schedule: record.id.name, due, by: now.since(due) });
             }
         }

@@ -19,7 +19,7 @@ use crate::{
 
 /// Records that are read at once.
 const PAGE: usize = 1000;
-/// Records that a look from time to time reads, where hints tell what changes.
+/// Records read by an occasional look, where hints report what changes.
 const ROLLING: usize = 100;
 
 /// Records of the schedules that are driven here, as they were read last.

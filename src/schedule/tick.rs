@@ -55,7 +55,7 @@ impl Tick {
         self.entry == Entry::Order
     }
 
-    /// Delay from its instant to its begin, as far as this instance can tell.
+    /// Delay from its instant to its start, as this instance estimates it.
     #[must_use]
     pub const fn lateness(&self) -> Duration {
         self.lateness

@@ -262,7 +262,7 @@ impl SpreadActor {
         self.mark_touched();
     }
 
-    /// Leaves the spread: retracts the share, tells every job to stop, and waits for them.
+    /// Leaves the spread: retracts the share, cancels every job, and waits for them.
     pub(super) async fn leave(mut self) {
         let engine: Arc<Engine> = self.engine().clone();
         // Places in line are left, and a lock that is granted all the same goes back.

@@ -13,7 +13,7 @@ use crate::{
 
 /// Records that a listing reads at once.
 const PAGE: usize = 1000;
-/// Records of each sort that a look from time to time reads, where hints tell what changes.
+/// Records of each sort read by an occasional look, where hints report what changes.
 const ROLLING: usize = 100;
 /// Members after it on the ring that each member watches, of those that beat.
 const WATCHED: usize = 3;

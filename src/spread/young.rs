@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// State of an instance that takes no part in a spread yet: the sessions before it that had its holder's name died
-/// young, one after the other, and tasks that it took now might stand still with its own death.
+/// young, one after the other, and tasks that it took now might stop with its own death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldBack {

@@ -44,8 +44,8 @@ impl KeyMachine {
     fn succeeded(&mut self, context: Context<'_>, op: Op, answer: OpReply) {
         match (op, answer) {
             (Op::Look, OpReply::Seen(seen)) => self.seen(context, seen),
-            (Op::Poll { ticket, .. }, OpReply::Polled { seen, stands }) => {
-                self.polled(context, ticket, seen, stands);
+            (Op::Poll { ticket, .. }, OpReply::Polled { seen, in_line }) => {
+                self.polled(context, ticket, seen, in_line);
             }
             (Op::Take { by, dead }, OpReply::Took(answer)) => {
                 if let (TakeAnswer::Taken(_), [dead]) = (&answer, &dead[..]) {
@@ -136,8 +136,8 @@ impl KeyMachine {
         }
     }
 
-    fn polled(&mut self, context: Context<'_>, ticket: Ticket, seen: LockSeen, stands: Option<bool>) {
-        match stands {
+    fn polled(&mut self, context: Context<'_>, ticket: Ticket, seen: LockSeen, in_line: Option<bool>) {
+        match in_line {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(context.now, context.roll),
         }
@@ -146,7 +146,7 @@ impl KeyMachine {
         let Some(head) = self.line.front_mut() else { return };
         // Others may be before it: the line is read before it tries.
         self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
-        if head.by.ticket == ticket && stands == Some(false) {
+        if head.by.ticket == ticket && in_line == Some(false) {
             // A failure of the store undid it: it is behind others from now on.
             head.step = NextStep::Again;
             head.place = QueuePlace::Nowhere;

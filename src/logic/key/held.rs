@@ -112,7 +112,7 @@ impl KeyMachine {
         }
     }
 
-    /// Gives back what nobody here wants, to nobody: places like that of its ticket may stand in line still that nobody
+    /// Gives back what nobody here wants, to nobody: places like that of its ticket may still be in line that nobody
     /// can remove, and a lock that is handed from one to the next never comes to those who wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
         self.leave_line(session, ticket);
@@ -231,7 +231,7 @@ impl KeyMachine {
         ticket: Ticket,
         term: Term,
     ) {
-        let wanted = self.stands(session, ticket) && !self.is_blocked(Some(session))
+        let wanted = self.is_pending(session, ticket) && !self.is_blocked(Some(session))
             || self.held.is_some_and(|held| held.ticket == ticket)
             || self.returns.iter().any(|back| back.term == term);
         let undecided = self.in_flight.is_some() || self.undecided || self.changed >= asked;

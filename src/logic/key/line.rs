@@ -110,7 +110,7 @@ impl KeyMachine {
         line: &'a [Waiter],
     ) -> Option<&'a Candidate> {
         let takes_it = |by: &Candidate| match by.session {
-            own if Some(own) == context.current => self.stands(own, by.ticket),
+            own if Some(own) == context.current => self.is_pending(own, by.ticket),
             other => (context.beats)(other),
         };
         let mut fit = line.iter().map(|waiter| &waiter.by).filter(|by| takes_it(by));
@@ -196,7 +196,8 @@ impl KeyMachine {
         // Those who died; and one that left, and is there again: its registration came late, or twice.
         let gone = |by: &Candidate| {
             if ours(by) {
-                !self.stands(by.session, by.ticket) && self.held.is_none_or(|held| held.ticket != by.ticket)
+                !self.is_pending(by.session, by.ticket)
+                    && self.held.is_none_or(|held| held.ticket != by.ticket)
             } else {
                 (context.known)(by.session) == Some(Liveness::Dead)
             }

@@ -64,7 +64,7 @@ impl Contender {
 pub(super) enum HeldState {
     /// A job runs, or a guard is out.
     Runs,
-    /// Something says that the lock is not ours any more; a write is to tell.
+    /// Something suggests that the lock is no longer ours; a write is to confirm it.
     Suspected,
     /// Lost. The job has been notified; its end is awaited.
     Lost,

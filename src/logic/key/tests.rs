@@ -290,7 +290,7 @@ impl World {
             }
             Op::Poll { session, ticket } => OpReply::Polled {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
-                stands: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
+                in_line: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
                     .pop()
                     .filter(|_| !self.refuses.contains(&Refused::Reading)),
             },

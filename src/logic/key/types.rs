@@ -40,7 +40,7 @@ pub(crate) enum OpReply {
     /// Nothing is known of the place if it could not be read.
     Polled {
         seen: LockSeen,
-        stands: Option<bool>,
+        in_line: Option<bool>,
     },
     Took(TakeAnswer),
     Released(ReleaseAnswer),

@@ -126,7 +126,7 @@ impl Policies {
         }
     }
 
-    /// Returns how an attempt stands in the ledger that ended like this: one that was asked to stop in its last attempt
+    /// Returns the outcome to record for an attempt that ended like this: one that was asked to stop in its last attempt
     /// is given up, like one whose runner died.
     pub(crate) const fn on_record(self, outcome: Outcome, attempt: u32) -> Outcome {
         match (outcome, self.on_crash) {

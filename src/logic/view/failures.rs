@@ -1,4 +1,4 @@
-//! Failures of tasks, as their records tell: all members read them alike.
+//! Failures of tasks, as their records show them: all members read them alike.
 
 use std::{collections::BTreeMap, time::Duration};
 
