@@ -39,6 +39,7 @@ mod sharing;
 mod shorten;
 mod stores;
 mod sum;
+mod watched;
 
 use std::{
     collections::BTreeMap,
@@ -64,6 +65,7 @@ pub use shorten::{in_paused_time, shorten, simulate};
 pub use stores::{Deviation, Scribe, Weather, Wire};
 pub use sum::Sum;
 pub use tenure::sim::Dice;
+pub use watched::{Ended, Watched, Witness};
 
 use invariants::{Census, Stage, StoreLedger};
 use replicas::Replicas;

@@ -1,18 +1,14 @@
 //! Programs of a fleet: jobs that behave and jobs that do not, guards that are kept too long, waits that are
 //! given up.
 
-use std::{
-    fmt,
-    future::Future,
-    panic::resume_unwind,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, future::Future, panic::resume_unwind, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Dice, Instance, Sort, Trouble, What, gate::block_for, instance::Pen, schedules, sharing::join};
+use super::{
+    Dice, Instance, Sort, Trouble, Watched, What, Witness, gate::block_for, instance::Pen, schedules,
+    sharing::join,
+};
 use tenure::{
     Guard, Lease,
     elect::{Acquired, Campaign, KeyRequest, Locked, Unlocked},
@@ -70,7 +66,7 @@ pub(super) fn job(
     let work = Work { instance: instance.clone(), key: key(&lease), term: lease.term() };
     instance.pen().begins(work.key, work.term, tag, Sort::Job, lease.token());
     let watch = Watch { pen: instance.pen().clone(), key: work.key, term: work.term };
-    Watched { job: Box::pin(async move { conduct.run(&work, &lease, &mut dice).await }), watch }
+    Watched::new(async move { conduct.run(&work, &lease, &mut dice).await }, watch)
 }
 
 fn key(lease: &Lease) -> usize {
@@ -175,28 +171,6 @@ impl Work {
     }
 }
 
-/// A job whose polls are written down.
-struct Watched {
-    job: Pin<Box<dyn Future<Output = Result<(), String>> + Send>>,
-    /// Dropped after the job.
-    watch: Watch,
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("term", &self.watch.term).finish_non_exhaustive()
-    }
-}
-
-impl Future for Watched {
-    type Output = Result<(), String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.watch.polled();
-        self.job.as_mut().poll(cx)
-    }
-}
-
 struct Watch {
     pen: Pen,
     key: usize,
@@ -204,8 +178,14 @@ struct Watch {
 }
 
 impl Watch {
-    fn polled(&self) {
+    fn record_poll(&self) {
         self.pen.record(What::Polled { key: self.key, term: self.term });
+    }
+}
+
+impl Witness for Watch {
+    fn polls(&mut self) {
+        self.record_poll();
     }
 }
 
@@ -262,11 +242,11 @@ impl Kept {
         if !guard.is_valid() {
             return;
         }
-        watch.polled();
+        watch.record_poll();
         let version = work.read();
         sleep(dice.up_to(20 * MS)).await;
         if guard.is_valid() {
-            watch.polled();
+            watch.record_poll();
             work.write(version);
         }
     }

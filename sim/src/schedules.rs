@@ -1,19 +1,12 @@
 //! The schedules of a fleet: what they go by, what their jobs do, and who holds them back or wants them run.
 
-use std::{
-    fmt,
-    future::Future,
-    panic::resume_unwind,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::Future, panic::resume_unwind, task::Poll, time::Duration};
 
 use tokio::{task::AbortHandle, time::sleep};
 
 use super::{
-    Dice, FIRST_SCHEDULE, Fleet, Instance, Plan, Sort, TickId, Trouble, What, instance::Pen, programs::Work,
-    schedule_name,
+    Dice, Ended, FIRST_SCHEDULE, Fleet, Instance, Plan, Sort, TickId, Trouble, Watched, What, Witness,
+    instance::Pen, programs::Work, schedule_name,
 };
 use tenure::{
     Lease,
@@ -235,20 +228,13 @@ fn job(
     let key = FIRST_SCHEDULE + id.schedule;
     // Of all that goes on under the lease: one run may be told to stop before.
     let waits = pen.begins(key, term, "", Sort::Job, lease.whole().token());
-    let watch = Watch { pen, tick: id, attempt, key, term, how: "dropped", waits };
+    let watch = TickWatch { pen, tick: id, attempt, key, term, how: "dropped", waits };
     let work = Work { instance: instance.clone(), key, term };
     let conduct = Conduct::any(instance, &mut dice, habits);
-    Watched { job: Box::pin(async move { conduct.run(&work, &lease, &mut dice).await }), watch }
+    Watched::new(async move { conduct.run(&work, &lease, &mut dice).await }, watch)
 }
 
-/// A job whose polls are written down.
-struct Watched {
-    job: Pin<Box<dyn Future<Output = Result<(), String>> + Send>>,
-    /// Dropped after the job.
-    watch: Watch,
-}
-
-struct Watch {
+struct TickWatch {
     pen: Pen,
     tick: TickId,
     attempt: u32,
@@ -258,29 +244,22 @@ struct Watch {
     waits: Option<AbortHandle>,
 }
 
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("tick", &self.watch.tick).finish_non_exhaustive()
+impl Witness for TickWatch {
+    fn polls(&mut self) {
+        self.pen.record(What::Polled { key: self.key, term: self.term });
+        self.how = "panicked";
     }
-}
 
-impl Future for Watched {
-    type Output = Result<(), String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.watch.pen.record(What::Polled { key: self.watch.key, term: self.watch.term });
-        self.watch.how = "panicked";
-        let polled = self.job.as_mut().poll(cx);
-        self.watch.how = match &polled {
+    fn polled(&mut self, answer: &Poll<Ended>) {
+        self.how = match answer {
             Poll::Pending => "dropped",
             Poll::Ready(Ok(())) => "done",
             Poll::Ready(Err(_)) => "failed",
         };
-        polled
     }
 }
 
-impl Drop for Watch {
+impl Drop for TickWatch {
     fn drop(&mut self) {
         if let Some(waits) = &self.waits {
             waits.abort();

@@ -4,12 +4,8 @@
 //! It is this very test binary, started once more for [`holds`] alone: so it can be killed and frozen.
 
 use std::{
-    fmt,
-    future::Future,
     io::{BufRead, Write},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -23,7 +19,9 @@ use tenure::{
     spread::{Spread, Task},
     store::mongo::{MongoOptions, MongoStore},
 };
-use tenure_sim::{Dice, Life, Reported, SPREAD, Scribe, Sort, What, Wire, lock_id, number_of, task_name};
+use tenure_sim::{
+    Dice, Life, Reported, SPREAD, Scribe, Sort, Watched, What, Wire, Witness, lock_id, number_of, task_name,
+};
 use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
@@ -231,7 +229,7 @@ impl Conduct {
     }
 }
 
-fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Watched {
+fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Watched<Watch> {
     let term = lease.term();
     Pen.write(What::Began { key, term, tag: tag.to_owned(), sort: Sort::Job });
     let token = lease.token();
@@ -269,7 +267,7 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
         }
         Ok(())
     };
-    Watched { work: Box::pin(work), watch: Watch { key, term } }
+    Watched::new(work, Watch { key, term })
 }
 
 impl Hands {
@@ -293,33 +291,16 @@ impl Hands {
     }
 }
 
-/// A job whose polls are written down.
-struct Watched {
-    work: Pin<Box<dyn Future<Output = Result<(), String>> + Send>>,
-    /// Dropped after the work.
-    watch: Watch,
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("watch", &self.watch).finish_non_exhaustive()
-    }
-}
-
-impl Future for Watched {
-    type Output = Result<(), String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Watch { key, term } = self.watch;
-        Pen.write(What::Polled { key, term });
-        self.work.as_mut().poll(cx)
-    }
-}
-
 #[derive(Debug)]
 struct Watch {
     key: usize,
     term: Term,
+}
+
+impl Witness for Watch {
+    fn polls(&mut self) {
+        Pen.write(What::Polled { key: self.key, term: self.term });
+    }
 }
 
 impl Drop for Watch {
