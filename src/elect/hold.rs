@@ -42,7 +42,7 @@ pub(super) struct LeaseState {
     pub(super) workers: u32,
     /// When polling had to stop, because the lock itself was lost.
     pub(super) cut_at: Option<Moment>,
-    owner: Owner,
+    owner: OwnerState,
     /// The number of the last change of the value.
     pub(super) value_set: u64,
     /// The value is the program's, if there is one.
@@ -51,7 +51,7 @@ pub(super) struct LeaseState {
 
 /// State of the owner of a lock.
 #[derive(Debug, Default)]
-enum Owner {
+enum OwnerState {
     /// Has it.
     #[default]
     Holds,
@@ -246,7 +246,7 @@ impl LeaseCell {
     /// Returns a permit to run under it; `None` if its owner is done with it.
     pub(super) fn enter(self: &Arc<Self>) -> Option<RunPermit> {
         let mut state = self.state();
-        if !matches!(state.owner, Owner::Holds) {
+        if !matches!(state.owner, OwnerState::Holds) {
             return None;
         }
         state.workers += 1;
@@ -271,8 +271,8 @@ impl LeaseCell {
         self.note_end(self.now());
         let go = {
             let mut state = self.state();
-            if matches!(state.owner, Owner::Holds) {
-                state.owner = Owner::Done(handback, life);
+            if matches!(state.owner, OwnerState::Holds) {
+                state.owner = OwnerState::Done(handback, life);
             }
             if state.workers > 0 {
                 let grace = self.now() + self.session.times.stop_grace;
@@ -305,17 +305,17 @@ impl LeaseState {
     }
 
     const fn is_released(&self) -> bool {
-        matches!(self.owner, Owner::Released)
+        matches!(self.owner, OwnerState::Released)
     }
 
     /// Releases the lock, once its owner is done and nothing runs under it. Returns how it goes back.
     fn release(&mut self) -> Option<(Handback, Option<Arc<Life>>)> {
-        if self.workers > 0 || !matches!(self.owner, Owner::Done(..)) {
+        if self.workers > 0 || !matches!(self.owner, OwnerState::Done(..)) {
             return None;
         }
-        match mem::replace(&mut self.owner, Owner::Released) {
-            Owner::Done(handback, life) => Some((handback, life)),
-            Owner::Holds | Owner::Released => None,
+        match mem::replace(&mut self.owner, OwnerState::Released) {
+            OwnerState::Done(handback, life) => Some((handback, life)),
+            OwnerState::Holds | OwnerState::Released => None,
         }
     }
 }

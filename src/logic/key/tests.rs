@@ -70,7 +70,7 @@ struct World {
     /// Those that are not seen to beat any more.
     overdue: BTreeSet<SessionId>,
     /// Operations that the store refuses for want of a right.
-    refuses: &'static [Refused],
+    refuses: &'static [LineWork],
     sessions: u128,
     calm: bool,
     flaws: Flaws,
@@ -79,13 +79,13 @@ struct World {
 
 /// Work on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
+enum LineWork {
     Standing,
     Leaving,
     Reading,
 }
 
-impl Refused {
+impl LineWork {
     fn is(self, op: &Op) -> bool {
         match self {
             Self::Standing => matches!(op, Op::Register(_)),
@@ -292,7 +292,7 @@ impl World {
                 seen: ready(store.locks(vec![lock()], LIMIT)).pop().unwrap(),
                 in_line: ready(store.places(vec![(lock(), session, ticket)], LIMIT))
                     .pop()
-                    .filter(|_| !self.refuses.contains(&Refused::Reading)),
+                    .filter(|_| !self.refuses.contains(&LineWork::Reading)),
             },
             Op::ReadLine { most, .. } => OpReply::Line(ready(store.waiters(lock(), most, LIMIT))),
             Op::Register(tickets) => {
@@ -503,7 +503,7 @@ fn run(seed: u64, flaws: Flaws) -> Result<usize, String> {
 }
 
 /// The same in a store that does not do this.
-fn run_where(refuses: &'static [Refused], seed: u64, flaws: Flaws) -> Result<usize, String> {
+fn run_where(refuses: &'static [LineWork], seed: u64, flaws: Flaws) -> Result<usize, String> {
     let mut world = World::new(seed, 2 + usize::try_from(seed % 3).unwrap(), flaws);
     world.refuses = refuses;
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

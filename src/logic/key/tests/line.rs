@@ -4,11 +4,11 @@
 use super::*;
 
 /// Each sort of work on the line that a store may refuse for ever, and all of them.
-const REFUSED: [&[Refused]; 4] = [
-    &[Refused::Standing],
-    &[Refused::Leaving],
-    &[Refused::Reading],
-    &[Refused::Standing, Refused::Leaving, Refused::Reading],
+const REFUSED: [&[LineWork]; 4] = [
+    &[LineWork::Standing],
+    &[LineWork::Leaving],
+    &[LineWork::Reading],
+    &[LineWork::Standing, LineWork::Leaving, LineWork::Reading],
 ];
 
 impl World {
@@ -149,7 +149,7 @@ fn what_is_refused_of_the_line_is_tried_at_the_pace_of_the_poll_and_leaving_not_
     }
     let mut world = one_waits(WaitMode::WAITS);
     world.sent(1);
-    world.refuses = &[Refused::Leaving];
+    world.refuses = &[LineWork::Leaving];
     world.instances[1].pending.clear();
     world.with(1, |instance, context| instance.machine.leave(context.now, Ticket::new(1)));
     for _ in 0..600 {
@@ -285,7 +285,7 @@ fn the_own_places_are_removed_when_the_session_is_over() {
     assert_eq!(world.in_line(), [old]);
     world.die(1);
     // The store is out of reach for longer than leaving is tried.
-    world.refuses = &[Refused::Leaving];
+    world.refuses = &[LineWork::Leaving];
     let session = std::mem::replace(&mut world.instances[1].session, SessionId::from_u128(77));
     for _ in 0..600 {
         world.pass(100);
