@@ -54,34 +54,21 @@ mod tests {
     use crate::model::{Closed, Holding, Kind, LockId, MAX_NUMBER, Ticket};
 
     fn candidate(session: u128, ticket: u64) -> Candidate {
-        Candidate {
-            session: SessionId::from_u128(session),
-            ticket: Ticket::new(ticket),
-            ttl: Duration::from_secs(30),
-            holder: "pod".parse().unwrap(),
-            who: None,
-            why: None,
-            value: None,
-            lock_delay: Duration::ZERO,
-        }
+        let (session, ticket) = (SessionId::from_u128(session), Ticket::new(ticket));
+        Candidate::new(session, ticket, Duration::from_secs(30), "pod".parse().unwrap())
     }
 
     #[test]
     fn every_way_a_take_can_go() {
         let now = StoreTime::from_millis(1_000_000);
         let second = Duration::from_secs(1);
-        let free = LockRecord {
-            id: LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() },
-            term: Term::new(7),
-            holding: None,
-            closed: None,
-            past: Vec::new(),
-        };
+        let id = LockId { namespace: "n".parse().unwrap(), kind: Kind::Lock, key: "k".parse().unwrap() };
+        let free = LockRecord::new(id, Term::new(7));
         let closed =
             |at: StoreTime| LockRecord { closed: Some(Closed::for_length(at, second)), ..free.clone() };
         let held = |delay| {
             let by = Candidate { lock_delay: delay, ..candidate(1, 5) };
-            LockRecord { holding: Some(Holding { by, value_set: 0, acquired_at: now }), ..free.clone() }
+            LockRecord { holding: Some(Holding::new(by, now)), ..free.clone() }
         };
         let (first, second_one) = (SessionId::from_u128(1), SessionId::from_u128(2));
         let grant = |ended| TakeVerdict::Grant { term: Term::new(1_000_000), ended };

@@ -155,16 +155,7 @@ impl World {
     }
 
     fn candidate(session: SessionId, ticket: Ticket) -> Candidate {
-        Candidate {
-            session,
-            ticket,
-            ttl: Duration::from_secs(30),
-            holder: "pod".parse().unwrap(),
-            who: None,
-            why: None,
-            value: None,
-            lock_delay: Duration::ZERO,
-        }
+        Candidate::new(session, ticket, Duration::from_secs(30), "pod".parse().unwrap())
     }
 
     fn with<T>(&mut self, place: usize, step: impl FnOnce(&mut Instance, Context<'_>) -> T) -> T {

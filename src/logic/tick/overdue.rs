@@ -74,16 +74,9 @@ mod tests {
     }
 
     fn run(entry: Entry, minutes: i64) -> RunRecord {
-        RunRecord {
-            id: RunId { entry, ..RunId::tick(record("x").id, at(minutes)) },
-            session: SessionId::from_u128(1),
-            holder: Holder::new("a").unwrap(),
-            term: Term::new(5),
-            attempt: 1,
-            started: at(minutes),
-            finish: None,
-            skipped: None,
-        }
+        let id = RunId { entry, ..RunId::tick(record("x").id, at(minutes)) };
+        let (session, holder) = (SessionId::from_u128(1), Holder::new("a").unwrap());
+        RunRecord::new(id, session, holder, Term::new(5), at(minutes))
     }
 
     #[test]

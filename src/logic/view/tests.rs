@@ -79,21 +79,13 @@ fn view(tasks: usize) -> SpreadView {
 
 /// A schedule of the first member, which is in the middle of a run or is not.
 fn of_a_run(task: usize, kept: bool) -> LockSeen {
-    let by = Candidate {
-        session: id(1),
-        ticket: Ticket::new(1),
-        holder: holder(1),
-        who: None,
-        why: None,
-        ttl: 30 * SECOND,
-        lock_delay: Duration::ZERO,
-        value: kept.then(Value::kept),
-    };
+    let by = Candidate::new(id(1), Ticket::new(1), 30 * SECOND, holder(1));
+    let by = Candidate { value: kept.then(Value::kept), ..by };
     let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Schedule, key: key(task) };
     let acquired_at = StoreTime::from_millis(0);
     let holding = Some(Holding { by, acquired_at, value_set: 1 });
     let term = Term::new(task as u64 + 1);
-    LockSeen::Found(LockRecord { id: lock, term, holding, closed: None, past: Vec::new() })
+    LockSeen::Found(LockRecord { holding, ..LockRecord::new(lock, term) })
 }
 
 #[test]

@@ -24,14 +24,8 @@ impl State {
         let Take { lock, by } = take;
         let (session, ticket) = (by.session, by.ticket);
         let Some(record) = records.locks.get_mut(&lock) else {
-            let mut record = LockRecord {
-                id: lock.clone(),
-                term: Term::first(now),
-                holding: None,
-                closed: None,
-                past: Vec::new(),
-            };
-            record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
+            let mut record = LockRecord::new(lock.clone(), Term::first(now));
+            record.holding = Some(Holding::new(by, now));
             self.hint_lock(&record);
             records.locks.insert(lock, record.clone());
             return TakeAnswer::of(record, session, ticket);
@@ -55,7 +49,7 @@ impl State {
 
     fn grant(&self, record: &mut LockRecord, by: Candidate, term: Term, now: StoreTime) {
         record.term = term;
-        record.holding = Some(Holding { by, value_set: 0, acquired_at: now });
+        record.holding = Some(Holding::new(by, now));
         record.closed = None;
         self.hint_lock(record);
     }
@@ -82,7 +76,7 @@ impl State {
                     Some(term) => {
                         record.end(now, Ended::HandedOver, release.note);
                         record.term = term;
-                        record.holding = Some(Holding { by: *next, value_set: 0, acquired_at: now });
+                        record.holding = Some(Holding::new(*next, now));
                     }
                     None => record.end(now, Ended::Released, release.note),
                 },

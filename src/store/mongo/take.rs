@@ -209,15 +209,10 @@ enum LockUpdate {
 }
 
 fn change(take: &Take, document: Option<&Document>, dead: &[SessionId], now: StoreTime) -> LockUpdate {
-    let held = || Some(Holding { by: take.by.clone(), value_set: 0, acquired_at: now });
+    let held = || Some(Holding::new(take.by.clone(), now));
     let Some(document) = document else {
-        let afterwards = LockRecord {
-            id: take.lock.clone(),
-            term: Term::first(now),
-            holding: held(),
-            closed: None,
-            past: Vec::new(),
-        };
+        let free = LockRecord::new(take.lock.clone(), Term::first(now));
+        let afterwards = LockRecord { holding: held(), ..free };
         return LockUpdate::Write { statement: grant_new(take, now), afterwards, inserts: true };
     };
     let record = match read_lock(document) {

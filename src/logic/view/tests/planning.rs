@@ -58,20 +58,10 @@ fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
 fn a_record_that_is_read_is_as_old_as_it_says() {
     let now = StoreTime::from_millis(100_000);
     let settles = |acquired: i64, store_now| {
-        let by = Candidate {
-            session: id(1),
-            ticket: Ticket::new(1),
-            ttl: 30 * SECOND,
-            holder: holder(1),
-            who: None,
-            why: None,
-            value: None,
-            lock_delay: Duration::ZERO,
-        };
-        let acquired_at = StoreTime::from_millis(acquired);
-        let holding = Some(Holding { by, value_set: 0, acquired_at });
+        let by = Candidate::new(id(1), Ticket::new(1), 30 * SECOND, holder(1));
+        let holding = Some(Holding::new(by, StoreTime::from_millis(acquired)));
         let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::Task(spread()), key: key(0) };
-        let record = LockRecord { id: lock, term: Term::new(5), holding, closed: None, past: Vec::new() };
+        let record = LockRecord { holding, ..LockRecord::new(lock, Term::new(5)) };
         let mut one = view(1);
         one.read(&key(0), &LockSeen::Found(record), at(10_000), at(10_000), store_now);
         match one.task(&key(0)) {
