@@ -284,12 +284,12 @@ impl LargeFleet {
     /// Those who give, take or wait, by the plan that all have.
     fn named(&self) -> BTreeSet<SessionId> {
         let Some(any) = self.members.keys().next() else { return BTreeSet::new() };
-        let heirs = self.resolve_for(*any).successors;
+        let successors = self.resolve_for(*any).successors;
         let owner = |key: &Key| match self.view.task(key) {
             Some(TaskPlace::Held { session, .. }) => Some(*session),
             _ => None,
         };
-        let both = heirs.iter().flat_map(|(key, to)| [owner(key), *to]).flatten();
+        let both = successors.iter().flat_map(|(key, to)| [owner(key), *to]).flatten();
         both.filter(|id| self.members.contains_key(id)).collect()
     }
 

@@ -185,7 +185,7 @@ async fn runs_that_follow_one_another_move_at_the_end_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_heir_that_leaves_the_line_delays_no_run() {
+async fn a_successor_that_leaves_the_line_delays_no_run() {
     let crew = Crew::new();
     let sorts = [("*/5 * * * * *", 4 * SECOND); 2];
     let a = join(&crew, "a", &sorts, Overlap::Skip).await;

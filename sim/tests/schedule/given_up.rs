@@ -74,7 +74,7 @@ async fn what_failed_for_good_is_not_run_again_by_whoever_allows_more_tries() {
     }
 }
 
-/// The owner dies ten seconds before its tick, and has an successor with that timing.
+/// The owner dies ten seconds before its tick, and has a successor with that timing.
 async fn inherited(expression: &str) -> Crew {
     let crew = Crew::new();
     let one = crew.with("a", "0 * * * *", |schedule| schedule).await;

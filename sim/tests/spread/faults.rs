@@ -31,14 +31,14 @@ async fn all_run(team: &Team, within: Duration) -> Duration {
 
 #[derive(Clone, Copy, Debug)]
 enum Dies {
-    Giver,
-    Heir,
+    Holder,
+    Successor,
     Both,
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than_a_ttl_and_two_seconds() {
-    for dies in [Dies::Giver, Dies::Heir, Dies::Both] {
+    for dies in [Dies::Holder, Dies::Successor, Dies::Both] {
         // The plan is made after 200 ms; everything happens around then.
         for step in (0..40).map(|step| Duration::from_millis(180 + 2 * step)) {
             let team = Team::new(6);
@@ -49,11 +49,11 @@ async fn whoever_dies_at_whichever_step_of_a_hand_over_no_task_waits_longer_than
             tokio::time::sleep(step).await;
             let holder = players.remove(0);
             match dies {
-                Dies::Giver => {
+                Dies::Holder => {
                     holder.kill().await;
                     players.push(successor);
                 }
-                Dies::Heir => {
+                Dies::Successor => {
                     successor.kill().await;
                     players.push(holder);
                 }
