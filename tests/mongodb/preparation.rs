@@ -99,10 +99,10 @@ async fn a_prefix_goes_before_every_collection() {
 #[tokio::test]
 async fn names_the_server_would_not_take_are_refused_before_it_is_asked() {
     for (options, message) in [
-        (MongoOptions::new().database(""), "database is \"\", it must be 1 to 63 bytes"),
-        (MongoOptions::new().database("a.b"), "database is \"a.b\", it must be 1 to 63 bytes without any of"),
-        (MongoOptions::new().database("x".repeat(64)), "it must be 1 to 63 bytes"),
-        (MongoOptions::new().prefix("$"), "prefix is \"$\", it must be at most 63 bytes, without $"),
+        (MongoOptions::new().database(""), "database (\"\") must be 1 to 63 bytes"),
+        (MongoOptions::new().database("a.b"), "database (\"a.b\") must be 1 to 63 bytes without any of"),
+        (MongoOptions::new().database("x".repeat(64)), "must be 1 to 63 bytes"),
+        (MongoOptions::new().prefix("$"), "prefix (\"$\") must be at most 63 bytes, without $"),
         (MongoOptions::new().prefix("system."), "not beginning with system."),
     ] {
         let error = MongoStore::connect("mongodb://nobody.invalid", options).await.unwrap_err();
