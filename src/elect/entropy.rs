@@ -9,12 +9,12 @@ use crate::model::{MAX_NUMBER, Nonce, SessionId};
 #[derive(Debug)]
 pub(crate) enum Entropy {
     System,
-    #[cfg(any(feature = "testing", tenure_sim))]
+    #[cfg(feature = "testing")]
     Seeded(std::sync::Mutex<crate::dice::Dice>),
 }
 
 impl Entropy {
-    #[cfg(any(feature = "testing", tenure_sim))]
+    #[cfg(feature = "testing")]
     pub(crate) const fn seeded(seed: u64) -> Self {
         Self::Seeded(std::sync::Mutex::new(crate::dice::Dice::new(seed)))
     }
@@ -22,7 +22,7 @@ impl Entropy {
     pub(crate) fn roll(&self) -> u64 {
         match self {
             Self::System => getrandom::u64().expect("the system has random numbers"),
-            #[cfg(any(feature = "testing", tenure_sim))]
+            #[cfg(feature = "testing")]
             Self::Seeded(dice) => crate::sync::locked(dice).roll(),
         }
     }
