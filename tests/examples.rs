@@ -137,7 +137,7 @@ fn every_example_is_run_here() {
     let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
     let names: BTreeSet<_> =
         files.map(|name| name.to_str().unwrap().trim_end_matches(".rs").to_owned()).collect();
-    // `simulate` is run in tests/fleet, and `support` is what the others share.
+    // `support` is what the others share.
     let run = [
         "cron",
         "fenced_transaction",
@@ -146,7 +146,6 @@ fn every_example_is_run_here() {
         "leader_callbacks",
         "lock_job",
         "service",
-        "simulate",
         "support",
         "topics",
     ];
