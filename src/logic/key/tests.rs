@@ -525,10 +525,10 @@ fn no_two_run_at_once_and_every_ticket_is_answered() {
 #[cfg(tenure_sim)]
 #[test]
 fn a_machine_that_breaks_a_rule_is_noticed() {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
     use crate::logic::flaw::Flaw;
 
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
     let found: Vec<_> = [Flaw::AnyTicket, Flaw::ReleaseMakesHolder, Flaw::HastyAudit]
         .into_iter()
         .filter(|flaw| (0..500).all(|seed| run(seed, Flaws::one(*flaw)).is_ok()))

@@ -46,8 +46,8 @@ impl Life {
         expected.beat = self.beat;
         expected.beat_at = seen.beat_at;
         expected.death = death;
-        expected.shares = self.shares.clone();
-        expected.requests = self.requests.clone();
+        expected.shares.clone_from(&self.shares);
+        expected.requests.clone_from(&self.requests);
         Ok(expected)
     }
 

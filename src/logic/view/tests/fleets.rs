@@ -100,7 +100,7 @@ impl Fleet {
         self.tell(&News::Task(key.clone(), change));
     }
 
-    /// FleetMember member hears some of its news, in the order in which they came.
+    /// One member hears some of its news, in the order in which they came.
     fn hear(&mut self, session: SessionId, most: usize) {
         let now = at(self.now);
         let Some(one) = self.members.get_mut(&session) else { return };
@@ -116,7 +116,7 @@ impl Fleet {
         }
     }
 
-    /// FleetMember member plans, and does its part: some of it at once, as the store allows.
+    /// One member plans, and does its part: some of it at once, as the store allows.
     fn act(&mut self, session: SessionId) -> usize {
         let Some(one) = self.members.get(&session) else { return 0 };
         let resolved = one.view.resolve(&one.me, &one.mine, BOUNDS, at(self.now));
