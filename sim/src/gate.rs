@@ -28,7 +28,7 @@ use super::Dice;
 /// Stands between the tasks of one instance and the runtime: shut, none of them is polled, as if its
 /// process were stopped; killed, all of them end at once, as if it had crashed.
 ///
-/// Give it to [`Builder::gate`](tenure::elect::Builder::gate), and spawn what the program does beside the
+/// Give it to [`Builder::tasks`](tenure::elect::Builder::tasks), and spawn what the program does beside the
 /// engine through it as well. Timers go on behind a shut gate, as they do for a stopped process.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<Mutex<State>>);

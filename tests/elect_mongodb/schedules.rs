@@ -226,13 +226,14 @@ fn healthy(runs: &[Run]) -> Vec<Duration> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once() {
     const FLEET: usize = 20;
+    const ROUNDS: usize = 4;
     const ROUND: Duration = Duration::from_secs(9);
     let place = Place::on(replica_set().await.uri()).await;
     let (store, registry) = (place.store().await, Registry::default());
     let mut members = start(&place, 0..FLEET, &registry).await;
     settled(&members).await;
     let begun = wall();
-    for (round, next) in (0..7).zip(FLEET..) {
+    for (round, next) in (0..ROUNDS as u32).zip(FLEET..) {
         let owner = registry.mid_tick().await;
         if round % 2 == 1 {
             // At the very second: it claims, or is about to.
@@ -252,7 +253,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
         member.process.kill();
     }
     let dead = registry.runs().len();
-    let members = start(&place, FLEET + 7..2 * FLEET + 7, &registry).await;
+    let members = start(&place, FLEET + ROUNDS..2 * FLEET + ROUNDS, &registry).await;
     let back = |run: &Run| members.iter().any(|member| member.is(&run.by)) && run.lateness() < SECOND;
     registry.until("the new ones have caught up", back).await;
 
@@ -261,7 +262,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     let (first, last) = (ledger[0].id.instant, ledger.last().unwrap().id.instant);
     let instants: Vec<_> = ledger.iter().map(|run| run.id.instant).collect();
     assert_eq!(instants, every_second(first, last), "each instant is in the ledger once");
-    assert!(last.since(first) >= 60 * SECOND, "{first} to {last}");
+    assert!(last.since(first) >= 30 * SECOND, "{first} to {last}");
     assert!(wall().since(last) <= 2 * SECOND);
     for run in &ledger[..ledger.len() - 1] {
         assert_eq!(run.id.entry, Entry::Tick);
@@ -269,7 +270,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     }
     // What was begun again is what a dead owner had begun.
     let again = runs.len() - ledger.len();
-    assert!(again <= 8, "{again}");
+    assert!(again <= ROUNDS + 1, "{again}");
     let lateness = healthy(&runs);
     let (p99, n) = (lateness[lateness.len() * 99 / 100], lateness.len());
     let verdict = if p99 <= 100 * MS { "ok" } else { "short" };

@@ -14,5 +14,5 @@ fn seed() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_mongodb_store_answers_as_the_model_says() {
-    reference::check(seed(), 10_000, async || (store().await, None)).await;
+    reference::check(seed(), 5_000, async || (store().await, None)).await;
 }

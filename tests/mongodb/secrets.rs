@@ -275,7 +275,7 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
             "mongodb::server_selection",
             "mongodb::topology",
             "findAndModify",
-            "the server is no member of a replica set",
+            "the server is not a member of a replica set",
         ],
     );
 }

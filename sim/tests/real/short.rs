@@ -1,4 +1,4 @@
-//! A short round with each fault that needs no root: of the servers, of the network by way of proxies
+//! Short rounds with each fault that needs no root: of the servers, of the network by way of proxies
 //! before all members, and of the processes that hold the locks.
 
 use std::time::Duration;
@@ -85,23 +85,38 @@ impl World {
         let what = format!("{mode:?}, {} -> {}, {lost} messages swallowed", before.port(), after.port());
         self.settle(&what, now()).await;
     }
+
+    /// Closes all, and judges what is left to judge.
+    async fn end(mut self) {
+        let judged = self.fleet.end().await;
+        assert!(judged.is_none(), "at the end: {}", judged.unwrap());
+        let court = &self.fleet.court;
+        println!("{} entries judged, {} writes kept", court.entries(), court.kept);
+        assert!(court.kept > 0, "no fenced write was acknowledged");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_keeps_its_promises_through_every_fault() {
+async fn a_fleet_keeps_its_promises_when_servers_and_commands_fail() {
     let mut world = World::start().await;
-
     servers_fail(&mut world).await;
     commands_fail(&mut world).await;
     replies_are_lost(&mut world).await;
-    the_network_fails(&mut world).await;
-    holders_fail(&mut world).await;
+    world.end().await;
+}
 
-    let judged = world.fleet.end().await;
-    assert!(judged.is_none(), "at the end: {}", judged.unwrap());
-    let World { fleet, .. } = &world;
-    println!("{} entries judged, {} writes kept", fleet.court.entries(), fleet.court.kept);
-    assert!(fleet.court.kept > 0, "no fenced write was acknowledged");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_keeps_its_promises_when_the_network_fails() {
+    let mut world = World::start().await;
+    the_network_fails(&mut world).await;
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_keeps_its_promises_when_its_processes_fail() {
+    let mut world = World::start().await;
+    holders_fail(&mut world).await;
+    world.end().await;
 }
 
 async fn servers_fail(world: &mut World) {
