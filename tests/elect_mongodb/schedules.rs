@@ -233,7 +233,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     let mut members = start(&place, 0..FLEET, &registry).await;
     settled(&members).await;
     let begun = wall();
-    for (round, next) in (0..ROUNDS as u32).zip(FLEET..) {
+    for (round, next) in (0..).zip(FLEET..FLEET + ROUNDS) {
         let owner = registry.mid_tick().await;
         if round % 2 == 1 {
             // At the very second: it claims, or is about to.
