@@ -187,8 +187,28 @@ impl Ticks {
             .cloned()
             .partition(|run| ticks.is_unsettled(run, runs.iter().filter(|run| !is_ahead(run)), now));
         ticks.failures = failures(&past);
-        ticks.unsettled = open;
+        for run in open {
+            ticks.settle(run);
+        }
         ticks
+    }
+
+    /// A run that has not come to its end. A tick that was claimed last and not begun is due as if nobody had
+    /// claimed it: it may be one of several that are late.
+    fn settle(&mut self, run: RunRecord) {
+        if run.was_not_begun()
+            && run.attempt == 1
+            && run.id.entry == Entry::Tick
+            && run.id.instant == self.cursor
+        {
+            self.cursor = just_before(self.cursor);
+        }
+        self.unsettled.push(run);
+    }
+
+    /// Returns whether that is one of the ticks that are not dealt with.
+    fn is_ahead(&self, run: &RunRecord) -> bool {
+        run.id.entry == Entry::Tick && run.id.instant > self.cursor
     }
 
     /// Returns whether the last entries of a ledger, last first, go back far enough to go on from.
@@ -230,7 +250,7 @@ impl Ticks {
     /// A tick that was to be begun is in the ledger already: it may not have come to its end.
     pub(crate) fn found(&mut self, run: RunRecord, now: StoreTime) {
         if self.is_unsettled(&run, [&run], now) {
-            self.unsettled.push(run);
+            self.settle(run);
         }
     }
 
@@ -357,7 +377,8 @@ impl Ticks {
         }
         // Before orders: one of these may be the same.
         let is_order = |run: &RunRecord| run.id.entry == Entry::Order;
-        if let Some(place) = self.unsettled.iter().position(|run| is_order(run) || !self.is_held_back()) {
+        let is_next = |run: &RunRecord| is_order(run) || !self.is_held_back() && !self.is_ahead(run);
+        if let Some(place) = self.unsettled.iter().position(is_next) {
             let run = self.unsettled.swap_remove(place);
             let (again, instant) = (Attempt::after(&run), run.id.instant);
             let (window, _) = self.policies.misfire.bounds();
@@ -377,9 +398,18 @@ impl Ticks {
             return self.overlapped_before_the_pause().unwrap_or(TickStep::Wait(None));
         }
         if let Some(instant) = self.backlog.pop_front() {
-            return TickStep::Run(Attempt::first(Entry::Tick, instant));
+            return TickStep::Run(self.begin(instant));
         }
         self.due(now)
+    }
+
+    /// Returns the attempt at a tick that nobody has begun; somebody may have claimed it.
+    fn begin(&mut self, instant: StoreTime) -> Attempt {
+        let is_it = |run: &RunRecord| run.id.entry == Entry::Tick && run.id.instant == instant;
+        match self.unsettled.iter().position(is_it) {
+            Some(place) => Attempt::after(&self.unsettled.swap_remove(place)),
+            None => Attempt::first(Entry::Tick, instant),
+        }
     }
 
     /// Returns what becomes of the ticks that are due.
@@ -421,7 +451,7 @@ impl Ticks {
                 self.cursor = *run.last().expect("it has a first");
                 self.backlog = run.into();
                 let instant = self.backlog.pop_front().expect("it has a first");
-                TickStep::Run(Attempt::first(Entry::Tick, instant))
+                TickStep::Run(self.begin(instant))
             }
         }
     }
@@ -437,6 +467,9 @@ impl Ticks {
     fn skip(&mut self, from: StoreTime, to: StoreTime, why: NotRun) -> TickStep {
         let count = self.calendar.count(self.cursor, to, self.since, COUNTED) as u64;
         let last = self.calendar.latest(self.cursor, to, self.since, 1).pop().unwrap_or(from);
+        let Self { cursor, unsettled, .. } = self;
+        unsettled
+            .retain(|run| run.id.entry != Entry::Tick || run.id.instant <= *cursor || run.id.instant > to);
         self.cursor = to;
         TickStep::Skip { from, to: last, count, why }
     }

@@ -401,8 +401,14 @@ impl Worker {
         };
         let quarantine = Quarantine { since, tries, error };
         let rest = quarantine.rest(store_now);
+        self.exit_to_quarantine(quarantine, rest)
+    }
+
+    /// Gives the task back, closed while it rests.
+    fn exit_to_quarantine(&self, quarantine: Quarantine, rest: Duration) -> Exit {
         let handback = Handback { note: Some(quarantine.note()), closed_for: rest, ..Handback::default() };
-        let (lock, term, error) = (self.lease.lock().clone(), self.lease.term(), quarantine.error);
+        let (lock, term) = (self.lease.lock().clone(), self.lease.term());
+        let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
         tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
         self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest });

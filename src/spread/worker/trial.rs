@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Exit, Phase, TaskEnd, Worker};
+use super::{Exit, Phase, Worker};
 use crate::{
-    Event,
-    elect::Note,
-    logic::{key::Handback, quarantine::Quarantine, trial::Suspicion},
+    logic::{quarantine::Quarantine, trial::Suspicion},
     store::LockSeen,
 };
 
@@ -58,14 +56,7 @@ impl Worker {
     fn quarantine_killer(&self, suspicion: Suspicion) -> Exit {
         let now = self.store_now(self.engine.clock.now());
         let error = suspicion.verdict();
-        let quarantine =
-            Quarantine { since: suspicion.since.unwrap_or(now), tries: suspicion.holders(), error };
-        let handback = Handback { note: Some(quarantine.note()), closed_for: RESTS, ..Handback::default() };
-        let (lock, term) = (self.lease.lock().clone(), self.lease.term());
-        let Quarantine { since, tries, error } = quarantine;
-        self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
-        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, rest = ?RESTS, "quarantined a task");
-        self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest: RESTS });
-        (TaskEnd::Quarantined, handback)
+        let since = suspicion.since.unwrap_or(now);
+        self.exit_to_quarantine(Quarantine { since, tries: suspicion.holders(), error }, RESTS)
     }
 }

@@ -88,6 +88,29 @@ fn what_was_not_begun_and_is_too_late_is_told_once() {
 }
 
 #[test]
+fn what_was_not_begun_is_one_of_those_that_are_late() {
+    let not_begun = [run(Entry::Tick, at(60), 1, Some(Outcome::NotBegun))];
+    let instead_of = Some((Term::new(5), 1));
+    let again = TickStep::Run(Attempt { entry: Entry::Tick, instant: at(60), number: 1, instead_of });
+    let mut one = by_the_minute(Policies::default(), &not_begun, at(130));
+    let late = TickStep::Skip { from: at(60), to: at(60), count: 1, why: NotRun::Late };
+    let wait = TickStep::Wait(Some(at(180)));
+    let steps: Vec<_> = (0..3).map(|_| one.next(at(130))).collect();
+    assert_eq!(steps, [late, first(at(120)), wait.clone()], "the latest of them is run");
+
+    let all = Policies { misfire: Misfire::All { window: HOUR, at_most: 2 }, ..Policies::default() };
+    let mut all = by_the_minute(all, &not_begun, at(130));
+    let steps: Vec<_> = (0..3).map(|_| all.next(at(130))).collect();
+    assert_eq!(steps, [again.clone(), first(at(120)), wait], "two of them are run");
+
+    let record = ScheduleRecord { pause: Some(paused(at(100), Some(at(190)))), ..record() };
+    let mut held = Ticks::load(calendar("* * * * *"), Policies::default(), &record, &not_begun, at(200));
+    let paused = TickStep::Skip { from: at(120), to: at(180), count: 2, why: NotRun::Paused };
+    let steps: Vec<_> = (0..2).map(|_| held.next(at(200))).collect();
+    assert_eq!(steps, [again, paused], "those of a pause are not late");
+}
+
+#[test]
 fn a_tick_may_begin_within_its_window_and_another_attempt_at_any_time() {
     let skip = Policies { misfire: Misfire::Skip { tolerance: MINUTE }, ..Policies::default() };
     let ticks = by_the_minute(skip, &[], at(10));
