@@ -15,7 +15,12 @@ use crate::world::World;
 
 /// A store on a database for engines.
 pub(crate) async fn store(world: &World) -> MongoStore {
-    let store = MongoStore::connect(world.uri(), MongoOptions::new().database("engines")).await;
+    store_with(world, MongoOptions::new()).await
+}
+
+/// The same with these options.
+pub(crate) async fn store_with(world: &World, options: MongoOptions) -> MongoStore {
+    let store = MongoStore::connect(world.uri(), options.database("engines")).await;
     store.expect("the server is up")
 }
 

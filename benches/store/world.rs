@@ -62,8 +62,11 @@ impl World {
     }
 
     pub(crate) fn cpu(&self) -> f64 {
-        let pids: Vec<_> = self.deployment.nodes().iter().map(super::support::mongod::Node::pid).collect();
-        cpu(&pids)
+        cpu(&self.pids())
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.deployment.nodes().iter().map(super::support::mongod::Node::pid).collect()
     }
 
     pub(crate) fn draw(&self) -> u64 {

@@ -1,0 +1,67 @@
+//! Cost of a fleet to its servers, each figure beside what plain clients cost them in the same run.
+//!
+//! `cargo bench --all-features --bench pace` starts its own servers, on three nodes and on one; a word picks the
+//! stages that have it in their name, as `foreign_3`. An instance is an `Elect` over a store of its own, with
+//! clients of its own, as another process would have it; all of them live in this process.
+//!
+//! The lines are those of the `store` benches. What is compared takes turns, and what has its turn is alone on the
+//! servers: the others are closed. A value is the median over the rounds, and a ratio the median of the rounds'
+//! ratios. The machine may be shared, so ratios are of processor time: of every mongod of the deployment, from
+//! `/proc/<pid>/stat`. That of this process is shown beside it. Each stage ends with a line on the machine.
+
+#[path = "../store/figures.rs"]
+mod figures;
+#[path = "../elect/fleet.rs"]
+#[allow(dead_code, reason = "the engine's benches use the rest")]
+mod fleet;
+#[path = "../store/many.rs"]
+mod many;
+#[path = "../store/measure.rs"]
+#[allow(dead_code, reason = "the store's benches use the rest")]
+mod measure;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[path = "../store/world.rs"]
+#[allow(dead_code, reason = "the store's benches use the rest")]
+mod world;
+
+mod foreign;
+mod machine;
+mod pairs;
+mod rest;
+mod table;
+mod waiting;
+
+use self::{machine::Machine, support::mongod::Shape, world::World};
+
+const ON_3: [&str; 3] = ["foreign_3", "rest_3", "pairs64_3"];
+const ON_1: [&str; 2] = ["foreign_1", "pairs64_1"];
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    // cargo passes `--bench`.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_wanted =
+        |stage: &&str| wanted.is_empty() || wanted.iter().any(|word| stage.contains(word.as_str()));
+    for (shape, stages) in [(Shape::ReplicaSet, &ON_3[..]), (Shape::Single, &ON_1[..])] {
+        let stages: Vec<&str> = stages.iter().copied().filter(is_wanted).collect();
+        if stages.is_empty() {
+            continue;
+        }
+        let world = World::start(shape).await;
+        for stage in stages {
+            let machine = Machine::look();
+            run(stage, &world).await;
+            machine.print(stage);
+        }
+    }
+}
+
+async fn run(stage: &str, world: &World) {
+    match stage {
+        "foreign_3" | "foreign_1" => foreign::writes(world).await,
+        "rest_3" => rest::waiters(world).await,
+        "pairs64_3" | "pairs64_1" => pairs::of_64(world).await,
+        _ => unreachable!("every stage has its line here"),
+    }
+}

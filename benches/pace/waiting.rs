@@ -1,0 +1,104 @@
+//! Instances that wait for one key, which another one holds.
+
+use futures::{StreamExt, future::join_all, stream};
+use tenure::{
+    Elect, ElectConfig, Guard,
+    model::LockId,
+    store::{Store, mongo::MongoStore},
+};
+use tokio::task::JoinHandle;
+
+use crate::{
+    fleet::{config, on, store, take},
+    world::{LIMIT, World},
+};
+
+/// Instances that are started at a time.
+const AT_A_TIME: usize = 8;
+
+/// An instance, and the store it is over.
+pub(crate) struct Instance {
+    pub(crate) elect: Elect,
+    pub(crate) store: MongoStore,
+}
+
+impl Instance {
+    pub(crate) async fn start(world: &World, config: ElectConfig) -> Self {
+        let store = store(world).await;
+        let elect = on(std::sync::Arc::new(store.clone()), config).await;
+        Self { elect, store }
+    }
+
+    /// Leaves no connection behind.
+    pub(crate) async fn close(self) {
+        self.elect.close().await;
+        self.store.close().await;
+    }
+}
+
+/// So many instances, as this configures each.
+pub(crate) async fn instances(
+    world: &World,
+    number: usize,
+    configured: impl Fn(ElectConfig) -> ElectConfig,
+) -> Vec<Instance> {
+    let configs: Vec<_> = (0..number).map(|number| configured(config(&format!("pod-{number:03}")))).collect();
+    let starts = configs.into_iter().map(|config| Instance::start(world, config));
+    stream::iter(starts).buffer_unordered(AT_A_TIME).collect().await
+}
+
+/// Closes all of them at once.
+pub(crate) async fn close(instances: Vec<Instance>) {
+    join_all(instances.into_iter().map(Instance::close)).await;
+}
+
+/// Instances that stand in line.
+pub(crate) struct Waiting {
+    holder: Instance,
+    guard: Guard,
+    waiters: Vec<Instance>,
+    calls: Vec<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Starts a holder and so many waiters, and waits until all of them are in the line.
+    pub(crate) async fn start(
+        world: &World,
+        number: usize,
+        configured: impl Fn(ElectConfig) -> ElectConfig,
+    ) -> Self {
+        let key = format!("held {}", world.draw());
+        let holder = Instance::start(world, configured(config("holder"))).await;
+        let guard = take(&holder.elect, &key).await;
+        let waiters = instances(world, number, configured).await;
+        let wait = |instance: &Instance| {
+            let (elect, key) = (instance.elect.clone(), key.clone());
+            tokio::spawn(async move {
+                let acquired = elect.acquire(&key).await;
+                panic!("the holder keeps it, but somebody was told {acquired:?}");
+            })
+        };
+        let calls = waiters.iter().map(wait).collect();
+        let waiting = Self { holder, guard, waiters, calls };
+        while waiting.line(&World::lock(&key)).await < number {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        waiting
+    }
+
+    async fn line(&self, lock: &LockId) -> usize {
+        let line = self.holder.store.waiters(lock.clone(), self.waiters.len(), LIMIT).await;
+        line.expect("the server answers").waiters.len()
+    }
+
+    pub(crate) async fn end(self) {
+        for call in &self.calls {
+            call.abort();
+        }
+        // An error says that it was aborted.
+        join_all(self.calls).await;
+        close(self.waiters).await;
+        drop(self.guard);
+        self.holder.close().await;
+    }
+}
