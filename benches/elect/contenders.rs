@@ -9,11 +9,12 @@ use std::{
 };
 
 use futures::future::join_all;
+use mongodb::options::WriteConcern;
 
 use crate::{
+    events::WriteAndEvent,
     figures::{figure, measured},
     fleet::instance,
-    handover::WriteAndEvent,
     measure::{median, now},
     world::World,
 };
@@ -23,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(15);
 
 /// Changes of one key's holder: how many, and how evenly.
 pub(crate) async fn on_one_key(world: &Arc<World>) {
-    let mut floor = WriteAndEvent::open(world).await;
+    let mut floor = WriteAndEvent::open(world, WriteConcern::majority()).await;
     let mut floors = Vec::new();
     for _ in 0..200 {
         floors.push(floor.once().await);

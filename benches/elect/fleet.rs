@@ -1,6 +1,6 @@
 //! Instances on the deployment of the bench, each with connections of its own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tenure::{
     Elect, ElectConfig, Guard,
@@ -15,17 +15,26 @@ use crate::world::World;
 
 /// A store on a database for engines.
 pub(crate) async fn store(world: &World) -> MongoStore {
-    store_with(world, MongoOptions::new()).await
+    store_with(world.uri(), MongoOptions::new()).await
 }
 
 /// The same with these options.
-pub(crate) async fn store_with(world: &World, options: MongoOptions) -> MongoStore {
-    let store = MongoStore::connect(world.uri(), options.database("engines")).await;
-    store.expect("the server is up")
+pub(crate) async fn store_with(uri: &str, options: MongoOptions) -> MongoStore {
+    MongoStore::connect(uri, options.database("engines")).await.expect("the server is up")
 }
 
 pub(crate) fn config(holder: &str) -> ElectConfig {
     ElectConfig::new("bench", holder).expect("within the limits")
+}
+
+/// 3 s for a takeover, where it is half a minute by default.
+#[allow(dead_code, reason = "only benches that kill use it")]
+pub(crate) fn quick(holder: &str) -> ElectConfig {
+    let second = Duration::from_secs(1);
+    config(holder)
+        .with_hold_duration(2 * second)
+        .with_refresh_interval(second / 2)
+        .with_refresh_duration(3 * second)
 }
 
 pub(crate) async fn instance(world: &World, holder: &str) -> Elect {

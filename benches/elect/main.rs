@@ -16,11 +16,13 @@ mod support;
 mod world;
 
 mod contenders;
+mod events;
 mod fleet;
 mod handover;
 mod held;
 mod outage;
 mod pairs;
+mod relay;
 
 use std::sync::Arc;
 

@@ -22,9 +22,10 @@ use crate::{
 const ROUNDS: usize = 3;
 const INSTANCES: usize = 40;
 const RATES: [u32; 5] = [0, 8, 50, 500, 1500];
-const WINDOW: Duration = Duration::from_secs(3);
-/// Until what has just started, or closed, is at rest.
+const WINDOW: Duration = Duration::from_millis(2500);
+/// Until instances that have just started are at rest.
 const CALM: Duration = Duration::from_secs(4);
+const CALM_AFTER_THE_END: Duration = Duration::from_secs(1);
 const WRITERS: u32 = 4;
 
 /// What was spent at one rate, and the writes a second that there were.
@@ -41,11 +42,14 @@ pub(crate) async fn writes(world: &World) {
     let mut rounds = [const { Vec::new() }; 2];
     for round in 0..ROUNDS {
         for contestant in turn(round, 2) {
-            let waiting = match contestant {
-                0 => None,
-                _ => Some(Waiting::start(world, INSTANCES, |config| config).await),
+            let waiting = if contestant == 0 {
+                sleep(CALM_AFTER_THE_END).await;
+                None
+            } else {
+                let waiting = Waiting::start(world, INSTANCES, |config| config).await;
+                sleep(CALM).await;
+                Some(waiting)
             };
-            sleep(CALM).await;
             let mut windows = Vec::new();
             for rate in RATES {
                 windows.push(window(world, &foreign, rate).await);

@@ -9,6 +9,8 @@
 //! ratios. The machine may be shared, so ratios are of processor time: of every mongod of the deployment, from
 //! `/proc/<pid>/stat`. That of this process is shown beside it. Each stage ends with a line on the machine.
 
+#[path = "../elect/events.rs"]
+mod events;
 #[path = "../store/figures.rs"]
 mod figures;
 #[path = "../elect/fleet.rs"]
@@ -19,6 +21,8 @@ mod many;
 #[path = "../store/measure.rs"]
 #[allow(dead_code, reason = "the store's benches use the rest")]
 mod measure;
+#[path = "../elect/relay.rs"]
+mod relay;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 #[path = "../store/world.rs"]
@@ -26,19 +30,29 @@ mod support;
 mod world;
 
 mod foreign;
+mod handover;
+mod holder;
+mod idle;
 mod machine;
 mod pairs;
 mod rest;
+mod stepdown;
 mod table;
+mod takeover;
 mod waiting;
 
 use self::{machine::Machine, support::mongod::Shape, world::World};
 
-const ON_3: [&str; 3] = ["foreign_3", "rest_3", "pairs64_3"];
-const ON_1: [&str; 2] = ["foreign_1", "pairs64_1"];
+// What hurts the servers comes last.
+const ON_3: [&str; 7] =
+    ["idle_3", "handover_3", "foreign_3", "rest_3", "pairs64_3", "takeover_3", "stepdown_3"];
+const ON_1: [&str; 3] = ["handover_1", "foreign_1", "pairs64_1"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
+    if holder::is_one().await {
+        return;
+    }
     // cargo passes `--bench`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_wanted =
@@ -59,9 +73,13 @@ async fn main() {
 
 async fn run(stage: &str, world: &World) {
     match stage {
+        "idle_3" => idle::listeners(world).await,
+        "handover_3" | "handover_1" => handover::back_and_forth(world).await,
         "foreign_3" | "foreign_1" => foreign::writes(world).await,
         "rest_3" => rest::waiters(world).await,
         "pairs64_3" | "pairs64_1" => pairs::of_64(world).await,
+        "takeover_3" => takeover::after_a_kill(world).await,
+        "stepdown_3" => stepdown::and_on(world).await,
         _ => unreachable!("every stage has its line here"),
     }
 }

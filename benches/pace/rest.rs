@@ -24,8 +24,9 @@ use crate::{
 
 const INSTANCES: usize = 100;
 const ROUNDS: usize = 3;
-/// Until what has just started is at rest.
-const CALM: Duration = Duration::from_secs(2);
+/// Until instances that have just started are at rest.
+const CALM: Duration = Duration::from_secs(5);
+const CALM_OF_CLIENTS: Duration = Duration::from_secs(1);
 /// The intervals at which instances beat, and for how long that is looked at.
 const INTERVALS: [(Duration, Duration); 2] = [
     (Duration::from_secs(1), Duration::from_secs(6)),
@@ -44,12 +45,12 @@ pub(crate) async fn waiters(world: &World) {
 
 async fn every(world: &World, interval: Duration, window: Duration) {
     let mut rounds = [const { Vec::new() }; 2];
-    let idle = spent(world, CALM).await.servers_a_second();
+    let idle = spent(world, CALM_OF_CLIENTS * 2).await.servers_a_second();
     for round in 0..ROUNDS {
         for contestant in turn(round, 2) {
             if contestant == 0 {
                 let floor = Floor::start(world, interval).await;
-                sleep(CALM).await;
+                sleep(interval.max(CALM_OF_CLIENTS)).await;
                 rounds[0].push(spent(world, window).await);
                 floor.end().await;
             } else {

@@ -1,15 +1,20 @@
 //! Instances that wait for one key, which another one holds.
 
+use std::{sync::Arc, time::Duration};
+
 use futures::{StreamExt, future::join_all, stream};
 use tenure::{
     Elect, ElectConfig, Guard,
     model::LockId,
-    store::{Store, mongo::MongoStore},
+    store::{
+        Store,
+        mongo::{MongoOptions, MongoStore},
+    },
 };
 use tokio::task::JoinHandle;
 
 use crate::{
-    fleet::{config, on, store, take},
+    fleet::{config, on, store_with, take},
     world::{LIMIT, World},
 };
 
@@ -24,9 +29,25 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) async fn start(world: &World, config: ElectConfig) -> Self {
-        let store = store(world).await;
-        let elect = on(std::sync::Arc::new(store.clone()), config).await;
+        Self::start_with(world, config, MongoOptions::new()).await
+    }
+
+    /// The same over a store with these options.
+    pub(crate) async fn start_with(world: &World, config: ElectConfig, options: MongoOptions) -> Self {
+        let store = store_with(world.uri(), options).await;
+        let elect = on(Arc::new(store.clone()), config).await;
         Self { elect, store }
+    }
+
+    /// Waits until so many are in the line.
+    pub(crate) async fn until_in_line(&self, lock: &LockId, waiters: usize) {
+        loop {
+            let line = self.store.waiters(lock.clone(), waiters, LIMIT).await;
+            if line.expect("the server answers").waiters.len() >= waiters {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Leaves no connection behind.
@@ -80,15 +101,8 @@ impl Waiting {
         };
         let calls = waiters.iter().map(wait).collect();
         let waiting = Self { holder, guard, waiters, calls };
-        while waiting.line(&World::lock(&key)).await < number {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        waiting.holder.until_in_line(&World::lock(&key), number).await;
         waiting
-    }
-
-    async fn line(&self, lock: &LockId) -> usize {
-        let line = self.holder.store.waiters(lock.clone(), self.waiters.len(), LIMIT).await;
-        line.expect("the server answers").waiters.len()
     }
 
     pub(crate) async fn end(self) {

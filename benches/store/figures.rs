@@ -79,6 +79,15 @@ const GOALS: &[(&str, Goal)] = &[
     ("rest_5s_server_ratio_3", AtMost(1.5)),
     ("pairs64_server_ratio_3", AtMost(0.8)),
     ("pairs64_server_ratio_1", AtMost(0.8)),
+    ("handover_w1_p50_ratio_3", AtMost(1.35)),
+    ("handover_w1_p50_ratio_1", AtMost(1.35)),
+    // A ttl of 3 s: the last beat was up to half a second before the kill, and what the tests allow beyond it.
+    ("takeover_p50_ms", AtMost(2950.0)),
+    ("takeover_worst_ms", AtMost(3500.0)),
+    // To the median before it: one hand-over varies by as much.
+    ("stepdown_handover_2_ratio", AtMost(1.5)),
+    ("stepdown_handover_3_ratio", AtMost(1.5)),
+    ("idle_cursors", AtMost(0.0)),
 ];
 
 /// A figure that has a goal.

@@ -61,6 +61,11 @@ impl World {
         self.deployment.uri()
     }
 
+    #[allow(dead_code, reason = "for benches that look into the servers or hurt them")]
+    pub(crate) fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
     pub(crate) fn cpu(&self) -> f64 {
         cpu(&self.pids())
     }
