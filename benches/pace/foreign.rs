@@ -8,12 +8,12 @@ use mongodb::{
     bson::{Document, doc},
     options::WriteConcern,
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::{
     figures::{figure, measured},
     machine::{Meter, Spent},
-    measure::{median, turn},
+    measure::{median, now, turn},
     table,
     waiting::Waiting,
     world::{World, insert},
@@ -22,6 +22,7 @@ use crate::{
 const ROUNDS: usize = 3;
 const INSTANCES: usize = 40;
 const RATES: [u32; 5] = [0, 8, 50, 500, 1500];
+/// The interval of the instances, too, so that each window has as many of their beats.
 const WINDOW: Duration = Duration::from_millis(2500);
 /// Until instances that have just started are at rest.
 const CALM: Duration = Duration::from_secs(4);
@@ -46,7 +47,8 @@ pub(crate) async fn writes(world: &World) {
                 sleep(CALM_AFTER_THE_END).await;
                 None
             } else {
-                let waiting = Waiting::start(world, INSTANCES, |config| config).await;
+                let waiting =
+                    Waiting::start(world, INSTANCES, |config| config.with_refresh_interval(WINDOW)).await;
                 sleep(CALM).await;
                 Some(waiting)
             };
@@ -64,30 +66,26 @@ pub(crate) async fn writes(world: &World) {
 }
 
 async fn window(world: &World, foreign: &Collection<Document>, rate: u32) -> Window {
-    let (meter, end) = (Meter::start(world), Instant::now() + WINDOW);
-    let writers = (0..WRITERS).map(|writer| write(foreign, writer, rate, end));
+    let meter = Meter::start(world);
+    let writers = (0..WRITERS).map(|writer| write(foreign, writer, rate));
     let written: u32 = join_all(writers).await.iter().sum();
     let spent = meter.stop();
     Window { spent, rate: f64::from(written) / spent.seconds }
 }
 
-/// One of the writers at its share of a rate. Answers how often it wrote.
-async fn write(foreign: &Collection<Document>, writer: u32, rate: u32, end: Instant) -> u32 {
+/// One of the writers at its share of a rate, for a window. Answers how often it wrote.
+async fn write(foreign: &Collection<Document>, writer: u32, rate: u32) -> u32 {
     let (id, change) = (doc! { "_id": format!("thing {writer}") }, doc! { "$inc": { "n": 1_i64 } });
-    let (began, mut written) = (Instant::now(), 0);
-    while rate > 0 {
-        // Each in another phase.
-        let due = f64::from(written * WRITERS + writer) / f64::from(rate);
-        let due = began + Duration::from_secs_f64(due);
-        if due.max(Instant::now()) >= end {
-            break;
-        }
-        sleep_until(due).await;
+    let (began, mut written) = (now(), 0);
+    // Each in another phase.
+    let due = |written: u32| f64::from(written * WRITERS + writer) / f64::from(rate);
+    while rate > 0 && due(written).max(began.elapsed().as_secs_f64()) < WINDOW.as_secs_f64() {
+        sleep(Duration::from_secs_f64(due(written)).saturating_sub(began.elapsed())).await;
         let update = foreign.update_one(id.clone(), change.clone());
         update.write_concern(WriteConcern::nodes(1)).await.expect("the server answers");
         written += 1;
     }
-    sleep_until(end).await;
+    sleep(WINDOW.saturating_sub(began.elapsed())).await;
     written
 }
 

@@ -21,8 +21,10 @@ const HANDOVERS: usize = 220;
 /// On one node a majority event waits for the journal, up to 100 ms.
 const HANDOVERS_ON_1: usize = 60;
 
-/// Ways in which the store may tell others of a change: what the figure is called, and the options.
-const WAYS: [(&str, fn() -> MongoOptions); 1] = [("handover", MongoOptions::new)];
+type Options = fn() -> MongoOptions;
+
+/// Ways in which the store may tell others of a change: what the figures are called, and the options.
+const WAYS: [(&str, Options); 1] = [("handover", MongoOptions::new)];
 
 /// Two instances that hand a lock to each other, beside a write of w:1 and its majority event.
 pub(crate) async fn back_and_forth(world: &World) {
@@ -52,8 +54,10 @@ pub(crate) async fn back_and_forth(world: &World) {
 
 fn told(way: &str, nodes: usize, ours: &[f64], floors: &[f64]) {
     let row = |who: &str, times: &[f64]| {
-        let at = |part: f64| format!("{:.2}", quantile(times, part) / 1e3);
-        vec![who.to_owned(), at(0.5), at(0.9), at(0.99)]
+        let mut times = times.to_vec();
+        times.sort_by(f64::total_cmp);
+        let at = |percent: usize| format!("{:.2}", times[(times.len() - 1) * percent / 100] / 1e3);
+        vec![who.to_owned(), at(50), at(90), at(99)]
     };
     table::print(
         &format!("{way}, {} times, on {nodes}: ms", ours.len()),
@@ -64,11 +68,4 @@ fn told(way: &str, nodes: usize, ours: &[f64], floors: &[f64]) {
     measured(&format!("{way}_p50_on_{nodes}"), ours, "µs");
     measured(&format!("{way}_floor_p50_on_{nodes}"), floor, "µs");
     figure(&format!("{way}_w1_p50_ratio_{nodes}"), ours / floor);
-}
-
-/// The value that this part of them does not exceed.
-fn quantile(times: &[f64], part: f64) -> f64 {
-    let mut times = times.to_vec();
-    times.sort_by(f64::total_cmp);
-    times[((times.len() - 1) as f64 * part) as usize]
 }

@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     figures::{figure, measured},
     machine::{Meter, Spent},
-    measure::{median, ratio, turn},
+    measure::{median, now, ratio, turn},
     table,
     waiting::Waiting,
     world::{World, insert},
@@ -25,7 +25,7 @@ use crate::{
 const INSTANCES: usize = 100;
 const ROUNDS: usize = 3;
 /// Until instances that have just started are at rest.
-const CALM: Duration = Duration::from_secs(5);
+const CALM: Duration = Duration::from_secs(6);
 const CALM_OF_CLIENTS: Duration = Duration::from_secs(1);
 /// The intervals at which instances beat, and for how long that is looked at.
 const INTERVALS: [(Duration, Duration); 2] = [
@@ -105,11 +105,11 @@ impl Floor {
         let options = ClientOptions::parse(world.uri()).await.expect("the script prints a valid URI");
         let client = |_| Client::with_options(options.clone()).expect("these options are valid");
         let clients: Vec<Client> = (0..INSTANCES).map(client).collect();
-        let began = Instant::now();
+        let began = Instant::from_std(now());
         let writers = clients.iter().enumerate().map(|(number, client)| {
             let collection = World::collection(client, "floor");
             // Each in another phase.
-            let first = began + interval * u32::try_from(number).expect("a few") / INSTANCES as u32;
+            let first = began + interval.mul_f64(number as f64 / INSTANCES as f64);
             tokio::spawn(async move {
                 let mut beat = interval_at(first, interval);
                 beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
