@@ -14,6 +14,7 @@ mod support;
 
 mod conformance;
 mod connecting;
+mod costs;
 mod damaged;
 mod dedicated;
 mod extremes;
