@@ -162,10 +162,15 @@ fn told(nodes: usize, [without, with]: &[Vec<Vec<Window>>; 2]) {
         });
         median(slopes.collect())
     };
-    // The more the servers of a set have to do, the less replication costs for each write: on processors that are
-    // busy with all of them, the sum tells nothing, and only the threads tell who caused it.
-    measured(&format!("foreign_server_us_of_all_threads_{nodes}"), slope(Spent::servers_a_second), "µs");
-    figure(&format!("foreign_server_us_{nodes}"), slope(Spent::connections_a_second));
+    figure(&format!("foreign_connections_us_{nodes}"), slope(Spent::connections_a_second));
+    let all = format!("foreign_server_us_{nodes}");
+    if nodes == 1 {
+        figure(&all, slope(Spent::servers_a_second));
+    } else {
+        // The more the servers of a set have to do, the less replication costs for each write: on processors that
+        // all of them share and fill, the sum tells nothing, and only the threads tell who caused it.
+        measured(&all, slope(Spent::servers_a_second), "µs");
+    }
 }
 
 /// Slope of the line through points (x, y) with the least squares.
