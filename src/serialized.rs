@@ -461,11 +461,13 @@ fn a_lock_has_its_holder_and_those_before() {
         term: Term::new(7),
         holding: Some(Holding { by, value_set: 0, acquired_at: at(0) }),
         closed: None,
+        wanted: true,
         past: vec![past(Ended::HandedOver)],
     };
     let free = LockRecord {
         holding: None,
         closed: Some(Closed::for_length(at(0), SECOND * 60)),
+        wanted: false,
         past: Vec::new(),
         ..record.clone()
     };
@@ -473,7 +475,7 @@ fn a_lock_has_its_holder_and_those_before() {
     check(
         [Page { items: vec![record, free], refused, next: None }],
         &expect![[
-            r#"{"items":[{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":{"by":{"session":"000000000000000000000000000000ab","ticket":3,"ttl_ms":30000,"holder":"pod-1","who":"billing","why":null,"value":null,"lock_delay_ms":0},"value_set":0,"acquired_at":"2026-11-21T03:00:00Z"},"closed":null,"past":[{"holder":"pod-2","who":null,"term":6,"from":"2026-11-21T02:59:00Z","to":"2026-11-21T02:59:59Z","how":"handed_over","note":null}]},{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":null,"closed":{"until":"2026-11-21T03:01:00Z","length_ms":60000},"past":[]}],"refused":[{"record":"shop/x","refusal":{"kind":"damaged","field":"term","problem":"is missing"}}],"next":null}"#
+            r#"{"items":[{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":{"by":{"session":"000000000000000000000000000000ab","ticket":3,"ttl_ms":30000,"holder":"pod-1","who":"billing","why":null,"value":null,"lock_delay_ms":0},"value_set":0,"acquired_at":"2026-11-21T03:00:00Z"},"closed":null,"wanted":true,"past":[{"holder":"pod-2","who":null,"term":6,"from":"2026-11-21T02:59:00Z","to":"2026-11-21T02:59:59Z","how":"handed_over","note":null}]},{"id":{"namespace":"shop","kind":"lock","key":"nightly report"},"term":7,"holding":null,"closed":{"until":"2026-11-21T03:01:00Z","length_ms":60000},"wanted":false,"past":[]}],"refused":[{"record":"shop/x","refusal":{"kind":"damaged","field":"term","problem":"is missing"}}],"next":null}"#
         ]],
     );
     check(

@@ -139,10 +139,10 @@ mod turned_by_hand {
     use futures::StreamExt;
     use tenure::{
         Clock,
-        model::{LockRecord, MAX_NUMBER, SessionId, Term},
+        model::{LockRecord, MAX_NUMBER, Term},
         store::{
-            Hint, LockSeen, MemoryStore, Purged, ReleaseTo, Retention, SessionNews, SessionSeen, Store,
-            TERM_KEPT, TakeAnswer, Wait,
+            Hint, LockSeen, MemoryStore, News, Purged, ReleaseTo, Retention, SessionSeen, Store, TERM_KEPT,
+            TakeAnswer, Wait,
         },
         testing::{
             TestClock,
@@ -408,13 +408,13 @@ mod turned_by_hand {
     async fn clones_are_one_store_and_stores_are_two() {
         let store = MemoryStore::default();
         let here = Fixture::new(Arc::new(store.clone()));
-        let mut hints = store.hints();
-        let lock = here.lock("report");
+        let mut hints = store.hints(here.topics("import"));
+        let lock = here.task("import", "report");
         let record = here.held(&lock, here.session(), 1).await;
         let seen = store.locks(vec![lock.clone()], LIMIT).await.unwrap();
         assert_eq!(seen, [LockSeen::Found(record)]);
         assert_eq!(hints.next().await, Some(Hint::Resync));
-        assert!(matches!(hints.next().await, Some(Hint::Lock { .. })));
+        assert_eq!(hints.next().await, Some(Hint::News(News::Lock(lock.clone()))));
         let elsewhere = MemoryStore::default().locks(vec![lock], LIMIT).await.unwrap();
         assert_eq!(elsewhere, [LockSeen::Absent]);
     }
@@ -422,14 +422,17 @@ mod turned_by_hand {
     #[tokio::test(start_paused = true)]
     async fn a_listener_that_lags_behind_is_told_to_resync() {
         let (_, fixture) = turned();
-        let mut hints = fixture.store().hints();
+        let mut hints = fixture.store().hints(fixture.topics("import"));
         assert_eq!(hints.next().await, Some(Hint::Resync));
-        let mut last = SessionId::from_u128(0);
-        for _ in 0..10_000 {
-            last = fixture.opened().await.id;
+        let task = fixture.task("import", "orders");
+        let session = fixture.session();
+        for ticket in 1..=10_000 {
+            fixture.held(&task, session, ticket).await;
         }
+        let last = fixture.task("import", "last");
+        fixture.held(&last, session, 1).await;
         assert_eq!(hints.next().await, Some(Hint::Resync), "some were lost, and it must be told so");
-        let newest = Hint::Session { session: last, news: SessionNews::Opened };
+        let newest = Hint::News(News::Lock(last));
         let mut heard = 0;
         while hints.next().await.expect("the store is there") != newest {
             heard += 1;

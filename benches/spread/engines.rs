@@ -15,7 +15,7 @@ use tenure::{
     model::{Kind, SpreadName},
     sim::Dice,
     spread::{Spread, Task},
-    store::{Hint, LockChange, MemoryStore, Store},
+    store::{Hint, LockSeen, MemoryStore, News, Store, Topic},
     testing::{Call, Counting, Counts, Course, Intercept, Intercepted, Operation, TestClock},
 };
 use tokio::time::sleep;
@@ -162,10 +162,17 @@ impl Team {
             last_grant: Arc::clone(&last_grant),
             gone: Vec::new(),
         };
-        let mut hints = team.memory.hints();
+        let spread = Topic::Spread(NAMESPACE.parse().expect("a name"), SPREAD.parse().expect("a name"));
+        let memory = team.memory.clone();
+        let mut hints = memory.hints(tokio::sync::watch::channel([spread].into()).1);
         tokio::spawn(async move {
+            let mut terms = BTreeMap::new();
             while let Some(hint) = hints.next().await {
-                if let Hint::Lock { change: Some(LockChange::Granted { .. }), .. } = hint {
+                let Hint::News(News::Lock(lock)) = hint else { continue };
+                let Ok(seen) = memory.locks(vec![lock], Duration::from_secs(1)).await else { continue };
+                let record = seen.into_iter().next().and_then(LockSeen::found);
+                let Some(record) = record.filter(|record| record.holding.is_some()) else { continue };
+                if terms.insert(record.id.clone(), record.term) != Some(record.term) {
                     grants.fetch_add(1, Ordering::Relaxed);
                     *last_grant.lock().expect("nobody panics") = Some(paused());
                 }

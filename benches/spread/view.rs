@@ -12,11 +12,11 @@ use tenure::{
     clock::Moment,
     model::{Kind, SessionId, SpreadName, Term},
     store::{
-        Hint, LockChange, Store,
+        Hint, LockSeen, News, Store, Topic,
         mongo::{MongoOptions, MongoStore},
     },
 };
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::member::{NAMESPACE, SPREAD};
 
@@ -57,11 +57,19 @@ impl View {
         let options = MongoOptions::new().database(database);
         let store = MongoStore::connect(uri, options).await.expect("the server is up");
         let grants = Arc::new(Mutex::new(Vec::new()));
-        let (mut hints, write) = (store.hints(), grants.clone());
+        let spread = Topic::Spread(NAMESPACE.parse().expect("a name"), SPREAD.parse().expect("a name"));
+        let mut hints = store.hints(watch::channel([spread].into()).1);
+        let (reads, write) = (store.clone(), grants.clone());
         let follower = tokio::spawn(async move {
+            let mut terms = BTreeMap::new();
             while let Some(hint) = hints.next().await {
-                if let Hint::Lock { lock, change: Some(LockChange::Granted { .. }) } = hint {
-                    let grant = Grant { at: SystemClock::new().now(), key: lock.key.to_string() };
+                let Hint::News(News::Lock(lock)) = hint else { continue };
+                let at = SystemClock::new().now();
+                let Ok(seen) = reads.locks(vec![lock], LIMIT).await else { continue };
+                let record = seen.into_iter().next().and_then(LockSeen::found);
+                let Some(record) = record.filter(|record| record.holding.is_some()) else { continue };
+                if terms.insert(record.id.clone(), record.term) != Some(record.term) {
+                    let grant = Grant { at, key: record.id.key.to_string() };
                     write.lock().unwrap_or_else(PoisonError::into_inner).push(grant);
                 }
             }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
-    store::{Answer, Capabilities, Hint, Store},
+    store::{Answer, Capabilities, Hint, Store, Topics},
     store_methods,
 };
 use tokio_util::sync::CancellationToken;
@@ -46,8 +46,8 @@ impl Store for Cabled {
 
     store_methods!(passed);
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        self.store.hints().take_until(self.pulled.clone().cancelled_owned()).boxed()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics).take_until(self.pulled.clone().cancelled_owned()).boxed()
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, stream::BoxStream};
+use futures::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -25,13 +28,15 @@ use tenure::{
     model::{LockId, Request, SessionId, StoreTime, Ticket},
     store::{
         Answer, Capabilities, Declaration, Hint, MemoryStore, Release, ReleaseAnswer, Revocation,
-        SessionSeen, Store,
+        SessionSeen, Store, Topics,
     },
     store_methods,
     testing::TestClock,
 };
 
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// The longest time for which a read waits for what a bell told of.
+const AFTER_A_BELL: Duration = Duration::from_millis(500);
 /// The longest way of an entry of the log to a majority if nothing is wrong.
 const LONGEST_LAG: Duration = Duration::from_millis(20);
 
@@ -163,7 +168,7 @@ impl Replicas {
 
     /// The way of one instance to the set.
     pub(super) fn way(&self, life: Life) -> Way {
-        Way { replicas: self.clone(), life, former: Mutex::new(None) }
+        Way { replicas: self.clone(), life, former: Arc::default(), heard: Arc::default() }
     }
 
     /// Nothing that is written from now on reaches a majority, or everything again.
@@ -303,6 +308,12 @@ impl Replicas {
 }
 
 impl Set {
+    /// The election of which neither that instance nor its primary knows.
+    fn unknown_to(&self, former: &Mutex<Option<u64>>) -> Option<u64> {
+        let former = *former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.filter(|election| self.former.is_some() && *election == self.election)
+    }
+
     /// Number of entries that the primary has.
     fn written(&self) -> u64 {
         self.kept + self.log.len() as u64
@@ -335,7 +346,9 @@ pub(super) struct Way {
     replicas: Replicas,
     life: Life,
     /// Of which election it does not know.
-    former: Mutex<Option<u64>>,
+    former: Arc<Mutex<Option<u64>>>,
+    /// Entry that the next read waits for: a bell told of it.
+    heard: Arc<Mutex<Option<u64>>>,
 }
 
 impl fmt::Debug for Way {
@@ -353,8 +366,16 @@ impl Way {
 
     /// The election of which neither it nor its primary knows.
     fn unknown_election(&self, set: &Set) -> Option<u64> {
-        let former = *self.former.lock().unwrap_or_else(PoisonError::into_inner);
-        former.filter(|election| set.former.is_some() && *election == set.election)
+        set.unknown_to(&self.former)
+    }
+
+    /// Waits until a majority has what a bell told of, for a moment: it may be undone.
+    async fn until_as_heard(&self) {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(number) = heard {
+            let election = self.replicas.set().election;
+            let _ = tokio::time::timeout(AFTER_A_BELL, self.replicas.until_kept(number, election)).await;
+        }
     }
 
     fn read<'a, T: Send + 'a>(
@@ -362,6 +383,7 @@ impl Way {
         ask: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'a,
     ) -> Answer<'a, T> {
         async move {
+            self.until_as_heard().await;
             let set = self.replicas.set();
             if let (Some(_), Some(former)) = (self.unknown_election(&set), &set.former) {
                 return ask(&*former.seen);
@@ -404,6 +426,53 @@ impl Way {
     }
 }
 
+/// A tail of the bells of one primary after the other.
+struct Tail {
+    replicas: Replicas,
+    topics: Topics,
+    former: Arc<Mutex<Option<u64>>>,
+    heard: Arc<Mutex<Option<u64>>>,
+    /// Election whose primary is tailed, and its bells.
+    open: Option<(u64, BoxStream<'static, Hint>)>,
+}
+
+impl Tail {
+    async fn next(&mut self) -> Hint {
+        loop {
+            let replicas = self.replicas.clone();
+            let mut changed = std::pin::pin!(replicas.0.changed.notified());
+            let open = {
+                let set = replicas.set();
+                if set.unknown_to(&self.former).is_none()
+                    && self.open.as_ref().is_none_or(|(election, _)| *election != set.election)
+                {
+                    self.open = Some((set.election, set.primary.memory.hints(self.topics.clone())));
+                }
+                self.open.as_mut()
+            };
+            let Some((_, bells)) = open else {
+                changed.await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                hint = bells.next() => match hint {
+                    Some(hint) => {
+                        if matches!(hint, Hint::News(_)) {
+                            let written = replicas.set().written();
+                            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
+                        }
+                        return hint;
+                    }
+                    // Its primary is gone: until another is known there are none.
+                    None => changed.await,
+                },
+                () = &mut changed => {}
+            }
+        }
+    }
+}
+
 /// A write, as it is applied at the primary and again at the majority.
 macro_rules! writes {
     (($kept:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
@@ -438,9 +507,17 @@ impl Store for Way {
         async { Ok(None) }.boxed()
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        // A change stream tells what a majority has.
-        self.replicas.0.ledger.hints()
+    /// Bells of the primary, before a majority has what they tell of. They are deaf to an election until this
+    /// instance knows of it.
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        let tail = Tail {
+            replicas: self.replicas.clone(),
+            topics,
+            former: self.former.clone(),
+            heard: self.heard.clone(),
+            open: None,
+        };
+        stream::unfold(tail, |mut tail| async move { Some((tail.next().await, tail)) }).boxed()
     }
 
     fn declare(&self, declaration: Declaration, limit: Duration) -> Answer<'_, SessionSeen> {

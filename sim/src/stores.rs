@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, stream::BoxStream};
+use futures::{FutureExt, stream::BoxStream};
 
 use super::{Dice, History, Life, Replicas, TickId, What, key_of, schedule_of};
 use tenure::{
@@ -27,8 +27,8 @@ use tenure::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockChange, LockSeen, Open, Page, Release, ReleaseAnswer,
-        RunPage, ScheduleSeen, SessionSeen, Store, Take, TakeAnswer, Wait,
+        FinishRun, Held, Hint, Instruction, LockSeen, Open, Page, Release, ReleaseAnswer, RunPage,
+        ScheduleSeen, SessionSeen, Store, Take, TakeAnswer, Topics, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
 };
@@ -338,8 +338,8 @@ impl Store for Ledger {
         .boxed()
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        self.store.hints()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
     }
 
     nothing_dedicated!();
@@ -515,15 +515,8 @@ impl Store for TermsKept {
         .boxed()
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        let shown = self.shown.clone();
-        let show = move |mut hint| {
-            if let Hint::Lock { lock, change: Some(LockChange::Granted { term, .. }) } = &mut hint {
-                *term = first_shown(&shown, lock, *term);
-            }
-            hint
-        };
-        self.store.hints().map(show).boxed()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
     }
 
     nothing_dedicated!();
@@ -597,8 +590,8 @@ impl Store for Deposed {
         .boxed()
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        self.store.hints()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
     }
 
     nothing_dedicated!();

@@ -1,7 +1,8 @@
 //! The audit: compares the locks that the store records for this instance with what runs here.
 //!
 //! The newest page is read in each round, for what goes wrong goes wrong with what was granted or released
-//! just now; of the older ones one a round, rolling.
+//! just now; of the older ones one a round, rolling. An instance that holds nothing, and has been found to hold
+//! nothing since all that it sent was over, is audited once a ttl.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,7 @@ use super::{Engine, Work, hold::LeaseCell, metrics, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
-    logic::backoff::jittered,
+    logic::{backoff::jittered, session::LONGEST_ATTEMPT},
     model::{LockId, SessionId, Term},
     store::{Cursor, Held, Page},
 };
@@ -39,10 +40,11 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs a round once per interval, and logs the collected events. Ends with the engine.
 pub(crate) async fn audit(engine: Weak<Engine>) {
-    let (mut rolling, mut logged) = (None, None);
+    let (mut rounds, mut logged) = (Rounds::default(), None);
     loop {
         let Some(wait) = engine.upgrade().map(|engine| {
             metrics::waiting(&engine, engine.keys.waiting());
+            engine.listen();
             let now = engine.clock.now();
             if logged.is_none_or(|logged| now.since(logged) >= LOG_EVERY) {
                 logged = Some(now);
@@ -59,35 +61,61 @@ pub(crate) async fn audit(engine: Weak<Engine>) {
             () = tokio::time::sleep(wait.0) => {}
         }
         let Some(engine) = engine.upgrade() else { return };
-        rolling = round(&engine, rolling).await;
+        rounds.round(&engine).await;
     }
 }
 
-async fn round(engine: &Arc<Engine>, rolling: Option<AuditCursor>) -> Option<AuditCursor> {
-    // What a restart leaves behind for the next session looks as if nobody wanted it.
-    let session = engine.current().filter(|_| !engine.is_closed())?;
-    if session.was_idle() {
-        // There is nothing to compare.
-        engine.record_success(Work::Audit);
-        return None;
+/// What earlier rounds have left for the next.
+#[derive(Debug, Default)]
+struct Rounds {
+    rolling: Option<AuditCursor>,
+    /// A session that was found to hold nothing, and when that was asked.
+    empty: Option<(SessionId, Moment)>,
+}
+
+impl Rounds {
+    async fn round(&mut self, engine: &Arc<Engine>) {
+        let rolling = self.rolling.take();
+        // What a restart leaves behind for the next session looks as if nobody wanted it.
+        let Some(session) = engine.current().filter(|_| !engine.is_closed()) else { return };
+        if session.was_idle() || self.rests(engine, session.id) {
+            // There is nothing to compare.
+            engine.record_success(Work::Audit);
+            return;
+        }
+        let session = session.id;
+        let rolling = rolling.filter(|place| place.session == session);
+        let asked = engine.clock.now();
+        let Ok((newest, held)) = read(engine, session, None).await else {
+            self.rolling = rolling;
+            return;
+        };
+        self.empty = (held == 0).then_some((session, asked));
+        // What begins behind the newest page ends where there is nothing behind it.
+        let Some(older) = rolling.or(newest) else { return };
+        self.rolling = match read(engine, session, Some(&older)).await {
+            Ok((next, _)) => next,
+            Err(_) => Some(older),
+        };
     }
-    let session = session.id;
-    let rolling = rolling.filter(|place| place.session == session);
-    let Ok(newest) = read(engine, session, None).await else { return rolling };
-    // What begins behind the newest page ends where there is nothing behind it.
-    let older = rolling.or(newest)?;
-    match read(engine, session, Some(&older)).await {
-        Ok(next) => next,
-        Err(_) => Some(older),
+
+    /// Returns whether nothing is held here, and nothing can be: what was sent had ended before that was asked, also
+    /// what was given up. Only what another instance hands over could be, to a ticket that nobody remembers.
+    fn rests(&self, engine: &Engine, session: SessionId) -> bool {
+        let Some((_, asked)) = self.empty.filter(|(of, _)| *of == session) else { return false };
+        let is_over = |written: Moment| asked.since(written) >= LONGEST_ATTEMPT * 2;
+        engine.keys.leases().is_empty()
+            && engine.last_write().is_none_or(is_over)
+            && engine.clock.now().since(asked) < engine.times.ttl
     }
 }
 
-/// Reads a page and acts on it. Returns the position of the next one.
+/// Reads a page and acts on it. Returns the position of the next one, and how many locks are on this one.
 async fn read(
     engine: &Arc<Engine>,
     session: SessionId,
     place: Option<&AuditCursor>,
-) -> Result<Option<AuditCursor>, StoreError> {
+) -> Result<(Option<AuditCursor>, usize), StoreError> {
     let asked = engine.clock.now();
     let of_session = |lease: &Arc<LeaseCell>| lease.session.id == session;
     let leases = engine.keys.leases().into_iter().filter(of_session);
@@ -108,7 +136,8 @@ async fn read(
             engine.keys.missed(engine, asked, lease);
         }
     }
-    Ok(next(session, place, asked, page))
+    let held = page.items.len() + here.len();
+    Ok((next(session, place, asked, page), held))
 }
 
 /// Returns since when a lock that runs here should have been listed and is not, if so.

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error, Event, Life,
     batch::Batch,
-    echoes::Echoes,
     entropy::Entropy,
     events::Events,
     keeper::Command,
     keys::{Keys, PendingTicket, Wants},
     leader::Leaders,
+    listening::Listening,
     metrics,
     probe::Probe,
     runtime::Runtime,
@@ -89,7 +89,7 @@ pub(crate) struct Engine {
     session_changed: Notify,
     pub(crate) troubles: Troubles,
     pub(crate) tallies: Tallies,
-    pub(crate) echoes: Echoes,
+    pub(crate) listening: Listening,
     trouble: watch::Sender<Option<LastFailure>>,
     keeper: mpsc::UnboundedSender<Command>,
     /// Set when no new tickets are accepted: the engine is about to close.
@@ -100,6 +100,8 @@ pub(crate) struct Engine {
     pub(crate) closing: CancellationToken,
     /// When a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
+    /// When a write of locks or places was last answered, or given up.
+    last_write: Mutex<Option<Moment>>,
     pub(super) probe: Option<Probe>,
 }
 
@@ -174,13 +176,14 @@ impl Engine {
             session_changed: Notify::new(),
             troubles: Troubles::default(),
             tallies: Tallies::default(),
-            echoes: Echoes::default(),
+            listening: Listening::default(),
             trouble: watch::Sender::new(None),
             keeper,
             closed: AtomicBool::new(false),
             retiring: CancellationToken::new(),
             closing: CancellationToken::new(),
             last_beat: Mutex::default(),
+            last_write: Mutex::default(),
             probe: probe.map(|patience| Probe::new(patience, now)),
         }
     }
@@ -249,6 +252,7 @@ impl Engine {
             "session opened"
         );
         self.session.send_replace(Some(session.clone()));
+        self.listen();
         self.session_changed.notify_waiters();
         self.events.send(Event::SessionOpened { session: session.id });
     }
@@ -265,6 +269,7 @@ impl Engine {
         }
         session.finish(loss.clone());
         self.session.send_replace(None);
+        self.listen();
         self.session_changed.notify_waiters();
         self.keys.session_over(self, session.id);
         let session = session.id;
@@ -339,34 +344,37 @@ impl Engine {
         take: Take,
         dead: Vec<SessionId>,
     ) -> Result<TakeAnswer, Arc<StoreError>> {
-        let echo = (take.lock.clone(), take.by.session, take.by.ticket);
-        if self.store.capabilities().hints {
-            self.echoes.sent(echo.clone(), self.clock.now());
-        }
-        let answer = self.takes.submit(self, |engine| &engine.takes, (take, dead)).await;
-        if matches!(&answer, Ok(answer) if !matches!(answer, TakeAnswer::Taken(_))) {
-            self.echoes.lost(&echo);
-        }
-        answer
+        self.written(self.takes.submit(self, |engine| &engine.takes, (take, dead)).await)
     }
 
     pub(crate) async fn release(
         self: &Arc<Self>,
         release: Release,
     ) -> Result<ReleaseAnswer, Arc<StoreError>> {
-        self.releases.submit(self, |engine| &engine.releases, release).await
+        self.written(self.releases.submit(self, |engine| &engine.releases, release).await)
     }
 
     /// Joins the line of a lock with all these tickets.
     pub(crate) async fn wait(self: &Arc<Self>, waits: Vec<Wait>) -> Result<(), Arc<StoreError>> {
-        self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop)
+        self.written(self.waits.submit_all(self, |engine| &engine.waits, waits).await.map(drop))
     }
 
     pub(crate) async fn stop_waiting(
         self: &Arc<Self>,
         places: Vec<(LockId, SessionId, Ticket)>,
     ) -> Result<(), Arc<StoreError>> {
-        self.leaves.submit_all(self, |engine| &engine.leaves, places).await.map(drop)
+        self.written(self.leaves.submit_all(self, |engine| &engine.leaves, places).await.map(drop))
+    }
+
+    /// Notes that a write of locks or places was answered, or given up, and passes on how.
+    fn written<T>(&self, answer: T) -> T {
+        *locked(&self.last_write) = Some(self.clock.now());
+        answer
+    }
+
+    /// Returns when a write of locks or places was last answered, or given up.
+    pub(crate) fn last_write(&self) -> Option<Moment> {
+        *locked(&self.last_write)
     }
 
     pub(crate) async fn look(self: &Arc<Self>, lock: LockId) -> Result<LockSeen, Arc<StoreError>> {

@@ -118,11 +118,10 @@ impl LeaseCell {
         let drop_at = self.now() + self.session.times.stop_grace;
         self.stop(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
-            let (engine, lock, ticket, term) =
-                (self.engine.clone(), self.lock.clone(), self.ticket, self.term);
+            let (engine, lock, ticket) = (self.engine.clone(), self.lock.clone(), self.ticket);
             // Later: whoever cancels may have the key in hand.
             self.engine.runtime.spawn(async move {
-                engine.keys.ended(&engine, &lock, ticket, term, Handback::default());
+                engine.keys.ended(&engine, &lock, ticket, Handback::default());
             });
         }
     }
@@ -292,7 +291,7 @@ impl LeaseCell {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.engine.lease_returned(self, lost);
         self.session.left(self.ticket);
-        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, self.term, handback);
+        self.engine.keys.ended(&self.engine, &self.lock, self.ticket, handback);
         // Last: the engine may end with it.
         drop(life);
     }

@@ -21,7 +21,7 @@ use crate::{
         plan::PLAN_VERSION,
         session::{Action, LONGEST_ATTEMPT, SessionEvent, SessionMachine},
     },
-    model::{About, Death, LockId, Loss, Nonce, Request, SessionId, Term},
+    model::{About, Death, LockId, Loss, Nonce, Request, SessionId, SpreadName, Term},
     store::{BeatWrite, Declaration, Evidence, Open, SessionSeen, Store},
 };
 
@@ -118,6 +118,7 @@ impl Keeper {
             opened: false,
             heard: BTreeSet::new(),
             shares: 0,
+            said: BTreeSet::new(),
             brought: BTreeMap::new(),
             store: self.store.clone(),
             engine,
@@ -173,6 +174,8 @@ struct OneSession {
     heard: BTreeSet<(LockId, Term)>,
     /// The version of the shares that its record has.
     shares: u64,
+    /// Spreads that any attempt so far said it takes part in.
+    said: BTreeSet<SpreadName>,
     /// The versions that attempts brought whose answers are awaited.
     brought: BTreeMap<Nonce, u64>,
 }
@@ -191,6 +194,7 @@ impl OneSession {
         match action {
             Action::Open { nonce, limit } => {
                 let (version, shares) = self.engine.spreads.shares();
+                self.said.extend(shares.iter().map(|share| share.spread.clone()));
                 self.brought.insert(nonce, version);
                 let open =
                     Open { session: id, nonce, about: self.about(), ttl: self.engine.times.ttl, shares };
@@ -201,10 +205,14 @@ impl OneSession {
                 let heard = self.heard.iter().cloned().collect();
                 let (version, shares) = self.engine.spreads.shares();
                 let shares = (version != self.shares).then_some(shares);
-                if shares.is_some() {
+                let mut left = Vec::new();
+                if let Some(shares) = &shares {
                     self.brought.insert(nonce, version);
+                    let has = |spread: &SpreadName| shares.iter().any(|share| share.spread == *spread);
+                    left.extend(self.said.iter().filter(|spread| !has(spread)).cloned());
+                    self.said.extend(shares.iter().map(|share| share.spread.clone()));
                 }
-                let beat = BeatWrite { session: id, beat: number, nonce, shares, heard };
+                let beat = BeatWrite { session: id, beat: number, nonce, shares, left, heard };
                 let store = self.store.clone();
                 self.attempt(now, nonce, limit, async move { store.beat(beat, limit).await });
             }
@@ -266,9 +274,6 @@ impl OneSession {
         match answer {
             Ok(sighting) => {
                 if let Some(version) = brought.filter(|_| sighting.bears(nonce)) {
-                    if self.opened {
-                        self.engine.spreads.note_own_change(self.engine.clock.now());
-                    }
                     self.shares = self.shares.max(version);
                     self.engine.spreads.mark_published(version);
                 }
@@ -381,6 +386,7 @@ async fn close(
                 ground: Evidence::Unbeaten { nonce: record.nonce },
                 by: engine.config.holder().clone(),
                 why: Death::own(),
+                tell: Vec::new(),
             };
             let declare = store.declare(declaration, LONGEST_ATTEMPT);
             engine.call(Work::Declaring, LONGEST_ATTEMPT, declare).await.map(Some)

@@ -44,6 +44,8 @@ pub(super) struct KeyCell {
 
 pub(super) struct KeyState {
     pub(super) machine: KeyMachine,
+    /// Tickets of it that stand in line, as the instance knows.
+    in_line: usize,
     /// Set while a task performs what the machine says.
     pub(super) running: bool,
     pub(super) pending: Vec<PendingKey>,
@@ -84,12 +86,18 @@ impl KeyCell {
     pub(super) fn new(engine: &Arc<Engine>, lock: &LockId) -> Self {
         let machine = KeyMachine::new(
             engine.poll(),
-            engine.store.capabilities().hints,
+            engine.store.capabilities().hints.is_some(),
             engine.flaws,
             engine.clock.now(),
         );
-        let state =
-            KeyState { machine, running: false, pending: Vec::new(), lease: None, awaiting: Vec::new() };
+        let state = KeyState {
+            machine,
+            in_line: 0,
+            running: false,
+            pending: Vec::new(),
+            lease: None,
+            awaiting: Vec::new(),
+        };
         Self { lock: lock.clone(), state: Mutex::new(state), wake: Notify::new() }
     }
 }
@@ -102,6 +110,7 @@ pub(super) fn apply<T>(
     event: impl FnOnce(&mut KeyState, Context<'_>) -> T,
 ) -> (T, AfterStep) {
     let made = engine.with_context(|context| event(state, context));
+    state.count_in_line(engine, &cell.lock);
     let mut after = AfterStep::default();
     for out in state.machine.take_out() {
         match out {
@@ -130,6 +139,14 @@ pub(super) fn apply<T>(
 }
 
 impl KeyState {
+    /// Tells the instance how many tickets stand in line: then it listens. Of tasks it hears by their spread.
+    pub(super) fn count_in_line(&mut self, engine: &Engine, lock: &LockId) {
+        if lock.kind.spread().is_none() {
+            let before = std::mem::replace(&mut self.in_line, self.machine.in_line());
+            engine.count_in_line(before, self.in_line);
+        }
+    }
+
     /// Answers a ticket.
     fn conclude(
         &mut self,
@@ -158,7 +175,6 @@ impl KeyState {
             }
         } else {
             // The session is expiring: the lock goes back, and whoever waits waits for a session.
-            engine.keys.note_returned(&cell.lock, term);
             engine.with_context(|context| self.machine.ended(context, ticket, Handback::default()));
             after.lives.extend(pending.life);
             AcquireOutcome::Other(TicketOutcome::SessionOver)

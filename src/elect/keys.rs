@@ -1,7 +1,7 @@
 //! Keys that this instance uses: a machine for each, and a task for those with something to do.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -17,8 +17,7 @@ use super::{
 use crate::{
     clock::Moment,
     logic::key::{Context, Handback, KeyMachine, NextOp, TicketOutcome, WaitMode},
-    model::{LockId, Loss, SessionId, Term, Ticket, Value, Who, Why},
-    store::LockChange,
+    model::{LockId, Loss, SessionId, Ticket, Value, Who, Why},
     sync::locked,
 };
 
@@ -76,35 +75,8 @@ impl Drop for PendingTicket {
 #[derive(Default)]
 pub(crate) struct Keys {
     cells: Mutex<BTreeMap<LockId, Arc<KeyCell>>>,
-    returned: Mutex<LastReturned>,
     /// Notifies when a key is forgotten.
     forgotten: Notify,
-}
-
-/// Terms that were handed back last: a hint of their grant may come after that.
-#[derive(Default)]
-struct LastReturned {
-    order: VecDeque<(LockId, Term)>,
-    all: BTreeSet<(LockId, Term)>,
-}
-
-impl LastReturned {
-    /// Number of terms kept: hints are seldom later than so many grants.
-    const KEPT: usize = 1024;
-
-    fn add(&mut self, lock: &LockId, term: Term) {
-        if self.order.len() == Self::KEPT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.all.remove(&oldest);
-        }
-        self.order.push_back((lock.clone(), term));
-        self.all.insert((lock.clone(), term));
-    }
-
-    fn has(&self, lock: &LockId, term: Term) -> bool {
-        self.all.contains(&(lock.clone(), term))
-    }
 }
 
 impl std::fmt::Debug for Keys {
@@ -204,24 +176,11 @@ impl Keys {
     // ----- what happens
 
     /// Hands a lock back: nothing runs under this ticket any more.
-    pub(crate) fn ended(
-        &self,
-        engine: &Arc<Engine>,
-        lock: &LockId,
-        ticket: Ticket,
-        term: Term,
-        handback: Handback,
-    ) {
-        self.note_returned(lock, term);
+    pub(crate) fn ended(&self, engine: &Arc<Engine>, lock: &LockId, ticket: Ticket, handback: Handback) {
         self.step(engine, lock, false, |state, context| {
             state.lease.take_if(|lease| lease.ticket == ticket);
             state.machine.ended(context, ticket, handback);
         });
-    }
-
-    /// Remembers that a hint of this grant that comes from now on is late.
-    pub(super) fn note_returned(&self, lock: &LockId, term: Term) {
-        locked(&self.returned).add(lock, term);
     }
 
     /// Ends all tickets of a session of this instance that is over.
@@ -231,18 +190,14 @@ impl Keys {
         }
     }
 
-    pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId, change: Option<LockChange>) {
-        // A grant to a ticket nobody here remembers is to be passed on, unless it was given back already.
-        let stray = match change {
-            Some(LockChange::Granted { session, term, .. }) => {
-                if locked(&self.returned).has(lock, term) {
-                    return;
-                }
-                engine.session.borrow().as_ref().is_some_and(|own| own.id == session)
-            }
-            _ => false,
-        };
-        self.step(engine, lock, stray, |state, context| state.machine.hint(context, change));
+    /// A hint: the lock may have changed hands.
+    pub(crate) fn hint(&self, engine: &Arc<Engine>, lock: &LockId) {
+        self.with(engine, lock, KeyMachine::hint);
+    }
+
+    /// A hint: the lock may have been taken away from its holder.
+    pub(crate) fn revoked(&self, engine: &Arc<Engine>, lock: &LockId) {
+        self.with(engine, lock, KeyMachine::revoked);
     }
 
     pub(crate) fn queue_hint(&self, engine: &Arc<Engine>, lock: &LockId) {
@@ -327,6 +282,7 @@ impl Keys {
         let mut cells = self.cells();
         let mut state = cell.state();
         let next = engine.with_context(|context| state.machine.next(context));
+        state.count_in_line(engine, &cell.lock);
         if next == NextOp::Idle {
             state.running = false;
             if state.machine.is_done() && state.lease.is_none() {

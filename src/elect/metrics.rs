@@ -87,11 +87,6 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
         "how long a dead holder had been silent when its lock was taken over",
     ),
     (
-        "tenure_hint_lag_seconds",
-        Unit::Seconds,
-        "time from requesting a lock to the hint that it was granted, by this instance's clock",
-    ),
-    (
         "tenure_schedule_lateness_seconds",
         Unit::Seconds,
         "delay between a tick's instant and the start of its run",
@@ -128,15 +123,6 @@ pub(crate) fn begin(engine: &Engine) {
                 .increment(0);
             gauge!("tenure_trouble", "namespace" => namespace.clone(), "work" => work.name()).set(0.0);
         }
-    }
-}
-
-/// Records the time from sending a take to the hint of its grant.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn hint_heard(engine: &Engine, lag: Duration) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        histogram!("tenure_hint_lag_seconds", "namespace" => namespace).record(lag.as_secs_f64());
     }
 }
 

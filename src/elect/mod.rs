@@ -68,7 +68,6 @@ mod ask;
 mod audit;
 mod batch;
 mod campaign;
-mod echoes;
 mod engine;
 mod entropy;
 mod error;
@@ -83,6 +82,7 @@ mod key_task;
 mod keys;
 mod leader;
 mod lease;
+mod listening;
 mod metrics;
 mod namesakes;
 

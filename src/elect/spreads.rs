@@ -16,7 +16,7 @@ use crate::{
     Applied, StoreError,
     clock::Moment,
     model::{Key, SessionId, Share, SpreadName, Trial},
-    store::{LockChange, SessionSeen},
+    store::SessionSeen,
     sync::locked,
 };
 
@@ -26,7 +26,8 @@ use crate::{
 pub(crate) struct SpreadNews {
     /// Hints may have been lost.
     pub(crate) resync: bool,
-    pub(crate) tasks: BTreeMap<Key, Option<LockChange>>,
+    /// Tasks that may have changed hands.
+    pub(crate) tasks: BTreeSet<Key>,
     /// Tasks that an instance has begun to wait for.
     pub(crate) lines: BTreeSet<Key>,
     /// Sessions that changed.
@@ -73,12 +74,7 @@ pub(crate) struct Spreads {
     left: Notify,
     /// Spreads whose task sources fail: while there is one, the trouble is not over.
     failing: Mutex<BTreeSet<SpreadName>>,
-    /// Time of the last heartbeat that changed the own shares: the next hint of such a change is its echo.
-    own_change: Mutex<Option<Moment>>,
 }
-
-/// Time after which the hint of an own change is no echo any more.
-const ECHO: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct SpreadRegistry {
@@ -96,7 +92,6 @@ impl Default for Spreads {
             reserved: AtomicBool::new(false),
             left: Notify::new(),
             failing: Mutex::default(),
-            own_change: Mutex::default(),
         }
     }
 }
@@ -119,6 +114,11 @@ impl Spreads {
         let inbox = Arc::new(Inbox::default());
         registry.inboxes.insert(spread.clone(), inbox.clone());
         Some(inbox)
+    }
+
+    /// Returns the spreads that this instance takes part in.
+    pub(crate) fn joined(&self) -> Vec<SpreadName> {
+        self.registry().inboxes.keys().cloned().collect()
     }
 
     /// Leaves a spread, which may be joined again.
@@ -200,17 +200,6 @@ impl Spreads {
         });
     }
 
-    /// Notes that a beat has written a change of the shares.
-    pub(crate) fn note_own_change(&self, now: Moment) {
-        *locked(&self.own_change) = Some(now);
-    }
-
-    /// Takes the last own change. Returns whether a hint of a change of the own session is its echo.
-    pub(crate) fn take_echo(&self, now: Moment) -> bool {
-        let changed = locked(&self.own_change).take();
-        changed.is_some_and(|changed| now.since(changed) < ECHO)
-    }
-
     /// Waits until the store has that version.
     pub(crate) async fn published(&self, version: u64) {
         // The sender is in self.
@@ -240,9 +229,9 @@ impl Spreads {
         self.add_to_all(|news| news.resync = true);
     }
 
-    pub(crate) fn task(&self, spread: &SpreadName, key: &Key, change: Option<LockChange>) {
+    pub(crate) fn task(&self, spread: &SpreadName, key: &Key) {
         self.add(spread, |news| {
-            news.tasks.insert(key.clone(), change);
+            news.tasks.insert(key.clone());
         });
     }
 

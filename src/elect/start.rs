@@ -234,7 +234,7 @@ impl Builder {
         metrics::begin(&engine);
         let runtime = engine.runtime.clone();
         let weak = || Arc::downgrade(&engine);
-        if engine.store.capabilities().hints {
+        if engine.store.capabilities().hints.is_some() {
             runtime.spawn(upkeep::hear_hints(weak()));
         }
         runtime.spawn(upkeep::stand_sentinel(weak()));

@@ -7,11 +7,11 @@ use std::{
 
 use futures::StreamExt;
 
-use super::{Engine, Work, metrics, troubles::chain};
+use super::{Engine, Work, troubles::chain};
 use crate::{
     logic::backoff::fraction,
     model::{LockId, SessionRecord, SpreadName},
-    store::{Hint, LockChange, Purged, SessionNews},
+    store::{Hint, News, Purged},
 };
 
 /// Number of sessions that are listed at a time.
@@ -24,7 +24,7 @@ const PURGE_AGAIN: Duration = Duration::from_secs(60);
 /// Passes the store's hints on to those who wait. Ends with the engine.
 pub(crate) async fn hear_hints(engine: Weak<Engine>) {
     let Some(strong) = engine.upgrade() else { return };
-    let (mut hints, closing) = (strong.store.hints(), strong.closing.clone());
+    let (mut hints, closing) = (strong.store.hints(strong.listening.topics()), strong.closing.clone());
     drop(strong);
     loop {
         let hint = tokio::select! {
@@ -47,46 +47,39 @@ fn pass_on(engine: &Arc<Engine>, hint: Hint) {
             engine.spreads.resync();
             engine.schedule_inbox.resync();
         }
-        Hint::Lock { lock, change } => {
-            if let Some(LockChange::Granted { session, ticket, .. }) = change
-                && let Some(lag) = engine.echoes.heard(&(lock.clone(), session, ticket), engine.clock.now())
-            {
-                metrics::hint_heard(engine, lag);
-            }
-            engine.keys.hint(engine, &lock, change);
+        Hint::News(news) => hear(engine, news),
+    }
+}
+
+fn hear(engine: &Arc<Engine>, news: News) {
+    match news {
+        News::Lock(lock) => {
+            engine.keys.hint(engine, &lock);
             engine.leaders.hint(&lock);
             if let Some(spread) = spread_of(engine, &lock) {
-                engine.spreads.task(&spread, &lock.key, change);
+                engine.spreads.task(&spread, &lock.key);
             }
         }
-        Hint::Value { lock } => {
-            if let Some(spread) = spread_of(engine, &lock) {
-                engine.spreads.task(&spread, &lock.key, None);
-            }
+        News::Revoked(lock) => {
+            engine.keys.revoked(engine, &lock);
+            hear(engine, News::Lock(lock));
         }
-        Hint::Queue { lock } => {
+        News::Line(lock) => {
             engine.keys.queue_hint(engine, &lock);
             if let Some(spread) = spread_of(engine, &lock) {
                 engine.spreads.line(&spread, &lock.key);
             }
         }
-        Hint::Schedule { schedule } => {
-            if schedule.namespace == *engine.config.namespace() {
-                engine.schedule_inbox.schedule(schedule.name);
+        News::Member(session) => engine.spreads.session(session),
+        News::Asked(session) => {
+            // The next heartbeat brings the request, and is sent now.
+            if engine.session.borrow().as_ref().is_some_and(|own| own.id == session) {
+                engine.hurry();
             }
         }
-        Hint::Session { session, news } => {
-            let own = engine.session.borrow().as_ref().is_some_and(|own| own.id == session);
-            if !own {
-                engine.spreads.session(session);
-            }
-            match news {
-                // It has changed itself: another beat now would only be one that nobody has seen.
-                SessionNews::Changed if own && engine.spreads.take_echo(engine.clock.now()) => {}
-                // An operator asks something of it, or it is gone: the next heartbeat shows which, and is sent now.
-                SessionNews::Changed | SessionNews::Died | SessionNews::Deleted if own => engine.hurry(),
-                SessionNews::Died | SessionNews::Deleted => engine.watcher.hint(engine, session),
-                SessionNews::Changed | SessionNews::Opened => {}
+        News::Schedule(schedule) => {
+            if schedule.namespace == *engine.config.namespace() {
+                engine.schedule_inbox.schedule(schedule.name);
             }
         }
     }

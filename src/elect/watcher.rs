@@ -104,20 +104,6 @@ impl Watcher {
         liveness
     }
 
-    /// Looks at a watched session soon, as a hint says that it has changed.
-    pub(crate) fn hint(&self, engine: &Arc<Engine>, session: SessionId) {
-        let watched = match self.registry().get_mut(&session) {
-            Some(watched) => {
-                watched.observation.hurry(engine.clock.now());
-                true
-            }
-            None => false,
-        };
-        if watched {
-            self.run(engine);
-        }
-    }
-
     /// Marks these sessions as asked for now.
     fn want(&self, engine: &Engine, sessions: &[SessionId]) {
         let now = engine.clock.now();
@@ -238,8 +224,10 @@ impl Watcher {
             Evidence::Missing { .. } => "its record is missing",
             Evidence::Unbeaten { .. } | Evidence::Operator => "no heartbeat for its whole ttl",
         };
-        let declaration =
-            Declaration { session, ground, by: engine.config.holder().clone(), why: Why::shortened(why) };
+        // It may hold a task of theirs, and take part no more.
+        let tell = engine.spreads.joined();
+        let by = engine.config.holder().clone();
+        let declaration = Declaration { session, ground, by, why: Why::shortened(why), tell };
         let limit = engine.limit();
         match engine.call(Work::Declaring, limit, engine.store.declare(declaration, limit)).await {
             Ok(sighting) => {

@@ -25,7 +25,6 @@ use crate::{
     clock::Moment,
     logic::{backoff::Backoff, flaw::Flaws, watch::Liveness},
     model::{Candidate, LockRecord, SessionId, Ticket, Waiter},
-    store::LockChange,
 };
 use rest::Rest;
 use state::{
@@ -127,6 +126,11 @@ impl KeyMachine {
         self.line.iter().filter(|contender| contender.patience == Patience::Waits).count()
     }
 
+    /// Returns how many of them have a place in line, or may have one.
+    pub(crate) fn in_line(&self) -> usize {
+        self.line.iter().filter(|contender| contender.place != QueuePlace::Nowhere).count()
+    }
+
     /// Returns whether there is something to do, or nothing at all left to remember.
     pub(crate) fn has_something(&self, context: Context<'_>) -> bool {
         self.is_done() || self.choose(context) != NextOp::Idle
@@ -174,6 +178,7 @@ impl KeyMachine {
             patience,
             step,
             tries: 0,
+            registered: None,
             contested: false,
             unconfirmed: false,
             place: QueuePlace::Nowhere,
@@ -220,52 +225,30 @@ impl KeyMachine {
         self.undecided = false;
     }
 
-    /// A hint says what became of the lock.
-    pub(crate) fn hint(&mut self, context: Context<'_>, change: Option<LockChange>) {
-        let now = context.now;
-        match change {
-            // As good as a majority read at that moment.
-            Some(LockChange::Granted { session, ticket, term, at }) if Some(session) == context.current => {
-                self.ours(context, session, ticket, term, at);
-            }
-            Some(LockChange::Granted { session, term, .. }) => {
-                self.last_seen.free = false;
-                if let Some(held) = &mut self.held
-                    && term > held.term
-                    && held.hold == HeldState::Runs
-                {
-                    held.hold = HeldState::Suspected;
-                }
-                if !self.line.is_empty() {
-                    self.out.push(Out::Watch(session, None));
-                }
-            }
-            Some(LockChange::Freed | LockChange::Closed) | None
-                if !self.line.is_empty() && self.held.is_none() =>
-            {
-                self.last_seen.free = matches!(change, Some(LockChange::Freed));
-                self.recheck.line |= self.last_seen.free;
-                self.look_at = now;
-                self.make_answer_stale();
-            }
-            // It may be about an earlier holding, which the hint does not say. Most are; so the read
-            // that says so waits a moment, and is not made if the lock is given back by then.
-            Some(LockChange::Freed | LockChange::Closed) | None
-                if self.held.is_some() && !self.recheck.lock =>
-            {
-                self.recheck.lock = true;
-                self.look_at = now + VERIFY_AFTER;
-            }
-            Some(LockChange::Freed | LockChange::Closed) | None => {}
+    /// A hint: the lock may be another's, or free, or granted to a ticket of ours.
+    pub(crate) fn hint(&mut self, context: Context<'_>) {
+        if !self.line.is_empty() && self.held.is_none() {
+            self.look_at = context.now;
+            self.recheck.entry = true;
+            self.make_answer_stale();
+        }
+    }
+
+    /// A hint: the lock may have been taken away from its holder. It may be about an earlier one, for which the
+    /// read that says so waits a moment.
+    pub(crate) fn revoked(&mut self, context: Context<'_>) {
+        if self.held.is_some() && !self.recheck.lock {
+            self.recheck.lock = true;
+            self.look_at = context.now + VERIFY_AFTER;
         }
     }
 
     /// Hints may have been lost.
     pub(crate) fn resync(&mut self, now: Moment) {
-        self.queue = true;
         self.make_answer_stale();
         self.recheck.entry = true;
-        if !self.line.is_empty() {
+        if let Some(head) = self.line.front_mut() {
+            head.registered = None;
             self.look_at = now;
         }
     }

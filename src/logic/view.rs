@@ -20,7 +20,7 @@ use crate::{
     model::{
         Beat, Death, Holder, Key, LockRecord, SessionId, SessionRecord, Share, SpreadName, StoreTime, Term,
     },
-    store::{LockChange, LockSeen, SessionSeen},
+    store::{LockSeen, SessionSeen},
 };
 
 use failures::Failures;
@@ -189,24 +189,9 @@ impl SpreadView {
         was != held
     }
 
-    /// A hint. Says whether something changed.
-    pub(crate) fn hinted(&mut self, key: &Key, change: Option<LockChange>, now: Moment) -> bool {
-        if !self.knows(key) {
-            return match change {
-                Some(LockChange::Granted { session, term, .. }) => {
-                    self.place_foreign(key, now, Some((session, term)))
-                }
-                Some(LockChange::Freed | LockChange::Closed) => self.place_foreign(key, now, None),
-                // A listing will tell.
-                None => false,
-            };
-        }
-        let place = match change {
-            Some(LockChange::Granted { session, term, .. }) => return self.granted(key, session, term, now),
-            Some(LockChange::Freed) => TaskPlace::Free { since: now },
-            Some(LockChange::Closed) | None => TaskPlace::Unknown,
-        };
-        self.place(key, now, place)
+    /// Records that nobody holds it any more.
+    pub(crate) fn freed(&mut self, key: &Key, now: Moment) -> bool {
+        self.place(key, now, TaskPlace::Free { since: now })
     }
 
     /// Records a grant to that session just now.
@@ -249,6 +234,14 @@ impl SpreadView {
             if let Some(Known { place: TaskPlace::Free { since }, .. }) = self.tasks.get_mut(key) {
                 *since = now;
             }
+        }
+    }
+
+    /// A hint: the task may have changed hands. Whether it is still free is not known until it is read; whoever had it
+    /// has it until then.
+    pub(crate) fn doubt(&mut self, key: &Key, now: Moment) {
+        if self.tasks.get(key).is_some_and(|known| matches!(known.place, TaskPlace::Free { .. })) {
+            self.forget_place(key, now);
         }
     }
 
@@ -458,11 +451,12 @@ fn found(record: &LockRecord, now: Moment, store_now: Option<StoreTime>) -> Task
             TaskPlace::Held { session: held.by.session, term: record.term, settles, kept: record.is_kept() }
         }
         (None, Some(closed)) => {
-            let left = store_now.map_or(closed.length, |store_now| closed.left(store_now));
+            let left = store_now.map_or(closed.length, |store_now| closed.left_about(store_now));
             if left.is_zero() {
                 TaskPlace::Free { since: now }
             } else {
-                TaskPlace::Closed { until: now + left }
+                // A little late, so that it is open by then.
+                TaskPlace::Closed { until: now + left + Duration::from_millis(2) }
             }
         }
         (None, None) => TaskPlace::Free { since: now },

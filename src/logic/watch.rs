@@ -130,11 +130,6 @@ impl Observation {
         self.seen.as_ref().map(|seen| now.since(seen.since))
     }
 
-    /// Look as soon as possible: a hint says that there is news.
-    pub(crate) fn hurry(&mut self, now: Moment) {
-        self.next_look = self.next_look.min(now);
-    }
-
     pub(crate) fn due(&self, now: Moment) -> Due {
         if let Some(seen) = &self.seen {
             let ttl = match (&seen.mark, &self.named) {
@@ -347,17 +342,6 @@ mod tests {
         assert_eq!(seen.due(at(31)), Due::At(at(33)));
         assert_eq!(seen.due(at(33)), Due::Declare(Evidence::Unbeaten { nonce: Nonce::new(33) }));
         assert_eq!(seen.silent_for(at(33)), Some(33 * SECOND));
-    }
-
-    #[test]
-    fn a_hint_brings_the_next_look_forward_and_never_puts_it_off() {
-        let mut seen = observation();
-        seen.answered(at(0), at(0), &beat(3, 33, 0), None);
-        assert!(matches!(seen.due(at(1)), Due::At(_)));
-        seen.hurry(at(1));
-        assert_eq!(seen.due(at(1)), Due::Look);
-        seen.hurry(at(2));
-        assert_eq!(seen.due(at(1)), Due::Look);
     }
 
     #[test]

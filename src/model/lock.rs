@@ -146,6 +146,9 @@ pub struct Closed {
     pub length: Duration,
 }
 
+/// The most by which an estimate of the store's time is believed to be behind.
+const UNSURE: Duration = Duration::from_secs(5);
+
 impl Closed {
     /// Closed from `now` on, for so long.
     #[must_use]
@@ -158,6 +161,12 @@ impl Closed {
     pub fn left(&self, now: StoreTime) -> Duration {
         let left = self.until.since(now);
         if left > self.length { Duration::ZERO } else { left }
+    }
+
+    /// Returns the same by an estimate of the store's time, which may be a little behind.
+    pub(crate) fn left_about(&self, now: StoreTime) -> Duration {
+        let left = self.until.since(now);
+        if left > self.length + UNSURE { Duration::ZERO } else { left.min(self.length) }
     }
 }
 
@@ -235,6 +244,8 @@ pub struct LockRecord {
     pub holding: Option<Holding>,
     /// Nobody holds it, and nobody may take it yet.
     pub closed: Option<Closed>,
+    /// Somebody waits for it, or did: whoever releases it reads the line first. It decides nothing.
+    pub wanted: bool,
     /// The last holders, latest first, at most [`PAST_HOLDERS`].
     pub past: Vec<Past>,
 }
@@ -243,7 +254,7 @@ impl LockRecord {
     /// A lock that nobody holds, with no memory of past holders.
     #[must_use]
     pub const fn new(id: LockId, term: Term) -> Self {
-        Self { id, term, holding: None, closed: None, past: Vec::new() }
+        Self { id, term, holding: None, closed: None, wanted: false, past: Vec::new() }
     }
 
     /// Ends the holding, if there is one, and remembers it.

@@ -18,9 +18,9 @@ use crate::{
     },
     model::{
         About, Death, Holder, Key, Namespace, Nonce, SessionId, SessionRecord, Share, SpreadName, StoreTime,
-        Term, Ticket, Why,
+        Term, Why,
     },
-    store::{LockChange, SessionSeen},
+    store::SessionSeen,
 };
 
 /// As the engine bounds them.
@@ -142,7 +142,7 @@ impl LargeFleet {
             let tasks = self.members.remove(&id).unwrap_or_default();
             if cleanly {
                 for key in tasks.keys() {
-                    self.view.hinted(key, Some(LockChange::Freed), self.now);
+                    self.view.freed(key, self.now);
                 }
             }
             let at = StoreTime::from_millis(0);
@@ -182,13 +182,7 @@ impl LargeFleet {
 
     fn grant(&mut self, key: &Key, to: SessionId) {
         self.term += 1;
-        let granted = LockChange::Granted {
-            session: to,
-            ticket: Ticket::new(0),
-            term: Term::new(self.term),
-            at: StoreTime::from_millis(0),
-        };
-        self.view.hinted(key, Some(granted), self.now);
+        self.view.granted(key, to, Term::new(self.term), self.now);
         self.members.entry(to).or_default().insert(key.clone(), Mine::Has);
     }
 
@@ -325,7 +319,7 @@ impl LargeFleet {
                             self.grant(key, to);
                         }
                         None => {
-                            self.view.hinted(key, Some(LockChange::Freed), self.now);
+                            self.view.freed(key, self.now);
                         }
                     }
                 }

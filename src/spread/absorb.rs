@@ -138,10 +138,11 @@ impl SpreadActor {
         for listing in reading.listed {
             pass.absorb_listing(listing);
         }
+        let changed = std::mem::take(&mut pass.changed);
         for (key, seen) in reading.tasks {
             pass.absorb_task(reading.asked, &key, &seen);
         }
-        let changed = pass.changed;
+        let touched = pass.changed;
         let complete = reading.everything && !state.complete;
         state.complete |= reading.everything;
         state.news |= complete;
@@ -156,6 +157,8 @@ impl SpreadActor {
         }
         if changed || complete {
             self.mark_changed();
+        } else if touched {
+            self.mark_touched();
         }
     }
 
@@ -163,7 +166,6 @@ impl SpreadActor {
     pub(super) fn absorb_news(&mut self) {
         let engine = self.engine().clone();
         let news = self.inbox.take();
-        let mut touched = false;
         let shared = self.shared.clone();
         let mut state = shared.state();
         let renewed = std::mem::take(&mut state.news);
@@ -171,8 +173,8 @@ impl SpreadActor {
             self.renew_share(&mut state);
         }
         let mut pass = Absorption::new(&engine, &mut state);
-        for (key, change) in news.tasks {
-            touched |= pass.state.view.hinted(&key, change, pass.now);
+        for key in &news.tasks {
+            pass.state.view.doubt(key, pass.now);
         }
         for (session, seen) in news.sightings {
             pass.state.youth.saw(session, &seen);
@@ -195,10 +197,9 @@ impl SpreadActor {
         drop(state);
         self.ask.everything |= news.resync;
         self.ask.sessions.extend(news.sessions);
+        self.ask.tasks.extend(news.tasks);
         if changed {
             self.mark_changed();
-        } else if touched {
-            self.mark_touched();
         }
     }
 }

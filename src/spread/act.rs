@@ -26,7 +26,7 @@ use crate::{
         view::{Bounds, Resolved, SpreadAction, TaskPlace},
     },
     model::{Key, Loss},
-    store::{LockChange, LockSeen},
+    store::LockSeen,
 };
 
 /// Moves that one instance has under way at most: enough to be quick, few enough that a fleet that changes its
@@ -249,7 +249,7 @@ impl SpreadActor {
                     state.view.granted(key, successor, term, now);
                 }
                 TaskEnd::Given(None) => {
-                    state.view.hinted(key, Some(LockChange::Freed), now);
+                    state.view.freed(key, now);
                 }
                 // All are to read what the record says of it.
                 TaskEnd::Quarantined | TaskEnd::Revoked | TaskEnd::Done | TaskEnd::Over => {

@@ -39,6 +39,7 @@ struct Joined {
 impl Drop for Joined {
     fn drop(&mut self) {
         self.engine.spreads.leave(&self.shared.spread);
+        self.engine.listen();
         self.shared.over.cancel();
     }
 }
@@ -265,7 +266,7 @@ impl SpreadActor {
     fn poll(&mut self, now: Moment) {
         let engine = self.engine().clone();
         self.poll_at = now + jittered(engine.poll(), engine.entropy.roll());
-        let hints = engine.store.capabilities().hints;
+        let hints = engine.store.capabilities().hints.is_some();
         self.ask.everything |= !hints;
         self.ask.rolling = hints.then(|| self.rolling.clone());
         let Some(own) = engine.current() else { return };

@@ -299,6 +299,7 @@ impl<M: Clone + Send + Sync + 'static> SpreadBuilder<M> {
             return Err(Error::Closed);
         }
         let inbox = elect.engine().spreads.join(&spread).ok_or_else(|| Error::Joined(spread.clone()))?;
+        elect.engine().listen();
         metrics::joined(elect.engine(), &spread);
         let share = Share { cap, weight, ..Share::new(spread.clone()) };
         let shared = Arc::new(Shared::new(spread, share));

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::News;
 use crate::model::{
-    LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
-    StoreTime, Term, Ticket, Waiter, serial::Hex,
+    LockId, LockRecord, MAX_NUMBER, Nonce, RunRecord, ScheduleRecord, SessionId, SessionRecord, StoreTime,
+    Term, Ticket, Waiter, serial::Hex,
 };
 
 /// The capabilities of a store.
@@ -17,14 +18,14 @@ pub struct Capabilities {
     pub name: &'static str,
     /// The largest group of instances that can share it.
     pub reach: Reach,
-    /// True if the store gives hints. Without them, waiters poll.
-    pub hints: bool,
+    /// The way its hints come, for messages: `"bells"`, say. Without one there are none, and waiters poll.
+    pub hints: Option<&'static str>,
 }
 
 impl Capabilities {
     /// A store of that name and reach.
     #[must_use]
-    pub const fn new(name: &'static str, reach: Reach, hints: bool) -> Self {
+    pub const fn new(name: &'static str, reach: Reach, hints: Option<&'static str>) -> Self {
         Self { name, reach, hints }
     }
 }
@@ -168,6 +169,9 @@ impl TakeAnswer {
 pub enum ReleaseAnswer {
     /// The session does not hold the lock under that term any more: since this call, or before it.
     Released,
+    /// The session holds it still, for somebody waits:
+    /// [`FreeUnlessWanted`](super::ReleaseTo::FreeUnlessWanted).
+    Wanted,
     /// The record cannot be written. It stays as it is.
     Refused(Refusal),
 }
@@ -390,68 +394,6 @@ pub enum Hint {
         /// True if somebody has to change something first: a right, a password.
         lasting: bool,
     },
-    /// A lock changed hands, or became free.
-    Lock {
-        /// The lock.
-        lock: LockId,
-        /// The whole change, if the hint has it; else whoever is concerned reads the lock.
-        change: Option<LockChange>,
-    },
-    /// The holder of a schedule's lock changed its [value](crate::model::Candidate::value). Those of other locks are
-    /// their programs' own, and are not notified.
-    Value {
-        /// The lock.
-        lock: LockId,
-    },
-    /// Somebody began to wait for a lock.
-    Queue {
-        /// The lock.
-        lock: LockId,
-    },
-    /// There is news of a session.
-    Session {
-        /// The session.
-        session: SessionId,
-        /// The news.
-        news: SessionNews,
-    },
-    /// A schedule was defined anew, or something is wanted of it.
-    Schedule {
-        /// The schedule.
-        schedule: ScheduleId,
-    },
-}
-
-/// A change of a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockChange {
-    /// The lock was granted, and no failure can undo it.
-    Granted {
-        /// The session it was granted to.
-        session: SessionId,
-        /// The ticket of that session.
-        ticket: Ticket,
-        /// The term.
-        term: Term,
-        /// The time of the grant by the store's clock: the record's `acquired_at`.
-        at: StoreTime,
-    },
-    /// Nobody holds it.
-    Freed,
-    /// Nobody holds it, and nobody may take it for a while.
-    Closed,
-}
-
-/// News of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SessionNews {
-    /// The session was opened.
-    Opened,
-    /// The session was declared dead.
-    Died,
-    /// Something is asked of it, or its shares changed.
-    Changed,
-    /// Its record was deleted.
-    Deleted,
+    /// Something changed that concerns this listener.
+    News(News),
 }

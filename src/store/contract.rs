@@ -7,7 +7,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use super::{
     BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
     Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
+    RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Topics, Wait,
 };
 use crate::{
     error::StoreError,
@@ -131,14 +131,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn take(&self, takes: Vec<Take>, dead: Vec<SessionId>, limit: Duration) -> Answer<'_, Vec<TakeAnswer>>;
 
     /// Releases locks, each to [nobody, to nobody for a while, or to a waiter](super::ReleaseTo). Does nothing
-    /// to a lock that is not held by that session under that term.
+    /// to a lock that is not held by that session under that term, nor to one that somebody waits for if it is to be
+    /// released [only if nobody does](super::ReleaseTo::FreeUnlessWanted).
     ///
     /// A hand-over is a grant like any other: new term, the waiter's ticket. The waiter learns of it
     /// by a hint or a read; this answer makes nobody a holder. Where there is no larger term to grant, it is
     /// a release to nobody.
     fn release(&self, releases: Vec<Release>, limit: Duration) -> Answer<'_, Vec<ReleaseAnswer>>;
 
-    /// Joins the line. An entry that is there already keeps its place. The line decides nothing:
+    /// Joins the line, and marks the lock as [wanted](crate::model::LockRecord::wanted) if somebody holds it and it
+    /// is no task of a spread. An entry that is there already keeps its place. The line decides nothing:
     /// whoever waits tries once more after this, and looks again from time to time.
     fn wait(&self, waits: Vec<Wait>, limit: Duration) -> Answer<'_, ()>;
 
@@ -274,13 +276,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Purged>;
 
-    /// Streams changes as they happen, for as long as the stream is kept. Hints may be lost, late, or doubled, and
-    /// decide nothing ([R12](crate::store#rules-of-safety)); [`Hint::Resync`] says that some may have been lost, and
-    /// comes first. Beats are left out.
+    /// Streams the changes that concern these topics, as they happen, for as long as the stream is kept. Hints may
+    /// be lost, late, or doubled, and decide nothing ([R12](crate::store#rules-of-safety)): they say where to look.
+    /// [`Hint::Resync`] says that some may have been lost; it comes first, and whenever a topic was added. Who
+    /// listens to no topic costs the store nothing.
     ///
-    /// A hint that names a grant reports a change that no failure can undo: it is as good as a
-    /// read of the lock at that moment.
-    fn hints(&self) -> BoxStream<'static, Hint>;
+    /// Told are: the session that a lock is handed to, and those whom a release [names](super::ReleaseTo::FreeFor); the session
+    /// of which an operator asks something; and those who take part in a spread, of its tasks, lines and members.
+    /// Beats are told to nobody.
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint>;
 
     /// The same records over a connection of its own, living on the runtime this is called from: for
     /// the keeper, whose beats must wait behind nothing else, nor starve with the program's runtime.

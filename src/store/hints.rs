@@ -1,22 +1,59 @@
 //! The stream of hints that a store makes of a broadcast.
 
+use std::{collections::BTreeSet, pin::Pin};
+
 use futures::{
-    StreamExt,
+    Stream, StreamExt,
     stream::{self, BoxStream},
 };
 use tokio::sync::broadcast;
 
-use super::Hint;
+use super::{Bell, Hint, Topic, Topics};
 
-/// Returns what a listener of a broadcast gets: [`Hint::Resync`] first, and again whenever it lagged behind.
-pub(crate) fn hint_stream(hints: broadcast::Receiver<Hint>) -> BoxStream<'static, Hint> {
+/// What all listeners of a store handle are sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Heard {
+    /// News for those whom it concerns.
+    Bell(Bell),
+    /// A hint for everybody.
+    Hint(Hint),
+}
+
+/// Returns what a listener to these topics gets of a broadcast: [`Hint::Resync`] first, and again whenever it
+/// lagged behind.
+pub(crate) fn hint_stream(heard: broadcast::Receiver<Heard>, topics: Topics) -> BoxStream<'static, Hint> {
     let first = stream::iter([Hint::Resync]);
-    let rest = stream::unfold(hints, |mut hints| async {
-        match hints.recv().await {
-            Ok(hint) => Some((hint, hints)),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some((Hint::Resync, hints)),
-            Err(broadcast::error::RecvError::Closed) => None,
+    let rest = stream::unfold((heard, topics), |(mut heard, topics)| async {
+        loop {
+            let hint = match heard.recv().await {
+                Ok(Heard::Hint(hint)) => hint,
+                Ok(Heard::Bell(bell)) if bell.concerns(&topics.borrow()) => Hint::News(bell.news),
+                Ok(Heard::Bell(_)) => continue,
+                Err(broadcast::error::RecvError::Lagged(_)) => Hint::Resync,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            };
+            return Some((hint, (heard, topics)));
         }
     });
     first.chain(rest).boxed()
+}
+
+/// Returns a resync for every topic that is added, for a store that hears of it from then on.
+pub(crate) fn resyncs(topics: Topics) -> Pin<Box<dyn Stream<Item = Hint> + Send>> {
+    let known = topics.borrow().clone();
+    let added = stream::unfold((topics, known), |(mut topics, known)| async move {
+        let mut known: BTreeSet<Topic> = known;
+        loop {
+            if topics.changed().await.is_err() {
+                return None;
+            }
+            let now = topics.borrow_and_update().clone();
+            let has_more = !now.is_subset(&known);
+            known = now;
+            if has_more {
+                return Some((Hint::Resync, (topics, known)));
+            }
+        }
+    });
+    added.boxed()
 }

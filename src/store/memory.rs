@@ -17,10 +17,13 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, stream::BoxStream};
+use futures::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
 use tokio::sync::broadcast;
 
-use super::{Answer, Capabilities, Cursor, Hint, LockChange, Page, Reach, SessionNews, Store};
+use super::{Answer, Bell, Capabilities, Cursor, Heard, Hint, Page, Reach, Store, Topics, hints::resyncs};
 use crate::{
     clock::{Clock, SystemClock},
     model::{
@@ -55,7 +58,7 @@ pub struct MemoryStore {
 struct State {
     clock: Arc<dyn Clock>,
     records: Arc<Mutex<Records>>,
-    hints: broadcast::Sender<Hint>,
+    heard: broadcast::Sender<Heard>,
 }
 
 #[derive(Clone, Default)]
@@ -85,7 +88,7 @@ impl MemoryStore {
     /// An empty store that runs on that clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: State { clock, records: Arc::default(), hints: broadcast::Sender::new(HINTS_KEPT) } }
+        Self { state: State { clock, records: Arc::default(), heard: broadcast::Sender::new(HINTS_KEPT) } }
     }
 
     /// Another store with the same records, on that clock. Nobody listens to its hints yet.
@@ -102,15 +105,16 @@ impl MemoryStore {
     #[cfg(feature = "testing")]
     pub fn delete_lock(&self, lock: &LockId) {
         if self.state.records().locks.remove(lock).is_some() {
-            self.state.hint(Hint::Lock { lock: lock.clone(), change: None });
+            self.state.ring(Bell::revoked(lock));
         }
     }
 
     /// Deletes a session's record, as an operator may by hand.
     #[cfg(feature = "testing")]
     pub fn delete_session(&self, session: SessionId) {
-        if self.state.records().sessions.remove(&session).is_some() {
-            self.state.hint_session(session, SessionNews::Deleted);
+        let deleted = self.state.records().sessions.remove(&session);
+        if let Some(record) = deleted {
+            self.state.ring_of_member(&record);
         }
     }
 
@@ -140,24 +144,17 @@ impl State {
         locked(&self.records)
     }
 
-    fn hint(&self, hint: Hint) {
-        // An error only says that nobody listens.
-        let _ = self.hints.send(hint);
+    fn ring(&self, bells: impl IntoIterator<Item = Bell>) {
+        for bell in bells {
+            // An error only says that nobody listens.
+            let _ = self.heard.send(Heard::Bell(bell));
+        }
     }
 
-    fn hint_session(&self, session: SessionId, news: SessionNews) {
-        self.hint(Hint::Session { session, news });
-    }
-
-    fn hint_lock(&self, record: &LockRecord) {
-        let free = if record.closed.is_some() { LockChange::Closed } else { LockChange::Freed };
-        let change = record.holding.as_ref().map_or(free, |held| LockChange::Granted {
-            session: held.by.session,
-            ticket: held.by.ticket,
-            term: record.term,
-            at: held.acquired_at,
-        });
-        self.hint(Hint::Lock { lock: record.id.clone(), change: Some(change) });
+    /// Tells the members of its spreads of a session.
+    fn ring_of_member(&self, record: &SessionRecord) {
+        let spreads = record.shares.iter().map(|share| &share.spread);
+        self.ring(Bell::member(&record.about.namespace, record.id, spreads));
     }
 }
 
@@ -229,11 +226,13 @@ macro_rules! at_once {
 
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("memory", Reach::Process, true)
+        Capabilities::new("memory", Reach::Process, Some("the process itself"))
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        super::hint_stream(self.state.hints.subscribe())
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        // Added topics are heard at once.
+        let resyncs = resyncs(topics.clone());
+        stream::select(resyncs, super::hint_stream(self.state.heard.subscribe(), topics)).boxed()
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -27,6 +27,7 @@
 //! | **R13** | Losing a race, a failing job, a damaged document: none of them ends the engine. |
 
 mod answer;
+mod bell;
 mod contract;
 mod hints;
 mod memory;
@@ -38,11 +39,13 @@ mod rules;
 
 pub(crate) use answer::refused;
 pub use answer::{
-    Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockChange, LockSeen, Page, Purged, Reach, Refusal,
-    ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionNews, SessionSeen, SetAnswer, TakeAnswer,
+    Capabilities, ClaimAnswer, Cursor, Held, Hint, Line, LockSeen, Page, Purged, Reach, Refusal,
+    ReleaseAnswer, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, TakeAnswer,
 };
+pub(crate) use bell::Bell;
+pub use bell::{News, Topic, Topics};
 pub use contract::{Answer, Store};
-pub(crate) use hints::hint_stream;
+pub(crate) use hints::{Heard, hint_stream};
 #[cfg(feature = "testing")]
 pub use memory::Kept;
 pub use memory::MemoryStore;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::{
     About, Beat, Candidate, Holder, LockId, Namespace, Nonce, Outcome, Request, Rules, RunId, RunNow,
-    ScheduleId, SessionId, Share, Skipped, StoreTime, Term, Value, Why,
+    ScheduleId, SessionId, Share, Skipped, SpreadName, StoreTime, Term, Value, Why,
 };
 
 /// The age by the store's clock that a term must have before its record may go ([R5](crate::store#rules-of-safety)):
@@ -40,6 +40,8 @@ pub struct BeatWrite {
     pub nonce: Nonce,
     /// The spreads it takes part in from now on, if that has changed.
     pub shares: Option<Vec<Share>>,
+    /// The spreads it took part in until then, and takes part in no more: their members are told.
+    pub left: Vec<SpreadName>,
     /// The requests it has heard, by lock and term: they need not be brought again.
     pub heard: Vec<(LockId, Term)>,
 }
@@ -55,6 +57,8 @@ pub struct Declaration {
     pub by: Holder,
     /// The reason, for the record.
     pub why: Why,
+    /// The spreads whose members are told, beside those that the session took part in.
+    pub tell: Vec<SpreadName>,
 }
 
 /// Evidence that entitles the caller to declare a session dead.
@@ -108,8 +112,12 @@ pub struct Release {
 /// The state of a lock after its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseTo {
-    /// Anybody may take it.
+    /// Anybody may take it. It is not [wanted](crate::model::LockRecord::wanted) any more.
     Free,
+    /// Anybody may take it, if it is not wanted. If it is, nothing is changed.
+    FreeUnlessWanted,
+    /// Anybody may take it; these wait for it, and are told.
+    FreeFor(Vec<SessionId>),
     /// Nobody may take it for a while (lock-at-least-for).
     ClosedFor(Duration),
     /// The first in line holds it, by the same write.

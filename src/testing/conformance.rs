@@ -157,6 +157,8 @@ macro_rules! conformance_tests {
             a_release_sent_again_does_nothing
             a_hand_over_grants_the_lock_as_the_waiter_asked
             a_hand_over_may_stay_in_the_session
+            a_lock_that_is_wanted_is_not_released_unasked
+            a_mark_goes_with_a_release_to_nobody
         }
         $crate::conformance_tests! { @subject [$store] terms:
             the_term_rises_with_every_change_of_holder
@@ -215,7 +217,7 @@ macro_rules! conformance_tests {
             leaving_passes_over_those_who_do_not_stand_there
             whoever_comes_again_stands_at_the_end
             a_batch_stands_in_many_lines
-            waiting_does_not_touch_the_lock
+            waiting_marks_the_lock_and_changes_nothing_else
         }
         $crate::conformance_tests! { @subject [$store] revoke:
             a_request_comes_with_every_beat_until_it_was_heard
@@ -319,12 +321,13 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { without hints: $store }
         $crate::conformance_tests! { @subject [$store] hints:
             a_listener_is_told_to_resync_first
-            every_grant_is_hinted
+            a_topic_that_is_added_is_heard
+            every_change_of_a_task_is_hinted
+            whoever_waits_is_told_of_a_release
+            whoever_begins_to_wait_for_a_task_is_hinted
             the_value_of_a_schedule_is_hinted
-            every_lock_that_becomes_free_is_hinted
-            a_lock_that_is_opened_is_hinted
-            whoever_begins_to_wait_is_hinted
-            news_of_a_session_are_hinted
+            news_of_a_member_are_hinted
+            whoever_is_asked_for_a_lock_is_told
             a_beat_gives_no_hint
             what_is_said_of_a_schedule_is_hinted
             a_run_gives_no_hint

@@ -22,7 +22,8 @@ use crate::{
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
         Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
+        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
+        Topics, Wait,
     },
 };
 
@@ -278,8 +279,8 @@ macro_rules! operations {
                 })
             })+
 
-            fn hints(&self) -> BoxStream<'static, Hint> {
-                self.intercept.hints(self.store.hints())
+            fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+                self.intercept.hints(self.store.hints(topics))
             }
 
             fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -154,6 +154,7 @@ async fn several_keys_are_all_held_when_they_are_answered_whatever_was_lost_mean
         ground: Evidence::Operator,
         by: "operator".parse().unwrap(),
         why: Why::shortened("it hangs"),
+        tell: Vec::new(),
     };
     world.memory.declare(declaration, SECOND).await.unwrap();
     tokio::time::sleep(SECOND * 20).await;

@@ -87,7 +87,11 @@ async fn two_whose_places_are_refused_take_turns() {
             let before = Instant::now();
             guard.release().await.unwrap();
             guard = next.await.unwrap();
-            assert!(before.elapsed() < SECOND / 2, "{refused:?}: {:?}", before.elapsed());
+            // Who is in no line, or cannot be read there, is not told.
+            let is_told =
+                [Operation::Wait, Operation::Waiters].iter().all(|needed| !refused.contains(needed));
+            let most = if is_told { SECOND / 2 } else { SECOND * 6 };
+            assert!(before.elapsed() < most, "{refused:?}: {:?}", before.elapsed());
         }
     }
 }
@@ -111,7 +115,8 @@ async fn whoever_gave_up_and_cannot_leave_the_line_keeps_the_lock_from_nobody() 
     let before = Instant::now();
     guard.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
-    assert!(before.elapsed() < SECOND / 2, "{:?}", before.elapsed());
+    // It is handed to a place of one that waits no more, and listens no more: its audit finds that.
+    assert!(before.elapsed() < SECOND * 6, "{:?}", before.elapsed());
     tokio::time::sleep(SECOND * 120).await;
     let text = format!("{second:?}");
     assert!(text.contains("Keys { keys: 0 }"), "nothing of it is kept in the process: {text}");
@@ -221,7 +226,8 @@ async fn a_released_lock_comes_to_the_first_who_lives_at_once_however_many_died_
     {
         let (took, sent) = scene(&World::new(), dead, SECOND * since, false).await.hand_over().await;
         assert!(took < SECOND / 10, "{dead} dead for {since} s: after {took:?}");
-        assert!(sent.len() <= alone.len() + 2, "{dead} dead for {since} s: {sent:?}, alone {alone:?}");
+        // The rest of the line is read where none of its first beats.
+        assert!(sent.len() <= alone.len() + 4, "{dead} dead for {since} s: {sent:?}, alone {alone:?}");
     }
 }
 

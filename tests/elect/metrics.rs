@@ -1,14 +1,9 @@
 //! Metrics of the engine.
 
-use std::{sync::Arc, time::Duration};
-
-use futures::{StreamExt, stream::BoxStream};
 use metrics::set_default_local_recorder;
 use tenure::{
-    Elect,
     elect::JobEnd,
-    store::{Hint, Store},
-    testing::{Call, Course, Fault, Intercept, Operation},
+    testing::{Course, Fault, Operation},
 };
 
 use crate::{
@@ -103,48 +98,6 @@ async fn work_that_does_not_work_is_shown_and_its_failures_are_counted() {
     tokio::time::sleep(SECOND * 60).await;
     is(numbers.gauge("tenure_trouble namespace=test work=takes"), 0.0);
     is(numbers.gauge("tenure_trouble namespace=test work=beats"), 0.0);
-}
-
-/// By this instance's own clock, from sending the take.
-#[tokio::test(start_paused = true)]
-async fn how_late_hints_are_is_measured_at_what_is_taken_here() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
-    let world = World::new();
-    let store: Arc<dyn Store> = Late(SECOND * 3).around(Arc::new(world.memory.clone()));
-    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
-    let first = elect.acquire("k").await.unwrap();
-    tokio::time::sleep(SECOND * 10).await;
-    let lags = numbers.values("tenure_hint_lag_seconds namespace=test");
-    assert!(matches!(lags[..], [lag] if (3.0..3.1).contains(&lag)), "{lags:?}");
-    // What is taken by others is not measured.
-    let (other, _) = world.instance("b").await;
-    let second = other.acquire("l").await.unwrap();
-    tokio::time::sleep(SECOND * 10).await;
-    let lags = numbers.values("tenure_hint_lag_seconds namespace=test");
-    assert_eq!(lags.len(), 2, "one by each, of its own");
-    drop((first, second));
-}
-
-/// A store whose hints of locks come late.
-#[derive(Debug)]
-struct Late(Duration);
-
-impl Intercept for Late {
-    fn decide(&self, _: &Call) -> Course {
-        Course::PLAIN
-    }
-
-    fn hints(&self, hints: BoxStream<'static, Hint>) -> BoxStream<'static, Hint> {
-        let late = self.0;
-        let wait = move |hint| async move {
-            if matches!(hint, Hint::Lock { .. }) {
-                tokio::time::sleep(late).await;
-            }
-            hint
-        };
-        hints.then(wait).boxed()
-    }
 }
 
 #[tokio::test(start_paused = true)]

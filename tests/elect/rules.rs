@@ -152,6 +152,7 @@ async fn r4_a_lock_of_a_dead_session_is_free_and_its_holder_is_told() {
         ground: Evidence::Operator,
         by: "operator".parse().unwrap(),
         why: tenure::model::Why::shortened("it hangs"),
+        tell: Vec::new(),
     };
     world.memory.declare(declaration, LIMIT).await.unwrap();
     let end = job.join().await;

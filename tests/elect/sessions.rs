@@ -41,6 +41,7 @@ async fn who_closes_does_not_close_the_session_of_a_copy() {
         beat: tenure::model::Beat::new(record.beat.get() + 1),
         nonce: Nonce::new(77),
         shares: None,
+        left: Vec::new(),
         heard: Vec::new(),
     };
     assert!(world.memory.beat(beat, LIMIT).await.unwrap().bears(Nonce::new(77)));

@@ -17,15 +17,16 @@ use mongodb::{
 use tenure::{
     Elect,
     elect::{Status, Work},
+    model::{Candidate, Kind, LockId, SessionId, Ticket},
     store::{
-        Hint, Store,
+        Hint, News, Store, Take, Topic,
         mongo::{MongoOptions, MongoStore},
     },
 };
 
 use crate::{
     captured::Log,
-    fleet::{SECOND, bounded, config, lock, quick, until},
+    fleet::{SECOND, bounded, config, lock, until},
     support::{
         mongod::{Deployment, Options, Shape},
         proxy::Proxy,
@@ -118,7 +119,8 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     // With a keeper's connection of its own, which is made anew as well.
     let elect = Elect::start(store.clone(), config("pod-1")).await.unwrap();
     let held = elect.acquire("orders").await.unwrap();
-    let mut hints = store.hints();
+    let spread = Topic::Spread(lock("others").namespace, "import".parse().unwrap());
+    let mut hints = store.hints(tokio::sync::watch::channel([spread].into()).1);
     assert_eq!(bounded("it listens", hints.next()).await, Some(Hint::Resync));
 
     guarded.know(LATTER);
@@ -140,17 +142,17 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     )
     .await
     .unwrap();
-    let other = Elect::start(other, quick("pod-2")).await.unwrap();
-    let others = bounded("it is free", other.acquire("others")).await.unwrap();
+    let task = LockId { kind: Kind::Task("import".parse().unwrap()), ..lock("others") };
+    let by = Candidate::new(SessionId::from_u128(7), Ticket::new(1), SECOND, "pod-2".parse().unwrap());
+    other.take(vec![Take { lock: task.clone(), by }], Vec::new(), SECOND * 10).await.unwrap();
     bounded("hints come again", async {
         while let Some(hint) = hints.next().await {
-            if matches!(&hint, Hint::Lock { lock: heard, .. } if *heard == lock("others")) {
+            if hint == Hint::News(News::Lock(task.clone())) {
                 break;
             }
         }
     })
     .await;
-    others.release().await.unwrap();
     held.release().await.unwrap();
 
     let lines = log.lines();

@@ -122,7 +122,7 @@ fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
 #[tokio::test]
 async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
     let place = Place::on(shared_single().await.uri()).await;
-    let mut hints = place.store.hints();
+    let mut hints = place.store.hints(place.fixture().topics("import"));
     for _ in 0..2 {
         assert_eq!(hints.next().await, Some(Hint::Resync));
     }
@@ -130,7 +130,7 @@ async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
     let dedicated = made_of(&place.store).await;
     dedicated.observe(vec![place.fixture().session()], LIMIT).await.unwrap();
     assert_eq!(streams(&place).await, 1, "that of the first");
-    let mut own = dedicated.hints();
+    let mut own = dedicated.hints(place.fixture().topics("import"));
     for _ in 0..2 {
         assert_eq!(own.next().await, Some(Hint::Resync));
     }

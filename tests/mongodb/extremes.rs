@@ -332,7 +332,8 @@ async fn all_of_a_session(place: &Place, damages: Vec<Document>) -> Wrong {
                 record.put(&damaged).await;
             }
             let (session, by) = (opening.session, "watcher".parse().unwrap());
-            let declaration = Declaration { session, ground, by, why: Why::new("").unwrap() };
+            let declaration =
+                Declaration { session, ground, by, why: Why::new("").unwrap(), tell: Vec::new() };
             wrong.note("a declaration", &damage, store.declare(declaration, LIMIT).await);
         }
         wrong.note("a purge", &damage, purge(&fixture).await);

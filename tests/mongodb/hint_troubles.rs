@@ -27,7 +27,7 @@ async fn a_stream_that_may_not_be_opened_says_so_until_it_may() {
     let (deployment, place) = place().await;
     let primary = deployment.wait_for_primary(None).await;
     primary.fail_command(&["aggregate"], 3, doc! { "errorCode": 13, "appName": "hints" }).await;
-    let mut hints = place.store.hints();
+    let mut hints = place.store.hints(place.fixture().topics("import"));
     assert_eq!(hints.next().await, Some(Hint::Resync));
     let mut failed = 0;
     loop {
@@ -49,7 +49,7 @@ async fn a_stream_that_opens_and_fails_at_once_is_opened_ever_more_seldom() {
     let (deployment, place) = place().await;
     let primary = deployment.wait_for_primary(None).await;
     primary.fail_command(&["getMore"], 1000, doc! { "errorCode": 13, "appName": "hints" }).await;
-    let mut hints = place.store.hints();
+    let mut hints = place.store.hints(place.fixture().topics("import"));
     let mut opened = 0;
     let watched = timeout(Duration::from_secs(8), async {
         while let Some(hint) = hints.next().await {

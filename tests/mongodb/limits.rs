@@ -168,7 +168,7 @@ async fn writes(fixture: &Fixture) -> Vec<Op> {
         op!(open by "findAndModify", open = fixture.opening()),
         op!(beat by "findAndModify", beat = fixture.beat(opened().await, 1)),
         op!(declare by "findAndModify", declaration =
-            Declaration { session: opened().await, ground: Evidence::Operator, by: holder(), why: why() }),
+            Declaration { session: opened().await, ground: Evidence::Operator, by: holder(), why: why(), tell: Vec::new() }),
         op!(take by "findAndModify",
             takes = vec![take_of(fixture, &fixture.lock("taken"))], dead = Vec::new()),
         op!(take by "update",

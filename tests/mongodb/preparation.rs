@@ -172,7 +172,7 @@ async fn a_client_of_the_programs_own_serves_too() {
     let fixture = place.fixture();
     let record = fixture.held(&fixture.lock("report"), fixture.session(), 1).await;
     fixture.freed(&record).await;
-    let mut hints = place.store.hints();
+    let mut hints = place.store.hints(place.fixture().topics("import"));
     assert!(hints.next().await.is_some());
 }
 

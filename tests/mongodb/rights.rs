@@ -143,7 +143,7 @@ async fn the_documented_role_is_enough_on_an_empty_database() {
     let session = fixture.opened().await.id;
     let record = fixture.held(&lock, session, 1).await;
     fixture.freed(&record).await;
-    let mut hints = place.store.hints();
+    let mut hints = place.store.hints(place.fixture().topics("import"));
     assert_eq!(hints.next().await, Some(Hint::Resync), "changes are heard");
 }
 

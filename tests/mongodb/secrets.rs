@@ -244,7 +244,7 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     let lock = fixture.lock("key");
     let held = fixture.held(&lock, session, 1).await;
     fixture.send(&fixture.beat(session, 1)).await;
-    let mut hints = store.hints();
+    let mut hints = store.hints(fixture.topics("import"));
     assert_eq!(hints.next().await, Some(Hint::Resync));
     let take = || Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) };
     let answer = store.take(vec![take()], Vec::new(), BOUND).await.unwrap();

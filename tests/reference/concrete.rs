@@ -66,6 +66,8 @@ impl Runner {
         let Giving { key, caller, term, onward, note } = *giving;
         let then = match onward {
             Onward::Free => ReleaseTo::Free,
+            Onward::FreeUnlessWanted => ReleaseTo::FreeUnlessWanted,
+            Onward::FreeFor => ReleaseTo::FreeFor(Vec::new()),
             Onward::ClosedFor(span) => ReleaseTo::ClosedFor(time(span)),
             Onward::HandTo { who, ticket, says } => {
                 ReleaseTo::HandTo(Box::new(self.candidate(who, ticket, says, Span::None)))
@@ -93,7 +95,13 @@ impl Runner {
             Step::Declare { who, ground, says } => {
                 let session = self.session(who);
                 let ground = self.ground(session, ground);
-                Op::Declare(Declaration { session, ground, by: holder("watcher"), why: why(says) })
+                Op::Declare(Declaration {
+                    session,
+                    ground,
+                    by: holder("watcher"),
+                    why: why(says),
+                    tell: Vec::new(),
+                })
             }
             Step::Take { wanted, name_the_dead } => {
                 let mut takes: Vec<_> = wanted.iter().map(|wanted| self.wanted(wanted)).collect();
@@ -208,7 +216,7 @@ impl Runner {
                 .map(|request| (request.lock.clone(), Term::new(request.term.get() + 1)))
                 .collect(),
         };
-        BeatWrite { nonce, shares: says.map(shares), heard, ..fresh }
+        BeatWrite { nonce, shares: says.map(shares), left: Vec::new(), heard, ..fresh }
     }
 
     fn ground(&self, session: SessionId, ground: OnGround) -> Evidence {

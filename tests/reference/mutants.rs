@@ -13,7 +13,7 @@ use tenure::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
         FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release,
         ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen,
-        SetAnswer, SetValue, Store, Take, TakeAnswer, Wait,
+        SetAnswer, SetValue, Store, Take, TakeAnswer, Topics, Wait,
     },
     store_methods,
     testing::conformance::LIMIT,
@@ -631,8 +631,8 @@ impl Store for Mutant {
         self.store.purge(namespace, retention, after, limit)
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        self.store.hints()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -11,7 +11,7 @@ use tenure::{
     model::{About, LockId, Namespace, Nonce, ScheduleId, SessionId, StoreTime, Ticket, Why},
     store::{
         BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, Open, Page, Release,
-        ReleaseAnswer, Retention, Revocation, SessionSeen, SetValue, Store, Take, Wait,
+        Retention, Revocation, SessionSeen, SetValue, Store, Take, Wait,
     },
     testing::conformance::LIMIT,
 };
@@ -50,6 +50,7 @@ async fn settle(store: &dyn Store) -> Check {
         ground: Evidence::Operator,
         by: "nobody".parse().expect("a short name"),
         why: Why::shortened("reads are to see what was released"),
+        tell: Vec::new(),
     };
     came(store.declare(nobody, LIMIT).await).map(drop)
 }
@@ -100,11 +101,12 @@ impl Op {
             Self::Release(releases) => {
                 let answers = came(store.release(releases.clone(), LIMIT).await)?;
                 settle(store).await?;
-                for release in &releases {
-                    model.release(release);
+                let expected: Vec<_> = releases.iter().map(|release| model.release(release)).collect();
+                if answers == expected {
+                    Ok(())
+                } else {
+                    Err(format!("releases were answered {answers:?}, not {expected:?}"))
                 }
-                let expected = vec![ReleaseAnswer::Released; releases.len()];
-                if answers == expected { Ok(()) } else { Err(format!("releases were answered {answers:?}")) }
             }
             Self::Wait(waits) => {
                 came(store.wait(waits.clone(), LIMIT).await)?;

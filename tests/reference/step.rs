@@ -56,6 +56,8 @@ pub(crate) enum Span {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Onward {
     Free,
+    FreeUnlessWanted,
+    FreeFor,
     ClosedFor(Span),
     HandTo { who: Who, ticket: u64, says: u8 },
 }
@@ -256,7 +258,9 @@ fn many<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Valu
 
 fn onward() -> impl Strategy<Value = Onward> {
     prop_oneof![
-        8 => Just(Onward::Free),
+        4 => Just(Onward::Free),
+        4 => Just(Onward::FreeUnlessWanted),
+        1 => Just(Onward::FreeFor),
         1 => prop_oneof![3 => Just(Span::Moment), 1 => Just(Span::Long)].prop_map(Onward::ClosedFor),
         6 => (who(), 1..=6_u64, any::<u8>())
             .prop_map(|(who, ticket, says)| Onward::HandTo { who, ticket, says }),

@@ -7,15 +7,14 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, TryFutureExt, stream::BoxStream};
+use futures::{FutureExt, TryFutureExt, stream::BoxStream};
 
 use crate::{What, key_of};
 use tenure::{
     clock::{Clock, Moment},
-    model::{LockId, LockRecord, Nonce, SessionId, Term, Ticket},
+    model::{LockId, LockRecord, Nonce, SessionId},
     store::{
-        Answer, BeatWrite, Capabilities, Hint, LockChange, LockSeen, Open, SessionSeen, Store, Take,
-        TakeAnswer,
+        Answer, BeatWrite, Capabilities, Hint, LockSeen, Open, SessionSeen, Store, Take, TakeAnswer, Topics,
     },
 };
 
@@ -62,16 +61,12 @@ impl Ears {
     }
 
     fn notices(&self, record: &LockRecord) {
-        if let Some(held) = &record.holding {
-            self.notices_grant(&record.id, record.term, held.by.session, held.by.ticket);
-        }
-    }
-
-    fn notices_grant(&self, lock: &LockId, term: Term, session: SessionId, ticket: Ticket) {
-        if let Some(key) = key_of(&lock.key)
-            && self.is_ours(session)
+        if let Some(held) = &record.holding
+            && let Some(key) = key_of(&record.id.key)
+            && self.is_ours(held.by.session)
         {
-            self.scribe.write(What::Noticed { key, term, session, ticket });
+            let (session, ticket) = (held.by.session, held.by.ticket);
+            self.scribe.write(What::Noticed { key, term: record.term, session, ticket });
         }
     }
 }
@@ -134,15 +129,8 @@ impl Store for Wire {
         .boxed()
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        let ears = self.ears.clone();
-        let heard = move |hint: &Hint| {
-            if let Hint::Lock { lock, change: Some(LockChange::Granted { session, ticket, term, .. }) } = hint
-            {
-                ears.notices_grant(lock, *term, *session, *ticket);
-            }
-        };
-        self.store.hints().inspect(heard).boxed()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -82,6 +82,7 @@ async fn an_order_that_was_claimed_as_its_owner_lost_its_session_is_run() {
             ground: Evidence::Operator,
             by: "op".parse().unwrap(),
             why: Why::shortened("by hand"),
+            tell: Vec::new(),
         };
         crew.memory.declare(declaration, SECOND).await.unwrap();
         pass(MINUTE).await;

@@ -32,7 +32,13 @@ impl KeyMachine {
             if !op.is_of_the_line() {
                 self.backoff.reset();
             }
+            self.recheck.entry &= !in_flight.polls;
             self.succeeded(context, op, answer);
+            // Others may be before it: the line is read before it tries.
+            if in_flight.polls {
+                let tries = self.line.front().is_some_and(|head| head.step == NextStep::Again);
+                self.recheck.line |= self.last_seen.free || tries;
+            }
         }
         // What was asked for may have been answered from before it. Whoever holds back for others does so still.
         if in_flight.stale && !reads_line {
@@ -57,6 +63,8 @@ impl KeyMachine {
                 self.confirmed(session, ticket, answer);
             }
             (Op::Release { term, then, .. }, OpReply::Released(answer)) => match answer {
+                // Whoever waits is read next.
+                ReleaseAnswer::Wanted => self.queue = true,
                 ReleaseAnswer::Refused(refusal) => self.not_released(context, term, &then, refusal),
                 ReleaseAnswer::Released => self.on_released(context, term, &then),
             },
@@ -141,11 +149,11 @@ impl KeyMachine {
             Some(_) => self.reading.worked(),
             None => self.reading.failed(context.now, context.roll),
         }
-        self.recheck.entry = false;
         self.seen(context, seen);
         let Some(head) = self.line.front_mut() else { return };
-        // Others may be before it: the line is read before it tries.
-        self.recheck.line |= self.last_seen.free || head.step == NextStep::Again;
+        if in_line == Some(true) {
+            head.registered = Some(context.now);
+        }
         if head.by.ticket == ticket && in_line == Some(false) {
             // A failure of the store undid it: it is behind others from now on.
             head.step = NextStep::Again;
@@ -164,6 +172,7 @@ impl KeyMachine {
             {
                 let since =
                     record.holding.as_ref().map_or(StoreTime::from_millis(0), |held| held.acquired_at);
+                self.queue |= record.wanted;
                 self.ours(context, by.session, by.ticket, record.term, since);
             }
             // R10: it came after the end. The session's death frees the lock.
@@ -196,14 +205,22 @@ impl KeyMachine {
         let (session, ticket, since) = (held.by.session, held.by.ticket, held.acquired_at);
         if Some(session) == context.current {
             let term = record.term;
+            self.queue |= record.wanted;
             self.ours(context, session, ticket, term, since);
             return;
         }
         let named = named(&record, held);
         let dead = (context.known)(session);
+        let is_wanted = record.wanted || record.id.kind.spread().is_some();
         self.last_seen.other = Some(Box::new(record));
+        let poll = self.poll;
         let Some(head) = self.line.front_mut() else { return };
         head.contested = true;
+        // Whoever had it before may have found nobody in line. A read may not show the mark yet.
+        let is_marked = is_wanted || head.registered.is_none_or(|at| now.since(at) < poll / 2);
+        if !is_marked && head.place == QueuePlace::Joined {
+            head.place = QueuePlace::Asked;
+        }
         if dead == Some(Liveness::Dead) {
             head.step = if head.step == NextStep::Try { NextStep::Try } else { NextStep::Again };
             return;
@@ -285,7 +302,7 @@ impl KeyMachine {
 /// Returns how long the key may stay closed, as far as the store's time can be guessed.
 fn closed_for(context: Context<'_>, record: &LockRecord) -> Duration {
     match (record.closed, context.store_now) {
-        (Some(closed), Some(store_now)) => closed.left(store_now),
+        (Some(closed), Some(store_now)) => closed.left_about(store_now),
         (Some(closed), None) => closed.length,
         (None, _) => Duration::ZERO,
     }

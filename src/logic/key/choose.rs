@@ -29,7 +29,9 @@ impl KeyMachine {
                         contender.place = QueuePlace::Asked;
                     }
                 }
-                self.in_flight = Some(InFlight::default());
+                let waits = self.line.front().is_some_and(|head| head.step == NextStep::Waiting);
+                let polls = waits && self.recheck.entry && matches!(op, Op::Look | Op::Poll { .. });
+                self.in_flight = Some(InFlight { polls, ..InFlight::default() });
                 NextOp::Do(op)
             }
             other => other,
@@ -81,7 +83,7 @@ impl KeyMachine {
         let reads = self.reading.is_over(context.now);
         let unsure = self.recheck.line && !is_first(context, head);
         let look = match head.step {
-            NextStep::Waiting if self.recheck.entry && reads => {
+            NextStep::Waiting if self.recheck.entry && reads && self.is_place_due(context, head) => {
                 Op::Poll { session: head.by.session, ticket: head.by.ticket }
             }
             _ => Op::Look,
@@ -111,6 +113,13 @@ impl KeyMachine {
                 None => NextOp::Do(look),
             },
         }
+    }
+
+    /// Returns whether its place is to be looked for: a change of primary may have undone it, which a resync tells if
+    /// there are hints.
+    fn is_place_due(&self, context: Context<'_>, head: &Contender) -> bool {
+        let is_known = |at| context.now.since(at) < head.by.ttl;
+        !(self.hints && head.registered.is_some_and(is_known))
     }
 
     /// Returns whether the line is to be read for those who are first in it, who are watched: at first, when the lock

@@ -112,19 +112,24 @@ impl KeyMachine {
         }
     }
 
-    /// Gives back what nobody here wants, to nobody: places like that of its ticket may still be in line that nobody
+    /// Gives back what nobody here wants, to nobody in particular: places like that of its ticket may still be in line that nobody
     /// can remove, and a lock that is handed from one to the next never comes to those who wait.
     fn pass_on(&mut self, session: SessionId, ticket: Ticket, term: Term) {
         self.leave_line(session, ticket);
-        self.give_back(session, ticket, term, Handback::default());
-        if let Some(back) = self.returns.iter_mut().find(|back| back.term == term) {
-            back.line = Some(Vec::new());
-        }
+        self.give_back(session, ticket, term, Handback { offered: true, ..Handback::default() });
     }
 
     fn give_back(&mut self, session: SessionId, ticket: Ticket, term: Term, handback: Handback) {
         if !self.returns.iter().any(|back| back.term == term) {
-            self.returns.push_back(Return { session, ticket, term, handback, line: None, refused: 0 });
+            self.returns.push_back(Return {
+                session,
+                ticket,
+                term,
+                handback,
+                line: None,
+                is_part: false,
+                refused: 0,
+            });
         }
     }
 
@@ -194,7 +199,8 @@ impl KeyMachine {
         self.out.push(Out::Returned(back.ticket));
         let handed_over = matches!(then, ReleaseTo::HandTo(_));
         self.last_release = Some(LastRelease { term, at: context.now, handed_over });
-        self.last_seen.free = matches!(then, ReleaseTo::Free);
+        self.last_seen.free =
+            matches!(then, ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::FreeFor(_));
         self.last_seen.handed_over = handed_over;
         self.look_at = context.now;
         if let Some(line) = &back.line {

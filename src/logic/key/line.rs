@@ -28,6 +28,8 @@ const LONGEST_STEP_BACK: Duration = Duration::from_secs(1);
 pub(crate) const WATCHED_AHEAD: usize = 3;
 /// Most waiters among whom a successor is looked for by name.
 pub(crate) const WHOLE_LINE: usize = 1000;
+/// Most sessions that are told of a lock that nobody in line is given.
+pub(super) const MOST_TOLD: usize = 32;
 /// Most tries in a row to leave the line. Whoever reads the line removes what is left then.
 const LEAVE_TRIES: u32 = 10;
 
@@ -82,7 +84,7 @@ impl KeyMachine {
     }
 
     pub(super) fn release_step(&self, context: Context<'_>, back: &Return) -> Op {
-        let Return { session, term, handback, line, .. } = back;
+        let Return { session, term, handback, line, is_part, .. } = back;
         let reads = self.reading.is_over(context.now);
         let then = if !handback.closed_for.is_zero() {
             ReleaseTo::ClosedFor(handback.closed_for)
@@ -90,11 +92,19 @@ impl KeyMachine {
             ReleaseTo::HandTo(successor.clone())
         } else if let Some(line) = line {
             let successor = self.successor(context, handback.to.as_ref(), line);
-            successor.map_or(ReleaseTo::Free, |successor| ReleaseTo::HandTo(Box::new(successor.clone())))
+            let others = others(context, line);
+            match successor.filter(|_| !handback.offered) {
+                Some(successor) => ReleaseTo::HandTo(Box::new(successor.clone())),
+                None if *is_part && reads => return Op::ReadLine { most: WHOLE_LINE, to: None },
+                None if others.is_empty() => ReleaseTo::Free,
+                None => ReleaseTo::FreeFor(others),
+            }
         } else if let Some(to) = handback.to.as_ref().filter(|_| reads) {
             return Op::ReadLine { most: WHOLE_LINE, to: Some(to.clone()) };
-        } else if reads && (self.is_queue_likely() || !self.hints) {
+        } else if reads && self.is_queue_likely() {
             return Op::ReadLine { most: FIRST_IN_LINE, to: None };
+        } else if reads {
+            ReleaseTo::FreeUnlessWanted
         } else {
             ReleaseTo::Free
         };
@@ -148,6 +158,7 @@ impl KeyMachine {
                 && tickets.iter().any(|by| by.ticket == contender.by.ticket)
             {
                 contender.place = QueuePlace::Joined;
+                contender.registered = Some(context.now);
                 // Once more, in case it became free just before (only the first tries).
                 if contender.step == NextStep::Again {
                     contender.step = if place == 0 { NextStep::Again } else { NextStep::Waiting };
@@ -208,6 +219,8 @@ impl KeyMachine {
         }
         if let Some(back) = self.returns.front_mut() {
             self.queue = false;
+            // It is read once more at most.
+            back.is_part = !whole && back.line.is_none();
             back.line = Some(line);
             return;
         }
@@ -245,6 +258,20 @@ impl KeyMachine {
             self.last_seen.free = false;
         }
     }
+}
+
+/// Returns the first sessions of a line, but for our own and the dead: each once.
+fn others(context: Context<'_>, line: &[Waiter]) -> Vec<SessionId> {
+    let mut others = Vec::new();
+    for Waiter { by, .. } in line {
+        let is_told = others.len() < MOST_TOLD
+            && Some(by.session) != context.current
+            && (context.known)(by.session) != Some(Liveness::Dead);
+        if is_told && !others.contains(&by.session) {
+            others.push(by.session);
+        }
+    }
+    others
 }
 
 /// Returns whether nobody who lives was before this one when it read the line. Who comes is behind it, and

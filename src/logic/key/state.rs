@@ -41,6 +41,8 @@ pub(super) struct Contender {
     /// A take of it was not answered.
     pub(super) unconfirmed: bool,
     pub(super) place: QueuePlace,
+    /// When it joined, or was seen in line.
+    pub(super) registered: Option<Moment>,
     /// Knowledge from before it came: a successor is handed the lock by a living holder, and the first take of one
     /// who knows of a death names the dead.
     pub(super) expect: Expect,
@@ -87,6 +89,8 @@ pub(super) struct Return {
     pub(super) handback: Handback,
     /// Waiters, once they were looked up.
     pub(super) line: Option<Vec<Waiter>>,
+    /// They are only the first of them.
+    pub(super) is_part: bool,
     /// Times the store refused to write its record.
     pub(super) refused: u32,
 }
@@ -94,6 +98,8 @@ pub(super) struct Return {
 /// Events that came while an operation was under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InFlight {
+    /// It is the look of one who waits: others may be before it.
+    pub(super) polls: bool,
     /// The lock may have become free meanwhile, and the answer may be from before: the lock is looked at again.
     pub(super) stale: bool,
     /// A grant was seen that nobody here wants, and that the answer may explain.
@@ -144,6 +150,7 @@ pub(super) struct Recheck {
     pub(super) lock: bool,
     /// The front of the line, before the next try.
     pub(super) line: bool,
-    /// The place of this instance's first ticket: a failure of the store may have undone it.
+    /// The lock, and from time to time the place of this instance's first ticket: a failure of the store may have
+    /// undone it.
     pub(super) entry: bool,
 }

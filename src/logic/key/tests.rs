@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures::FutureExt;
+use tokio::sync::watch;
 
 use super::*;
 use crate::{
@@ -21,8 +22,8 @@ use crate::{
     error::Applied,
     model::{Holder, Kind, LockId, StoreTime, Term, Why},
     store::{
-        Declaration, Evidence, Hint, MemoryStore, Open, Refusal, Release, ReleaseAnswer, ReleaseTo, Store,
-        Take, TakeAnswer, Wait,
+        Declaration, Evidence, Hint, MemoryStore, News, Open, Refusal, Release, ReleaseAnswer, ReleaseTo,
+        Store, Take, TakeAnswer, Topic, Wait,
     },
 };
 
@@ -64,6 +65,8 @@ struct World {
     /// Tickets that stood in line once.
     seen_in_line: Vec<Candidate>,
     hints: futures::stream::BoxStream<'static, Hint>,
+    /// Those of all sessions: each instance hears bells of the others, too.
+    topics: watch::Sender<BTreeSet<Topic>>,
     /// Hints on their way to each instance.
     arriving: Vec<VecDeque<Hint>>,
     dead: BTreeSet<SessionId>,
@@ -110,9 +113,11 @@ impl World {
     fn new(seed: u64, instances: usize, flaws: Flaws) -> Self {
         let clock = Arc::new(Watch::default());
         let store = MemoryStore::new(clock.clone());
+        let topics = watch::Sender::default();
         let mut world = Self {
             dice: Dice::new(seed),
-            hints: store.hints(),
+            hints: store.hints(topics.subscribe()),
+            topics,
             clock,
             store,
             instances: Vec::new(),
@@ -145,6 +150,9 @@ impl World {
     fn open(&mut self) -> SessionId {
         self.sessions += 1;
         let session = SessionId::from_u128(self.sessions);
+        self.topics.send_modify(|topics| {
+            topics.insert(Topic::Session(session));
+        });
         let about = crate::model::About::new(lock().namespace, "pod".parse().unwrap());
         let nonce = crate::model::Nonce::new(1);
         ready(
@@ -256,6 +264,7 @@ impl World {
             ground: Evidence::Operator,
             by: "pod".parse().unwrap(),
             why: Why::shortened("over"),
+            tell: Vec::new(),
         };
         ready(self.store.declare(declaration, LIMIT));
         self.dead.insert(session);
@@ -363,11 +372,11 @@ impl World {
             return;
         }
         match hint {
-            Hint::Lock { change, .. } => {
-                self.with(place, |instance, context| instance.machine.hint(context, change));
+            Hint::News(News::Lock(_)) => {
+                self.with(place, |instance, context| instance.machine.hint(context));
             }
-            Hint::Queue { .. } => {
-                self.with(place, |instance, context| instance.machine.queue_hint(context));
+            Hint::News(News::Revoked(_)) => {
+                self.with(place, |instance, context| instance.machine.revoked(context));
             }
             _ => {}
         }
@@ -590,8 +599,12 @@ fn a_successor_polls_and_leaves_the_line_unread() {
     let mut world = one_waits(WaitMode::SUCCESSOR);
     assert_eq!(world.sent(1), ["register", "look"]);
     for _ in 0..3 {
-        assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+        assert_eq!(world.sent_at_the_next_poll(1), ["look"]);
     }
+    // Its place is looked for once a ttl.
+    world.pass(30_000);
+    assert_eq!(world.sent(1), ["poll"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look"]);
 }
 
 #[test]
@@ -601,9 +614,16 @@ fn whose_place_was_undone_takes_it_again() {
         world.sent(1);
         world.sent_at_the_next_poll(1);
         let place = (lock(), world.instances[1].session, Ticket::new(1));
-        ready(world.store.stop_waiting(vec![place.clone()], LIMIT));
-        assert_eq!(world.sent_at_the_next_poll(1), ["poll", "register", "look"]);
-        assert_eq!(ready(world.store.places(vec![place], LIMIT)), [true]);
+        for is_told in [true, false] {
+            ready(world.store.stop_waiting(vec![place.clone()], LIMIT));
+            if is_told {
+                world.with(1, |instance, context| instance.machine.resync(context.now));
+            } else {
+                world.pass(30_000);
+            }
+            assert!(world.sent(1).contains(&"register"), "{mode:?}, {is_told}");
+            assert_eq!(ready(world.store.places(vec![place.clone()], LIMIT)), [true]);
+        }
     }
 }
 
@@ -613,15 +633,15 @@ fn the_line_is_read_for_each_holder_once() {
     let mut world = one_waits(WaitMode::WAITS);
     assert_eq!(world.sent(1), ["take", "register", "look"]);
     assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
-    assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look"]);
     let session = world.open();
     let by = World::candidate(session, Ticket::new(1));
     let first = world.instances[0].session;
     let take = Take { lock: lock(), by };
     ready(world.store.take(vec![take], vec![first], LIMIT));
-    assert_eq!(world.sent_at_the_next_poll(1), ["poll"], "it sees another holder");
+    assert_eq!(world.sent_at_the_next_poll(1), ["look"], "it sees another holder");
     assert_eq!(world.sent_at_the_next_poll(1), ["read the line", "look"]);
-    assert_eq!(world.sent_at_the_next_poll(1), ["poll"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["poll"], "its place is looked for once a ttl");
     world.pass(30_000);
     assert_eq!(world.sent(1), ["read the line", "look"], "those before it are forgotten otherwise");
 }
@@ -637,7 +657,7 @@ fn whoever_is_far_back_in_line_tries_in_the_end() {
     world.pass(1);
     world.sent(1);
     world.release(0, first.1);
-    assert_eq!(world.sent_at_the_next_poll(1), ["poll", "read the line"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the line"]);
     world.pass(1000);
     assert_eq!(world.sent(1)[..2], ["look", "take"]);
     assert!(world.instances[1].running.is_some());
@@ -677,6 +697,6 @@ fn a_poll_that_finds_it_free_reads_the_line_before_the_take() {
     world.sent(1);
     let (_, term, _) = world.instances[0].running.unwrap();
     world.release(0, term);
-    assert_eq!(world.sent_at_the_next_poll(1), ["poll", "read the line", "take", "leave", "read the line"]);
+    assert_eq!(world.sent_at_the_next_poll(1), ["look", "read the line", "take", "leave", "read the line"]);
     assert!(world.instances[1].running.is_some());
 }

@@ -151,6 +151,8 @@ pub(crate) struct Handback {
     pub(crate) closed_for: Duration,
     /// To this ticket, which was seen in line.
     pub(crate) successor: Option<Box<Candidate>>,
+    /// To nobody, but those who wait are told.
+    pub(crate) offered: bool,
     /// To a waiter of this name, if there is one.
     pub(crate) to: Option<Holder>,
     /// Note on the end, for the record.

@@ -531,6 +531,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                                 beat: number,
                                 nonce,
                                 shares: None,
+                                left: Vec::new(),
                                 heard: Vec::new(),
                             };
                             (nonce, now(store.beat(beat, limit)))
@@ -555,6 +556,7 @@ fn overlap(seed: u64, flaws: Flaws) -> Option<Duration> {
                         ground,
                         by: about().holder,
                         why: Why::shortened("no beat"),
+                        tell: Vec::new(),
                     };
                     let seen = now(store.declare(declaration, limit));
                     if seen.is_dead() {

@@ -65,10 +65,25 @@ fn dead(number: u128, why: crate::model::Why, reserved: Duration, died: i64) -> 
     SessionSeen::Dead(SessionRecord { death: Some(death), ..record(number, 9, shares) })
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "a hint need not have the change")]
-fn granted(session: u128, term: u64) -> Option<LockChange> {
-    let (session, ticket, term) = (id(session), Ticket::new(1), Term::new(term));
-    Some(LockChange::Granted { session, ticket, term, at: StoreTime::from_millis(0) })
+/// A task's lock as it is read: held by that session under that term, or free.
+fn lock_of(task: &Key, holder: Option<(SessionId, u64)>) -> LockSeen {
+    let Some((session, term)) = holder else { return LockSeen::Absent };
+    let by = Candidate::new(session, Ticket::new(1), 30 * SECOND, holder_of(session));
+    let lock = LockId { namespace: "n".parse().unwrap(), kind: Kind::of_tasks(&spread()), key: task.clone() };
+    let holding = Some(Holding::new(by, StoreTime::from_millis(0)));
+    LockSeen::Found(LockRecord { holding, ..LockRecord::new(lock, Term::new(term)) })
+}
+
+fn holder_of(session: SessionId) -> Holder {
+    holder(session.as_u128())
+}
+
+impl SpreadView {
+    /// Learns from a read just now who holds a task.
+    fn learns(&mut self, task: &Key, holder: Option<(u128, u64)>, now: Moment) -> bool {
+        let holder = holder.map(|(session, term)| (id(session), term));
+        self.read(task, &lock_of(task, holder), now, now, None)
+    }
 }
 
 fn view(tasks: usize) -> SpreadView {
@@ -120,21 +135,21 @@ fn what_is_in_the_middle_of_a_run_is_counted_and_others_go_unless_its_owner_must
 }
 
 #[test]
-fn what_was_read_before_a_hint_does_not_count() {
+fn what_was_read_before_it_changed_here_does_not_count() {
     let mut one = view(1);
     let absent = LockSeen::Absent;
     assert!(one.read(&key(0), &absent, at(1), at(2), None), "what is unknown is news");
-    assert!(one.hinted(&key(0), granted(1, 5), at(10)));
+    assert!(one.granted(&key(0), id(1), Term::new(5), at(10)));
     assert!(!one.read(&key(0), &absent, at(9), at(11), None), "it was sent for before");
     assert!(matches!(one.task(&key(0)), Some(TaskPlace::Held { .. })));
-    assert!(!one.hinted(&key(0), granted(2, 4), at(12)), "an older term");
-    assert!(one.hinted(&key(0), Some(LockChange::Freed), at(13)));
+    assert!(!one.granted(&key(0), id(2), Term::new(4), at(12)), "an older term");
+    assert!(one.freed(&key(0), at(13)));
     // Once more, and nothing new; but what was read in between is older than this.
-    assert!(!one.hinted(&key(0), Some(LockChange::Freed), at(20)));
+    assert!(!one.freed(&key(0), at(20)));
     assert!(!one.read(&key(0), &absent, at(15), at(21), None));
     assert_eq!(one.task(&key(0)), Some(&TaskPlace::Free { since: at(13) }));
     // A doubt is not settled by what was read before it.
-    assert!(one.hinted(&key(0), None, at(30)));
+    one.forget_place(&key(0), at(30));
     assert!(!one.read(&key(0), &absent, at(29), at(31), None));
     assert_eq!(one.unknown(at(31)), [key(0)]);
     assert!(one.read(&key(0), &absent, at(31), at(32), None));
@@ -190,9 +205,9 @@ fn one_that_pauses_or_closes_for_a_restart_is_left_out_with_what_it_has() {
         let mut one = view(4);
         one.saw(id(2), &SessionSeen::Alive(record(2, 1, vec![share])), at(0), None);
         for task in 0..3 {
-            one.hinted(&key(task), granted(2, 5), at(0));
+            one.learns(&key(task), Some((2, 5)), at(0));
         }
-        one.hinted(&key(3), Some(LockChange::Freed), at(0));
+        one.learns(&key(3), None, at(0));
         let resolved = one.resolve(&me(1), &BTreeMap::new(), BOUNDS, at(10_000));
         assert_eq!(resolved.orders, [SpreadAction::Take { key: key(3), dead: None }]);
         assert_eq!(resolved.targets, BTreeMap::from([(id(1), 1)]));

@@ -3,7 +3,7 @@
 use super::State;
 use crate::{
     model::{LockId, SessionId, Ticket, Waiter},
-    store::{Hint, Line, Wait},
+    store::{Bell, Line, Wait},
 };
 
 impl State {
@@ -17,8 +17,14 @@ impl State {
         let since = self.clock.wall();
         let Wait { lock, by } = wait;
         let place = (lock.clone(), by.session, by.ticket);
-        self.records().waiters.entry(place).or_insert_with(|| {
-            self.hint(Hint::Queue { lock: lock.clone() });
+        let mut records = self.records();
+        if lock.kind.spread().is_none()
+            && let Some(record) = records.locks.get_mut(&lock)
+        {
+            record.wanted |= record.holding.is_some();
+        }
+        records.waiters.entry(place).or_insert_with(|| {
+            self.ring(Bell::line(&lock));
             Waiter { lock, by, since }
         });
     }

@@ -6,7 +6,7 @@ use crate::{
         Candidate, Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, SessionId, StoreTime, Term,
     },
     store::{
-        Cursor, Held, Hint, LockSeen, Page, Release, ReleaseAnswer, ReleaseTo, SetAnswer, SetValue, Take,
+        Bell, Cursor, Held, LockSeen, Page, Release, ReleaseAnswer, ReleaseTo, SetAnswer, SetValue, Take,
         TakeAnswer,
         rules::{TakeVerdict, verdict},
     },
@@ -26,7 +26,7 @@ impl State {
         let Some(record) = records.locks.get_mut(&lock) else {
             let mut record = LockRecord::new(lock.clone(), Term::first(now));
             record.holding = Some(Holding::new(by, now));
-            self.hint_lock(&record);
+            self.ring(Bell::changed(&lock));
             records.locks.insert(lock, record.clone());
             return TakeAnswer::of(record, session, ticket);
         };
@@ -41,7 +41,7 @@ impl State {
             TakeVerdict::Delay(delay) => {
                 record.end(now, Ended::Died, None);
                 record.closed = Some(Closed::for_length(now, delay));
-                self.hint_lock(record);
+                self.ring(Bell::changed(&record.id));
             }
         }
         TakeAnswer::of(record.clone(), session, ticket)
@@ -51,7 +51,7 @@ impl State {
         record.term = term;
         record.holding = Some(Holding::new(by, now));
         record.closed = None;
-        self.hint_lock(record);
+        self.ring(Bell::changed(&record.id));
     }
 
     pub(super) fn release(&self, releases: Vec<Release>) -> Vec<ReleaseAnswer> {
@@ -66,8 +66,16 @@ impl State {
                 && record.holding.as_ref().is_some_and(|held| held.by.session == release.session)
         });
         if let Some(record) = held {
+            if release.then == ReleaseTo::FreeUnlessWanted && record.wanted {
+                return ReleaseAnswer::Wanted;
+            }
+            let bells = Bell::released(&release);
             match release.then {
-                ReleaseTo::Free => record.end(now, Ended::Released, release.note),
+                ReleaseTo::Free | ReleaseTo::FreeUnlessWanted => {
+                    record.end(now, Ended::Released, release.note);
+                    record.wanted = false;
+                }
+                ReleaseTo::FreeFor(_) => record.end(now, Ended::Released, release.note),
                 ReleaseTo::ClosedFor(length) => {
                     record.end(now, Ended::Released, release.note);
                     record.closed = Some(Closed::for_length(now, length));
@@ -81,7 +89,7 @@ impl State {
                     None => record.end(now, Ended::Released, release.note),
                 },
             }
-            self.hint_lock(record);
+            self.ring(bells);
         }
         ReleaseAnswer::Released
     }
@@ -95,7 +103,7 @@ impl State {
                     held.by.value = set.value;
                     held.value_set = set.number;
                     if set.lock.kind == Kind::Schedule {
-                        self.hint(Hint::Value { lock: set.lock });
+                        self.ring(Bell::changed(&set.lock));
                     }
                 }
                 SetAnswer::Set

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::State;
 use crate::{
     model::{Closed, Ended, LockRecord, Namespace, StoreTime},
-    store::{Cursor, Purged, Retention, SessionNews, TERM_KEPT},
+    store::{Bell, Cursor, Purged, Retention, TERM_KEPT},
 };
 
 impl State {
@@ -42,7 +42,6 @@ impl State {
         let long_dead = now.minus(retention.sessions);
         for (id, _) in dead.into_iter().filter(|(_, died)| *died < long_dead) {
             records.sessions.remove(&id);
-            self.hint_session(id, SessionNews::Deleted);
         }
         let after = records.counts();
         Purged {
@@ -58,6 +57,6 @@ impl State {
         let delay = lock.holding.as_ref().map_or(Duration::ZERO, |held| held.by.lock_delay);
         lock.end(now, Ended::Died, None);
         lock.closed = (!delay.is_zero()).then(|| Closed::for_length(now, delay));
-        self.hint_lock(lock);
+        self.ring(Bell::changed(&lock.id));
     }
 }

@@ -3,7 +3,7 @@
 use super::State;
 use crate::{
     model::Ended,
-    store::{MAX_REQUESTS, Refusal, Revocation, RevokeAnswer, SessionNews},
+    store::{Bell, MAX_REQUESTS, Refusal, Revocation, RevokeAnswer},
 };
 
 impl State {
@@ -22,8 +22,8 @@ impl State {
                 if record.requests.len() >= MAX_REQUESTS {
                     return RevokeAnswer::Refused(Refusal::Full { what: "requests", most: MAX_REQUESTS });
                 }
+                self.ring([Bell::asked(session, &request.lock)]);
                 record.requests.push(request);
-                self.hint_session(session, SessionNews::Changed);
                 RevokeAnswer::Asked
             }
             Revocation::Force(request) => {
@@ -33,7 +33,7 @@ impl State {
                 }
                 if record.holding.is_some() {
                     record.end(now, Ended::Forced, Some(request.note()));
-                    self.hint_lock(record);
+                    self.ring(Bell::revoked(&record.id));
                 }
                 if record.was_forced_from(request.term) {
                     RevokeAnswer::Freed(record.clone())
@@ -47,7 +47,7 @@ impl State {
                     return RevokeAnswer::NotHeld;
                 }
                 if record.closed.take().is_some() {
-                    self.hint_lock(record);
+                    self.ring(Bell::changed(&record.id));
                 }
                 RevokeAnswer::Freed(record.clone())
             }

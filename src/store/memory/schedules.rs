@@ -3,7 +3,7 @@
 use super::{State, page};
 use crate::{
     model::{Definition, Namespace, Pause, PauseBefore, ScheduleId, ScheduleRecord},
-    store::{Cursor, Define, Hint, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
+    store::{Bell, Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
 };
 
 impl State {
@@ -22,7 +22,7 @@ impl State {
         records.schedules.insert(schedule.clone(), record.clone());
         drop(records);
         if known.as_ref() != Some(&record) {
-            self.hint(Hint::Schedule { schedule: schedule.clone() });
+            self.ring([Bell::schedule(schedule)]);
         }
         ScheduleSeen::Found(record)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{State, page};
 use crate::{
     model::{About, Death, Holder, Namespace, Nonce, SessionId, SessionRecord},
-    store::{BeatWrite, Cursor, Declaration, Evidence, Open, Page, SessionNews, SessionSeen},
+    store::{BeatWrite, Bell, Cursor, Declaration, Evidence, Open, Page, SessionSeen},
 };
 
 impl State {
@@ -13,9 +13,10 @@ impl State {
         let now = self.clock.wall();
         let mut records = self.records();
         let record = records.sessions.entry(open.session).or_insert_with(|| {
-            self.hint_session(open.session, SessionNews::Opened);
             let opened = SessionRecord::opened(open.session, open.about, open.nonce, open.ttl, now);
-            SessionRecord { shares: open.shares, ..opened }
+            let record = SessionRecord { shares: open.shares, ..opened };
+            self.ring_of_member(&record);
+            record
         });
         SessionSeen::of(record.clone())
     }
@@ -35,7 +36,8 @@ impl State {
                 && shares != record.shares
             {
                 record.shares = shares;
-                self.hint_session(write.session, SessionNews::Changed);
+                self.ring_of_member(record);
+                self.ring(Bell::member(&record.about.namespace, record.id, &write.left));
             }
         }
         SessionSeen::of(record.clone())
@@ -50,13 +52,13 @@ impl State {
     pub(super) fn declare(&self, declaration: Declaration) -> SessionSeen {
         let now = self.clock.wall();
         let mut records = self.records();
-        let Declaration { session, ground, by, why } = declaration;
+        let Declaration { session, ground, by, why, tell } = declaration;
         let death = Death { at: now, by, why };
         let Some(record) = records.sessions.get_mut(&session) else {
             let Evidence::Missing { namespace, holder, ttl } = ground else { return SessionSeen::Missing };
             let tombstone = tombstone(session, namespace, holder, ttl, death);
+            self.ring(Bell::died(&tombstone, &tell));
             records.sessions.insert(session, tombstone.clone());
-            self.hint_session(session, SessionNews::Died);
             return SessionSeen::Dead(tombstone);
         };
         let holds = match ground {
@@ -66,7 +68,7 @@ impl State {
         };
         if record.is_alive() && holds {
             record.death = Some(death);
-            self.hint_session(session, SessionNews::Died);
+            self.ring(Bell::died(record, &tell));
         }
         SessionSeen::of(record.clone())
     }

@@ -8,7 +8,7 @@ use crate::{
     model::{
         LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
     },
-    store::{Claim, Define, Held, Hint, Instruction, Open, Refusal, Take, Wait},
+    store::{Claim, Define, Held, Instruction, News, Open, Refusal, Take, Wait},
 };
 
 macro_rules! readers {
@@ -40,7 +40,7 @@ pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
 
 /// Reads the hint in an event of a change stream; `None` if the driver takes it for no event.
 #[must_use]
-pub fn read_hint(event: Document) -> Option<Hint> {
+pub fn read_hint(event: Document) -> Option<News> {
     let event: ChangeStreamEvent<Document> = bson::deserialize_from_document(event).ok()?;
     hints::read(&event, &Collections::new("")).ok()?
 }

@@ -37,8 +37,8 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    model::{Kind, StoreTime, Term, Ticket},
-    store::{Hint, LockChange, SessionNews, hint_stream},
+    model::{Ended, Kind},
+    store::{Heard, Hint, News, Topics, hint_stream},
     sync::locked,
 };
 
@@ -67,7 +67,7 @@ struct SharedStream {
     wait: Duration,
     /// True if collections that were dropped are created again.
     create: bool,
-    listeners: broadcast::Sender<Hint>,
+    listeners: broadcast::Sender<Heard>,
     /// A standalone server has no change streams, and never will while it runs.
     without: Arc<AtomicBool>,
     stop: CancellationToken,
@@ -94,10 +94,10 @@ impl Hints {
     }
 
     /// Begins with the first poll, on whose runtime the stream then lives.
-    pub(super) fn listen(self: &Arc<Self>) -> BoxStream<'static, Hint> {
+    pub(super) fn listen(self: &Arc<Self>, topics: Topics) -> BoxStream<'static, Hint> {
         // Who listens does not keep the store.
         let hints = Arc::downgrade(self);
-        let begin = async move { hints.upgrade().map(|hints| hints.begin()) };
+        let begin = async move { hints.upgrade().map(|hints| hints.begin(topics)) };
         stream::once(begin).filter_map(ready).flatten().boxed()
     }
 
@@ -111,7 +111,7 @@ impl Hints {
         }
     }
 
-    fn begin(&self) -> BoxStream<'static, Hint> {
+    fn begin(&self, topics: Topics) -> BoxStream<'static, Hint> {
         let listener = self.shared.listeners.subscribe();
         let mut pump = locked(&self.pump);
         // It ends when nobody listens, and with the runtime of whoever listened first.
@@ -119,7 +119,7 @@ impl Hints {
         if !runs && !self.shared.without.load(Ordering::Relaxed) {
             *pump = Some(tokio::spawn(self.shared.clone().pump()));
         }
-        hint_stream(listener)
+        hint_stream(listener, topics)
     }
 }
 
@@ -231,7 +231,7 @@ impl SharedStream {
 
     fn tell(&self, hint: Hint) {
         // An error only says that nobody listens.
-        let _ = self.listeners.send(hint);
+        let _ = self.listeners.send(Heard::Hint(hint));
     }
 
     async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, StreamEnd> {
@@ -257,7 +257,7 @@ impl SharedStream {
             }
             match timeout(patience, stream.next_if_any()).await {
                 Ok(Ok(Some(event))) => match read(&event, &self.names) {
-                    Ok(Some(hint)) => self.tell(hint),
+                    Ok(Some(news)) => self.tell(Hint::News(news)),
                     Ok(None) => {}
                     Err(end) => return end,
                 },
@@ -309,11 +309,11 @@ fn wanted(names: &Collections) -> [Document; 2] {
     ]
 }
 
-/// The hint in an event. An event that cannot be read is none: hints may be lost.
+/// The news in an event. An event that cannot be read is none: hints may be lost.
 pub(super) fn read(
     event: &ChangeStreamEvent<Document>,
     names: &Collections,
-) -> Result<Option<Hint>, StreamEnd> {
+) -> Result<Option<News>, StreamEnd> {
     if !matches!(
         event.operation_type,
         OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete
@@ -326,90 +326,37 @@ pub(super) fn read(
         read_lock(event, id)
     } else if collection == Some(&names.waiters) {
         let waiter = event.full_document.as_ref();
-        waiter
-            .and_then(|waiter| fields::read_lock_id(waiter.get("lock")?).ok())
-            .map(|lock| Hint::Queue { lock })
+        waiter.and_then(|waiter| fields::read_lock_id(waiter.get("lock")?).ok()).map(News::Line)
     } else if collection == Some(&names.sessions) {
         read_session(event, id)
     } else if collection == Some(&names.runs) {
-        fields::read_schedule_id(id).ok().map(|schedule| Hint::Schedule { schedule })
+        fields::read_schedule_id(id).ok().map(News::Schedule)
     } else {
         None
     })
 }
 
-fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
+fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<News> {
     let lock = fields::read_lock_id(id).ok()?;
-    let change = match &event.update_description {
-        Some(update) => {
-            let fields = &update.updated_fields;
-            // A new value is no change of hands. One that is opened has changed nothing else.
-            if !["session", "term", "not_before"].iter().any(|field| fields.contains_key(field)) {
-                let is_value = lock.kind == Kind::Schedule && fields.contains_key("value_set");
-                return is_value.then_some(Hint::Value { lock });
-            }
-            // Fields that stay as they were are not in the event: then whoever is concerned reads the lock.
-            lock_change(fields)
-        }
-        None => event.full_document.as_ref().and_then(lock_change),
-    };
-    Some(Hint::Lock { lock, change })
-}
-
-fn lock_change(fields: &Document) -> Option<LockChange> {
-    let number = |field| u64::try_from(fields.get_i64(field).ok()?).ok();
-    match fields.get("session")? {
-        Bson::Null if fields.get_datetime("not_before").is_ok() => Some(LockChange::Closed),
-        Bson::Null => Some(LockChange::Freed),
-        Bson::String(session) => Some(LockChange::Granted {
-            session: session.parse().ok()?,
-            ticket: Ticket::try_new(number("ticket")?)?,
-            term: Term::try_new(number("term")?)?,
-            at: StoreTime::from_millis(fields.get_datetime("acquired_at").ok()?.timestamp_millis()),
-        }),
-        _ => None,
+    if event.operation_type == OperationType::Delete {
+        return Some(News::Revoked(lock));
     }
+    let Some(update) = &event.update_description else { return Some(News::Lock(lock)) };
+    let fields = &update.updated_fields;
+    if fields.get_str("ended").is_ok_and(|how| how == Ended::Forced.as_str()) {
+        return Some(News::Revoked(lock));
+    }
+    // One that is opened has changed nothing else. A value is its program's own, but for that of a schedule.
+    let changed = |fields: &Document, names: &[&str]| names.iter().any(|name| fields.contains_key(name));
+    let is_value = lock.kind == Kind::Schedule && changed(fields, &["value_set"]);
+    (is_value || changed(fields, &["session", "term", "not_before"])).then_some(News::Lock(lock))
 }
 
-fn read_session(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<Hint> {
+fn read_session(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<News> {
     let session = id.as_str()?.parse().ok()?;
     let fields = event.update_description.as_ref().map(|update| &update.updated_fields);
-    let dead = |fields: &Document| fields.get_document("death").is_ok();
-    let news = match event.operation_type {
-        OperationType::Delete => SessionNews::Deleted,
-        _ if fields.or(event.full_document.as_ref()).is_some_and(dead) => SessionNews::Died,
-        OperationType::Insert => SessionNews::Opened,
-        _ => SessionNews::Changed,
-    };
-    Some(Hint::Session { session, news })
-}
-
-#[cfg(test)]
-mod tests {
-    use bson::DateTime;
-
-    use super::*;
-    use crate::model::SessionId;
-
-    #[test]
-    fn a_grant_is_told_whole_or_not_at_all() {
-        let (session, at) = (SessionId::from_u128(7), StoreTime::from_millis(1000));
-        let whole = doc! {
-            "session": session.to_string(), "ticket": 3_i64, "term": 2000_i64,
-            "acquired_at": DateTime::from_millis(1000),
-        };
-        let (ticket, term) = (Ticket::new(3), Term::new(2000));
-        assert_eq!(lock_change(&whole), Some(LockChange::Granted { session, ticket, term, at }));
-        for field in ["session", "ticket", "term", "acquired_at"] {
-            let mut fields = whole.clone();
-            fields.remove(field);
-            assert_eq!(lock_change(&fields), None, "an update does not tell what stays as it was: {field}");
-            fields.insert(field, "damaged");
-            assert_eq!(lock_change(&fields), None, "{field}");
-        }
-        assert_eq!(lock_change(&doc! { "session": null, "ended_at": 5 }), Some(LockChange::Freed));
-        let closed = doc! { "session": null, "not_before": DateTime::from_millis(1000) };
-        assert_eq!(lock_change(&closed), Some(LockChange::Closed));
-        assert_eq!(lock_change(&doc! { "session": null, "not_before": null }), Some(LockChange::Freed));
-    }
+    // The first is a change of the whole list, the other of an entry.
+    let is_asked = |field: &str| field == "requests" || field.starts_with("requests.");
+    let is_asked = fields.is_some_and(|fields| fields.keys().any(|field| is_asked(field)));
+    Some(if is_asked { News::Asked(session) } else { News::Member(session) })
 }

@@ -1,15 +1,16 @@
 //! The line before a lock: who waits, since when, and who comes first. It decides nothing.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
     batch::{BATCH, by_key},
-    command::write,
+    command,
     error::{CommandFailure, CommandResult},
     fields::{Fields, LAYOUT, Read, candidate, lock_id, long},
+    locks::is_unwanted,
     pipeline::{changed_if, is_new, merged, overlaid},
     queries::{self, Find, KeptRecords, Statement, by_ids},
 };
@@ -19,7 +20,18 @@ use crate::{
 };
 
 pub(super) async fn wait(store: MongoStore, waits: Vec<Wait>, limit: Duration) -> CommandResult<()> {
-    write_places(&store, waits.iter().map(wait_statement).collect(), limit).await
+    let names = store.names();
+    write(&store, &names.waiters, waits.iter().map(wait_statement).collect(), limit).await?;
+    // Of tasks the members of their spread hear.
+    let wanted: BTreeSet<_> =
+        waits.iter().map(|wait| &wait.lock).filter(|lock| lock.kind.spread().is_none()).collect();
+    write(&store, &names.locks, wanted.into_iter().map(want_statement).collect(), limit).await
+}
+
+/// Marks a lock that somebody holds, after the place was written: whoever releases it from then on reads the line.
+pub(super) fn want_statement(lock: &LockId) -> Statement {
+    let held = doc! { "_id": lock_id(lock), "v": LAYOUT, "session": { "$ne": null } };
+    Statement::plain(merged([held, is_unwanted()]), doc! { "$set": { "wanted": true } })
 }
 
 pub(super) fn wait_statement(wait: &Wait) -> Statement {
@@ -42,7 +54,9 @@ pub(super) async fn stop_waiting(
         return Ok(());
     }
     let places = waits.chunks(BATCH).map(at_places).collect();
-    write(&database, queries::delete(&names.waiters, places, KeptRecords::Primary, limit)).await.map(drop)
+    command::write(&database, queries::delete(&names.waiters, places, KeptRecords::Primary, limit))
+        .await
+        .map(drop)
 }
 
 pub(super) fn at_places(waits: &[(LockId, SessionId, Ticket)]) -> Document {
@@ -50,13 +64,19 @@ pub(super) fn at_places(waits: &[(LockId, SessionId, Ticket)]) -> Document {
 }
 
 /// Writes that only the primary has to keep. Two that insert the same place meet as one.
-async fn write_places(store: &MongoStore, statements: Vec<Statement>, limit: Duration) -> CommandResult<()> {
-    let (database, names) = store.place();
+async fn write(
+    store: &MongoStore,
+    collection: &str,
+    statements: Vec<Statement>,
+    limit: Duration,
+) -> CommandResult<()> {
+    let database = store.database();
     let mut statements = statements.into_iter().peekable();
     while statements.peek().is_some() {
         let batch = statements.by_ref().take(BATCH).collect();
         let written =
-            write(&database, queries::update(&names.waiters, batch, KeptRecords::Primary, limit)).await?;
+            command::write(&database, queries::update(collection, batch, KeptRecords::Primary, limit))
+                .await?;
         if let Some((_, refusal)) = written.refused.first() {
             return Err(CommandFailure::unknown(refusal.to_string()));
         }

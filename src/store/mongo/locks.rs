@@ -210,6 +210,11 @@ pub(super) fn granted(by: &Candidate) -> Document {
     merged([doc! { "v": LAYOUT }, candidate(by), doc! { "value_set": 0_i64 }, not_ended(), not_closed()])
 }
 
+/// Condition: nobody has said that it waits for the lock. One who did is read before the lock is released.
+pub(super) fn is_unwanted() -> Document {
+    doc! { "wanted": { "$ne": true } }
+}
+
 /// The lock, if that session holds it under that term (R6).
 pub(super) fn held_under(lock: &LockId, session: SessionId, term: Term) -> Document {
     doc! { "_id": lock_id(lock), "v": LAYOUT, "session": session.to_string(), "term": long(term.get()) }
@@ -258,6 +263,8 @@ pub(super) fn read_lock(document: &Document) -> Read<LockRecord> {
         term: Term::new(fields.number("term")?),
         holding,
         closed,
+        // It decides nothing: whatever it is else means that nobody waits.
+        wanted: document.get_bool("wanted").unwrap_or(false),
         past: last.into_iter().chain(earlier).take(PAST_HOLDERS).collect(),
     })
 }

@@ -62,7 +62,7 @@ use self::{
     options::{Collections, check_name},
     renewal::{Connection, Current},
 };
-use super::{Answer, Capabilities, Hint, Reach, Store};
+use super::{Answer, Capabilities, Hint, Reach, Store, Topics};
 use crate::store_methods;
 
 /// A script for the server's shell that creates the collections and indexes of a store, for those who do
@@ -218,7 +218,7 @@ macro_rules! carried_out {
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_hints)
+        Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_hints.then_some("a change stream"))
     }
 
     store_methods! { carried_out:
@@ -250,8 +250,8 @@ impl Store for MongoStore {
         purge("purge" by purge);
     }
 
-    fn hints(&self) -> BoxStream<'static, Hint> {
-        self.inner.hints.listen()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.inner.hints.listen(topics)
     }
 
     /// With the connection string and the options this one was made with; not prepared again.

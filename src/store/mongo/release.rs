@@ -10,7 +10,9 @@ use super::{
     command::write,
     error::{CommandFailure, CommandResult},
     fields::{lock_id, millis},
-    locks::{closed_for, ended, granted, held_under, next_term, not_closed, past_with, read_lock},
+    locks::{
+        closed_for, ended, granted, held_under, is_unwanted, next_term, not_closed, past_with, read_lock,
+    },
     pipeline::{literal_text, merged, overlaid},
     queries::{self, Find, KeptRecords, Statement, by_ids},
 };
@@ -51,6 +53,9 @@ async fn release_batch(
     let answer = |release: &Release| match in_batch(&found, &release.lock).map(read_lock) {
         Some(Err(refusal)) => Ok(ReleaseAnswer::Refused(refusal)),
         Some(Ok(record)) if record.term == release.term && record.is_held_by(release.session) => {
+            if record.wanted && release.then == ReleaseTo::FreeUnlessWanted {
+                return Ok(ReleaseAnswer::Wanted);
+            }
             let reason = reason.clone().map(ReleaseAnswer::Refused);
             reason.ok_or_else(|| CommandFailure::unknown("a lock is still held after its release"))
         }
@@ -67,7 +72,10 @@ pub(super) fn release_statements(releases: &[Release]) -> Vec<Statement> {
     for one in releases {
         let note = one.note.as_ref().map(Why::as_str);
         match then(one) {
-            ReleaseTo::Free => alike.entry((one.session, one.term, note)).or_default().push(one),
+            ReleaseTo::Free | ReleaseTo::FreeUnlessWanted => {
+                let unless_wanted = one.then == ReleaseTo::FreeUnlessWanted;
+                alike.entry((one.session, one.term, note, unless_wanted)).or_default().push(one);
+            }
             _ => statements.push(release_statement(held_under(&one.lock, one.session, one.term), one)),
         }
     }
@@ -84,10 +92,20 @@ pub(super) fn release_statements(releases: &[Release]) -> Vec<Statement> {
 
 fn release_statement(filter: Document, release: &Release) -> Statement {
     let note = release.note.as_ref();
+    let now = doc! { "ended_at": true };
     match then(release) {
         ReleaseTo::Free => {
+            let end = merged([ended(Ended::Released, note), not_closed(), doc! { "wanted": false }]);
+            Statement::plain(filter, doc! { "$set": end, "$currentDate": now })
+        }
+        ReleaseTo::FreeUnlessWanted => {
             let end = merged([ended(Ended::Released, note), not_closed()]);
-            Statement::plain(filter, doc! { "$set": end, "$currentDate": { "ended_at": true } })
+            let filter = merged([filter, is_unwanted()]);
+            Statement::plain(filter, doc! { "$set": end, "$currentDate": now })
+        }
+        ReleaseTo::FreeFor(_) => {
+            let end = merged([ended(Ended::Released, note), not_closed()]);
+            Statement::plain(filter, doc! { "$set": end, "$currentDate": now })
         }
         ReleaseTo::ClosedFor(length) => {
             let closed = merged([doc! { "ended_at": "$$NOW" }, closed_for(millis(*length))]);

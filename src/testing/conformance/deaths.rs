@@ -69,6 +69,7 @@ pub async fn of_a_beat_and_a_declaration_that_race_one_counts(fixture: &Fixture)
             ground: Evidence::Unbeaten { nonce: opened.nonce },
             by: holder("the watcher"),
             why: why("no beat seen"),
+            tell: Vec::new(),
         };
         let answers = race(2, |number| {
             let (store, beat, declaration) = (fixture.store().clone(), beat.clone(), declaration.clone());
@@ -148,6 +149,7 @@ pub async fn only_the_first_declaration_is_kept(fixture: &Fixture) {
         ground: Evidence::Operator,
         by: holder("the first"),
         why: why("said so"),
+        tell: Vec::new(),
     };
     let dead = sure(fixture.store().declare(first, LIMIT)).await;
     assert!(dead.is_dead());
@@ -170,6 +172,7 @@ pub async fn only_the_first_tombstone_is_kept(fixture: &Fixture) {
         },
         by: holder("another watcher"),
         why: why("found none either"),
+        tell: Vec::new(),
     };
     assert_eq!(sure(fixture.store().declare(again, LIMIT)).await, first);
 }
@@ -184,7 +187,13 @@ pub async fn of_declarations_that_race_one_is_kept(fixture: &Fixture) {
         let answers = race(16, |number| {
             let store = fixture.store().clone();
             let by = holder(&format!("watcher {number}"));
-            let declaration = Declaration { session, ground: ground.clone(), by, why: why("no beat seen") };
+            let declaration = Declaration {
+                session,
+                ground: ground.clone(),
+                by,
+                why: why("no beat seen"),
+                tell: Vec::new(),
+            };
             async move { sure(store.declare(declaration, LIMIT)).await }
         })
         .await;

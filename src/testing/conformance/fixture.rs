@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::FutureExt;
+use tokio::sync::watch;
 
 use crate::{
     model::{
@@ -16,7 +17,7 @@ use crate::{
     },
     store::{
         Answer, BeatWrite, Cursor, Declaration, Evidence, LockSeen, Open, Page, Release, ReleaseTo,
-        SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
+        SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer, Topic, Topics,
     },
 };
 
@@ -108,6 +109,18 @@ impl Fixture {
         self.lock_of(Kind::Task(name(SpreadName::new(spread))), key)
     }
 
+    /// The topic of a spread of this namespace.
+    #[must_use]
+    pub fn topic(&self, spread: &str) -> Topic {
+        Topic::Spread(self.namespace.clone(), name(SpreadName::new(spread)))
+    }
+
+    /// Topics of a listener that stays with them: that of a spread of this namespace.
+    #[must_use]
+    pub fn topics(&self, spread: &str) -> Topics {
+        watch::channel([self.topic(spread)].into()).1
+    }
+
     /// A lock of any kind of this namespace.
     #[must_use]
     pub fn lock_of(&self, kind: Kind, key: &str) -> LockId {
@@ -149,7 +162,7 @@ impl Fixture {
     #[must_use]
     pub fn beat(&self, session: SessionId, number: u64) -> BeatWrite {
         let (beat, nonce) = (Beat::new(number), self.nonce());
-        BeatWrite { session, beat, nonce, shares: None, heard: Vec::new() }
+        BeatWrite { session, beat, nonce, shares: None, left: Vec::new(), heard: Vec::new() }
     }
 
     /// Somebody who wants a lock, and says nothing but its name.
@@ -215,8 +228,13 @@ impl Fixture {
 
     /// Declares a session dead on that ground, by "the watcher".
     pub async fn declare(&self, session: SessionId, ground: Evidence) -> SessionSeen {
-        let declaration =
-            Declaration { session, ground, by: holder("the watcher"), why: why("no beat seen") };
+        let declaration = Declaration {
+            session,
+            ground,
+            by: holder("the watcher"),
+            why: why("no beat seen"),
+            tell: Vec::new(),
+        };
         sure(self.store.declare(declaration, LIMIT)).await
     }
 

@@ -23,6 +23,7 @@ pub async fn a_lock_without_a_record_is_taken(fixture: &Fixture) {
         term: record.term,
         holding: Some(Holding { by, value_set: 0, acquired_at }),
         closed: None,
+        wanted: false,
         past: Vec::new(),
     };
     assert_eq!(record, expected, "the record must say what the candidate said");

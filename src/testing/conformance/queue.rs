@@ -2,7 +2,7 @@
 
 use super::fixture::{Fixture, LIMIT, eventually, sure};
 use crate::{
-    model::{Candidate, LockId, StoreTime, Waiter},
+    model::{Candidate, LockId, LockRecord, StoreTime, Waiter},
     store::{LockSeen, Wait},
 };
 
@@ -180,13 +180,19 @@ pub async fn a_batch_stands_in_many_lines(fixture: &Fixture) {
 }
 
 /// Writes of waiters do not touch the lock: neither its record, nor that it has none.
-pub async fn waiting_does_not_touch_the_lock(fixture: &Fixture) {
+pub async fn waiting_marks_the_lock_and_changes_nothing_else(fixture: &Fixture) {
     let [held, absent] = ["held", "absent"].map(|key| fixture.lock(key));
     let record = fixture.taken(&held, &fixture.talkative(fixture.session(), 1)).await;
     for lock in [&held, &absent] {
         line_of(fixture, lock, 2).await;
     }
-    assert_eq!(fixture.record(&held).await, record);
+    fixture.settle().await;
+    assert_eq!(fixture.record(&held).await, LockRecord { wanted: true, ..record });
+    let task = fixture.task("import", "orders");
+    let record = fixture.taken(&task, &fixture.talkative(fixture.session(), 1)).await;
+    line_of(fixture, &task, 2).await;
+    fixture.settle().await;
+    assert_eq!(fixture.record(&task).await, record, "the members of a spread hear of those who wait");
     assert_eq!(fixture.look(&absent).await, LockSeen::Absent, "waiting must make no record");
     let taker = fixture.candidate(fixture.session(), 1);
     assert_eq!(fixture.taken(&absent, &taker).await.past, [], "a line decides nothing: a free lock is taken");

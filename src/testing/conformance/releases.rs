@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, TTL, why};
+use super::fixture::{Fixture, LIMIT, TTL, sure, why};
 use crate::{
     model::{Ended, Term},
-    store::{LockSeen, Release, ReleaseTo},
+    store::{LockSeen, Release, ReleaseAnswer, ReleaseTo, Wait},
 };
 
 /// Long enough to be over only when the test is.
@@ -32,6 +32,53 @@ pub async fn a_release_keeps_the_record_and_its_term(fixture: &Fixture) {
     assert_eq!((past.term, past.how), (held.term, Ended::Released));
     assert_eq!(Some(past.from), held.holding.map(|held| held.acquired_at), "since it was granted");
     assert!(past.to >= past.from, "nobody held a lock until before it was granted");
+}
+
+/// Whoever waits has marked the lock: its holder reads the line before it releases it.
+pub async fn a_lock_that_is_wanted_is_not_released_unasked(fixture: &Fixture) {
+    let store = fixture.store();
+    for wanted in [true, false] {
+        let lock = fixture.lock(if wanted { "wanted" } else { "lonely" });
+        let session = fixture.session();
+        let held = fixture.held(&lock, session, 1).await;
+        if wanted {
+            let by = fixture.candidate(fixture.session(), 1);
+            sure(store.wait(vec![Wait { lock: lock.clone(), by }], LIMIT)).await;
+        }
+        let release = Release {
+            lock: lock.clone(),
+            session,
+            term: held.term,
+            note: None,
+            then: ReleaseTo::FreeUnlessWanted,
+        };
+        let answers = sure(store.release(vec![release.clone()], LIMIT)).await;
+        let expected = if wanted { ReleaseAnswer::Wanted } else { ReleaseAnswer::Released };
+        assert_eq!(answers, [expected]);
+        fixture.settle().await;
+        assert_eq!(fixture.record(&lock).await.is_held_by(session), wanted);
+        let late = Release { term: Term::new(held.term.get() + 1), ..release };
+        let answers = sure(store.release(vec![late], LIMIT)).await;
+        assert_eq!(answers, [ReleaseAnswer::Released], "it is not held under that term");
+    }
+}
+
+/// A lock that goes to one of those who wait is still wanted by the others, and so is one that these are told of.
+pub async fn a_mark_goes_with_a_release_to_nobody(fixture: &Fixture) {
+    let next = |session| ReleaseTo::HandTo(Box::new(fixture.candidate(session, 5)));
+    for (key, then, stays) in [
+        ("free", ReleaseTo::Free, false),
+        ("for some", ReleaseTo::FreeFor(vec![fixture.session()]), true),
+        ("for one", next(fixture.session()), true),
+        ("later", ReleaseTo::ClosedFor(TTL), true),
+    ] {
+        let (lock, session) = (fixture.lock(key), fixture.session());
+        let held = fixture.held(&lock, session, 1).await;
+        let by = fixture.candidate(fixture.session(), 1);
+        sure(fixture.store().wait(vec![Wait { lock: lock.clone(), by }], LIMIT)).await;
+        fixture.release(&lock, session, held.term, then).await;
+        assert_eq!(fixture.record(&lock).await.wanted, stays, "{key}");
+    }
 }
 
 /// [R6](crate::store#rules-of-safety): only its holder, under its term, releases a lock.

@@ -154,7 +154,7 @@ pub async fn a_late_beat_changes_nothing(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     let latest = fixture.send(&fixture.beat(session, 5)).await;
     for number in [5, 4, 1, 0] {
-        let late = BeatWrite { shares: Some(shares()), ..fixture.beat(session, number) };
+        let late = BeatWrite { shares: Some(shares()), left: Vec::new(), ..fixture.beat(session, number) };
         let seen = fixture.send(&late).await;
         assert!(!seen.bears(late.nonce), "beat {number} after beat 5 must not count");
         assert_eq!(seen, latest, "beat {number} after beat 5 must change nothing, and see beat 5");
@@ -165,7 +165,7 @@ pub async fn a_late_beat_changes_nothing(fixture: &Fixture) {
 /// A beat whose answer was lost is sent again, and recognised by its nonce.
 pub async fn a_beat_sent_again_is_recognised(fixture: &Fixture) {
     let session = fixture.opened().await.id;
-    let beat = BeatWrite { shares: Some(shares()), ..fixture.beat(session, 1) };
+    let beat = BeatWrite { shares: Some(shares()), left: Vec::new(), ..fixture.beat(session, 1) };
     let first = fixture.send(&beat).await;
     let again = fixture.send(&beat).await;
     assert!(again.bears(beat.nonce), "a beat sent again must be recognised");
@@ -185,7 +185,7 @@ pub async fn a_beat_of_a_dead_session_changes_nothing(fixture: &Fixture) {
     let session = fixture.opened().await.id;
     fixture.send(&fixture.beat(session, 1)).await;
     let dead = SessionSeen::Dead(fixture.declare_dead(session).await);
-    let beat = BeatWrite { shares: Some(shares()), ..fixture.beat(session, 2) };
+    let beat = BeatWrite { shares: Some(shares()), left: Vec::new(), ..fixture.beat(session, 2) };
     assert_eq!(fixture.send(&beat).await, dead, "a beat must find the session dead, and change nothing");
     assert_eq!(fixture.seen(session).await, dead);
 }
@@ -201,7 +201,7 @@ pub async fn shares_are_replaced_only_when_they_are_given(fixture: &Fixture) {
         (Some(Vec::new()), Vec::new()),
     ];
     for (number, (given, expected)) in (1..).zip(steps) {
-        let beat = BeatWrite { shares: given.clone(), ..fixture.beat(session, number) };
+        let beat = BeatWrite { shares: given.clone(), left: Vec::new(), ..fixture.beat(session, number) };
         let record = alive(fixture.send(&beat).await);
         assert_eq!(record.shares, expected, "after a beat that gave {given:?}");
     }

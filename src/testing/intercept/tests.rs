@@ -1,12 +1,12 @@
 use std::future::Future;
 
 use futures::StreamExt;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::*;
 use crate::{
-    model::{About, Beat, Holder, Nonce},
-    store::MemoryStore,
+    model::{About, Beat, Holder, Nonce, Share},
+    store::{MemoryStore, Topic},
 };
 
 const LIMIT: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ fn opening() -> Open {
 
 fn beat(number: u64) -> BeatWrite {
     let (beat, nonce) = (Beat::new(number), Nonce::new(100 + number));
-    BeatWrite { session: id(), beat, nonce, shares: None, heard: Vec::new() }
+    BeatWrite { session: id(), beat, nonce, shares: None, left: Vec::new(), heard: Vec::new() }
 }
 
 /// Number of the beat on record; nothing if the session was never opened.
@@ -122,13 +122,23 @@ async fn a_late_answer_is_an_answer_within_the_limit_only() {
     assert_eq!(last_beat(&inner).await, Some(2));
 }
 
+fn shares() -> Vec<Share> {
+    vec![Share::new("import".parse().unwrap())]
+}
+
+/// Topics of one who hears of the members of a spread.
+fn of_members() -> Topics {
+    let spread = shares().remove(0).spread;
+    watch::channel([Topic::Spread(opening().about.namespace, spread)].into()).1
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_echo_arrives_once_more_and_finds_what_came_in_between() {
     let (inner, faulty) = opened().await;
     faulty.intercept().next(Operation::Open, Fault::Echo(SECOND));
-    let other = Open { session: SessionId::from_u128(2), ..opening() };
+    let other = Open { session: SessionId::from_u128(2), shares: shares(), ..opening() };
     faulty.open(other.clone(), LIMIT).await.unwrap();
-    let mut hints = inner.hints();
+    let mut hints = inner.hints(of_members());
     assert_eq!(hints.next().await, Some(Hint::Resync));
     tokio::time::sleep(LIMIT).await;
     let seen = inner.open(other, LIMIT).await.unwrap();
@@ -176,9 +186,9 @@ async fn hints_are_lost_doubled_and_late_as_the_seed_says() {
     let hear = |rates, count| async move {
         let inner = MemoryStore::default();
         let store = Faulty::seeded(3, rates).around(Arc::new(inner.clone()));
-        let mut hints = store.hints();
+        let mut hints = store.hints(of_members());
         for number in 0..count {
-            let open = Open { session: SessionId::from_u128(number), ..opening() };
+            let open = Open { session: SessionId::from_u128(number), shares: shares(), ..opening() };
             inner.open(open, LIMIT).await.unwrap();
         }
         let mut heard = Vec::new();

@@ -1,8 +1,8 @@
 use tenure::{
     model::{Candidate, Ended, LockId, LockRecord, PAST_HOLDERS, Request, SessionId, StoreTime, Term, Why},
     store::{
-        Held, LockSeen, MAX_REQUESTS, Refusal, Release, ReleaseTo, Revocation, RevokeAnswer, SetAnswer,
-        SetValue, Take, TakeAnswer,
+        Held, LockSeen, MAX_REQUESTS, Refusal, Release, ReleaseAnswer, ReleaseTo, Revocation, RevokeAnswer,
+        SetAnswer, SetValue, Take, TakeAnswer,
     },
 };
 
@@ -16,6 +16,8 @@ pub(crate) struct Lock {
     /// Number of the grants that the record has forgotten, because it was purged.
     forgotten: usize,
     closed: Option<Closing>,
+    /// Somebody joined its line while it was held, and nobody has released it to nobody since.
+    pub(super) wanted: bool,
     /// The clock's weeks when it was last granted.
     weeks: u64,
 }
@@ -99,6 +101,8 @@ impl Lock {
         if let Some(held) = held {
             grant.since.meet("the time of a grant", &held.acquired_at)?;
         }
+        let (wanted, found) = (self.wanted, seen.wanted);
+        ensure!(wanted == found, "{id} must be wanted: {wanted}, and is: {found}");
         let length = self.closed.as_ref().map(|closed| closed.length);
         let found = seen.closed.map(|closed| closed.length);
         ensure!(length == found, "{id} must be closed for {length:?}, and is for {found:?}");
@@ -167,6 +171,7 @@ impl Model {
             ensure!(lock.holder().is_none(), "{id} was purged while it was held");
             ensure!(lock.weeks < weeks, "{id} was purged, and its term is young");
             lock.forgotten = lock.grants.len();
+            lock.wanted = false;
             lock.closed = None;
             *self.met.entry("purge: lock".to_owned()).or_default() += 1;
         }
@@ -228,15 +233,21 @@ impl Model {
         lock.meet(id, record)
     }
 
-    pub(crate) fn release(&mut self, release: &Release) {
+    /// Releases it. Answers with what the store must answer.
+    pub(crate) fn release(&mut self, release: &Release) -> ReleaseAnswer {
         let Release { lock: id, session, term, note, then } = release;
         let (turns, weeks) = (self.turns, self.weeks);
         let lock = self.locks.entry(id.clone()).or_default();
         if !lock.is_held(*session, *term) {
-            return;
+            return ReleaseAnswer::Released;
         }
         match then {
-            ReleaseTo::Free => lock.end(Ended::Released, note.clone()),
+            ReleaseTo::FreeUnlessWanted if lock.wanted => return ReleaseAnswer::Wanted,
+            ReleaseTo::Free | ReleaseTo::FreeUnlessWanted => {
+                lock.end(Ended::Released, note.clone());
+                lock.wanted = false;
+            }
+            ReleaseTo::FreeFor(_) => lock.end(Ended::Released, note.clone()),
             ReleaseTo::ClosedFor(length) => {
                 lock.end(Ended::Released, note.clone());
                 lock.close(*length, turns);
@@ -246,6 +257,7 @@ impl Model {
                 lock.grant((**next).clone(), weeks);
             }
         }
+        ReleaseAnswer::Released
     }
 
     pub(crate) fn set_value(&mut self, set: &SetValue, answer: &SetAnswer) -> Check {

@@ -22,6 +22,11 @@ impl Place {
 impl Model {
     pub(crate) fn wait(&mut self, wait: &Wait) {
         let Wait { lock, by } = wait;
+        if lock.kind.to_string() == "lock"
+            && let Some(held) = self.locks.get_mut(lock)
+        {
+            held.wanted |= held.holder().is_some();
+        }
         if !self.line.iter().any(|place| place.is(lock, by.session, by.ticket)) {
             self.line.push(Place { lock: lock.clone(), by: by.clone(), since: Once::default() });
         }

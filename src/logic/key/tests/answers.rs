@@ -177,7 +177,7 @@ fn a_ticket_that_is_given_up_is_looked_after_when_it_has_left_the_line() {
     one.answer(leave, left);
     one.perform(is_look);
     while !one.is_free() {
-        one.perform(|op| matches!(op, Op::Leave(_) | Op::Release { .. }));
+        one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
     }
 }
 
@@ -267,13 +267,11 @@ fn a_lock_that_is_lost_keeps_others_of_this_instance_out_until_its_job_has_ended
     let release = Release { lock: lock(), session: thief, term: record.term, note: None, then };
     ready(one.world.store.release(vec![release], LIMIT));
     let record = ready(one.world.store.locks(vec![lock()], LIMIT)).pop().unwrap().found().unwrap();
-    let granted = LockChange::Granted {
-        session: one.session,
-        ticket: next,
-        term: record.term,
-        at: StoreTime::from_millis(0),
-    };
-    one.machine(|machine, context| machine.hint(context, Some(granted)));
+    let asked = one.now();
+    one.world.pass(1);
+    let now = one.now();
+    let session = one.session;
+    one.machine(|machine, _| machine.found(asked, now, session, next, record.term));
     while !one.is_free() {
         one.perform(|op| matches!(op, Op::Leave(_) | Op::ReadLine { .. } | Op::Release { .. }));
     }
@@ -322,7 +320,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     let look = one.begins();
     assert!(is_look(&look), "{look:?}");
     let held = one.world.apply(one.session, &look);
-    one.machine(|machine, context| machine.hint(context, Some(LockChange::Freed)));
+    one.machine(|machine, context| machine.hint(context));
     one.answer(look, held);
     let next = one.machine(KeyMachine::next);
     assert!(matches!(next, NextOp::Do(_)), "the answer was from before the hint: {next:?}");

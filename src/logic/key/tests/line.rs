@@ -49,8 +49,8 @@ impl World {
         self.with(place, |instance, context| instance.machine.ended(context, ticket, handback));
     }
 
-    fn hears(&mut self, place: usize, change: LockChange) {
-        self.with(place, |instance, context| instance.machine.hint(context, Some(change)));
+    fn hears(&mut self, place: usize) {
+        self.with(place, |instance, context| instance.machine.hint(context));
     }
 
     fn join(&mut self, place: usize) {
@@ -82,7 +82,7 @@ fn holds() -> World {
 fn successor(op: &Op) -> Option<SessionId> {
     match op {
         Op::Release { then: ReleaseTo::HandTo(by), .. } => Some(by.session),
-        Op::Release { then: ReleaseTo::Free, .. } => None,
+        Op::Release { then: ReleaseTo::Free | ReleaseTo::FreeFor(_), .. } => None,
         other => panic!("it releases, and not {other:?}"),
     }
 }
@@ -127,7 +127,7 @@ fn whoever_cannot_stand_in_line_takes_over_at_a_death_and_at_a_hint() {
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
         world.release(0, term);
-        world.hears(1, LockChange::Freed);
+        world.hears(1);
         world.sent(1);
         assert!(world.instances[1].running.is_some(), "{refuses:?}: it was freed");
     }
@@ -170,7 +170,7 @@ fn no_two_run_at_once_and_every_ticket_is_answered_also_where_the_line_is_refuse
 }
 
 #[test]
-fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does() {
+fn a_release_goes_to_the_first_that_beats_however_far_back_it_is() {
     for (dead, silent) in [(0, 0), (1, 0), (3, 2), (0, 7), (4, 4), (0, 8), (40, 0), (0, 100)] {
         let mut world = holds();
         let gone = world.strangers(dead + silent);
@@ -181,9 +181,25 @@ fn a_release_goes_to_the_first_that_beats_and_at_once_to_nobody_where_none_does(
         world.pass(60_000);
         world.ends(0, Handback::default());
         assert_eq!(world.perform(0), Op::ReadLine { most: FIRST_IN_LINE, to: None });
-        let first = (dead + silent < FIRST_IN_LINE).then_some(lives);
-        assert_eq!(successor(&world.perform(0)), first, "{dead} dead and {silent} silent before it");
+        if dead + silent >= FIRST_IN_LINE {
+            assert_eq!(world.perform(0), Op::ReadLine { most: WHOLE_LINE, to: None });
+        }
+        assert_eq!(successor(&world.perform(0)), Some(lives), "{dead} dead and {silent} silent before it");
     }
+}
+
+#[test]
+fn a_release_where_nobody_beats_is_told_to_the_first_that_are_not_known_dead() {
+    let mut world = holds();
+    let gone = world.strangers(50);
+    world.dead.extend(&gone[..10]);
+    world.overdue.extend(&gone[10..]);
+    world.with(0, |instance, context| instance.machine.queue_hint(context));
+    world.ends(0, Handback::default());
+    assert!(matches!(world.perform(0), Op::ReadLine { .. }));
+    assert_eq!(world.perform(0), Op::ReadLine { most: WHOLE_LINE, to: None });
+    let Op::Release { then: ReleaseTo::FreeFor(told), .. } = world.perform(0) else { panic!("nobody beats") };
+    assert_eq!(told, gone[10..10 + crate::logic::key::line::MOST_TOLD]);
 }
 
 #[test]
@@ -321,7 +337,7 @@ fn those_who_do_not_beat_count_for_nothing_in_the_order() {
         world.sent(1);
         let (_, term, _) = world.instances[0].running.unwrap();
         world.release(0, term);
-        world.hears(1, LockChange::Freed);
+        world.hears(1);
         let before = world.clock.now();
         while world.instances[1].running.is_none() {
             world.sent(1);
@@ -339,7 +355,7 @@ fn whoever_knows_to_be_first_takes_a_freed_lock_without_reading_the_line_again()
     world.sent_at_the_next_poll(1);
     let (_, term, _) = world.instances[0].running.unwrap();
     world.release(0, term);
-    world.hears(1, LockChange::Freed);
-    assert_eq!(world.sent(1)[0], "take");
+    world.hears(1);
+    assert_eq!(world.sent(1)[..2], ["look", "take"]);
     assert!(world.instances[1].running.is_some());
 }

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 /// News on its way to one member.
 #[derive(Clone)]
 enum News {
-    Task(Key, Option<LockChange>),
+    Task(Key, LockSeen),
     Session(SessionId, SessionSeen),
 }
 
@@ -59,8 +59,8 @@ impl Fleet {
         let mut view = view(0);
         view.set(&self.tasks_of(number).map(key).collect());
         for (key, (holder, term)) in &self.truth {
-            let change = holder.map_or(Some(LockChange::Freed), |holder| granted(holder.as_u128(), *term));
-            view.hinted(key, change, at(self.now - 5000));
+            let (seen, then) = (lock_of(key, holder.map(|holder| (holder, *term))), at(self.now - 5000));
+            view.read(key, &seen, then, then, None);
         }
         for (session, one) in &self.members {
             view.saw(*session, &self.alive(one.me.session.as_u128()), at(self.now), None);
@@ -95,9 +95,8 @@ impl Fleet {
         place.0 = holder;
         place.1 += u64::from(holder.is_some());
         self.moves += usize::from(holder.is_some());
-        let term = place.1;
-        let change = holder.map_or(Some(LockChange::Freed), |holder| granted(holder.as_u128(), term));
-        self.tell(&News::Task(key.clone(), change));
+        let seen = lock_of(key, holder.map(|holder| (holder, place.1)));
+        self.tell(&News::Task(key.clone(), seen));
     }
 
     /// One member hears some of its news, in the order in which they came.
@@ -106,8 +105,8 @@ impl Fleet {
         let Some(one) = self.members.get_mut(&session) else { return };
         for news in one.news.drain(..most.min(one.news.len())) {
             match news {
-                News::Task(key, change) => {
-                    one.view.hinted(&key, change, now);
+                News::Task(key, seen) => {
+                    one.view.read(&key, &seen, now, now, None);
                 }
                 News::Session(session, sighting) => {
                     one.view.saw(session, &sighting, now, None);

@@ -23,7 +23,7 @@ fn joined(number: u128, of: Share) -> SessionSeen {
 #[test]
 fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
     let mut one = view(1);
-    one.hinted(&key(0), granted(9, 5), at(0));
+    one.learns(&key(0), Some((9, 5)), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
     for (number, started) in [(2, 30), (3, 10), (4, 20)] {
         let mut back = record(number, 1, vec![share()]);
@@ -44,7 +44,7 @@ fn what_is_reserved_goes_to_the_latest_session_of_its_name() {
 #[test]
 fn what_is_reserved_goes_to_nobody_that_is_not_known_to_know_it() {
     let mut one = view(1);
-    one.hinted(&key(0), granted(9, 5), at(0));
+    one.learns(&key(0), Some((9, 5)), at(0));
     one.saw(id(9), &dead(9, Death::own(), 60 * SECOND, 0), at(0), None);
     let mut back = record(2, 1, vec![Share { digest: 99, ..share() }]);
     back.about.holder = holder(9);
@@ -80,7 +80,7 @@ fn of_what_nobody_took_an_instance_takes_a_few_at_once_and_no_more_than_its_cap(
     // They were planned for another, that does not take them.
     let mut one = view(300);
     for task in 0..300 {
-        one.hinted(&key(task), Some(LockChange::Freed), at(0));
+        one.learns(&key(task), None, at(0));
     }
     one.saw(id(2), &alive(2, 1), at(0), None);
     let take = |share: Share, mine: &BTreeMap<Key, Mine>, now| {
@@ -108,11 +108,11 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     one.set(&(3..16).map(key).collect());
     one.saw(id(2), &joined(2, theirs.clone()), at(0), None);
     for task in 3..16 {
-        one.hinted(&key(task), Some(LockChange::Freed), at(0));
+        one.learns(&key(task), None, at(0));
     }
     // What it has that is not known here counts.
     for task in 0..3 {
-        one.hinted(&key(task), granted(2, 5), at(0));
+        one.learns(&key(task), Some((2, 5)), at(0));
     }
     let me = Me { share: mine.clone(), ..me(1) };
     let planned = resolved(&one, &me, 1000);
@@ -124,7 +124,7 @@ fn members_that_know_other_tasks_are_planned_what_both_know_and_nothing_else() {
     assert_eq!((planned.targets[&id(1)], planned.targets[&id(2)]), (8, 5), "with three besides");
     // It lets go of them.
     for task in 0..3 {
-        one.hinted(&key(task), Some(LockChange::Freed), at(2000));
+        one.learns(&key(task), None, at(2000));
     }
     let planned = resolved(&one, &me, 3000);
     assert_eq!((planned.targets[&id(1)] + planned.targets[&id(2)], planned.targets[&id(2)] > 5), (13, true));
@@ -138,19 +138,19 @@ fn with_a_member_of_another_plan_nothing_is_exchanged() {
     one.saw(id(2), &SessionSeen::Alive(earlier), at(0), None);
     let mut mine = BTreeMap::new();
     for task in 0..30 {
-        one.hinted(&key(task), granted(1, 5), at(0));
+        one.learns(&key(task), Some((1, 5)), at(0));
         mine.insert(key(task), Mine::Has);
     }
     let rest = one.resolve(&me(1), &mine, BOUNDS, at(5000));
     assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 0), "it gets nothing that another has");
     for task in 0..30 {
-        one.hinted(&key(task), granted(2, 6), at(5000));
+        one.learns(&key(task), Some((2, 6)), at(5000));
     }
     let rest = resolved(&one, &me(1), 10_000);
     assert_eq!((rest.orders, rest.targets[&id(2)]), (vec![], 30), "nor is anything of its own moved");
     // Of what nobody has it gets its part: that is left to it, and taken if it does not come.
     for task in 0..30 {
-        one.hinted(&key(task), Some(LockChange::Freed), at(10_000));
+        one.learns(&key(task), None, at(10_000));
     }
     let orphans = resolved(&one, &me(1), 11_000);
     assert_eq!((taken(&orphans).len(), orphans.targets[&id(2)]), (15, 15));
@@ -168,7 +168,7 @@ fn many_small_spreads_are_shared_out_evenly() {
             let mut one = SpreadView::new(spread.clone());
             one.set(&(0..tasks).map(key).collect());
             for task in 0..tasks {
-                one.hinted(&key(task), Some(LockChange::Freed), at(0));
+                one.learns(&key(task), None, at(0));
             }
             let share = Share { digest: DIGEST, ..Share::new(spread) };
             for other in &ids[1..] {

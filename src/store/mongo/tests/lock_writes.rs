@@ -10,7 +10,7 @@ use crate::{
     model::{SessionId, Term, Why},
     store::{
         Release, ReleaseTo, Take,
-        mongo::{queries::modify, release::release_statements, take::take_statement},
+        mongo::{line::want_statement, queries::modify, release::release_statements, take::take_statement},
     },
 };
 
@@ -253,11 +253,49 @@ fn a_release_to_nobody() {
                   note: "$done"
                   not_before: null
                   closed_for: null
+                  wanted: false
                 }
                 $currentDate: { "ended_at": true }
               }
               upsert: false
             }"#]],
+    );
+}
+
+#[test]
+fn a_release_unless_somebody_waits_and_one_that_is_told_of() {
+    let release = |then| Release {
+        lock: lock(),
+        session: SessionId::from_u128(0xab),
+        term: Term::new(5),
+        note: None,
+        then,
+    };
+    let unless_wanted = release_statements(&[release(ReleaseTo::FreeUnlessWanted)]).remove(0);
+    assert_eq!(unless_wanted.filter.get("wanted"), Some(&doc! { "$ne": true }.into()));
+    let told = release_statements(&[release(ReleaseTo::FreeFor(vec![SessionId::from_u128(1)]))]).remove(0);
+    assert_eq!(told.filter.get("wanted"), None);
+    for statement in [unless_wanted, told] {
+        let set = statement.update.as_document().unwrap().get_document("$set").unwrap();
+        assert!(set.contains_key("session") && !set.contains_key("wanted"), "the mark stays: {set}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_wanted() {
+    check(
+        want_statement(&lock()),
+        expect![[r#"
+        {
+          q: {
+            _id: { "ns": "shop", "kind": "lock", "key": "$report" }
+            v: 2
+            session: { "$ne": null }
+            wanted: { "$ne": true }
+          }
+          u: { "$set": { "wanted": true } }
+          upsert: false
+        }"#]],
     );
 }
 

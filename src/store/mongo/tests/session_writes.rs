@@ -18,6 +18,7 @@ fn a_beat() {
         beat: Beat::new(12),
         nonce: Nonce::new(99),
         shares: None,
+        left: Vec::new(),
         heard: vec![(lock(), Term::new(5))],
     };
     check(
@@ -230,6 +231,7 @@ fn a_declaration() {
         ground: Evidence::Unbeaten { nonce: Nonce::new(99) },
         by: "$pod".parse().unwrap(),
         why: Why::new("no beat for 30s").unwrap(),
+        tell: Vec::new(),
     };
     check(
         declare_statement(&declaration),

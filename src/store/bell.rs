@@ -1,0 +1,135 @@
+//! Bells: who is told of a change, and of what. They decide nothing (R12): whoever hears one looks.
+
+use std::{collections::BTreeSet, fmt};
+
+use tokio::sync::watch;
+
+use super::{Release, ReleaseTo};
+use crate::model::{LockId, Namespace, ScheduleId, SessionId, SessionRecord, SpreadName, schedules};
+
+/// Those who are told of a change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// One session: of locks that it waits for, and of what operators ask of it.
+    Session(SessionId),
+    /// Those who take part in a spread: of its tasks, their lines, and its members. Schedules are tasks of a
+    /// spread of their own.
+    Spread(Namespace, SpreadName),
+}
+
+/// The topics somebody listens to; they may change at any time.
+pub type Topics = watch::Receiver<BTreeSet<Topic>>;
+
+/// A change, as far as it is told: where to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum News {
+    /// A lock was granted, or became free.
+    Lock(LockId),
+    /// A lock was taken from its holder by an operator, or its record was deleted.
+    Revoked(LockId),
+    /// Somebody began to wait for a lock.
+    Line(LockId),
+    /// A session opened, changed what it takes part in, or died.
+    Member(SessionId),
+    /// An operator asks something of a session, or has declared it dead: its next beat tells.
+    Asked(SessionId),
+    /// A schedule was defined anew, or something is wanted of it.
+    Schedule(ScheduleId),
+}
+
+/// News for those whom it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bell {
+    /// Those who are told; all who listen, if nobody is named.
+    pub(crate) to: Option<Topic>,
+    pub(crate) news: News,
+}
+
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(session) => write!(f, "session {session}"),
+            Self::Spread(namespace, spread) => write!(f, "spread {namespace}/{spread}"),
+        }
+    }
+}
+
+impl Bell {
+    /// Returns whether somebody who listens to these topics is told.
+    pub(crate) fn concerns(&self, topics: &BTreeSet<Topic>) -> bool {
+        self.to.as_ref().is_none_or(|to| topics.contains(to))
+    }
+}
+
+/// The bells that changes ring. What concerns a single user of a key rings none.
+impl Bell {
+    fn of_lock(lock: &LockId, news: fn(LockId) -> News) -> Option<Self> {
+        let spread = lock.kind.spread()?;
+        Some(Self { to: Some(Topic::Spread(lock.namespace.clone(), spread)), news: news(lock.clone()) })
+    }
+
+    /// A lock was granted to whoever took it, closed, or opened, or its value changed.
+    pub(crate) fn changed(lock: &LockId) -> Option<Self> {
+        Self::of_lock(lock, News::Lock)
+    }
+
+    /// Somebody waits for a lock.
+    pub(crate) fn line(lock: &LockId) -> Option<Self> {
+        Self::of_lock(lock, News::Line)
+    }
+
+    /// A lock was taken away from its holder.
+    pub(crate) fn revoked(lock: &LockId) -> Option<Self> {
+        Self::of_lock(lock, News::Revoked)
+    }
+
+    /// A lock was released.
+    pub(crate) fn released(release: &Release) -> Vec<Self> {
+        let lock = &release.lock;
+        if let Some(bell) = Self::changed(lock) {
+            return vec![bell];
+        }
+        let bell = |session| Self { to: Some(Topic::Session(session)), news: News::Lock(lock.clone()) };
+        match &release.then {
+            ReleaseTo::HandTo(next) => vec![bell(next.session)],
+            ReleaseTo::FreeFor(waiting) => waiting.iter().copied().map(bell).collect(),
+            // Whoever waits knows how long it is closed.
+            ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::ClosedFor(_) => Vec::new(),
+        }
+    }
+
+    /// A session takes part in these spreads, or does so no more.
+    pub(crate) fn member<'a>(
+        namespace: &Namespace,
+        session: SessionId,
+        spreads: impl IntoIterator<Item = &'a SpreadName>,
+    ) -> Vec<Self> {
+        let topic = |spread: &SpreadName| Topic::Spread(namespace.clone(), spread.clone());
+        let bell = |spread| Self { to: Some(topic(spread)), news: News::Member(session) };
+        spreads.into_iter().map(bell).collect()
+    }
+
+    /// A session was declared dead: the members of its spreads and of those are told, and itself, which may live.
+    pub(crate) fn died(record: &SessionRecord, tell: &[SpreadName]) -> Vec<Self> {
+        let (namespace, session) = (&record.about.namespace, record.id);
+        let spreads: BTreeSet<_> = record.shares.iter().map(|share| &share.spread).chain(tell).collect();
+        let mut bells = Self::member(namespace, session, spreads);
+        let itself = bells.iter().filter_map(|bell| bell.to.clone()).chain([Topic::Session(session)]);
+        let itself: Vec<_> = itself.map(|to| Self { to: Some(to), news: News::Asked(session) }).collect();
+        bells.extend(itself);
+        bells
+    }
+
+    /// An operator asks a session for a lock.
+    pub(crate) fn asked(session: SessionId, lock: &LockId) -> Self {
+        let spread = lock.kind.spread().map(|spread| Topic::Spread(lock.namespace.clone(), spread));
+        Self { to: Some(spread.unwrap_or(Topic::Session(session))), news: News::Asked(session) }
+    }
+
+    /// A schedule was defined, or something is wanted of it.
+    pub(crate) fn schedule(schedule: &ScheduleId) -> Self {
+        let to = Topic::Spread(schedule.namespace.clone(), schedules());
+        Self { to: Some(to), news: News::Schedule(schedule.clone()) }
+    }
+}
