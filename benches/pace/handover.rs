@@ -24,7 +24,8 @@ const HANDOVERS_ON_1: usize = 60;
 type Options = fn() -> MongoOptions;
 
 /// Ways in which the store may tell others of a change: what the figures are called, and the options.
-const WAYS: [(&str, Options); 1] = [("handover", MongoOptions::new)];
+const WAYS: [(&str, Options); 2] =
+    [("handover", MongoOptions::new), ("handover_local", || MongoOptions::new().bells_in_local(true))];
 
 /// Two instances that hand a lock to each other, beside a write of w:1 and its majority event.
 pub(crate) async fn back_and_forth(world: &World) {

@@ -29,6 +29,7 @@ mod support;
 #[allow(dead_code, reason = "the store's benches use the rest")]
 mod world;
 
+mod bells;
 mod foreign;
 mod handover;
 mod holder;
@@ -44,9 +45,9 @@ mod waiting;
 use self::{machine::Machine, support::mongod::Shape, world::World};
 
 // What hurts the servers comes last.
-const ON_3: [&str; 7] =
-    ["idle_3", "handover_3", "foreign_3", "rest_3", "pairs64_3", "takeover_3", "stepdown_3"];
-const ON_1: [&str; 3] = ["handover_1", "foreign_1", "pairs64_1"];
+const ON_3: [&str; 8] =
+    ["idle_3", "handover_3", "bells_3", "foreign_3", "rest_3", "pairs64_3", "takeover_3", "stepdown_3"];
+const ON_1: [&str; 4] = ["handover_1", "bells_1", "foreign_1", "pairs64_1"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -75,6 +76,7 @@ async fn run(stage: &str, world: &World) {
     match stage {
         "idle_3" => idle::listeners(world).await,
         "handover_3" | "handover_1" => handover::back_and_forth(world).await,
+        "bells_3" | "bells_1" => bells::rung(world).await,
         "foreign_3" | "foreign_1" => foreign::writes(world).await,
         "rest_3" => rest::waiters(world).await,
         "pairs64_3" | "pairs64_1" => pairs::of_64(world).await,

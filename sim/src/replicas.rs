@@ -36,7 +36,7 @@ use tenure::{
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// The longest time for which a read waits for what a bell told of.
-const AFTER_A_BELL: Duration = Duration::from_millis(500);
+const AFTER_A_BELL: Duration = Duration::from_millis(1250);
 /// The longest way of an entry of the log to a majority if nothing is wrong.
 const LONGEST_LAG: Duration = Duration::from_millis(20);
 

@@ -195,6 +195,11 @@ impl Keys {
         self.with(engine, lock, KeyMachine::hint);
     }
 
+    /// A hint: the lock was handed to this session, perhaps to a ticket that nobody here remembers.
+    pub(crate) fn handed(&self, engine: &Arc<Engine>, lock: &LockId) {
+        self.step(engine, lock, true, |state, context| state.machine.handed(context));
+    }
+
     /// A hint: the lock may have been taken away from its holder.
     pub(crate) fn revoked(&self, engine: &Arc<Engine>, lock: &LockId) {
         self.with(engine, lock, KeyMachine::revoked);

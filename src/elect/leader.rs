@@ -70,7 +70,7 @@ impl HeldBy {
     }
 }
 
-/// Follows who holds a key, without contending for it.
+/// Follows who holds a key, without contending for it: a change is noticed within a `poll_interval`.
 ///
 /// Clones follow the same key, at the cost of one.
 #[derive(Clone, Debug)]

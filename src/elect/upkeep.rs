@@ -60,6 +60,10 @@ fn hear(engine: &Arc<Engine>, news: News) {
                 engine.spreads.task(&spread, &lock.key);
             }
         }
+        News::Handed(lock) => {
+            engine.keys.handed(engine, &lock);
+            engine.leaders.hint(&lock);
+        }
         News::Revoked(lock) => {
             engine.keys.revoked(engine, &lock);
             hear(engine, News::Lock(lock));

@@ -234,6 +234,15 @@ impl KeyMachine {
         }
     }
 
+    /// A hint: the lock was handed to this session, perhaps to a ticket that was given up.
+    pub(crate) fn handed(&mut self, context: Context<'_>) {
+        self.hint(context);
+        match &mut self.in_flight {
+            Some(in_flight) => in_flight.unexpected_grant = true,
+            None => self.undecided |= self.line.is_empty() && self.held.is_none(),
+        }
+    }
+
     /// A hint: the lock may have been taken away from its holder. It may be about an earlier one, for which the
     /// read that says so waits a moment.
     pub(crate) fn revoked(&mut self, context: Context<'_>) {

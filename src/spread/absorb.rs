@@ -13,7 +13,7 @@ use crate::{
     elect::{Engine, chain},
     logic::view::PeerSeen,
     model::{Key, SessionId, SessionRecord, StoreTime},
-    store::{LockSeen, SessionSeen},
+    store::{Held, LockSeen, SessionSeen},
 };
 
 /// One pass over the state, by the clocks as they stood when it began.
@@ -25,13 +25,15 @@ struct Absorption<'a> {
     store_now: Option<StoreTime>,
     /// Something has changed that the plan depends on.
     changed: bool,
+    /// Tasks that this instance holds and has no use for: handed to tickets that were given up meanwhile.
+    strays: Vec<(SessionId, Held)>,
 }
 
 impl<'a> Absorption<'a> {
     fn new(engine: &'a Arc<Engine>, state: &'a mut ActorState) -> Self {
         let (now, store_now) = (engine.clock.now(), engine.store_now());
         let own = engine.current().map(|session| session.id);
-        Self { engine, state, own, now, store_now, changed: false }
+        Self { engine, state, own, now, store_now, changed: false, strays: Vec::new() }
     }
 
     /// Absorbs records of a listing. Returns whose they are.
@@ -96,6 +98,14 @@ impl<'a> Absorption<'a> {
     }
 
     fn absorb_record(&mut self, asked: Moment, key: &Key, seen: &LockSeen) {
+        if let LockSeen::Found(record) = seen
+            && let Some(held) = &record.holding
+            && Some(held.by.session) == self.own
+            && !self.state.mine.contains_key(key)
+        {
+            let stray = Held { lock: record.id.clone(), term: record.term, ticket: held.by.ticket };
+            self.strays.push((held.by.session, stray));
+        }
         self.state.bench.learn_record(key, seen);
         self.changed |= self.state.view.read(key, seen, asked, self.now, self.store_now);
     }
@@ -142,7 +152,7 @@ impl SpreadActor {
         for (key, seen) in reading.tasks {
             pass.absorb_task(reading.asked, &key, &seen);
         }
-        let touched = pass.changed;
+        let (touched, strays) = (pass.changed, pass.strays);
         let complete = reading.everything && !state.complete;
         state.complete |= reading.everything;
         state.news |= complete;
@@ -152,6 +162,9 @@ impl SpreadActor {
             self.ask.ring = Some(state.view.after(own));
         }
         drop(state);
+        for (session, stray) in strays {
+            engine.keys.found(&engine, reading.asked, session, &stray);
+        }
         if let Some(place) = reading.place {
             self.rolling = place;
         }

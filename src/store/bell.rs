@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use tokio::sync::watch;
 
 use super::{Release, ReleaseTo};
-use crate::model::{LockId, Namespace, ScheduleId, SessionId, SessionRecord, SpreadName, schedules};
+use crate::model::{Death, LockId, Namespace, ScheduleId, SessionId, SessionRecord, SpreadName, schedules};
 
 /// Those who are told of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +26,8 @@ pub type Topics = watch::Receiver<BTreeSet<Topic>>;
 pub enum News {
     /// A lock was granted, or became free.
     Lock(LockId),
+    /// A lock was handed over to this session.
+    Handed(LockId),
     /// A lock was taken from its holder by an operator, or its record was deleted.
     Revoked(LockId),
     /// Somebody began to wait for a lock.
@@ -90,10 +92,13 @@ impl Bell {
         if let Some(bell) = Self::changed(lock) {
             return vec![bell];
         }
-        let bell = |session| Self { to: Some(Topic::Session(session)), news: News::Lock(lock.clone()) };
+        let bell = |session, news: fn(LockId) -> News| Self {
+            to: Some(Topic::Session(session)),
+            news: news(lock.clone()),
+        };
         match &release.then {
-            ReleaseTo::HandTo(next) => vec![bell(next.session)],
-            ReleaseTo::FreeFor(waiting) => waiting.iter().copied().map(bell).collect(),
+            ReleaseTo::HandTo(next) => vec![bell(next.session, News::Handed)],
+            ReleaseTo::FreeFor(waiting) => waiting.iter().map(|session| bell(*session, News::Lock)).collect(),
             // Whoever waits knows how long it is closed.
             ReleaseTo::Free | ReleaseTo::FreeUnlessWanted | ReleaseTo::ClosedFor(_) => Vec::new(),
         }
@@ -110,11 +115,15 @@ impl Bell {
         spreads.into_iter().map(bell).collect()
     }
 
-    /// A session was declared dead: the members of its spreads and of those are told, and itself, which may live.
+    /// A session was declared dead: the members of its spreads and of those are told, and itself, which may live, unless it has
+    /// closed itself.
     pub(crate) fn died(record: &SessionRecord, tell: &[SpreadName]) -> Vec<Self> {
         let (namespace, session) = (&record.about.namespace, record.id);
         let spreads: BTreeSet<_> = record.shares.iter().map(|share| &share.spread).chain(tell).collect();
         let mut bells = Self::member(namespace, session, spreads);
+        if record.death.as_ref().is_some_and(Death::is_own) {
+            return bells;
+        }
         let itself = bells.iter().filter_map(|bell| bell.to.clone()).chain([Topic::Session(session)]);
         let itself: Vec<_> = itself.map(|to| Self { to: Some(to), news: News::Asked(session) }).collect();
         bells.extend(itself);

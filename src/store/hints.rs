@@ -10,29 +10,19 @@ use tokio::sync::broadcast;
 
 use super::{Bell, Hint, Topic, Topics};
 
-/// What all listeners of a store handle are sent.
-#[derive(Clone, Debug)]
-pub(crate) enum Heard {
-    /// News for those whom it concerns.
-    Bell(Bell),
-    /// A hint for everybody.
-    Hint(Hint),
-}
-
 /// Returns what a listener to these topics gets of a broadcast: [`Hint::Resync`] first, and again whenever it
 /// lagged behind.
-pub(crate) fn hint_stream(heard: broadcast::Receiver<Heard>, topics: Topics) -> BoxStream<'static, Hint> {
+pub(crate) fn hint_stream(bells: broadcast::Receiver<Bell>, topics: Topics) -> BoxStream<'static, Hint> {
     let first = stream::iter([Hint::Resync]);
-    let rest = stream::unfold((heard, topics), |(mut heard, topics)| async {
+    let rest = stream::unfold((bells, topics), |(mut bells, topics)| async {
         loop {
-            let hint = match heard.recv().await {
-                Ok(Heard::Hint(hint)) => hint,
-                Ok(Heard::Bell(bell)) if bell.concerns(&topics.borrow()) => Hint::News(bell.news),
-                Ok(Heard::Bell(_)) => continue,
+            let hint = match bells.recv().await {
+                Ok(bell) if bell.concerns(&topics.borrow()) => Hint::News(bell.news),
+                Ok(_) => continue,
                 Err(broadcast::error::RecvError::Lagged(_)) => Hint::Resync,
                 Err(broadcast::error::RecvError::Closed) => return None,
             };
-            return Some((hint, (heard, topics)));
+            return Some((hint, (bells, topics)));
         }
     });
     first.chain(rest).boxed()

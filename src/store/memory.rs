@@ -23,7 +23,7 @@ use futures::{
 };
 use tokio::sync::broadcast;
 
-use super::{Answer, Bell, Capabilities, Cursor, Heard, Hint, Page, Reach, Store, Topics, hints::resyncs};
+use super::{Answer, Bell, Capabilities, Cursor, Hint, Page, Reach, Store, Topics, hints::resyncs};
 use crate::{
     clock::{Clock, SystemClock},
     model::{
@@ -58,7 +58,7 @@ pub struct MemoryStore {
 struct State {
     clock: Arc<dyn Clock>,
     records: Arc<Mutex<Records>>,
-    heard: broadcast::Sender<Heard>,
+    bells: broadcast::Sender<Bell>,
 }
 
 #[derive(Clone, Default)]
@@ -88,7 +88,7 @@ impl MemoryStore {
     /// An empty store that runs on that clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: State { clock, records: Arc::default(), heard: broadcast::Sender::new(HINTS_KEPT) } }
+        Self { state: State { clock, records: Arc::default(), bells: broadcast::Sender::new(HINTS_KEPT) } }
     }
 
     /// Another store with the same records, on that clock. Nobody listens to its hints yet.
@@ -147,7 +147,7 @@ impl State {
     fn ring(&self, bells: impl IntoIterator<Item = Bell>) {
         for bell in bells {
             // An error only says that nobody listens.
-            let _ = self.heard.send(Heard::Bell(bell));
+            let _ = self.bells.send(bell);
         }
     }
 
@@ -232,7 +232,7 @@ impl Store for MemoryStore {
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         // Added topics are heard at once.
         let resyncs = resyncs(topics.clone());
-        stream::select(resyncs, super::hint_stream(self.state.heard.subscribe(), topics)).boxed()
+        stream::select(resyncs, super::hint_stream(self.state.bells.subscribe(), topics)).boxed()
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -35,6 +35,8 @@ mod methods;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 mod ops;
+#[cfg(feature = "mongodb")]
+mod rings;
 mod rules;
 
 pub(crate) use answer::refused;
@@ -45,7 +47,7 @@ pub use answer::{
 pub(crate) use bell::Bell;
 pub use bell::{News, Topic, Topics};
 pub use contract::{Answer, Store};
-pub(crate) use hints::{Heard, hint_stream};
+pub(crate) use hints::hint_stream;
 #[cfg(feature = "testing")]
 pub use memory::Kept;
 pub use memory::MemoryStore;

@@ -10,7 +10,6 @@ use crate::{
         until,
     },
     polls::{Polls, Told, now},
-    support::mongod::{Deployment, Options, Shape},
 };
 
 const PACE: Duration = Duration::from_millis(5);
@@ -102,19 +101,8 @@ async fn a_holder_whose_lock_is_deleted_is_told_and_leads_again() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_deleted_ends_at_once_and_another_is_opened() {
-    session_deleted(Place::on(replica_set().await.uri()).await, 300 * MS).await;
-}
-
-#[tokio::test]
-async fn without_hints_a_session_that_is_deleted_ends_with_its_next_beat() {
-    let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
-    let interval = quick("x").refresh_interval();
-    session_deleted(Place::on(deployment.uri()).await, interval + 300 * MS).await;
-}
-
-async fn session_deleted(place: Place, at_most: Duration) {
-    let leader = Leader::on(place).await;
+async fn a_session_that_is_deleted_ends_with_its_next_beat_and_another_is_opened() {
+    let leader = Leader::on(Place::on(replica_set().await.uri()).await).await;
     let mut events = leader.elect.events();
     let id = leader.elect.health().session.unwrap();
     let before = now();
@@ -127,7 +115,7 @@ async fn session_deleted(place: Place, at_most: Duration) {
     println!("session deleted: told after {:.1?}", at.since(before));
     assert_vanished(Some(&loss));
     assert_vanished(leader.lease.loss().as_ref());
-    assert!(at.since(before) <= at_most, "{:?}", at.since(before));
+    assert!(at.since(before) <= quick("x").refresh_interval() + 300 * MS, "{:?}", at.since(before));
     // There is no grace: the future is dropped at once.
     assert!(!leader.lease.is_valid());
     let polls = leader.polls.under("key", leader.lease.term());

@@ -317,11 +317,11 @@ impl Log {
             CommandEvent::Succeeded(event) => {
                 let cursor = event.reply.get_document("cursor");
                 let batch = cursor.and_then(|cursor| cursor.get_array("nextBatch"));
-                let of_runs = |event: &&Bson| {
-                    let ns = event.as_document().and_then(|event| event.get_document("ns").ok());
-                    ns.is_some_and(|ns| ns.get_str("coll").is_ok_and(|name| name == "runs"))
-                };
-                entries.told += batch.map_or(0, |batch| batch.iter().filter(of_runs).count());
+                let news = |bell: &Bson| bell.as_document()?.get_array("news").ok().cloned();
+                let news = batch.into_iter().flatten().filter_map(news).flatten();
+                let of_schedules =
+                    |news: &Bson| news.as_document().is_some_and(|news| news.contains_key("schedule"));
+                entries.told += news.filter(of_schedules).count();
             }
             _ => {}
         }

@@ -121,7 +121,7 @@ fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
 
 #[tokio::test]
 async fn a_dedicated_store_has_no_stream_unless_somebody_listens_to_it() {
-    let place = Place::on(shared_single().await.uri()).await;
+    let place = Place::by_stream(shared_single().await.uri(), MongoOptions::new()).await;
     let mut hints = place.store.hints(place.fixture().topics("import"));
     for _ in 0..2 {
         assert_eq!(hints.next().await, Some(Hint::Resync));

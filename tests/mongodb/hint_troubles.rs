@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn place() -> (Deployment, Place) {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
     let options = MongoOptions::new().hint_wait(Duration::from_millis(500));
-    let place = Place::with(&format!("{}&appName=hints", deployment.uri()), options).await;
+    let place = Place::by_stream(&format!("{}&appName=hints", deployment.uri()), options).await;
     (deployment, place)
 }
 

@@ -1,12 +1,15 @@
-//! The change stream behind the hints: what it tells, and that it comes back by itself.
+//! The change stream, where there are no bells: what it tells, and that it comes back by itself.
 
-use std::{collections::BTreeSet, future::Future, pin::pin, time::Duration};
+use std::{collections::BTreeSet, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::bson::{Document, doc};
 use tenure::{
     model::{LockId, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
-    store::{Claim, Hint, Instruction, News, Store, mongo::MongoOptions},
+    store::{
+        Claim, Hint, Instruction, News, Store,
+        mongo::{MongoOptions, MongoStore},
+    },
     testing::conformance::LIMIT,
 };
 
@@ -62,13 +65,13 @@ async fn hears_of(hints: &mut BoxStream<'static, Hint>, wanted: &LockId) {
 /// A place whose client has a name of its own, so that a fail point meets nobody else.
 async fn named(deployment: &Deployment, name: &str) -> Place {
     let options = MongoOptions::new().hint_wait(Duration::from_millis(500));
-    Place::with(&format!("{}&appName={name}", deployment.uri()), options).await
+    Place::by_stream(&format!("{}&appName={name}", deployment.uri()), options).await
 }
 
 /// Also what only makes a list shorter is told; what only raises the mark is not.
 #[tokio::test]
 async fn a_schedule_is_told_of_but_not_its_mark_nor_its_runs() {
-    let place = Place::on(shared_single().await.uri()).await;
+    let place = Place::by_stream(shared_single().await.uri(), MongoOptions::new()).await;
     let fixture = place.fixture();
     let [schedule, last] = ["nightly", "last"].map(|name| fixture.schedule(name));
     let mut hints = listening(&place).await;
@@ -108,7 +111,7 @@ async fn a_schedule_is_told_of_but_not_its_mark_nor_its_runs() {
 
 #[tokio::test]
 async fn a_new_value_is_no_hint() {
-    let place = Place::on(shared_single().await.uri()).await;
+    let place = Place::by_stream(shared_single().await.uri(), MongoOptions::new()).await;
     let fixture = place.fixture();
     let (lock, other) = (fixture.lock("report"), fixture.lock("other"));
     let record = fixture.held(&lock, fixture.session(), 1).await;
@@ -155,7 +158,7 @@ async fn the_stream_is_opened_again_after_whatever_ends_it() {
 
 #[tokio::test]
 async fn hints_go_on_after_a_collection_was_dropped_and_it_has_its_indexes_again() {
-    let place = Place::on(shared_single().await.uri()).await;
+    let place = Place::by_stream(shared_single().await.uri(), MongoOptions::new()).await;
     let fixture = place.fixture();
     let mut hints = listening(&place).await;
     for name in ["locks", "waiters", "sessions"] {
@@ -253,34 +256,53 @@ async fn a_handle_has_one_stream_however_many_listen_and_none_when_nobody_does()
     hears_of(&mut hints, &lock).await;
 }
 
-mod standalone {
+mod by_a_stream {
     use super::*;
 
-    /// Without a replica set there are no change streams; everything else is as promised.
-    async fn shared() -> &'static Deployment {
-        static SHARED: tokio::sync::OnceCell<Deployment> = tokio::sync::OnceCell::const_new();
-        SHARED.get_or_init(|| Deployment::start(Shape::Standalone, Options::default())).await
+    async fn store() -> Arc<dyn Store> {
+        static WITHOUT_BELLS: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+        let deployment = shared_single().await;
+        let client = deployment.client().await;
+        let database = client.database("tenure-by-a-stream");
+        WITHOUT_BELLS.get_or_init(|| crate::without_bells(&database)).await;
+        let options = MongoOptions::new().database("tenure-by-a-stream");
+        let store = MongoStore::connect(deployment.uri(), options).await.unwrap();
+        assert_eq!(store.capabilities().hints, Some("a change stream"));
+        Arc::new(store)
     }
 
-    async fn store() -> std::sync::Arc<dyn Store> {
+    tenure::conformance_tests! { @subject [store().await] hints:
+        a_listener_is_told_to_resync_first
+        a_topic_that_is_added_is_heard
+        every_change_of_a_task_is_hinted
+        whoever_waits_is_told_of_a_release
+        whoever_begins_to_wait_for_a_task_is_hinted
+        the_value_of_a_schedule_is_hinted
+        news_of_a_member_are_hinted
+        whoever_is_asked_for_a_lock_is_told
+        a_beat_gives_no_hint
+        what_is_said_of_a_schedule_is_hinted
+        a_run_gives_no_hint
+        every_listener_hears_the_same
+    }
+}
+
+mod without_hints {
+    use super::*;
+
+    /// Of which nobody is told anything: there are no bells, and no change stream.
+    async fn store() -> Arc<dyn Store> {
+        static SHARED: tokio::sync::OnceCell<Deployment> = tokio::sync::OnceCell::const_new();
+        let start = || async {
+            let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
+            crate::without_bells(&deployment.client().await.database("tenure-conformance")).await;
+            deployment
+        };
         let options = MongoOptions::new().database("tenure-conformance");
-        std::sync::Arc::new(
-            tenure::store::mongo::MongoStore::connect(shared().await.uri(), options).await.unwrap(),
-        )
+        let store = MongoStore::connect(SHARED.get_or_init(start).await.uri(), options).await.unwrap();
+        assert_eq!(store.capabilities().hints, None);
+        Arc::new(store)
     }
 
     tenure::conformance_tests!(without hints: store().await);
-
-    #[tokio::test]
-    async fn a_listener_is_told_to_look_for_itself_and_then_nothing() {
-        let place = Place::on(shared().await.uri()).await;
-        let fixture = place.fixture();
-        let mut hints = place.store.hints(fixture.topics("import"));
-        assert_eq!(hints.next().await, Some(Hint::Resync));
-        for key in 0..5 {
-            fixture.held(&fixture.lock(&key.to_string()), fixture.session(), 1).await;
-        }
-        let none = tokio::time::timeout(Duration::from_millis(300), hints.next()).await;
-        assert!(none.is_err(), "{none:?}");
-    }
 }

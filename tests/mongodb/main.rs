@@ -12,6 +12,7 @@ mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bells;
 mod conformance;
 mod connecting;
 mod costs;
@@ -52,6 +53,13 @@ use tenure::{
     testing::conformance::Fixture,
 };
 
+/// Puts something in the place of the first bells that nobody can tail.
+async fn without_bells(database: &mongodb::Database) {
+    // An error says that there are none, or that this is there already.
+    let _ = database.run_command(doc! { "drop": "bells_00" }).await;
+    let _ = database.run_command(doc! { "create": "bells_00", "viewOn": "locks", "pipeline": [] }).await;
+}
+
 /// A store in a database of its own, and the raw collections under it.
 struct Place {
     store: MongoStore,
@@ -70,6 +78,16 @@ impl Place {
         let store = MongoStore::connect(uri, options.database(&name)).await.expect("the server is up");
         let client = mongodb::Client::with_uri_str(uri).await.expect("the script prints a valid URI");
         Self { store, database: client.database(&name) }
+    }
+
+    /// The same without bells: hints come from a change stream.
+    async fn by_stream(uri: &str, options: MongoOptions) -> Self {
+        let place = Self::with(uri, options.clone()).await;
+        without_bells(&place.database).await;
+        let options = options.database(place.database.name());
+        let store = MongoStore::connect(uri, options).await.expect("the server is up");
+        assert_eq!(store.capabilities().hints, Some("a change stream"));
+        Self { store, ..place }
     }
 
     fn fixture(&self) -> Fixture {

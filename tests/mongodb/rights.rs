@@ -9,7 +9,7 @@ use mongodb::{
     bson::{Bson, Document, doc, serialize_to_bson},
 };
 use tenure::store::{
-    Hint, Store,
+    Hint, News, Store,
     mongo::{ConnectError, MongoOptions, MongoStore},
 };
 use tokio::sync::OnceCell;
@@ -99,8 +99,27 @@ fn uri(server: &Deployment, user: &str, password: &str, source: &str) -> String 
     format!("mongodb://{user}:{password}@{hosts}{more}authSource={source}")
 }
 
-/// The privileges of the role on the page, in another database.
+/// The privileges on the page, in another database.
 fn documented(database: &str) -> Vec<Document> {
+    let (_, bells) = PAGE.split_once("grantPrivilegesToRole(").expect("the page shows what bells need");
+    let actions = bells.lines().find_map(|line| line.trim().strip_prefix("\"actions\": "));
+    let actions: Vec<String> = serde_json::from_str(actions.expect("these are its actions")).unwrap();
+    let actions: Vec<_> = actions.iter().map(String::as_str).collect();
+    role(database).into_iter().chain(of_bells(database, &actions)).collect()
+}
+
+/// Privileges on the collections of the bells.
+fn of_bells(database: &str, actions: &[&str]) -> Vec<Document> {
+    // No privilege is one without an action.
+    let bells = (0..64).filter(|_| !actions.is_empty()).map(|number| {
+        let resource = doc! { "db": database, "collection": format!("bells_{number:02}") };
+        doc! { "resource": resource, "actions": actions }
+    });
+    bells.collect()
+}
+
+/// The privileges of the role alone.
+fn role(database: &str) -> Vec<Document> {
     let (_, after) = PAGE.split_once("createRole(").expect("the page shows how the role is made");
     let (role, _) = after.split_once("\n})").expect("its end stands on a line of its own");
     let mut role: serde_json::Value = serde_json::from_str(&format!("{role}}}")).expect("it is plain JSON");
@@ -150,7 +169,7 @@ async fn the_documented_role_is_enough_on_an_empty_database() {
 #[tokio::test]
 async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none_is_there_in_vain() {
     let place = Guarded::new("least").await;
-    let cases = with_one_less(&documented(&place.name));
+    let cases = with_one_less(&role(&place.name));
     let known: BTreeSet<_> = cases.iter().map(|(_, action, _)| action.as_str()).collect();
     let all = [
         "changeStream",
@@ -168,9 +187,13 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
             let place = &place;
             async move {
                 let user = format!("app{number}");
+                let privileges = privileges
+                    .into_iter()
+                    .chain(of_bells(&place.name, &["insert", "convertToCapped"]))
+                    .collect();
                 let uri = place.user(&user, privileges).await;
                 if action == "changeStream" {
-                    // It is warned of; see below.
+                    // With bells nobody needs it; see below.
                     place.connect(&uri, MongoOptions::new()).await.unwrap();
                     return;
                 }
@@ -246,22 +269,93 @@ async fn log_of(uri: &str, options: MongoOptions) -> String {
 }
 
 #[tokio::test]
-async fn one_who_may_not_listen_to_changes_is_warned_and_goes_by_polls() {
+async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
+    let place = Guarded::new("bells").await;
+    let options = || MongoOptions::new().database(&place.name);
+    for (number, (actions, lacking)) in (0..).zip([
+        (&["insert"][..], "insert, convertToCapped"),
+        (&["convertToCapped"], "insert, convertToCapped"),
+        (&[], "insert, convertToCapped"),
+    ]) {
+        let user = format!("stream{number}");
+        let privileges = role(&place.name).into_iter().chain(of_bells(&place.name, actions));
+        let uri = place.user(&user, privileges.collect()).await;
+        let (log, _guard) = Log::start();
+        let store = MongoStore::connect(&uri, options()).await.unwrap();
+        assert_eq!(store.capabilities().hints, Some("a change stream"));
+        let told = format!(
+            "hints come from a change stream, not from bells: the user may not {lacking} on {}.bells_00: \
+             docs/operations.md has the role to grant",
+            place.name
+        );
+        assert_eq!(log.with(&["WARN"]).len(), 1, "{}", log.text());
+        assert_eq!(log.with(&["WARN", &told, &format!("user={user:?}")]).len(), 1, "{}", log.text());
+        let place = Place { store, database: place.admin.database(&place.name) };
+        let fixture = place.fixture();
+        let mut hints = place.store.hints(fixture.topics("import"));
+        for _ in 0..2 {
+            assert_eq!(hints.next().await, Some(Hint::Resync));
+        }
+        let task = fixture.task("import", "orders");
+        fixture.held(&task, fixture.session(), 1).await;
+        assert_eq!(hints.next().await, Some(Hint::News(News::Lock(task))));
+    }
+    let app = place.user("app", documented(&place.name)).await;
+    let (log, _guard) = Log::start();
+    let store = MongoStore::connect(&app, options()).await.unwrap();
+    assert_eq!(store.capabilities().hints, Some("bells"));
+    assert!(!log.text().contains("WARN"), "who may is not warned: {}", log.text());
+    // Once they are there, nobody has to create them.
+    let ringer = role(&place.name).into_iter().chain(of_bells(&place.name, &["insert"]));
+    let uri = place.user("ringer", ringer.collect()).await;
+    assert!(!log_of(&uri, options()).await.contains("WARN"));
+    let deaf = role(&place.name).into_iter().chain(of_bells(&place.name, &["convertToCapped"]));
+    let uri = place.user("deaf", deaf.collect()).await;
+    let log = log_of(&uri, options()).await;
+    assert!(log.contains(&format!("the user may not insert on {}.bells_00", place.name)), "{log}");
+}
+
+#[tokio::test]
+async fn one_who_may_not_listen_to_anything_is_warned_and_goes_by_polls() {
     let place = Guarded::new("deaf").await;
-    let mut privileges = documented(&place.name);
+    let mut privileges = role(&place.name);
     privileges[0].insert("actions", vec!["find", "listCollections"]);
     let deaf = place.user("deaf", privileges).await;
-    let options = || MongoOptions::new().database(&place.name);
-    let log = log_of(&deaf, options()).await;
-    assert!(
-        log.contains("the user may not open change streams: waiters poll every poll_interval until it is granted find and changeStream"),
-        "{log}"
-    );
-    assert!(log.contains("user=\"deaf\""), "{log}");
+    let options = MongoOptions::new().database(&place.name);
+    let (log, _guard) = Log::start();
+    let store = MongoStore::connect(&deaf, options).await.unwrap();
+    assert_eq!(store.capabilities().hints, None);
+    let told = [
+        "no hints, waiters poll every poll_interval: no bells (the user may not insert, convertToCapped on",
+        "the user may not open a change stream, which needs find and changeStream on the whole database",
+        "user=\"deaf\"",
+    ];
+    assert_eq!(log.with(&told).len(), 1, "{}", log.text());
+    assert_eq!(log.with(&["WARN"]).len(), 1, "{}", log.text());
+    place.is_empty().await;
+}
+
+#[tokio::test]
+async fn bells_in_local_need_rights_there() {
+    let place = Guarded::new("local").await;
+    let options = || MongoOptions::new().database(&place.name).bells_in_local(true);
     let app = place.user("app", documented(&place.name)).await;
     let log = log_of(&app, options()).await;
-    assert!(!log.contains("WARN"), "who may is not warned: {log}");
-    place.is_empty().await;
+    assert!(log.contains("the user may not listCollections on local"), "{log}");
+    let local = of_bells("local", &["find", "insert", "convertToCapped"]).into_iter().map(|mut privilege| {
+        let resource = privilege.get_document_mut("resource").unwrap();
+        let name = format!("{}.{}", place.name, resource.get_str("collection").unwrap());
+        resource.insert("collection", name);
+        privilege
+    });
+    let list = doc! { "resource": { "db": "local", "collection": "" }, "actions": ["listCollections"] };
+    let privileges: Vec<_> = role(&place.name).into_iter().chain(local).chain([list]).collect();
+    let all = doc! { "createRole": &place.name, "privileges": privileges, "roles": [] };
+    place.admin.database("admin").run_command(all).await.unwrap();
+    let uri = place.user_in("local", doc! { "role": &place.name, "db": "admin" }).await;
+    assert!(!log_of(&uri, options()).await.contains("WARN"));
+    let store = MongoStore::connect(&uri, options()).await.unwrap();
+    assert_eq!(store.capabilities().hints, Some("bells"));
 }
 
 #[tokio::test]
@@ -276,8 +370,9 @@ async fn where_nobody_is_asked_who_he_is_no_right_is_asked_for() {
             names.insert(command.command_name);
         }
     }
-    let expected = ["connectionStatus", "find", "findAndModify", "hello", "listCollections"];
+    let expected =
+        ["aggregate", "connectionStatus", "find", "findAndModify", "hello", "killCursors", "listCollections"];
     let unexpected: Vec<_> = names.iter().filter(|name| !expected.contains(&name.as_str())).collect();
     assert!(unexpected.iter().all(|name| *name == "listIndexes"), "{unexpected:?}");
-    assert!(names.contains("connectionStatus") && !names.contains("insert"), "{names:?}");
+    assert!(names.contains("connectionStatus") && !names.contains("delete"), "{names:?}");
 }

@@ -19,6 +19,8 @@ use crate::{
 
 /// Most tries of a ticket that does not wait, if the store does not answer.
 const TRIES: u32 = 3;
+/// What fails within this was refused; what takes longer got no answer.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 impl KeyMachine {
     /// The answer to the operation that was under way since `sent`.
@@ -81,6 +83,17 @@ impl KeyMachine {
             Op::Register(_) => return self.registration.failed(context.now, context.roll),
             Op::Leave(gone) => return self.not_left(context, gone),
             Op::ReadLine { .. } => {
+                let back = self.returns.front_mut();
+                // A primary that has stood down says so at once, and whoever asks again waits for the next one. A release
+                // would do so, too, and nobody would be told of it.
+                if let Some(back) = back
+                    && !back.asks_again
+                    && error.is_retryable()
+                    && context.now.since(sent) < AT_ONCE
+                {
+                    back.asks_again = true;
+                    return;
+                }
                 self.reading.failed(context.now, context.roll);
                 if let Some(back) = self.returns.front_mut() {
                     // Fairness can wait; the lock cannot.

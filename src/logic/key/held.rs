@@ -128,6 +128,7 @@ impl KeyMachine {
                 handback,
                 line: None,
                 is_part: false,
+                asks_again: false,
                 refused: 0,
             });
         }

@@ -91,6 +91,8 @@ pub(super) struct Return {
     pub(super) line: Option<Vec<Waiter>>,
     /// They are only the first of them.
     pub(super) is_part: bool,
+    /// To look them up was refused once.
+    pub(super) asks_again: bool,
     /// Times the store refused to write its record.
     pub(super) refused: u32,
 }

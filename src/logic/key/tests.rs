@@ -375,6 +375,9 @@ impl World {
             Hint::News(News::Lock(_)) => {
                 self.with(place, |instance, context| instance.machine.hint(context));
             }
+            Hint::News(News::Handed(_)) => {
+                self.with(place, |instance, context| instance.machine.handed(context));
+            }
             Hint::News(News::Revoked(_)) => {
                 self.with(place, |instance, context| instance.machine.revoked(context));
             }

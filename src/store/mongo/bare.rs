@@ -1,14 +1,17 @@
 //! Documents without a server, for tests that put any document in the place of any record.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, Timestamp};
 use mongodb::change_stream::event::ChangeStreamEvent;
 
-use super::{fence, fields, hints, line, locks, options::Collections, runs, schedules, sessions, take};
+use super::{
+    MongoStore, bells::Bucket, change_stream, fence, fields, line, locks, options::Collections, runs,
+    schedules, sessions, take,
+};
 use crate::{
     model::{
         LockId, LockRecord, RunRecord, ScheduleId, ScheduleRecord, SessionRecord, StoreTime, Term, Waiter,
     },
-    store::{Claim, Define, Held, Instruction, News, Open, Refusal, Take, Wait},
+    store::{Bell, Claim, Define, Held, Instruction, News, Open, Refusal, Take, Topic, Wait},
 };
 
 macro_rules! readers {
@@ -42,7 +45,19 @@ pub fn read_lock_id(id: &Bson) -> Result<LockId, Refusal> {
 #[must_use]
 pub fn read_hint(event: Document) -> Option<News> {
     let event: ChangeStreamEvent<Document> = bson::deserialize_from_document(event).ok()?;
-    hints::read(&event, &Collections::new("")).ok()?
+    Some(change_stream::read(&event, &Collections::new("")).ok()??.news)
+}
+
+/// Rings bells as the store does, of writes that were carried out at that time.
+pub fn ring(store: &MongoStore, bells: impl IntoIterator<Item = (Topic, News)>, at: Option<Timestamp>) {
+    let bells = bells.into_iter().map(|(to, news)| Bell { to: Some(to), news });
+    store.inner.ringer.ring(bells.collect(), at);
+}
+
+/// Returns the name of the collection in which the bells of a topic are rung, without a prefix.
+#[must_use]
+pub fn bells_of(topic: &Topic) -> String {
+    format!("bells_{}", Bucket::of(topic))
 }
 
 /// A write as it is sent: which document, and what is done to it.

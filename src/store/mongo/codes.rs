@@ -6,9 +6,11 @@ const USER_NOT_FOUND: i32 = 11;
 pub(super) const UNAUTHORIZED: i32 = 13;
 pub(super) const TYPE_MISMATCH: i32 = 14;
 pub(super) const AUTHENTICATION_FAILED: i32 = 18;
+pub(super) const NAMESPACE_NOT_FOUND: i32 = 26;
 const PATH_NOT_VIABLE: i32 = 28;
 const CONFLICTING_UPDATE_OPERATORS: i32 = 40;
 pub(super) const NAMESPACE_EXISTS: i32 = 48;
+pub(super) const MAX_TIME_EXPIRED: i32 = 50;
 const DOLLAR_PREFIXED_FIELD_NAME: i32 = 52;
 const INVALID_ID_FIELD: i32 = 53;
 const EMPTY_FIELD_NAME: i32 = 56;
@@ -20,10 +22,14 @@ pub(super) const COMMAND_NOT_SUPPORTED: i32 = 115;
 const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
 pub(super) const READ_CONCERN_MAJORITY_NOT_ENABLED: i32 = 148;
 const DURATION_OVERFLOW: i32 = 159;
+/// What a query reads was dropped.
+pub(super) const QUERY_PLAN_KILLED: i32 = 175;
 pub(super) const NOT_IMPLEMENTED: i32 = 238;
 /// Said by other servers that speak the protocol.
 pub(super) const FEATURE_NOT_SUPPORTED: i32 = 303;
 const MECHANISM_UNAVAILABLE: i32 = 334;
+/// The collection is another one than was named, or there is none.
+pub(super) const COLLECTION_UUID_MISMATCH: i32 = 361;
 const LEGACY_NOT_PRIMARY: i32 = 10_058;
 pub(super) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
 pub(super) const DUPLICATE_KEY: i32 = 11_000;

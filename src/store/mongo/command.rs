@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, fmt, future::Future, time::Duration};
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, Timestamp};
 use futures::TryStreamExt;
 use mongodb::Database;
 
@@ -53,6 +53,26 @@ tokio::task_local! {
     /// True once a command of the operation under way has changed something. Then a failure of a later
     /// one leaves the outcome of the whole unknown, even if that one changed nothing.
     static CHANGED: Cell<bool>;
+    /// The latest time at which a command of the operation under way was carried out, by the clock that the members
+    /// of a replica set share. Others who read what a majority has had since then see what it has changed.
+    static CARRIED_OUT: Cell<Option<Timestamp>>;
+}
+
+/// Returns the time at which the operation under way was carried out, as far as it was answered. A standalone server
+/// has no such time.
+pub(super) fn carried_out() -> Option<Timestamp> {
+    CARRIED_OUT.try_with(Cell::get).ok().flatten()
+}
+
+/// Returns whether the operation under way has changed something.
+pub(super) fn has_changed() -> bool {
+    CHANGED.try_with(Cell::get).unwrap_or(false)
+}
+
+fn note_time(reply: &Document) {
+    let Ok(at) = reply.get_timestamp("operationTime") else { return };
+    // Outside of an operation there is nobody to tell.
+    let _ = CARRIED_OUT.try_with(|latest| latest.set(latest.get().max(Some(at))));
 }
 
 /// Runs `work` on a task of its own and waits for it no longer than `limit`.
@@ -66,10 +86,10 @@ pub(super) async fn within<T: Send + 'static>(
     doing: &'static str,
     work: impl Future<Output = CommandResult<T>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let task = tokio::spawn(CHANGED.scope(Cell::new(false), async move {
+    let task = tokio::spawn(in_scope(async move {
         let lost = |_| Err(CommandFailure::unknown(NoAnswer(limit)));
         let outcome = tokio::time::timeout(limit.saturating_mul(2), work).await.unwrap_or_else(lost);
-        outcome.map_err(|failure| if CHANGED.with(Cell::get) { failure.half_way() } else { failure })
+        outcome.map_err(|failure| if has_changed() { failure.half_way() } else { failure })
     }));
     let outcome = match tokio::time::timeout(limit, task).await {
         Ok(Ok(outcome)) => outcome,
@@ -80,10 +100,15 @@ pub(super) async fn within<T: Send + 'static>(
     outcome.map_err(|failure| failure.named(doing))
 }
 
+async fn in_scope<T>(work: impl Future<Output = T>) -> T {
+    CHANGED.scope(Cell::new(false), CARRIED_OUT.scope(Cell::new(None), work)).await
+}
+
 /// Runs one command. A write concern that was not met makes the outcome unknown: the write is
 /// there, and may stay or be rolled back.
 pub(super) async fn run(database: &Database, command: Document) -> CommandResult<Document> {
     let reply = database.run_command(command).await?;
+    note_time(&reply);
     match reply.get("writeConcernError") {
         None => Ok(reply),
         Some(error) => {

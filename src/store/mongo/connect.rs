@@ -2,15 +2,17 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use bson::oid::ObjectId;
 use mongodb::{
     Client,
     error::ErrorKind,
+    event::{EventHandler, sdam::SdamEvent},
     options::{
         Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, Tls, WriteConcern,
     },
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::{
     error::{ConnectError, STORE},
@@ -46,12 +48,8 @@ impl Uri {
         Self(uri.into())
     }
 
-    /// The client of our own, the database to use, and how many operations may use it at once. The
-    /// client lives on the runtime that runs this.
-    pub(super) async fn client(
-        &self,
-        options: &MongoOptions,
-    ) -> Result<(Client, String, Semaphore), ConnectError> {
+    /// A client of our own, which lives on the runtime that runs this.
+    pub(super) async fn client(&self, options: &MongoOptions) -> Result<OwnClient, ConnectError> {
         client(&self.0, options).await
     }
 }
@@ -63,9 +61,30 @@ impl fmt::Debug for Uri {
     }
 }
 
+/// A client, and what is known of it before it has found a server.
+pub(super) struct OwnClient {
+    pub(super) client: Client,
+    /// The database to use.
+    pub(super) database: String,
+    pub(super) room: Room,
+    pub(super) elections: Elections,
+}
+
+/// The number of operations, and of streams, for which a client has connections.
+pub(super) struct Room {
+    /// One permit for each operation that goes on at the same time.
+    pub(super) permits: Semaphore,
+    /// The number of streams that may be open besides.
+    pub(super) streams: usize,
+}
+
+/// The latest election that a client has heard of; a change of it means that there is another primary, or the same
+/// one anew. Of a client that was lent nobody is told.
+pub(super) type Elections = watch::Receiver<Option<ObjectId>>;
+
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
 
-async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Semaphore), ConnectError> {
+async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectError> {
     if !SCHEMES.iter().any(|scheme| uri.starts_with(scheme)) {
         return Err(ConnectError::Uri("it must begin with mongodb:// or mongodb+srv://".to_owned()));
     }
@@ -87,8 +106,10 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Se
         .clone()
         .or_else(|| parsed.default_database.clone())
         .unwrap_or_else(|| DATABASE.to_owned());
-    let permits = permits(parsed.max_pool_size);
+    let room = room(parsed.max_pool_size);
     force(&mut parsed);
+    let (told, elections) = elections();
+    parsed.sdam_event_handler = Some(told);
     parsed.command_event_handler.clone_from(&options.command_events);
     let secrets = secrets(uri, &parsed);
     let certificate = certificate_file(&parsed);
@@ -104,7 +125,21 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<(Client, String, Se
         let problem = if is_shown { HIDDEN.to_owned() } else { problem };
         ConnectError::Store(StoreError::new(STORE, "connect", Applied::No, false, problem))
     })?;
-    Ok((client, database, permits))
+    Ok(OwnClient { client, database, room, elections })
+}
+
+/// Follows what the driver learns of its servers.
+fn elections() -> (EventHandler<SdamEvent>, Elections) {
+    let (latest, elections) = watch::channel(None);
+    let follow = move |event| {
+        let SdamEvent::TopologyDescriptionChanged(change) = event else { return };
+        let now = change.new_description;
+        // While there is none, there is nothing to do but wait for the next one.
+        if let Some(election) = now.max_election_id().filter(|_| now.has_writable_server()) {
+            latest.send_if_modified(|latest| latest.replace(election) != Some(election));
+        }
+    };
+    (EventHandler::callback(follow), elections)
 }
 
 /// The parts of an understood string that may not be in a message. The rest may: names of hosts and files
@@ -133,13 +168,21 @@ fn certificate_file(options: &ClientOptions) -> Option<PathBuf> {
     }
 }
 
-/// One permit for each operation that goes on at the same time.
-///
-/// No more than there are connections, so that nobody waits in the driver's own queue for one: who
-/// leaves it half-way stays in it, and those behind wait until something happens in the pool.
-pub(super) fn permits(pool: Option<u32>) -> Semaphore {
-    let at_once = pool.filter(|pool| *pool > 0).unwrap_or(AT_ONCE).min(AT_ONCE);
-    Semaphore::new(usize::try_from(at_once).unwrap_or(Semaphore::MAX_PERMITS))
+/// Shares a pool out: permits for no more operations than there are connections, so that nobody waits in the
+/// driver's own queue for one. Who leaves that half-way stays in it, and those behind wait until something
+/// happens in the pool. A stream has a connection all the time.
+pub(super) fn room(pool: Option<u32>) -> Room {
+    let number = |number: u32| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
+    let pool = pool.filter(|pool| *pool > 0);
+    let at_once = pool.unwrap_or(AT_ONCE).min(AT_ONCE);
+    let streams = pool.map_or(POOL / 2, |pool| (pool / 4).max(1));
+    Room { permits: Semaphore::new(number(at_once)), streams: number(streams) }
+}
+
+/// The room in a client whose pool nobody knows: it is taken for the driver's default.
+pub(super) fn lent_room() -> Room {
+    const POOL: u32 = 10;
+    Room { permits: room(None).permits, streams: room(Some(POOL)).streams }
 }
 
 /// Forces what R11 demands, whatever the connection string says, and what the measured figures rest on.
@@ -287,7 +330,7 @@ mod tests {
             ("mongodb://localhost/app", MongoOptions::new(), "app"),
             ("mongodb://localhost", MongoOptions::new(), "tenure"),
         ] {
-            assert_eq!(client(uri, &options).await.unwrap().1, database);
+            assert_eq!(client(uri, &options).await.unwrap().database, database);
         }
     }
 

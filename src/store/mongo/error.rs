@@ -178,9 +178,29 @@ impl CommandFailure {
         Self { retryable: false, ..Self::unknown(cause) }
     }
 
+    /// Returns whether it may have been applied.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.applied == Applied::Unknown
+    }
+
     /// Returns whether the server refuses the client's password or certificate: with another one it may work.
     pub(super) const fn is_refused(&self) -> bool {
         self.refused
+    }
+
+    /// Returns whether somebody has to change something before it can succeed.
+    pub(super) const fn is_lasting(&self) -> bool {
+        !self.retryable
+    }
+
+    /// Returns the code by which a server has refused the command, if it has.
+    pub(super) fn code(&self) -> Option<i32> {
+        code(self.cause.downcast_ref()?)
+    }
+
+    /// Replaces the message.
+    pub(super) fn in_other_words(self, words: String) -> Self {
+        Self { words, ..self }
     }
 
     /// Adds this to the message.
@@ -206,6 +226,14 @@ impl From<DriverError> for CommandFailure {
 }
 
 // ----- of the driver
+
+/// The code by which a server has refused a command, if that is the error.
+pub(super) fn code(error: &DriverError) -> Option<i32> {
+    match &*error.kind {
+        ErrorKind::Command(command) => Some(command.code),
+        _ => None,
+    }
+}
 
 /// Classifies an error of the driver: whether the operation was applied, and whether it may succeed later.
 fn classify(error: &DriverError) -> (Applied, bool) {

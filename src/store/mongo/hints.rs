@@ -1,44 +1,44 @@
-//! Hints from one change stream a handle.
+//! Hints of a store handle: who listens to what, and the sources that are open because of it.
 //!
-//! The stream is opened when somebody listens, is reopened by itself, and closes when nobody does.
-//! It decides nothing (R12): whatever goes wrong with it is logged once, and slows others down.
+//! A source is a bucket of bells or, on the second rung, a change stream over everything. It is opened when
+//! somebody listens to what comes from it, is reopened by itself, and is closed when nobody does any more. It
+//! decides nothing (R12): whatever goes wrong with it slows others down.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use bson::{Bson, Document, doc};
 use futures::{
     StreamExt,
-    future::ready,
+    future::{join_all, ready},
     stream::{self, BoxStream},
 };
-use mongodb::{
-    change_stream::{
-        ChangeStream,
-        event::{ChangeStreamEvent, OperationType},
-    },
-    error::{Error as DriverError, ErrorKind},
+use mongodb::error::Error as DriverError;
+use tokio::{
+    sync::{broadcast, watch},
+    task::JoinHandle,
 };
-use tokio::{sync::broadcast, task::JoinHandle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    codes,
-    error::{is_lasting, refuses_the_client},
-    fields,
+    bells::{Bucket, Buckets, tail},
+    change_stream,
+    error::{CommandFailure, is_lasting, refuses_the_client},
+    ladder::{Ladder, Rung},
     options::{Collections, MongoOptions},
     prepare,
-    renewal::Connection,
+    renewal::{Connection, Current},
+    steps::Unseen,
+    words::words,
 };
 use crate::{
     clock::{Clock, SystemClock},
-    model::{Ended, Kind},
-    store::{Heard, Hint, News, Topics, hint_stream},
+    store::{Bell, Hint, Topic, Topics},
     sync::locked,
 };
 
@@ -46,89 +46,51 @@ use crate::{
 const HINTS_KEPT: usize = 4096;
 /// The time that the server may take beyond the wait it was asked for. There is no other limit: the
 /// driver waits for a frozen server for ever.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A stream that was open for so long has worked: when it ends, the next is opened soon.
+/// A source that was open for so long has worked: when it ends, the next is opened soon.
 const LIVED: Duration = Duration::from_secs(10);
 
-/// The stream of one store handle, and those who listen to it.
-pub(super) struct Hints {
-    shared: SharedStream,
-    pump: Mutex<Option<JoinHandle<()>>>,
-    // The last handle of the store takes the stream with it.
-    _stop: DropGuard,
+/// Where hints come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// The bells of those whose topics belong into this bucket.
+    Bucket(Bucket),
+    /// All changes of the collections.
+    Stream,
 }
 
+impl Source {
+    /// Returns whether somebody who listens to these topics hears of them there.
+    fn concerns(self, topics: &BTreeSet<Topic>) -> bool {
+        match self {
+            Self::Bucket(bucket) => topics.iter().any(|topic| Bucket::of(topic) == bucket),
+            Self::Stream => !topics.is_empty(),
+        }
+    }
+}
+
+/// What the listeners of a handle are told. Each takes what concerns it.
 #[derive(Clone)]
-struct SharedStream {
-    connection: Arc<Connection>,
-    names: Collections,
-    wait: Duration,
-    /// True if collections that were dropped are created again.
-    create: bool,
-    listeners: broadcast::Sender<Heard>,
-    /// A standalone server has no change streams, and never will while it runs.
-    without: Arc<AtomicBool>,
-    stop: CancellationToken,
+enum Told {
+    Bell(Bell),
+    /// Open anew: changes from here on are told.
+    Opened(Source),
+    Failing {
+        source: Source,
+        error: String,
+        lasting: bool,
+    },
 }
 
-impl Hints {
-    /// Ends with `stop`, and cancels it when it is dropped.
-    pub(super) fn new(
-        connection: Arc<Connection>,
-        names: Collections,
-        options: &MongoOptions,
-        stop: CancellationToken,
-    ) -> Self {
-        let shared = SharedStream {
-            connection,
-            names,
-            wait: options.hint_wait,
-            create: options.create,
-            listeners: broadcast::Sender::new(HINTS_KEPT),
-            without: Arc::default(),
-            stop: stop.clone(),
-        };
-        Self { shared, pump: Mutex::default(), _stop: stop.drop_guard() }
-    }
-
-    /// Begins with the first poll, on whose runtime the stream then lives.
-    pub(super) fn listen(self: &Arc<Self>, topics: Topics) -> BoxStream<'static, Hint> {
-        // Who listens does not keep the store.
-        let hints = Arc::downgrade(self);
-        let begin = async move { hints.upgrade().map(|hints| hints.begin(topics)) };
-        stream::once(begin).filter_map(ready).flatten().boxed()
-    }
-
-    /// Ends the stream, and waits until it has ended.
-    pub(super) async fn close(&self) {
-        self.shared.stop.cancel();
-        let pump = locked(&self.pump).take();
-        if let Some(pump) = pump {
-            // An error says that it has ended in another way.
-            let _ = pump.await;
-        }
-    }
-
-    fn begin(&self, topics: Topics) -> BoxStream<'static, Hint> {
-        let listener = self.shared.listeners.subscribe();
-        let mut pump = locked(&self.pump);
-        // It ends when nobody listens, and with the runtime of whoever listened first.
-        let runs = pump.as_ref().is_some_and(|pump| !pump.is_finished());
-        if !runs && !self.shared.without.load(Ordering::Relaxed) {
-            *pump = Some(tokio::spawn(self.shared.clone().pump()));
-        }
-        hint_stream(listener, topics)
-    }
-}
-
-/// Why a stream ended.
-pub(super) enum StreamEnd {
-    NobodyListens,
-    /// The store has another client.
-    Renewed,
-    /// The server has no change streams.
+/// Why a source ended.
+pub(super) enum End {
+    /// Nobody listens to it any more.
+    Stopped,
+    /// The store has another client, or its set another primary.
+    Moved,
+    /// The server has no such thing.
     Unsupported,
     /// A collection was dropped, and its indexes with it.
     Dropped,
@@ -139,224 +101,340 @@ pub(super) enum StreamEnd {
     },
 }
 
-impl StreamEnd {
-    fn failed(error: &DriverError) -> Self {
-        Self::Failed { error: super::words::words(error), lasting: is_lasting(error) }
+impl End {
+    pub(super) fn silent(error: impl Into<String>) -> Self {
+        Self::Failed { error: error.into(), lasting: false }
     }
 
-    fn silent(error: impl Into<String>) -> Self {
-        Self::Failed { error: error.into(), lasting: false }
+    pub(super) fn lasting(error: impl Into<String>) -> Self {
+        Self::Failed { error: error.into(), lasting: true }
     }
 }
 
-impl SharedStream {
-    async fn pump(self) {
-        let stop = self.stop.clone();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = self.reopen_for_ever() => {}
+/// What the sources of one handle share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) connection: Arc<Connection>,
+    pub(super) names: Collections,
+    pub(super) buckets: Arc<Buckets>,
+    pub(super) unseen: Arc<Unseen>,
+    /// The time that the server waits for a change.
+    pub(super) wait: Duration,
+    /// True if what was dropped is created again.
+    pub(super) create: bool,
+    ladder: Ladder,
+    listeners: broadcast::Sender<Told>,
+    /// Set when the server turned out to have no change streams: it never will while it runs.
+    without_streams: Arc<AtomicBool>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        connection: &Arc<Connection>,
+        names: &Collections,
+        buckets: Arc<Buckets>,
+        unseen: &Arc<Unseen>,
+        ladder: Ladder,
+        options: &MongoOptions,
+    ) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            names: names.clone(),
+            buckets,
+            unseen: Arc::clone(unseen),
+            wait: options.hint_wait,
+            create: options.create,
+            ladder,
+            listeners: broadcast::Sender::new(HINTS_KEPT),
+            without_streams: Arc::default(),
         }
     }
 
-    async fn reopen_for_ever(&self) {
+    /// Tells those whom the source concerns that it is open: changes from here on are told.
+    pub(super) fn tell_opened(&self, source: Source) {
+        self.tell(Told::Opened(source));
+    }
+
+    pub(super) fn tell_bell(&self, bell: Bell) {
+        self.tell(Told::Bell(bell));
+    }
+
+    fn tell(&self, told: Told) {
+        // An error only says that nobody listens.
+        let _ = self.listeners.send(told);
+    }
+
+    /// The end of a source whose server could not be asked, or refused.
+    pub(super) fn failed(&self, used: &Current, error: DriverError) -> End {
+        if refuses_the_client(&error) {
+            return End::lasting(self.connection.refused(used, error.into()).into_words());
+        }
+        End::Failed { error: words(&error), lasting: is_lasting(&error) }
+    }
+
+    /// The same of a command.
+    pub(super) fn gave_up(&self, used: &Current, failure: CommandFailure) -> End {
+        let lasting = failure.is_lasting();
+        let failure = if failure.is_refused() { self.connection.refused(used, failure) } else { failure };
+        End::Failed { error: failure.into_words(), lasting }
+    }
+
+    async fn run(self, source: Source, mut wanted: watch::Receiver<Wanted>, stop: CancellationToken) {
         let clock = SystemClock::new();
         let mut pause = FIRST_PAUSE;
-        let mut renewed = self.connection.changes();
+        let mut moves = self.connection.moves();
         loop {
-            renewed.mark_unchanged();
-            let end = match self.open().await {
-                Ok(stream) => {
-                    // Only now: changes from here on are notified.
-                    self.tell(Hint::Resync);
-                    let opened = clock.now();
-                    let end = tokio::select! {
-                        // Its stream may still be open, on connections that end with their client.
-                        _ = renewed.changed() => StreamEnd::Renewed,
-                        end = self.follow(stream) => end,
-                    };
-                    // One that fails as soon as it is open is not opened again and again: whoever waits looks
-                    // each time.
-                    if clock.now().since(opened) >= LIVED {
-                        pause = FIRST_PAUSE;
-                    }
-                    end
-                }
-                Err(end) => end,
+            let mut opened = None;
+            let note = |shared: &Self| {
+                opened.get_or_insert_with(|| clock.now());
+                shared.tell_opened(source);
             };
+            let end = match source {
+                Source::Bucket(bucket) => {
+                    tail::follow(&self, bucket, &mut wanted, &mut moves, &stop, note).await
+                }
+                Source::Stream => change_stream::follow(&self, &mut wanted, &mut moves, &stop, note).await,
+            };
+            // One that fails as soon as it is open is not opened again and again: whoever waits looks each
+            // time.
+            if opened.is_some_and(|opened| clock.now().since(opened) >= LIVED) {
+                pause = FIRST_PAUSE;
+            }
             match end {
-                StreamEnd::NobodyListens => return,
-                StreamEnd::Renewed => {
+                End::Stopped => return,
+                End::Moved => {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                StreamEnd::Unsupported => {
-                    self.without.store(true, Ordering::Relaxed);
+                End::Unsupported => {
+                    self.without_streams.store(true, Ordering::Relaxed);
                     tracing::warn!(
                         "the server has no change streams (it is not a member of a replica set): \
                          waiters poll every poll_interval"
                     );
                     return;
                 }
-                StreamEnd::Dropped if !self.create => {
-                    tracing::warn!("a collection of tenure was dropped or renamed: recreate it");
+                End::Dropped => {
+                    let database = self.connection.database();
+                    prepare::mend(&database, &self.names, self.create, PATIENCE).await;
                 }
-                StreamEnd::Dropped => {
-                    tracing::warn!("a collection of tenure was dropped or renamed, recreating it");
-                    match timeout(PATIENCE, prepare::create(&self.connection.database(), &self.names)).await {
-                        Ok(Ok(lacking)) if lacking.is_empty() => {}
-                        Ok(Ok(lacking)) => {
-                            let error = format!("may not createIndex on {}", lacking.join(", "));
-                            tracing::warn!(error, "could not recreate the collections");
-                        }
-                        Ok(Err(error)) => {
-                            let error = super::words::words(&error);
-                            tracing::warn!(error, "could not recreate the collections");
-                        }
-                        Err(_) => tracing::warn!("timed out recreating the collections"),
-                    }
-                }
-                StreamEnd::Failed { error, lasting } => {
-                    tracing::debug!(error, "the stream of hints ended, reopening it");
-                    self.tell(Hint::Failing { error, lasting });
+                End::Failed { error, lasting } => {
+                    tracing::debug!(error, "a source of hints ended, reopening it");
+                    self.tell(Told::Failing { source, error, lasting });
                 }
             }
             // The next one may take a while: until it is open, whoever waits goes by its own pace.
             tokio::select! {
-                _ = renewed.changed() => pause = FIRST_PAUSE,
+                biased;
+                () = stop.cancelled() => return,
+                () = moves.moved() => pause = FIRST_PAUSE,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
             }
         }
     }
+}
 
-    fn tell(&self, hint: Hint) {
-        // An error only says that nobody listens.
-        let _ = self.listeners.send(Heard::Hint(hint));
+/// The topics that somebody listens to in one source.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) topics: BTreeSet<Topic>,
+    /// Another number whenever somebody has added one: that is followed by an opening.
+    pub(super) additions: u64,
+}
+
+/// A source that runs.
+struct Running {
+    wanted: watch::Sender<Wanted>,
+    // Ends it when it is dropped.
+    _stop: DropGuard,
+}
+
+#[derive(Default)]
+struct State {
+    /// Topics of each listener, by its number.
+    listeners: BTreeMap<u64, BTreeSet<Topic>>,
+    next: u64,
+    sources: BTreeMap<Source, Running>,
+    /// Those that run, and those that are about to end.
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The sources of one store handle, and those who listen to them.
+pub(super) struct Hints {
+    shared: Shared,
+    state: Mutex<State>,
+    stop: CancellationToken,
+    // The last handle of the store takes its sources with it.
+    _stop: DropGuard,
+}
+
+impl Hints {
+    /// Ends with `stop`, and cancels it when it is dropped.
+    pub(super) fn new(shared: Shared, stop: CancellationToken) -> Self {
+        Self { shared, state: Mutex::default(), stop: stop.clone(), _stop: stop.drop_guard() }
     }
 
-    async fn open(&self) -> Result<ChangeStream<ChangeStreamEvent<Document>>, StreamEnd> {
-        let used = self.connection.current();
-        let watch = used.database.watch().pipeline(wanted(&self.names)).max_await_time(self.wait);
-        match timeout(PATIENCE, watch.into_future()).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) if is_unsupported(&error) => Err(StreamEnd::Unsupported),
-            Ok(Err(error)) if refuses_the_client(&error) => {
-                let words = self.connection.refused(&used, error.into()).into_words();
-                Err(StreamEnd::Failed { error: words, lasting: true })
+    /// Begins with the first poll.
+    pub(super) fn listen(self: &Arc<Self>, topics: Topics) -> BoxStream<'static, Hint> {
+        // Who listens does not keep the store.
+        let hints = Arc::downgrade(self);
+        let begin = async move {
+            let listener = Listener::new(&hints.upgrade()?, topics);
+            Some(stream::unfold(listener, |mut listener| async {
+                let hint = listener.next().await?;
+                Some((hint, listener))
+            }))
+        };
+        stream::once(begin).filter_map(ready).flatten().boxed()
+    }
+
+    /// Ends the sources, and waits until they have ended.
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        let tasks = std::mem::take(&mut locked(&self.state).tasks);
+        // An error says that one has ended in another way.
+        join_all(tasks).await;
+    }
+
+    /// Sets the topics of a listener; it listens to nothing from the beginning, and when there are none any more.
+    fn set(&self, listener: u64, topics: BTreeSet<Topic>) {
+        let mut state = locked(&self.state);
+        let before = state.listeners.remove(&listener).unwrap_or_default();
+        let added: BTreeSet<_> = topics.difference(&before).cloned().collect();
+        if !topics.is_empty() {
+            state.listeners.insert(listener, topics);
+        }
+        let wanted = self.sources(&state);
+        state.sources.retain(|source, _| wanted.contains_key(source));
+        for (source, topics) in wanted {
+            let has_more = source.concerns(&added);
+            let heard = state.sources.get(&source).is_some_and(|running| {
+                running.wanted.send_if_modified(|wanted| {
+                    wanted.topics.clone_from(&topics);
+                    wanted.additions += u64::from(has_more);
+                    has_more
+                });
+                // Gone if it has ended by itself.
+                !running.wanted.is_closed()
+            });
+            if !heard {
+                let running = self.begin(&mut state, source, topics);
+                state.sources.insert(source, running);
             }
-            Ok(Err(error)) => Err(StreamEnd::failed(&error)),
-            Err(_) => Err(StreamEnd::silent("no answer when opening it")),
         }
     }
 
-    async fn follow(&self, mut stream: ChangeStream<ChangeStreamEvent<Document>>) -> StreamEnd {
-        let patience = self.wait + PATIENCE;
+    fn begin(&self, state: &mut State, source: Source, topics: BTreeSet<Topic>) -> Running {
+        let stop = self.stop.child_token();
+        let (wanted, listens) = watch::channel(Wanted { topics, additions: 0 });
+        let task = self.shared.clone().run(source, listens, stop.clone());
+        state.tasks.retain(|task| !task.is_finished());
+        state.tasks.push(self.shared.connection.spawn(task));
+        Running { wanted, _stop: stop.drop_guard() }
+    }
+
+    /// The sources that are to be open, and the topics that are listened to in each.
+    fn sources(&self, state: &State) -> BTreeMap<Source, BTreeSet<Topic>> {
+        let mut buckets: BTreeMap<_, BTreeSet<Topic>> = BTreeMap::new();
+        if self.stop.is_cancelled() {
+            return buckets;
+        }
+        for topic in state.listeners.values().flatten() {
+            buckets.entry(Source::Bucket(Bucket::of(topic))).or_default().insert(topic.clone());
+        }
+        let has_streams =
+            self.shared.ladder.has_streams && !self.shared.without_streams.load(Ordering::Relaxed);
+        let all = || {
+            let topics = state.listeners.values().flatten().cloned().collect();
+            BTreeMap::from([(Source::Stream, topics)])
+        };
+        let most = self.shared.connection.current().streams;
+        match self.shared.ladder.rung {
+            _ if buckets.is_empty() => buckets,
+            Rung::Bells if buckets.len() <= most => buckets,
+            // There are no connections for so many.
+            Rung::Bells | Rung::Stream if has_streams => all(),
+            Rung::Bells => buckets.into_iter().take(most).collect(),
+            Rung::Stream | Rung::Nothing => BTreeMap::new(),
+        }
+    }
+}
+
+/// One who listens.
+struct Listener {
+    hints: Weak<Hints>,
+    number: u64,
+    told: broadcast::Receiver<Told>,
+    topics: Topics,
+    known: BTreeSet<Topic>,
+    has_begun: bool,
+    /// False when the topics cannot change any more.
+    changes: bool,
+    stop: CancellationToken,
+}
+
+impl Listener {
+    fn new(hints: &Arc<Hints>, topics: Topics) -> Self {
+        let number = {
+            let mut state = locked(&hints.state);
+            state.next += 1;
+            state.next
+        };
+        let told = hints.shared.listeners.subscribe();
+        let stop = hints.stop.clone();
+        let hints = Arc::downgrade(hints);
+        Self { hints, number, told, topics, known: BTreeSet::new(), has_begun: false, changes: true, stop }
+    }
+
+    async fn next(&mut self) -> Option<Hint> {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.update();
+            // Before it listens anything may have happened.
+            return Some(Hint::Resync);
+        }
         loop {
-            if self.listeners.receiver_count() == 0 {
-                return StreamEnd::NobodyListens;
-            }
-            match timeout(patience, stream.next_if_any()).await {
-                Ok(Ok(Some(event))) => match read(&event, &self.names) {
-                    Ok(Some(news)) => self.tell(Hint::News(news)),
-                    Ok(None) => {}
-                    Err(end) => return end,
-                },
-                Ok(Ok(None)) if stream.is_alive() => {}
-                Ok(Ok(None)) => return StreamEnd::silent("the server closed it"),
-                Ok(Err(error)) => return StreamEnd::failed(&error),
-                Err(_) => return StreamEnd::silent(format!("no answer within {patience:?}")),
+            let told = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                changed = self.topics.changed(), if self.changes => {
+                    self.changes = changed.is_ok();
+                    if changed.is_ok() && self.update() {
+                        return Some(Hint::Resync);
+                    }
+                    continue;
+                }
+                told = self.told.recv() => told,
+            };
+            match told {
+                Ok(Told::Bell(bell)) if bell.concerns(&self.known) => return Some(Hint::News(bell.news)),
+                Ok(Told::Opened(source)) if source.concerns(&self.known) => return Some(Hint::Resync),
+                Ok(Told::Failing { source, error, lasting }) if source.concerns(&self.known) => {
+                    return Some(Hint::Failing { error, lasting });
+                }
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => return Some(Hint::Resync),
+                Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
     }
-}
 
-/// A server that is no member of a replica set has no change streams.
-fn is_unsupported(error: &DriverError) -> bool {
-    matches!(&*error.kind, ErrorKind::Command(command) if command.code == codes::NO_CHANGE_STREAMS)
-}
-
-/// The changes that the server sends: no beats, no runs, and nothing large.
-fn wanted(names: &Collections) -> [Document; 2] {
-    let beat_fields = ["beat", "nonce", "beat_at"];
-    let changed = doc! { "$map": {
-        "input": { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } },
-        "in": "$$this.k",
-    } };
-    let more_than_a_beat =
-        doc! { "$gt": [{ "$size": { "$setDifference": [changed.clone(), beat_fields] } }, 0] };
-    // A list that only became shorter changes none of these fields.
-    let more_than_the_mark = doc! { "$ne": [changed, ["mark"]] };
-    [
-        doc! { "$match": { "$or": [
-            { "ns.coll": &names.locks, "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
-            { "ns.coll": &names.waiters, "operationType": "insert" },
-            { "ns.coll": &names.sessions, "operationType": { "$in": ["insert", "replace", "delete"] } },
-            { "ns.coll": &names.sessions, "operationType": "update", "$expr": more_than_a_beat },
-            {
-                "ns.coll": &names.runs,
-                "documentKey._id.at": null,
-                "operationType": { "$in": ["insert", "update", "replace"] },
-                "$expr": more_than_the_mark,
-            },
-            { "ns.coll": { "$in": names.all() }, "operationType": { "$in": ["drop", "rename"] } },
-            { "operationType": { "$in": ["dropDatabase", "invalidate"] } },
-        ] } },
-        doc! { "$unset": [
-            "fullDocument.value", "fullDocument.past", "fullDocument.orders",
-            "updateDescription.updatedFields.value", "updateDescription.updatedFields.past",
-            "updateDescription.updatedFields.orders",
-        ] },
-    ]
-}
-
-/// The news in an event. An event that cannot be read is none: hints may be lost.
-pub(super) fn read(
-    event: &ChangeStreamEvent<Document>,
-    names: &Collections,
-) -> Result<Option<News>, StreamEnd> {
-    if !matches!(
-        event.operation_type,
-        OperationType::Insert | OperationType::Update | OperationType::Replace | OperationType::Delete
-    ) {
-        return Err(StreamEnd::Dropped);
+    /// Listens to the topics of now. Returns whether some of them were not listened to, and no opening will be
+    /// told.
+    fn update(&mut self) -> bool {
+        let topics = self.topics.borrow_and_update().clone();
+        let has_more = !topics.is_subset(&self.known);
+        self.known.clone_from(&topics);
+        let Some(hints) = self.hints.upgrade() else { return false };
+        hints.set(self.number, topics);
+        has_more && hints.shared.ladder.rung == Rung::Nothing
     }
-    let collection = event.ns.as_ref().and_then(|ns| ns.coll.as_ref());
-    let Some(id) = event.document_key.as_ref().and_then(|key| key.get("_id")) else { return Ok(None) };
-    Ok(if collection == Some(&names.locks) {
-        read_lock(event, id)
-    } else if collection == Some(&names.waiters) {
-        let waiter = event.full_document.as_ref();
-        waiter.and_then(|waiter| fields::read_lock_id(waiter.get("lock")?).ok()).map(News::Line)
-    } else if collection == Some(&names.sessions) {
-        read_session(event, id)
-    } else if collection == Some(&names.runs) {
-        fields::read_schedule_id(id).ok().map(News::Schedule)
-    } else {
-        None
-    })
 }
 
-fn read_lock(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<News> {
-    let lock = fields::read_lock_id(id).ok()?;
-    if event.operation_type == OperationType::Delete {
-        return Some(News::Revoked(lock));
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(hints) = self.hints.upgrade() {
+            hints.set(self.number, BTreeSet::new());
+        }
     }
-    let Some(update) = &event.update_description else { return Some(News::Lock(lock)) };
-    let fields = &update.updated_fields;
-    if fields.get_str("ended").is_ok_and(|how| how == Ended::Forced.as_str()) {
-        return Some(News::Revoked(lock));
-    }
-    // One that is opened has changed nothing else. A value is its program's own, but for that of a schedule.
-    let changed = |fields: &Document, names: &[&str]| names.iter().any(|name| fields.contains_key(name));
-    let is_value = lock.kind == Kind::Schedule && changed(fields, &["value_set"]);
-    (is_value || changed(fields, &["session", "term", "not_before"])).then_some(News::Lock(lock))
-}
-
-fn read_session(event: &ChangeStreamEvent<Document>, id: &Bson) -> Option<News> {
-    let session = id.as_str()?.parse().ok()?;
-    let fields = event.update_description.as_ref().map(|update| &update.updated_fields);
-    // The first is a change of the whole list, the other of an entry.
-    let is_asked = |field: &str| field == "requests" || field.starts_with("requests.");
-    let is_asked = fields.is_some_and(|fields| fields.keys().any(|field| is_asked(field)));
-    Some(if is_asked { News::Asked(session) } else { News::Member(session) })
 }

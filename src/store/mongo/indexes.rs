@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bson::{Document, doc};
 
-use super::options::Collections;
+use super::{bells::Buckets, options::Collections};
 
 /// One index, and what it is for.
 struct Index {
@@ -77,7 +77,7 @@ pub(super) fn create_indexes(names: &Collections) -> Vec<Document> {
 }
 
 /// The same as a script for the server's shell.
-pub(super) fn script(database: &str, names: &Collections) -> String {
+pub(super) fn script(database: &str, names: &Collections, bells: &Buckets) -> String {
     let mut script = format!("const tenure = db.getSiblingDB({database:?});\n");
     for name in names.all() {
         let _ = writeln!(script, "tenure.createCollection({name:?});");
@@ -93,5 +93,6 @@ pub(super) fn script(database: &str, names: &Collections) -> String {
             index.purpose, index.collection, index.keys
         );
     }
+    script.push_str(&bells.script("tenure"));
     script
 }

@@ -10,6 +10,8 @@
 #[doc(hidden)]
 pub mod bare;
 mod batch;
+mod bells;
+mod change_stream;
 mod codes;
 mod command;
 mod connect;
@@ -18,6 +20,7 @@ mod fence;
 mod fields;
 mod hints;
 mod indexes;
+mod ladder;
 mod line;
 mod locks;
 mod options;
@@ -55,24 +58,28 @@ pub use options::MongoOptions;
 pub use stamp::Stamp;
 
 use self::{
+    bells::{Buckets, Ringer},
     command::{run, within},
-    connect::{CLOSING, FIRST_ANSWER, Uri},
+    connect::{CLOSING, FIRST_ANSWER, OwnClient, Uri},
     error::{CommandFailure, CommandResult},
-    hints::Hints,
+    hints::{Hints, Shared},
+    ladder::Ladder,
     options::{Collections, check_name},
     renewal::{Connection, Current},
+    steps::Unseen,
 };
-use super::{Answer, Capabilities, Hint, Reach, Store, Topics};
+use super::{Answer, Capabilities, Hint, Reach, Store, Topics, rings};
 use crate::store_methods;
 
 /// A script for the server's shell that creates the collections and indexes of a store, for those who do
 /// not let their programs do it.
 #[must_use]
 pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
-    indexes::script(database.as_ref(), &Collections::new(&options.prefix))
+    let (database, names) = (database.as_ref(), Collections::new(&options.prefix));
+    indexes::script(database, &names, &Buckets::new(database, options))
 }
 
-/// A store in MongoDB. Cheap to clone; its clones share one client and one change stream.
+/// A store in MongoDB. Cheap to clone; its clones share one client, and what is open for hints.
 #[derive(Clone)]
 pub struct MongoStore {
     inner: Arc<Inner>,
@@ -82,9 +89,23 @@ struct Inner {
     connection: Arc<Connection>,
     names: Collections,
     hints: Arc<Hints>,
-    /// True if there are change streams behind them.
-    has_hints: bool,
+    ladder: Ladder,
+    buckets: Arc<Buckets>,
+    ringer: Arc<Ringer>,
+    unseen: Arc<Unseen>,
     options: MongoOptions,
+}
+
+impl Inner {
+    fn new(current: Current, options: MongoOptions, (ladder, buckets): Prepared) -> Self {
+        let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
+        let connection = Arc::new(Connection::new(current, options.clone(), stop.clone()));
+        let ringer = Arc::new(Ringer::new(Arc::clone(&connection), Arc::clone(&buckets)));
+        let unseen: Arc<Unseen> = Arc::default();
+        let shared = Shared::new(&connection, &names, Arc::clone(&buckets), &unseen, ladder, &options);
+        let hints = Arc::new(Hints::new(shared, stop));
+        Self { connection, names, hints, ladder, buckets, ringer, unseen, options }
+    }
 }
 
 impl fmt::Debug for MongoStore {
@@ -108,11 +129,10 @@ impl MongoStore {
     pub async fn connect(uri: impl AsRef<str>, options: MongoOptions) -> Result<Self, ConnectError> {
         options.check()?;
         let uri = Uri::new(uri.as_ref());
-        let (client, name, permits) = uri.client(&options).await?;
-        check_name(&name)?;
-        let database = client.database(&name);
-        let has_hints = prepared(&database, &options).await?;
-        Ok(Self::assembled(Current::new(database, permits, Some(uri)), options, has_hints))
+        let made = uri.client(&options).await?;
+        check_name(&made.database)?;
+        let prepared = prepared(&made.client.database(&made.database), &options).await?;
+        Ok(Self { inner: Arc::new(Inner::new(Current::own(made, uri), options, prepared)) })
     }
 
     /// Uses a client that the program has already.
@@ -132,8 +152,9 @@ impl MongoStore {
         let name = options.database.clone().or_else(default).unwrap_or_else(|| "tenure".to_owned());
         check_name(&name)?;
         let database = client.database(&name);
-        let has_hints = prepared(&database, &options).await?;
-        Ok(Self::assembled(Current::new(database, connect::permits(None), None), options, has_hints))
+        let prepared = prepared(&database, &options).await?;
+        let current = Current::lent(database, connect::lent_room());
+        Ok(Self { inner: Arc::new(Inner::new(current, options, prepared)) })
     }
 
     /// Ends what the store and its client have under way: the last thing to do before a program ends its
@@ -149,28 +170,25 @@ impl MongoStore {
         let inner = &self.inner;
         let closing = async {
             inner.hints.close().await;
-            inner.connection.close().await;
+            inner.connection.close(inner.ringer.at_rest()).await;
         };
         // An error says that the server does not answer.
         let _ = tokio::time::timeout(CLOSING, closing).await;
     }
 
-    fn assembled(current: Current, options: MongoOptions, has_hints: bool) -> Self {
-        let (names, stop) = (Collections::new(&options.prefix), CancellationToken::new());
-        let connection = Arc::new(Connection::new(current, options.clone(), stop.clone()));
-        let hints = Arc::new(Hints::new(Arc::clone(&connection), names.clone(), &options, stop));
-        Self { inner: Arc::new(Inner { connection, names, hints, has_hints, options }) }
-    }
-
     /// The same with another client, which lives on the runtime that runs this. The database was
     /// looked at and prepared before.
     async fn connected_again(self, uri: Uri, name: String) -> CommandResult<Self> {
-        let Inner { options, has_hints, .. } = &*self.inner;
-        let (client, _, permits) = uri.client(options).await.map_err(CommandFailure::not_connected)?;
-        let database = client.database(&name);
+        let Inner { options, ladder, buckets, .. } = &*self.inner;
+        let made = uri.client(options).await.map_err(CommandFailure::not_connected)?;
+        // The string was read before, and so was the database's name.
+        let made = OwnClient { database: name, ..made };
         // Finds the server and opens a connection now, so that no beat has to.
-        run(&database, doc! { "ping": 1 }).await?;
-        Ok(Self::assembled(Current::new(database, permits, Some(uri)), options.clone(), *has_hints))
+        run(&made.client.database(&made.database), doc! { "ping": 1 }).await?;
+        let made = Inner::new(Current::own(made, uri), options.clone(), (*ladder, Arc::clone(buckets)));
+        // Its runtime may end with its last write, and the bell of that be lost.
+        let inner = Inner { ringer: Arc::clone(&self.inner.ringer), ..made };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     fn database(&self) -> Database {
@@ -186,12 +204,15 @@ impl MongoStore {
     }
 }
 
-/// Looks at the database, and creates what is missing in it. Answers whether there are change streams.
-async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, ConnectError> {
+/// How hints come, and what is known of the bells.
+type Prepared = (Ladder, Arc<Buckets>);
+
+/// Looks at the database, and creates what is missing in it.
+async fn prepared(database: &Database, options: &MongoOptions) -> Result<Prepared, ConnectError> {
     let names = Collections::new(&options.prefix);
     let (looked, at) = (database.clone(), names.clone());
     let look = async move { prepare::look(&looked, &at).await };
-    let has_hints = within(FIRST_ANSWER, "connect", look).await??;
+    let server = within(FIRST_ANSWER, "connect", look).await??;
     if options.create {
         let created = database.clone();
         let create = async move {
@@ -204,42 +225,53 @@ async fn prepared(database: &Database, options: &MongoOptions) -> Result<bool, C
         };
         within(FIRST_ANSWER, "create collections and indexes", create).await??;
     }
-    Ok(has_hints)
+    let (database, buckets) = (database.clone(), Arc::new(Buckets::new(database.name(), options)));
+    let choose = async move {
+        let ladder = ladder::choose(&database, &buckets, server).await?;
+        Ok((ladder, buckets))
+    };
+    Ok(within(FIRST_ANSWER, "try out bells", choose).await?)
 }
 
-/// One method of the contract: what it is called in errors, and the module that carries it out.
+/// One method of the contract: what it is called in errors, the module that carries it out, and whether it may ring bells.
 macro_rules! carried_out {
     (($doing:literal by $module:ident) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
         fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
             self.step(limit, $doing, move |store| $module::$method(store, $($argument,)+ limit))
         }
     };
+    (($doing:literal by $module:ident, rings) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
+        fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
+            let rung = rings::$method($(&$argument),+);
+            self.ringing(limit, $doing, rung, move |store| $module::$method(store, $($argument,)+ limit))
+        }
+    };
 }
 
 impl Store for MongoStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(error::STORE, Reach::Fleet, self.inner.has_hints.then_some("a change stream"))
+        Capabilities::new(error::STORE, Reach::Fleet, self.inner.ladder.name())
     }
 
     store_methods! { carried_out:
-        open("open a session" by sessions);
-        beat("renew a session" by sessions);
+        open("open a session" by sessions, rings);
+        beat("renew a session" by sessions, rings);
         observe("observe sessions" by sessions);
-        declare("declare a session dead" by sessions);
+        declare("declare a session dead" by sessions, rings);
         sessions("list sessions" by sessions);
-        take("take locks" by take);
-        release("release locks" by release);
-        wait("join a line" by line);
+        take("take locks" by take, rings);
+        release("release locks" by release, rings);
+        wait("join a line" by line, rings);
         stop_waiting("leave a line" by line);
         waiters("read a line" by line);
         places("find places in line" by line);
-        set_value("set a value" by locks);
+        set_value("set a value" by locks, rings);
         locks("read locks" by locks);
         list_locks("list locks" by locks);
         held_by("list the locks of a session" by locks);
-        revoke("revoke a lock" by revoke);
-        define("define a schedule" by schedules);
-        instruct("update a schedule" by schedules);
+        revoke("revoke a lock" by revoke, rings);
+        define("define a schedule" by schedules, rings);
+        instruct("update a schedule" by schedules, rings);
         list_schedules("list schedules" by schedules);
         delete_schedule("delete a schedule" by runs);
         schedules("read schedules" by schedules);

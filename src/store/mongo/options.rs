@@ -14,6 +14,7 @@ pub struct MongoOptions {
     pub(super) prefix: String,
     pub(super) hint_wait: Duration,
     pub(super) create: bool,
+    pub(super) bells_in_local: bool,
     pub(super) command_events: Option<EventHandler<CommandEvent>>,
     pub(super) uri_from: Option<UriSource>,
 }
@@ -25,6 +26,7 @@ impl Default for MongoOptions {
             prefix: String::new(),
             hint_wait: Duration::from_secs(10),
             create: true,
+            bells_in_local: false,
             command_events: None,
             uri_from: None,
         }
@@ -45,8 +47,8 @@ impl MongoOptions {
         self
     }
 
-    /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences` and
-    /// `runs` come after it. Default: nothing.
+    /// Sets what the names of the collections begin with: `sessions`, `locks`, `waiters`, `fences`, `runs` and
+    /// `bells_00` to `bells_63` come after it. Default: nothing.
     #[must_use]
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         prefix.as_ref().clone_into(&mut self.prefix);
@@ -54,6 +56,9 @@ impl MongoOptions {
     }
 
     /// Sets how long the server waits for a change before it answers that there was none. Default: 10s.
+    ///
+    /// Nothing breaks such a wait off: for so long the server keeps a cursor, and its connection, that nobody needs
+    /// any more.
     #[must_use]
     pub const fn hint_wait(mut self, wait: Duration) -> Self {
         self.hint_wait = wait;
@@ -65,6 +70,18 @@ impl MongoOptions {
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Sets whether the bells, through which instances wake each other, are in the server's database `local`
+    /// instead, as `<database>.<prefix>bells_00` to `_63`. Default: no.
+    ///
+    /// What is in `local` is not replicated: a bell costs the primary less, and the other members nothing. After a
+    /// change of primary the collections are created again. The user needs the same rights on them as on
+    /// the others. All instances must agree on it: one that rings elsewhere is heard at the next poll.
+    #[must_use]
+    pub const fn bells_in_local(mut self, local: bool) -> Self {
+        self.bells_in_local = local;
         self
     }
 

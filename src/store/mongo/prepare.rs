@@ -1,8 +1,11 @@
 //! The look around before a store is used: is this a server, are these collections, that keep what
 //! tenure promises?
 
+use std::time::Duration;
+
 use bson::{Bson, Document, doc};
 use mongodb::Database;
+use tokio::time::timeout;
 
 use super::{
     codes,
@@ -12,32 +15,39 @@ use super::{
     indexes,
     options::Collections,
     rights,
+    words::words,
 };
 
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
 
-/// Refuses what would break a promise, and warns of what may. Answers whether there are change
-/// streams.
+/// The sort of server that was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
+    /// It is a router of a sharded cluster.
+    pub(super) is_mongos: bool,
+    /// It has change streams.
+    pub(super) has_streams: bool,
+}
+
+/// Refuses what would break a promise, and warns of what may.
 pub(super) async fn look(
     database: &Database,
     names: &Collections,
-) -> CommandResult<Result<bool, ConnectError>> {
+) -> CommandResult<Result<Server, ConnectError>> {
     let hello = run(database, doc! { "hello": 1 }).await?;
     if hello.get_i32("maxWireVersion").unwrap_or_default() < OLDEST_WIRE {
         let info = run(database, doc! { "buildInfo": 1 }).await?;
         let version = info.get_str("version").unwrap_or("unknown").to_owned();
         return Ok(Err(ConnectError::TooOld { version }));
     }
-    let has_streams = hello.contains_key("setName") || hello.get_str("msg").ok() == Some("isdbgrid");
+    let is_mongos = hello.get_str("msg").ok() == Some("isdbgrid");
+    let has_streams = is_mongos || hello.contains_key("setName");
     if !has_streams {
-        tracing::warn!(
-            "the server is not a member of a replica set: its locks are lost if its disk is, \
-             and waiters poll every poll_interval"
-        );
+        tracing::warn!("the server is not a member of a replica set: its locks are lost if its disk is");
     }
     warn_of_few_voters(database, &hello);
-    if let Err(unfit) = rights::check(database, names, has_streams).await? {
+    if let Err(unfit) = rights::check(database, names).await? {
         return Ok(Err(unfit));
     }
     if let Err(unfit) = rights::try_out(database, names).await? {
@@ -65,7 +75,7 @@ pub(super) async fn look(
             }
         }
     }
-    Ok(Ok(has_streams))
+    Ok(Ok(Server { is_mongos, has_streams }))
 }
 
 /// The layout of the collection's first record, if an earlier version of tenure wrote it.
@@ -98,6 +108,22 @@ fn batch(reply: &Document) -> Vec<Document> {
     let cursor = reply.get_document("cursor");
     let first = cursor.and_then(|cursor| cursor.get_array("firstBatch"));
     first.into_iter().flatten().filter_map(|entry| entry.as_document().cloned()).collect()
+}
+
+/// Creates again what was dropped while the store was in use, if that is the store's to do.
+pub(super) async fn mend(database: &Database, names: &Collections, create: bool, limit: Duration) {
+    if !create {
+        tracing::warn!("a collection of tenure was dropped or renamed: recreate it");
+        return;
+    }
+    tracing::warn!("a collection of tenure was dropped or renamed, recreating it");
+    let problem = match timeout(limit, self::create(database, names)).await {
+        Ok(Ok(lacking)) if lacking.is_empty() => return,
+        Ok(Ok(lacking)) => format!("may not createIndex on {}", lacking.join(", ")),
+        Ok(Err(error)) => words(&error),
+        Err(_) => format!("no answer within {limit:?}"),
+    };
+    tracing::warn!(error = problem, "could not recreate the collections");
 }
 
 /// Creates what is missing of the collections and their indexes. Any number of times, by any number

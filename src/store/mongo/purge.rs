@@ -13,7 +13,7 @@ use super::{
     MongoStore,
     command::{distinct, write},
     error::{CommandFailure, CommandResult},
-    fields::{LAYOUT, millis},
+    fields::{LAYOUT, millis, read_lock_id},
     locks::{closed_for, ended, is_closed, is_sane_lock, locks_of, not_closed},
     pages::place,
     pipeline::{ago, merged, overlaid},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     model::{Ended, MAX_NUMBER, Namespace},
-    store::{Cursor, Purged, Retention, TERM_KEPT},
+    store::{Bell, Cursor, Purged, Retention, TERM_KEPT},
 };
 
 /// The number of locks one call looks at.
@@ -142,6 +142,9 @@ impl PurgePart<'_> {
             let free = held.iter().map(free_of_the_dead).collect();
             let command = queries::update(&names.locks, free, KeptRecords::Majority, self.limit);
             purged.freed = write(&self.store.database(), command).await?.modified;
+            // Some may have been taken since: then nobody finds anything new.
+            let freed = held.iter().filter_map(|lock| read_lock_id(lock.get("_id")?).ok());
+            self.store.ring(freed.filter_map(|lock| Bell::changed(&lock)).collect());
         }
         let places = doc! { "session": { "$in": &all }, "v": LAYOUT };
         purged.waiters = self.remove(&names.waiters, places).await?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, Timestamp, doc};
 
 use super::fields::long;
 
@@ -134,6 +134,19 @@ pub(super) fn find(collection: &str, find: Find, limit: Duration) -> Document {
     // One batch, as far as the server's limit on a reply allows.
     command.insert("batchSize", i32::MAX);
     command.insert("readConcern", doc! { "level": if find.local { "local" } else { "majority" } });
+    command.insert("maxTimeMS", server_limit(limit));
+    command
+}
+
+/// The same read, of what a majority has had since that time. The server may wait for it no longer than `limit`.
+pub(super) fn find_since(mut find: Document, at: Timestamp, limit: Duration) -> Document {
+    find.insert("readConcern", doc! { "level": "majority", "afterClusterTime": at });
+    find.insert("maxTimeMS", server_limit(limit));
+    find
+}
+
+/// The same command with another limit.
+pub(super) fn limited(mut command: Document, limit: Duration) -> Document {
     command.insert("maxTimeMS", server_limit(limit));
     command
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     command::run,
-    connect::{CLOSING, FIRST_ANSWER, Uri},
+    connect::{CLOSING, Elections, FIRST_ANSWER, OwnClient, Room, Uri},
     error::{CommandFailure, CommandResult},
     options::MongoOptions,
 };
@@ -88,14 +88,28 @@ pub(super) struct Current {
     pub(super) permits: Arc<Semaphore>,
     /// The number of permits.
     at_once: usize,
+    /// The number of streams there is room for besides.
+    pub(super) streams: usize,
+    /// `None` if the client is the program's.
+    elections: Option<Elections>,
     /// The string it was made of; `None` if the client is the program's.
     pub(super) uri: Option<Uri>,
 }
 
 impl Current {
-    pub(super) fn new(database: Database, permits: Semaphore, uri: Option<Uri>) -> Self {
+    /// A client of the store's own.
+    pub(super) fn own(made: OwnClient, uri: Uri) -> Self {
+        let OwnClient { client, database, room, elections } = made;
+        let lent = Self::lent(client.database(&database), room);
+        Self { elections: Some(elections), uri: Some(uri), ..lent }
+    }
+
+    /// A client that the program has.
+    pub(super) fn lent(database: Database, room: Room) -> Self {
+        let Room { permits, streams } = room;
         let at_once = permits.available_permits();
-        Self { generation: 0, database, permits: Arc::new(permits), at_once, uri }
+        let permits = Arc::new(permits);
+        Self { generation: 0, database, permits, at_once, streams, elections: None, uri: None }
     }
 
     /// Waits until its calls have ended: they go on when their callers have given up. Nothing begins as long as
@@ -152,9 +166,14 @@ impl Connection {
         self.current.borrow().database.clone()
     }
 
-    /// Notifies when there is another client.
-    pub(super) fn changes(&self) -> watch::Receiver<Current> {
-        self.current.subscribe()
+    /// Notifies when there is another client, or another primary.
+    pub(super) fn moves(&self) -> Moves {
+        Moves { clients: self.current.subscribe(), elections: None }
+    }
+
+    /// Begins a task on the runtime of the store, which lasts as long as its client.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(task)
     }
 
     /// Runs an operation with the client there is, and looks at how it failed.
@@ -238,8 +257,8 @@ impl Connection {
             let made = uri.client(&self.options).await.map_err(|error| error.to_string())?;
             Ok((uri, made))
         };
-        let (uri, (client, name, permits)) = self.bounded(ready).await?;
-        let used = former.database.name();
+        let (uri, made) = self.bounded(ready).await?;
+        let (name, used) = (&made.database, former.database.name());
         let logged_in = async {
             if name != used {
                 return Err(format!(
@@ -247,18 +266,17 @@ impl Connection {
                      the same one"
                 ));
             }
-            run(&client.database(&name), doc! { "ping": 1 })
+            run(&made.client.database(name), doc! { "ping": 1 })
                 .await
                 .map(drop)
                 .map_err(CommandFailure::into_words)
         };
         if let Err(problem) = self.bounded(logged_in).await {
             // Not only dropped: see `MongoStore::close`.
-            shut_down(client).await;
+            shut_down(made.client).await;
             return Err(problem);
         }
-        let database = client.database(&name);
-        Ok(Current { generation: former.generation + 1, ..Current::new(database, permits, Some(uri)) })
+        Ok(Current { generation: former.generation + 1, ..Current::own(made, uri) })
     }
 
     async fn bounded<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
@@ -271,14 +289,16 @@ impl Connection {
         }
     }
 
-    /// Ends the client there is, and those that came before it. Needs `stop` to be cancelled.
-    pub(super) async fn close(&self) {
+    /// Ends the client there is, when its operations and then `last_words` have ended, and those that came before it.
+    /// Needs `stop` to be cancelled.
+    pub(super) async fn close(&self, last_words: impl Future<Output = ()>) {
         let current = self.current();
         let last = async {
             if let Some(rest) = current.at_rest().await {
                 rest.forget();
             }
             current.permits.close();
+            last_words.await;
             current.end().await;
         };
         let former = async {
@@ -296,6 +316,53 @@ impl Connection {
 
     fn course(&self) -> MutexGuard<'_, RenewalState> {
         locked(&self.course)
+    }
+}
+
+/// Changes of where the operations of a store go.
+pub(super) struct Moves {
+    clients: watch::Receiver<Current>,
+    elections: Option<Elections>,
+}
+
+impl Moves {
+    /// Returns the client there is. What changed before is not notified.
+    pub(super) fn mark_unchanged(&mut self) -> Current {
+        let current = self.clients.borrow_and_update().clone();
+        self.elections.clone_from(&current.elections);
+        if let Some(elections) = &mut self.elections {
+            elections.mark_unchanged();
+        }
+        current
+    }
+
+    /// Waits until there is another client.
+    pub(super) async fn renewed(&mut self) {
+        if self.clients.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until there is another client, or another primary. What was open on the former one may stay open, and
+    /// tells nothing any more.
+    pub(super) async fn moved(&mut self) {
+        let elected = async {
+            let elections = self.elections.as_mut()?;
+            // An error says that its client has ended.
+            elections.changed().await.ok()
+        };
+        let elected = async {
+            if elected.await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = elected => {}
+            changed = self.clients.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }
 

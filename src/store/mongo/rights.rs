@@ -79,14 +79,14 @@ fn needed(database: &str, names: &Collections) -> Vec<Right> {
 }
 
 /// The user whose rights are asked for: nobody, where the server does not ask who one is.
-enum User {
+pub(super) enum User {
     Nobody,
     Named(String),
     /// The server does not say.
     Unknown,
 }
 
-async fn user(database: &Database) -> User {
+pub(super) async fn user(database: &Database) -> User {
     let Ok(status) = database.run_command(doc! { "connectionStatus": 1 }).await else {
         return User::Unknown;
     };
@@ -100,11 +100,10 @@ async fn user(database: &Database) -> User {
     }
 }
 
-/// Checks that the user has every right. Warns if only changes cannot be listened to.
+/// Checks that the user has every right but those that only hints need.
 pub(super) async fn check(
     database: &Database,
     names: &Collections,
-    has_streams: bool,
 ) -> CommandResult<Result<(), ConnectError>> {
     let user = match user(database).await {
         User::Nobody => return Ok(Ok(())),
@@ -122,14 +121,6 @@ pub(super) async fn check(
         let lacking = in_words(lacking.iter().map(|right| (right.action, right.on.as_str())));
         return Ok(Err(ConnectError::Rights { user, lacking, to_create: false }));
     }
-    if has_streams && !may_listen(database).await? {
-        tracing::warn!(
-            user = user.as_deref().unwrap_or_default(),
-            database = database.name(),
-            "the user may not open change streams: waiters poll every poll_interval until it is granted find and \
-             changeStream on the whole database"
-        );
-    }
     Ok(Ok(()))
 }
 
@@ -144,7 +135,8 @@ async fn is_refused(question: &Document, database: &Database) -> CommandResult<b
     }
 }
 
-async fn may_listen(database: &Database) -> CommandResult<bool> {
+/// Asks whether this user may open a change stream.
+pub(super) async fn may_listen(database: &Database) -> CommandResult<bool> {
     let stream = doc! { "aggregate": 1, "pipeline": [{ "$changeStream": {} }], "cursor": { "batchSize": 0 } };
     let reply = match database.run_command(stream).await {
         Ok(reply) => reply,

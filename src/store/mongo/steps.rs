@@ -1,16 +1,52 @@
 //! Execution of one method of the contract: within its limit, under a permit, over the client of the moment.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, Timestamp};
 
 use super::{
     MongoStore,
-    command::{find, modify, within},
+    bells::Ringer,
+    codes,
+    command::{carried_out, find, has_changed, modify, within},
     error::{CommandFailure, CommandResult},
     queries::{self, Find, Statement},
 };
-use crate::store::Answer;
+use crate::{
+    clock::{Clock, SystemClock},
+    store::{Answer, Bell, rings::Ringing},
+    sync::locked,
+};
+
+/// The longest that a read waits for what a bell tells of to reach a majority. It is there in milliseconds, within a
+/// second where another primary was just elected, or the set has lost its majority.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// The latest time that a bell told of, until a read has seen it. A bell may come before what it tells of has
+/// reached a majority: whoever reads then would find nothing new.
+#[derive(Default)]
+pub(super) struct Unseen(Mutex<Option<Timestamp>>);
+
+impl Unseen {
+    pub(super) fn note(&self, at: Option<Timestamp>) {
+        let mut latest = locked(&self.0);
+        *latest = (*latest).max(at);
+    }
+
+    pub(super) fn get(&self) -> Option<Timestamp> {
+        *locked(&self.0)
+    }
+
+    /// What was read by then is seen by every later read, too.
+    fn forget(&self, at: Timestamp) {
+        let mut latest = locked(&self.0);
+        *latest = latest.filter(|latest| *latest > at);
+    }
+}
 
 impl MongoStore {
     pub(super) fn step<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
@@ -19,6 +55,19 @@ impl MongoStore {
         doing: &'static str,
         work: impl FnOnce(Self) -> F + Send + 'static,
     ) -> Answer<'_, T> {
+        self.ringing(limit, doing, None, work)
+    }
+
+    /// The same, and rings the bells of it. Nobody waits for them.
+    pub(super) fn ringing<T: Send + 'static, F: Future<Output = CommandResult<T>> + Send + 'static>(
+        &self,
+        limit: Duration,
+        doing: &'static str,
+        rung: Ringing<T>,
+        work: impl FnOnce(Self) -> F + Send + 'static,
+    ) -> Answer<'_, T> {
+        let rung = rung.filter(|_| self.inner.ladder.rings);
+        let ringer = Arc::clone(&self.inner.ringer);
         let (connection, work) = (Arc::clone(&self.inner.connection), work(self.clone()));
         Box::pin(within(limit, doing, async move {
             let used = connection.current();
@@ -26,8 +75,18 @@ impl MongoStore {
             let permit = tokio::time::timeout(limit, Arc::clone(&used.permits).acquire_owned());
             let _permit =
                 permit.await.map_err(CommandFailure::not_begun)?.map_err(CommandFailure::not_begun)?;
-            connection.watched(&used, work).await
+            let bells = Unrung { ringer, rung };
+            let outcome = connection.watched(&used, work).await;
+            bells.ring(&outcome);
+            outcome
         }))
+    }
+
+    /// Rings bells of the operation under way.
+    pub(super) fn ring(&self, bells: Vec<Bell>) {
+        if self.inner.ladder.rings {
+            self.inner.ringer.ring(bells, carried_out());
+        }
     }
 
     pub(super) async fn modify(
@@ -45,7 +104,26 @@ impl MongoStore {
         wanted: Find,
         limit: Duration,
     ) -> CommandResult<Vec<Document>> {
-        find(&self.database(), queries::find(collection, wanted, limit)).await
+        let (database, clock) = (self.database(), SystemClock::new());
+        let unseen = if wanted.local { None } else { self.inner.unseen.get() };
+        let command = queries::find(collection, wanted, limit);
+        let Some(at) = unseen else { return find(&database, command).await };
+        // The rest is for a plain read.
+        let (begun, wait) = (clock.now(), LONGEST_WAIT.min(limit / 2));
+        let outcome = find(&database, queries::find_since(command.clone(), at, wait)).await;
+        match outcome {
+            Err(failure) if is_too_early(&failure) => {
+                tracing::debug!(error = failure.into_words(), "what a bell told of is not to be seen yet");
+            }
+            Err(failure) => return Err(failure),
+            Ok(found) => {
+                self.inner.unseen.forget(at);
+                return Ok(found);
+            }
+        }
+        self.inner.unseen.forget(at);
+        let rest = limit.saturating_sub(clock.now().since(begun));
+        find(&database, queries::limited(command, rest)).await
     }
 
     pub(super) async fn find_by_id(
@@ -60,6 +138,40 @@ impl MongoStore {
         }
         self.find(collection, Find { filter: queries::by_ids(ids), ..Find::default() }, limit).await
     }
+}
+
+/// The bells of an operation under way: they are rung also if nobody learns what became of it.
+struct Unrung<T> {
+    ringer: Arc<Ringer>,
+    rung: Ringing<T>,
+}
+
+impl<T> Unrung<T> {
+    fn ring(mut self, outcome: &CommandResult<T>) {
+        match outcome {
+            Ok(answer) => self.ring_for(Some(answer)),
+            Err(failure) if failure.is_unknown() || has_changed() => self.ring_for(None),
+            Err(_) => self.rung = None,
+        }
+    }
+
+    fn ring_for(&mut self, answer: Option<&T>) {
+        let bells = self.rung.take().map(|rung| rung(answer)).unwrap_or_default();
+        if !bells.is_empty() {
+            self.ringer.ring(bells, carried_out());
+        }
+    }
+}
+
+impl<T> Drop for Unrung<T> {
+    fn drop(&mut self) {
+        self.ring_for(None);
+    }
+}
+
+/// A majority does not have it yet, or the server knows nothing of that time.
+fn is_too_early(failure: &CommandFailure) -> bool {
+    matches!(failure.code(), Some(codes::MAX_TIME_EXPIRED | codes::INVALID_OPTIONS))
 }
 
 /// An upsert always leaves a document behind.

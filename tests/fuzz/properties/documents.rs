@@ -155,7 +155,7 @@ fn hint(document: &Document) {
                 let (own, _) = bare::instruct(&schedule, &Instruction::Resume);
                 assert_eq!(own.get("_id"), Some(&id), "{schedule} {id}");
             }
-            Some(News::Lock(lock) | News::Revoked(lock)) => {
+            Some(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock)) => {
                 assert!(same(&id, &Bson::Document(written::lock_id(&lock))), "{lock} {id}");
             }
             _ => {}

@@ -114,7 +114,7 @@ impl Model {
     }
 
     pub(crate) fn declare(&mut self, declaration: &Declaration, answer: &SessionSeen) -> Check {
-        let Declaration { session, ground, by, why } = declaration;
+        let Declaration { session, ground, by, why, tell: _ } = declaration;
         let death = Some((by.clone(), why.clone()));
         match (self.lives.get_mut(session), ground) {
             (None, Evidence::Missing { namespace, holder, ttl }) => {

@@ -320,7 +320,7 @@ fn what_is_told_while_a_look_is_under_way_is_looked_at_again() {
     let look = one.begins();
     assert!(is_look(&look), "{look:?}");
     let held = one.world.apply(one.session, &look);
-    one.machine(|machine, context| machine.hint(context));
+    one.machine(KeyMachine::hint);
     one.answer(look, held);
     let next = one.machine(KeyMachine::next);
     assert!(matches!(next, NextOp::Do(_)), "the answer was from before the hint: {next:?}");

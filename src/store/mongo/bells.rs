@@ -1,0 +1,13 @@
+//! Bells: small capped collections, which those whom it concerns tail, and in which whoever has changed something
+//! writes who is to look where.
+//!
+//! Nobody but they is woken by a change, and who listens to nothing costs nothing. Bells decide nothing (R12): they
+//! may be lost, and none is waited for.
+
+mod buckets;
+mod ring;
+pub(super) mod tail;
+mod words;
+
+pub(super) use buckets::{Bucket, Buckets};
+pub(super) use ring::Ringer;

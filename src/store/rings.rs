@@ -1,0 +1,204 @@
+//! Bells that a write rings: what was asked for says which, and what was answered whether.
+//!
+//! A bell may be rung for nothing, since hints decide nothing (R12): for a write that was repeated, or whose outcome
+//! is unknown.
+
+use super::{
+    BeatWrite, Bell, Declaration, Define, Instruction, Open, Release, ReleaseAnswer, Revocation,
+    RevokeAnswer, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Wait,
+};
+use crate::model::{Kind, Pause, ScheduleId, SessionId};
+
+/// The bells of a write, by its answer; without one if its outcome is unknown. `None` if it rings none.
+pub(crate) type Ringing<A> = Option<Box<dyn FnOnce(Option<&A>) -> Vec<Bell> + Send>>;
+
+/// These bells, unless the answer says that there is no change.
+fn rung<A>(bells: Vec<Bell>, is_change: impl FnOnce(&A) -> bool + Send + 'static) -> Ringing<A> {
+    if bells.is_empty() {
+        return None;
+    }
+    Some(Box::new(|answer| if answer.is_none_or(is_change) { bells } else { Vec::new() }))
+}
+
+/// For each part of a batch these bells, unless its answer says that there is no change.
+fn batch<A: 'static>(
+    bells: Vec<Vec<Bell>>,
+    is_change: impl Fn(&A) -> bool + Send + 'static,
+) -> Ringing<Vec<A>> {
+    if bells.iter().all(Vec::is_empty) {
+        return None;
+    }
+    Some(Box::new(move |answers: Option<&Vec<A>>| {
+        let is_change = |place| answers.and_then(|answers| answers.get(place)).is_none_or(&is_change);
+        let rung = bells.into_iter().enumerate().filter(|(place, _)| is_change(*place));
+        rung.flat_map(|(_, bells)| bells).collect()
+    }))
+}
+
+pub(crate) fn open(open: &Open) -> Ringing<SessionSeen> {
+    let spreads = open.shares.iter().map(|share| &share.spread);
+    let nonce = open.nonce;
+    rung(Bell::member(&open.about.namespace, open.session, spreads), move |seen: &SessionSeen| {
+        seen.bears(nonce)
+    })
+}
+
+/// Without an answer nobody knows the namespace. The shares are said again with the next beat.
+pub(crate) fn beat(beat: &BeatWrite) -> Ringing<SessionSeen> {
+    let shares = beat.shares.as_ref()?;
+    let mut spreads = beat.left.clone();
+    spreads.extend(shares.iter().map(|share| share.spread.clone()));
+    let nonce = beat.nonce;
+    Some(Box::new(move |seen| match seen {
+        Some(SessionSeen::Alive(record)) if record.nonce == nonce => {
+            Bell::member(&record.about.namespace, record.id, &spreads)
+        }
+        _ => Vec::new(),
+    }))
+}
+
+/// Without an answer nobody knows its spreads: whoever declared it does so again.
+#[allow(clippy::unnecessary_wraps, reason = "all of these have one form")]
+pub(crate) fn declare(declaration: &Declaration) -> Ringing<SessionSeen> {
+    let Declaration { by, why, tell, .. } = declaration.clone();
+    Some(Box::new(move |seen| match seen {
+        // Only the first declaration is kept.
+        Some(SessionSeen::Dead(record))
+            if record.death.as_ref().is_some_and(|death| death.by == by && death.why == why) =>
+        {
+            Bell::died(record, &tell)
+        }
+        _ => Vec::new(),
+    }))
+}
+
+pub(crate) fn take(takes: &[Take], dead: &[SessionId]) -> Ringing<Vec<TakeAnswer>> {
+    let bells = takes.iter().map(|take| Bell::changed(&take.lock).into_iter().collect()).collect();
+    let may_close = !dead.is_empty();
+    batch(bells, move |answer| match answer {
+        TakeAnswer::Taken(_) => true,
+        // Perhaps by this take, after the death of its holder.
+        TakeAnswer::Closed(_) => may_close,
+        TakeAnswer::Held(_) | TakeAnswer::Refused(_) => false,
+    })
+}
+
+pub(crate) fn release(releases: &[Release]) -> Ringing<Vec<ReleaseAnswer>> {
+    let bells = releases.iter().map(Bell::released).collect();
+    batch(bells, |answer| *answer == ReleaseAnswer::Released)
+}
+
+pub(crate) fn wait(waits: &[Wait]) -> Ringing<()> {
+    rung(waits.iter().filter_map(|wait| Bell::line(&wait.lock)).collect(), |()| true)
+}
+
+/// All plan by the values of schedules. Those of other locks are their programs' own.
+pub(crate) fn set_value(set: &SetValue) -> Ringing<SetAnswer> {
+    let lock = Some(&set.lock).filter(|lock| lock.kind == Kind::Schedule);
+    rung(lock.and_then(Bell::changed).into_iter().collect(), |answer| *answer == SetAnswer::Set)
+}
+
+pub(crate) fn revoke(revocation: &Revocation) -> Ringing<RevokeAnswer> {
+    let bell = match revocation {
+        Revocation::Ask { session, request } => Some(Bell::asked(*session, &request.lock)),
+        Revocation::Force(request) => Bell::revoked(&request.lock),
+        Revocation::Reopen(request) => Bell::changed(&request.lock),
+    };
+    let is_change = |answer: &_| matches!(answer, RevokeAnswer::Asked | RevokeAnswer::Freed(_));
+    rung(bell.into_iter().collect(), is_change)
+}
+
+pub(crate) fn define(define: &Define) -> Ringing<ScheduleSeen> {
+    let (term, timing, policies) = (define.term, define.timing.clone(), define.policies.clone());
+    // What was known already stands under the term of whoever said it first.
+    of_schedule(&define.schedule, move |seen| match seen {
+        ScheduleSeen::Found(record) => record
+            .definition
+            .as_ref()
+            .is_some_and(|known| known.term == term && known.timing == timing && known.policies == policies),
+        ScheduleSeen::Absent | ScheduleSeen::Refused(_) => false,
+    })
+}
+
+pub(crate) fn instruct(schedule: &ScheduleId, instruction: &Instruction) -> Ringing<ScheduleSeen> {
+    let instruction = instruction.clone();
+    of_schedule(schedule, move |seen| {
+        let ScheduleSeen::Found(record) = seen else { return false };
+        let pause = record.pause.as_ref();
+        match instruction {
+            Instruction::Pause { by, why } => {
+                pause.is_some_and(|pause| pause.is_on() && pause.by == by && pause.why == why)
+            }
+            Instruction::Resume => pause.is_some_and(|pause| !Pause::is_on(pause)),
+            Instruction::Run(order) => record.orders.contains(&order),
+            Instruction::Ran { .. } => true,
+        }
+    })
+}
+
+fn of_schedule(
+    schedule: &ScheduleId,
+    is_change: impl FnOnce(&ScheduleSeen) -> bool + Send + 'static,
+) -> Ringing<ScheduleSeen> {
+    rung(vec![Bell::schedule(schedule)], is_change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Candidate, Key, LockId, LockRecord, StoreTime, Term, Ticket},
+        store::{News, Refusal, ReleaseTo},
+    };
+
+    fn task(key: &str) -> LockId {
+        let kind = Kind::Task("import".parse().unwrap());
+        LockId { namespace: "shop".parse().unwrap(), kind, key: Key::new(key).unwrap() }
+    }
+
+    fn of<A>(rung: Ringing<A>, answer: Option<&A>) -> Vec<News> {
+        let bells = rung.map(|rung| rung(answer)).unwrap_or_default();
+        bells.into_iter().map(|bell| bell.news).collect()
+    }
+
+    fn take_of(lock: LockId) -> Take {
+        let holder = "pod".parse().unwrap();
+        let by = Candidate::new(SessionId::from_u128(1), Ticket::new(1), std::time::Duration::MAX, holder);
+        Take { lock, by }
+    }
+
+    #[test]
+    fn of_a_batch_those_ring_that_changed_something() {
+        let takes = ["a", "b", "c", "d"].map(|key| take_of(task(key)));
+        let record = |key| LockRecord::new(task(key), Term::first(StoreTime::from_millis(5)));
+        let answers = vec![
+            TakeAnswer::Taken(record("a")),
+            TakeAnswer::Held(record("b")),
+            TakeAnswer::Closed(record("c")),
+            TakeAnswer::Refused(Refusal::Foreign),
+        ];
+        let news = |keys: &[&str]| keys.iter().map(|key| News::Lock(task(key))).collect::<Vec<_>>();
+        assert_eq!(of(take(&takes, &[]), Some(&answers)), news(&["a"]));
+        let dead = [SessionId::from_u128(2)];
+        assert_eq!(of(take(&takes, &dead), Some(&answers)), news(&["a", "c"]), "it may have closed it");
+        assert_eq!(of(take(&takes, &[]), None), news(&["a", "b", "c", "d"]), "nobody knows which");
+    }
+
+    #[test]
+    fn a_key_of_one_user_rings_nothing_until_somebody_waits() {
+        let lock = LockId { kind: Kind::Lock, ..task("report") };
+        assert!(take(&[take_of(lock.clone())], &[]).is_none());
+        let release_to = |then| Release {
+            lock: lock.clone(),
+            session: SessionId::from_u128(1),
+            term: Term::new(5),
+            note: None,
+            then,
+        };
+        assert!(release(&[release_to(ReleaseTo::FreeUnlessWanted), release_to(ReleaseTo::Free)]).is_none());
+        let told = [release_to(ReleaseTo::FreeFor(vec![SessionId::from_u128(2)]))];
+        assert_eq!(of(release(&told), Some(&vec![ReleaseAnswer::Released])), [News::Lock(lock.clone())]);
+        assert_eq!(of(release(&told), None), [News::Lock(lock.clone())]);
+        assert_eq!(of(release(&told), Some(&vec![ReleaseAnswer::Refused(Refusal::Foreign)])), []);
+    }
+}

@@ -1,0 +1,793 @@
+//! Bells: who hears them, what it costs those whom they do not concern, and what they survive.
+
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use mongodb::{
+    Client,
+    bson::{Bson, Document, Timestamp, doc},
+    event::{
+        EventHandler,
+        command::{CommandEvent, CommandStartedEvent},
+    },
+};
+use tenure::{
+    Applied, StoreError,
+    model::{LockId, SessionId},
+    store::{
+        Hint, LockSeen, News, Release, ReleaseTo, Store, Topic,
+        mongo::{MongoOptions, MongoStore, bare, index_script},
+    },
+    testing::conformance::{Fixture, LIMIT},
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    Place,
+    captured::Log,
+    hints::streams,
+    support::mongod::{Deployment, Options, Shape, shared_replica_set, shared_single},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nothing that is waited for takes so long, as long as somebody is told of it.
+const LONG: Duration = Duration::from_secs(600);
+
+async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    let Ok(done) = tokio::time::timeout(PATIENCE, pin!(wait)).await else {
+        panic!("{what} within {PATIENCE:?}")
+    };
+    done
+}
+
+/// A listener, whose topics may change.
+struct Ear {
+    topics: watch::Sender<BTreeSet<Topic>>,
+    hints: BoxStream<'static, Hint>,
+}
+
+impl Ear {
+    fn new(store: &MongoStore, topics: impl IntoIterator<Item = Topic>) -> Self {
+        let (topics, listens) = watch::channel(topics.into_iter().collect());
+        Self { topics, hints: store.hints(listens) }
+    }
+
+    /// One that has been told that what it listens to is open on the server.
+    async fn open(store: &MongoStore, topic: &Topic) -> Self {
+        let mut ear = Self::new(store, [topic.clone()]);
+        ear.resync().await;
+        ear.resync().await;
+        ear
+    }
+
+    async fn hint(&mut self) -> Hint {
+        bounded("a hint", self.hints.next()).await.expect("hints come for as long as somebody listens")
+    }
+
+    async fn resync(&mut self) {
+        while self.hint().await != Hint::Resync {}
+    }
+
+    /// The next news, whatever else comes before.
+    async fn news(&mut self) -> News {
+        loop {
+            if let Hint::News(news) = self.hint().await {
+                return news;
+            }
+        }
+    }
+
+    /// Listens on until something else is so, and passes over what it hears.
+    async fn listens_until<T>(&mut self, until: impl Future<Output = T>) -> T {
+        let mut until = pin!(until);
+        loop {
+            tokio::select! {
+                done = &mut until => return done,
+                hint = self.hints.next() => assert!(hint.is_some(), "hints come for as long as somebody listens"),
+            }
+        }
+    }
+
+    /// Rings until it is heard: what is rung while nobody tails is lost.
+    async fn hears_again(&mut self, from: &MongoStore, topic: &Topic) {
+        let hears = async {
+            for number in 0_u128.. {
+                let news = asked(number);
+                bare::ring(from, [(topic.clone(), news.clone())], None);
+                let heard = async { while self.news().await != news {} };
+                if tokio::time::timeout(Duration::from_millis(500), heard).await.is_ok() {
+                    return;
+                }
+            }
+        };
+        bounded("a bell is heard again", hears).await;
+    }
+}
+
+fn asked(number: u128) -> News {
+    News::Asked(SessionId::from_u128(number))
+}
+
+fn ring(store: &MongoStore, topic: &Topic, number: u128) {
+    bare::ring(store, [(topic.clone(), asked(number))], None);
+}
+
+/// Options for a server that soon notices that a cursor is not needed any more.
+fn short() -> MongoOptions {
+    MongoOptions::new().hint_wait(Duration::from_millis(500))
+}
+
+/// Two topics whose bells are in different collections, and one that shares the collection of the first.
+fn three_topics(fixture: &Fixture) -> [Topic; 3] {
+    let all = || (0..).map(|number| fixture.topic(&format!("spread-{number}")));
+    let first = fixture.topic("first");
+    let bucket = bare::bells_of(&first);
+    let other = all().find(|topic| bare::bells_of(topic) != bucket).unwrap();
+    let neighbour = all().find(|topic| bare::bells_of(topic) == bucket).unwrap();
+    [first, other, neighbour]
+}
+
+/// The cursors that one look sees on the bells of a place. It may miss one that is between two waits.
+async fn look(place: &Place) -> BTreeSet<i64> {
+    let admin = place.database.client().database("admin");
+    let ours = doc! { "$match": {
+        "cursor.originatingCommand.find": { "$regex": "bells_" },
+        "cursor.originatingCommand.$db": place.database.name(),
+    } };
+    let current = doc! { "$currentOp": { "idleCursors": true, "allUsers": true } };
+    let listed = admin.aggregate([current, ours]).await.unwrap();
+    let cursors: Vec<Document> = listed.try_collect().await.unwrap();
+    cursors.iter().map(|op| op.get_document("cursor").unwrap().get_i64("cursorId").unwrap()).collect()
+}
+
+/// Number of cursors that are open on the bells of a place.
+async fn tails(place: &Place) -> usize {
+    const LOOKS: usize = 5;
+    let mut seen = BTreeSet::new();
+    for _ in 0..LOOKS {
+        seen.extend(look(place).await);
+    }
+    seen.len()
+}
+
+async fn until_tails(place: &Place, number: usize) {
+    bounded("the cursors", async {
+        while tails(place).await != number {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+async fn connected(uri: &str, place: &Place, options: MongoOptions) -> MongoStore {
+    MongoStore::connect(uri, options.database(place.database.name())).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_bell_reaches_its_topic_and_no_other() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let other = connected(shared_single().await.uri(), &place, MongoOptions::new()).await;
+    assert_eq!(place.store.capabilities().hints, Some("bells"));
+    let topics = three_topics(&place.fixture());
+    let mut ears = Vec::new();
+    for topic in &topics {
+        ears.push(Ear::open(&place.store, topic).await);
+    }
+    for (number, topic) in (0..).zip(&topics) {
+        ring(&other, topic, number);
+    }
+    for (number, ear) in (0..).zip(&mut ears) {
+        assert_eq!(ear.news().await, asked(number));
+    }
+    for (topic, number) in topics.iter().zip(10..) {
+        ring(&other, topic, number);
+    }
+    for (number, ear) in (10..).zip(&mut ears) {
+        assert_eq!(ear.news().await, asked(number), "nothing of the others came between");
+    }
+}
+
+#[tokio::test]
+async fn all_news_of_a_change_is_heard_in_its_order() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let topic = fixture.topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let all: Vec<_> =
+        (0..500).map(|key| News::Lock(fixture.task("import", &format!("{key:0>200}")))).collect();
+    bare::ring(&place.store, all.iter().map(|news| (topic.clone(), news.clone())), None);
+    for news in &all {
+        assert_eq!(ear.news().await, *news);
+    }
+}
+
+#[tokio::test]
+async fn who_listens_to_nothing_has_no_cursor_on_the_server() {
+    let place = Place::with(shared_single().await.uri(), short()).await;
+    let [first, other, neighbour] = three_topics(&place.fixture());
+    let mut ear = Ear::new(&place.store, []);
+    assert_eq!(ear.hint().await, Hint::Resync, "it looks for itself before it listens");
+    let idle = tokio::time::timeout(Duration::from_millis(300), ear.hints.next()).await;
+    assert!(idle.is_err(), "{idle:?}");
+    assert_eq!((tails(&place).await, streams(&place).await), (0, 0));
+    // Each topic that is added is followed by a resync, and heard from then on.
+    for (number, (topic, cursors)) in (0..).zip([(&first, 1), (&other, 2), (&neighbour, 2)]) {
+        ear.topics.send_modify(|topics| _ = topics.replace(topic.clone()));
+        ear.resync().await;
+        ring(&place.store, topic, number);
+        assert_eq!(ear.news().await, asked(number));
+        until_tails(&place, cursors).await;
+    }
+    ear.topics.send_modify(|topics| topics.retain(|topic| *topic == neighbour));
+    ear.listens_until(until_tails(&place, 1)).await;
+    ear.topics.send_replace(BTreeSet::new());
+    ear.listens_until(until_tails(&place, 0)).await;
+    ear.topics.send_replace([first.clone()].into());
+    ear.resync().await;
+    let another = Ear::open(&place.store, &first).await;
+    until_tails(&place, 1).await;
+    drop(ear);
+    assert_eq!(tails(&place).await, 1, "somebody else listens");
+    drop(another);
+    until_tails(&place, 0).await;
+}
+
+#[tokio::test]
+async fn what_was_rung_before_is_not_told() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let topic = place.fixture().topic("import");
+    let mut witness = Ear::open(&place.store, &topic).await;
+    ring(&place.store, &topic, 1);
+    assert_eq!(witness.news().await, asked(1));
+    let other = connected(shared_single().await.uri(), &place, MongoOptions::new()).await;
+    let mut late = Ear::open(&other, &topic).await;
+    ring(&place.store, &topic, 2);
+    assert_eq!(late.news().await, asked(2));
+}
+
+#[tokio::test]
+async fn a_cursor_is_replaced_from_time_to_time_and_nothing_is_lost_nor_looked_for() {
+    let options = MongoOptions::new().hint_wait(Duration::from_millis(100));
+    let place = Place::with(shared_single().await.uri(), options).await;
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let cursor = look(&place).await;
+    let (mut number, mut replaced) = (0, 0);
+    let mut known = cursor;
+    while replaced < 3 {
+        number += 1;
+        ring(&place.store, &topic, number);
+        assert_eq!(ear.hint().await, Hint::News(asked(number)));
+        let now = look(&place).await;
+        if known.is_disjoint(&now) && !now.is_empty() {
+            known = now;
+            replaced += 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_is_not_capped_is_replaced() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let [heard, rung, _] = three_topics(&place.fixture());
+    for topic in [&heard, &rung] {
+        let collection = place.collection(&bare::bells_of(topic));
+        // The store has tried out the first one, which may be one of these.
+        collection.drop().await.unwrap();
+        collection.insert_one(doc! { "_id": "by hand" }).await.unwrap();
+    }
+    let (log, _guard) = Log::start();
+    let mut ear = Ear::open(&place.store, &heard).await;
+    ring(&place.store, &heard, 1);
+    assert_eq!(ear.news().await, asked(1));
+    ring(&place.store, &rung, 2);
+    let mut other = Ear::open(&place.store, &rung).await;
+    ring(&place.store, &rung, 3);
+    // The one before may come after the opening.
+    while other.news().await != asked(3) {}
+    for topic in [&heard, &rung] {
+        let name = bare::bells_of(topic);
+        assert!(is_capped(&place, &name).await, "{name}");
+        assert!(!log.with(&["not a capped collection", &name]).is_empty(), "{}", log.text());
+    }
+}
+
+async fn is_capped(place: &Place, name: &str) -> bool {
+    let listed = place.database.list_collections().filter(doc! { "name": name }).await.unwrap();
+    let found: Vec<_> = listed.try_collect().await.unwrap();
+    found.iter().any(|found| found.options.capped == Some(true))
+}
+
+/// Neither who tails it nor who rings in it brings it back without a cap.
+#[tokio::test]
+async fn a_collection_that_is_dropped_is_made_anew() {
+    let place = Place::with(shared_single().await.uri(), short()).await;
+    let other = connected(shared_single().await.uri(), &place, MongoOptions::new()).await;
+    let topic = place.fixture().topic("import");
+    let name = bare::bells_of(&topic);
+    let mut ear = Ear::open(&place.store, &topic).await;
+    ring(&other, &topic, 1);
+    assert_eq!(ear.news().await, asked(1));
+    for round in 0..3 {
+        place.collection(&name).drop().await.unwrap();
+        // Either of them may be the first.
+        if round > 0 {
+            ear.resync().await;
+        }
+        ear.hears_again(&other, &topic).await;
+        assert!(is_capped(&place, &name).await);
+    }
+    place.database.drop().await.unwrap();
+    ear.hears_again(&other, &topic).await;
+    assert!(is_capped(&place, &name).await);
+    let indexes = place.collection("locks").list_index_names().await.unwrap();
+    assert!(indexes.len() > 1, "what went with it is there again: {indexes:?}");
+}
+
+#[tokio::test]
+async fn the_tail_is_opened_again_after_whatever_ends_it() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=tails", deployment.uri()), short()).await;
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    for (number, mut failure) in (0..).zip([
+        doc! { "errorCode": 43 },
+        doc! { "errorCode": 136 },
+        doc! { "errorCode": 175 },
+        doc! { "errorCode": 237 },
+        doc! { "errorCode": 10107 },
+        doc! { "closeConnection": true },
+    ]) {
+        failure.insert("appName", "tails");
+        deployment.nodes()[0].fail_command(&["getMore"], 1, failure).await;
+        let mut failed = false;
+        loop {
+            match ear.hint().await {
+                Hint::Failing { .. } => failed = true,
+                Hint::Resync => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(failed, "the failure is told, too");
+        ring(&place.store, &topic, number);
+        assert_eq!(ear.news().await, asked(number));
+    }
+}
+
+/// The wait is so long that only the news of another primary can end it.
+#[tokio::test]
+async fn bells_are_heard_on_the_next_primary() {
+    let deployment = Deployment::start(Shape::ReplicaSet, Options::default()).await;
+    let place = Place::with(deployment.uri(), MongoOptions::new().hint_wait(LONG)).await;
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    for _ in 0..2 {
+        let former = deployment.step_down().await.port();
+        deployment.wait_for_primary(Some(former)).await;
+        ear.resync().await;
+        ear.hears_again(&place.store, &topic).await;
+    }
+    let killed = deployment.kill_primary().await;
+    deployment.wait_for_primary(Some(killed.port())).await;
+    ear.resync().await;
+    ear.hears_again(&place.store, &topic).await;
+}
+
+/// A client that was lent tells nobody of another primary.
+#[tokio::test]
+async fn a_tail_that_is_deaf_is_replaced() {
+    let deployment = Deployment::start(Shape::ReplicaSet, Options::default()).await;
+    let options = || short().bells_in_local(true);
+    let place = Place::with(deployment.uri(), options()).await;
+    let options = options().database(place.database.name());
+    let lent = MongoStore::with_client(&deployment.client().await, options).await.unwrap();
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&lent, &topic).await;
+    ear.hears_again(&place.store, &topic).await;
+    let former = deployment.step_down().await.port();
+    deployment.wait_for_primary(Some(former)).await;
+    ear.hears_again(&place.store, &topic).await;
+}
+
+#[tokio::test]
+async fn bells_in_local_are_not_replicated_and_survive_a_change_of_primary() {
+    let deployment = Deployment::start(Shape::ReplicaSet, Options::default()).await;
+    let place = Place::with(deployment.uri(), MongoOptions::new().bells_in_local(true)).await;
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let name = format!("{}.{}", place.database.name(), bare::bells_of(&topic));
+    for _ in 0..2 {
+        ear.hears_again(&place.store, &topic).await;
+        let primary = deployment.wait_for_primary(None).await;
+        let direct = Client::with_uri_str(primary.uri()).await.unwrap();
+        let local = direct.database("local");
+        let listed = local.list_collections().filter(doc! { "name": &name }).await.unwrap();
+        let found: Vec<_> = listed.try_collect().await.unwrap();
+        assert_eq!(found.len(), 1, "it is on the primary");
+        assert_eq!(found[0].options.capped, Some(true));
+        deployment.step_down().await;
+        deployment.wait_for_primary(Some(primary.port())).await;
+        ear.resync().await;
+    }
+    let names = place.database.list_collection_names().await.unwrap();
+    assert!(!names.iter().any(|name| name.contains("bells")), "{names:?}");
+}
+
+#[tokio::test]
+async fn bells_need_no_replica_set() {
+    let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
+    let (log, guard) = Log::start();
+    let place = Place::on(deployment.uri()).await;
+    drop(guard);
+    assert_eq!(log.with(&["WARN"]).len(), 1, "its disk: {}", log.text());
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    ring(&place.store, &topic, 1);
+    assert_eq!(ear.news().await, asked(1));
+    let lock = place.fixture().lock("report");
+    assert_eq!(place.store.locks(vec![lock], LIMIT).await.unwrap(), [LockSeen::Absent]);
+}
+
+/// A fleet of one process that has no connections for as many tails listens to everything.
+#[tokio::test]
+async fn with_few_connections_a_change_stream_takes_the_place_of_many_tails() {
+    let uri = format!("{}&maxPoolSize=4", shared_single().await.uri());
+    let place = Place::with(&uri, short()).await;
+    let fixture = place.fixture();
+    let [first, other, _] = three_topics(&fixture);
+    let mut ear = Ear::open(&place.store, &first).await;
+    assert_eq!((tails(&place).await, streams(&place).await), (1, 0));
+    ear.topics.send_modify(|topics| _ = topics.insert(other));
+    ear.resync().await;
+    let task = fixture.task("first", "orders");
+    fixture.held(&task, fixture.session(), 1).await;
+    assert_eq!(ear.news().await, News::Lock(task));
+    until_tails(&place, 0).await;
+    ear.topics.send_replace([first.clone()].into());
+    ear.listens_until(until_tails(&place, 1)).await;
+    bounded("the stream is closed", async { while streams(&place).await > 0 {} }).await;
+}
+
+#[tokio::test]
+async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
+    let deployment = shared_single().await;
+    let database = format!("test-{}-bells-by-hand", std::process::id());
+    let options = || MongoOptions::new().create(false).database(&database);
+    let (log, guard) = Log::start();
+    let without = MongoStore::connect(deployment.uri(), options()).await.unwrap();
+    drop(guard);
+    assert_eq!(without.capabilities().hints, Some("a change stream"));
+    let told = "hints come from a change stream, not from bells: the collection bells_00 does not exist";
+    assert_eq!(log.with(&["WARN", told]).len(), 1, "{}", log.text());
+    let client = deployment.client().await;
+    let names = client.database(&database).list_collection_names().await.unwrap();
+    assert_eq!(names, Vec::<String>::new());
+
+    let script = index_script(&database, &options());
+    for bucket in ["bells_00", "bells_31", "bells_63"] {
+        let create = format!("tenure.createCollection({bucket:?}, {{ capped: true, size: 262144 }});");
+        let seed = format!("tenure.getCollection({bucket:?}).insertOne({{ seed: true }});");
+        assert!(script.contains(&create) && script.contains(&seed), "{script}");
+    }
+    assert_eq!(script.matches("createCollection(\"bells_").count(), 64);
+    let fixture = Fixture::new(Arc::new(without) as Arc<dyn Store>);
+    let [first, other, _] = three_topics(&fixture);
+    // As the script does; the second one is forgotten.
+    for bucket in ["bells_00".to_owned(), bare::bells_of(&first)] {
+        let create = doc! { "create": &bucket, "capped": true, "size": 262_144 };
+        let _ = client.database(&database).run_command(create).await;
+        let bells = client.database(&database).collection::<Document>(&bucket);
+        bells.insert_one(doc! { "seed": true }).await.unwrap();
+    }
+    let store = MongoStore::connect(deployment.uri(), options()).await.unwrap();
+    assert_eq!(store.capabilities().hints, Some("bells"));
+    let mut ear = Ear::open(&store, &first).await;
+    ring(&store, &first, 1);
+    assert_eq!(ear.news().await, asked(1));
+    ear.topics.send_modify(|topics| _ = topics.insert(other.clone()));
+    let Hint::Failing { error, lasting } = ear.hint().await else { panic!("it cannot be opened") };
+    let bucket = bare::bells_of(&other);
+    assert!(lasting && error.contains(&format!("the collection {bucket} does not exist: apply")), "{error}");
+    ring(&store, &other, 2);
+    ring(&store, &first, 3);
+    while ear.news().await != asked(3) {}
+    let names = client.database(&database).list_collection_names().await.unwrap();
+    assert!(!names.contains(&bucket), "nothing was created: {names:?}");
+}
+
+// ----- ringing
+
+/// One that has begun to ring has rung when it is closed.
+#[tokio::test]
+async fn closing_waits_for_bells() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=closed", deployment.uri()), MongoOptions::new()).await;
+    let topic = place.fixture().topic("import");
+    let other = connected(deployment.uri(), &place, MongoOptions::new()).await;
+    let mut ear = Ear::open(&other, &topic).await;
+    let slow = doc! { "blockConnection": true, "blockTimeMS": 700, "appName": "closed" };
+    let node = &deployment.nodes()[0];
+    let met = node.fail_command(&["insert"], 2, slow).await;
+    ring(&place.store, &topic, 1);
+    node.until_fail_point("failCommand", met + 1).await;
+    // Comes while the first one is under way, and after it.
+    ring(&place.store, &topic, 2);
+    place.store.close().await;
+    let bells = place.collection(&bare::bells_of(&topic));
+    let rung = bells.count_documents(doc! { "news": { "$exists": true } }).await.unwrap();
+    assert_eq!(rung, 2);
+    assert_eq!([ear.news().await, ear.news().await], [asked(1), asked(2)]);
+    let mut closed = Ear::new(&place.store, [topic]);
+    while closed.hints.next().await.is_some() {}
+}
+
+/// Who rings while a bell is under way is in the next one, with all others.
+#[tokio::test]
+async fn bells_that_come_together_leave_together() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=together", deployment.uri()), MongoOptions::new()).await;
+    let [first, _, neighbour] = three_topics(&place.fixture());
+    let mut ear = Ear::open(&place.store, &first).await;
+    let slow = doc! { "blockConnection": true, "blockTimeMS": 500, "appName": "together" };
+    let node = &deployment.nodes()[0];
+    let met = node.fail_command(&["insert"], 1, slow).await;
+    ring(&place.store, &first, 0);
+    node.until_fail_point("failCommand", met + 1).await;
+    for number in 1..=100 {
+        ring(&place.store, if number % 2 == 0 { &first } else { &neighbour }, number);
+        ring(&place.store, &first, 2);
+    }
+    for number in (0..=100).filter(|number| number % 2 == 0) {
+        assert_eq!(ear.news().await, asked(number));
+    }
+    let bells = place.collection(&bare::bells_of(&first));
+    let rung = bells.count_documents(doc! { "news": { "$exists": true } }).await.unwrap();
+    assert_eq!(rung, 3, "the first one, and one for each topic");
+}
+
+#[tokio::test]
+async fn a_bell_is_rung_again_unless_it_is_refused() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=lost", deployment.uri()), MongoOptions::new()).await;
+    let topic = place.fixture().topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let node = &deployment.nodes()[0];
+    let mut fail = async |times, number, failure| {
+        let mut failure: Document = failure;
+        failure.insert("appName", "lost");
+        let met = node.fail_command(&["insert"], times, failure).await;
+        ring(&place.store, &topic, number);
+        node.until_fail_point("failCommand", met + i64::from(times)).await;
+        ear.news().await
+    };
+    assert_eq!(fail(2, 1, doc! { "closeConnection": true }).await, asked(1));
+    assert_eq!(fail(2, 2, doc! { "errorCode": 11601 }).await, asked(2));
+    let refused = fail(1, 3, doc! { "errorCode": 13 });
+    let refused = tokio::time::timeout(Duration::from_secs(1), refused).await;
+    assert!(refused.is_err(), "it is lost: {refused:?}");
+    ear.hears_again(&place.store, &topic).await;
+}
+
+/// A release by a store whose connections meet these failures, and the news of it that come.
+async fn told_of_release(failure: Document, limit: Duration) -> (Result<(), StoreError>, Option<News>) {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::on(&format!("{}&appName=release", deployment.uri())).await;
+    let other = connected(deployment.uri(), &place, MongoOptions::new()).await;
+    let fixture = place.fixture();
+    let mut ear = Ear::open(&other, &fixture.topic("import")).await;
+    let lock = fixture.task("import", "orders");
+    let record = fixture.held(&lock, fixture.session(), 1).await;
+    assert_eq!(ear.news().await, News::Lock(lock.clone()));
+    let session = record.holding.unwrap().by.session;
+    let release = Release { lock, session, term: record.term, note: None, then: ReleaseTo::Free };
+    let mut data = failure;
+    data.insert("appName", "release");
+    deployment.nodes()[0].fail_command(&["update"], 1, data).await;
+    let released = place.store.release(vec![release], limit).await.map(drop);
+    let last = asked(1);
+    // What is rung later comes later.
+    tokio::time::sleep(limit.min(Duration::from_millis(400))).await;
+    ring(&place.store, &fixture.topic("import"), 1);
+    let news = ear.news().await;
+    (released, Some(news).filter(|news| *news != last))
+}
+
+#[tokio::test]
+async fn a_write_of_which_nobody_knows_what_became_is_told_of() {
+    for failure in [doc! { "closeConnection": true }, doc! { "errorCode": 11601 }] {
+        let (released, news) = told_of_release(failure, LIMIT).await;
+        assert_eq!(released.unwrap_err().applied(), Applied::Unknown);
+        assert!(matches!(news, Some(News::Lock(_))), "{news:?}");
+    }
+    // The caller gives up, and the write is carried out.
+    let slow = doc! { "blockConnection": true, "blockTimeMS": 150 };
+    let (released, news) = told_of_release(slow, Duration::from_millis(100)).await;
+    assert_eq!(released.unwrap_err().applied(), Applied::Unknown);
+    assert!(matches!(news, Some(News::Lock(_))), "{news:?}");
+}
+
+#[tokio::test]
+async fn a_write_that_was_refused_is_not_told_of() {
+    let (released, news) = told_of_release(doc! { "errorCode": 10107 }, LIMIT).await;
+    assert_eq!((released.unwrap_err().applied(), news), (Applied::No, None));
+}
+
+/// What concerns one user of a key rings nothing.
+#[tokio::test]
+async fn who_has_a_key_alone_writes_no_bell() {
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&log);
+    let note = move |event| {
+        if let CommandEvent::Started(event) = event {
+            seen.lock().unwrap().push(event.command_name);
+        }
+    };
+    let options = MongoOptions::new().command_events(EventHandler::callback(note));
+    let place = Place::with(shared_single().await.uri(), options).await;
+    let fixture = place.fixture();
+    log.lock().unwrap().clear();
+    let session = fixture.opened().await.id;
+    let record = fixture.held(&fixture.lock("report"), session, 1).await;
+    fixture.send(&fixture.beat(session, 1)).await;
+    fixture.freed(&record).await;
+    place.store.close().await;
+    let sent = log.lock().unwrap().clone();
+    assert!(sent.contains(&"update".to_owned()), "it was released: {sent:?}");
+    let of_bells = ["insert", "listCollections", "create"];
+    assert!(!sent.iter().any(|name| of_bells.contains(&name.as_str())), "{sent:?}");
+}
+
+// ----- reading after a bell
+
+/// The finds that a store sends: each with its read concern.
+fn finds() -> (MongoOptions, mpsc::Receiver<CommandEvent>) {
+    let (events, sent) = mpsc::channel(1000);
+    (MongoOptions::new().command_events(events.into()), sent)
+}
+
+fn since(event: &CommandStartedEvent) -> Option<Timestamp> {
+    event.command.get_document("readConcern").ok()?.get_timestamp("afterClusterTime").ok()
+}
+
+/// For each majority read of locks that was sent so far: the time it has seen, if it asks for one.
+fn reads(sent: &mut mpsc::Receiver<CommandEvent>) -> Vec<Option<Timestamp>> {
+    let mut reads = Vec::new();
+    while let Ok(event) = sent.try_recv() {
+        match event {
+            CommandEvent::Started(event)
+                if event.command_name == "find"
+                    && event.command.get_str("find").is_ok_and(|on| on == "locks") =>
+            {
+                reads.push(since(&event));
+            }
+            _ => {}
+        }
+    }
+    reads
+}
+
+/// Writes to a lock as somebody else. Answers with the time of the write.
+async fn freed_by_hand(place: &Place, lock: &LockId, concern: Document) -> Timestamp {
+    let id = doc! { "ns": lock.namespace.as_str(), "kind": "lock", "key": lock.key.as_str() };
+    let update = doc! {
+        "update": "locks",
+        "updates": [{ "q": { "_id": id }, "u": { "$set": { "session": Bson::Null, "ended": "released" } } }],
+        "writeConcern": concern,
+    };
+    let reply = place.database.run_command(update).await.unwrap();
+    assert_eq!(reply.get_i32("n").unwrap(), 1);
+    reply.get_timestamp("operationTime").unwrap()
+}
+
+async fn is_free(store: &MongoStore, lock: &LockId) -> bool {
+    let seen = store.locks(vec![lock.clone()], LIMIT).await.unwrap().remove(0);
+    let LockSeen::Found(record) = seen else { panic!("{seen:?}") };
+    record.holding.is_none()
+}
+
+/// The bell is there before a majority has what it tells of: whoever reads then waits for it, or it would go on as if
+/// nothing had happened.
+#[tokio::test]
+async fn who_reads_after_a_bell_sees_what_it_tells_of() {
+    let deployment = shared_replica_set().await;
+    let (options, mut sent) = finds();
+    let place = Place::with(deployment.uri(), options).await;
+    let fixture = place.fixture();
+    let topic = fixture.topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    for round in 0..20 {
+        let lock = fixture.lock(&format!("report-{round}"));
+        fixture.held(&lock, fixture.session(), 1).await;
+        reads(&mut sent);
+        let at = freed_by_hand(&place, &lock, doc! { "w": 1 }).await;
+        bare::ring(&place.store, [(topic.clone(), News::Lock(lock.clone()))], Some(at));
+        assert_eq!(ear.news().await, News::Lock(lock.clone()));
+        assert!(is_free(&place.store, &lock).await, "round {round}");
+        assert!(is_free(&place.store, &lock).await);
+        assert_eq!(reads(&mut sent), [Some(at), None], "one is enough");
+    }
+}
+
+/// No member but the primary has what is written as long as this goes on.
+async fn set_replication(deployment: &Deployment, works: bool) {
+    let primary = deployment.wait_for_primary(None).await.port();
+    for node in deployment.nodes().iter().filter(|node| node.port() != primary) {
+        node.fail_point("rsSyncApplyStop", if works { "off" } else { "alwaysOn" }, doc! {}).await;
+    }
+}
+
+#[tokio::test]
+async fn a_read_waits_for_the_majority_as_long_as_it_may() {
+    let deployment = Deployment::start(Shape::ReplicaSet, Options::default()).await;
+    let (options, mut sent) = finds();
+    let place = Place::with(deployment.uri(), options).await;
+    let fixture = place.fixture();
+    let topic = fixture.topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let locks = ["waited for", "given up"].map(|key| fixture.lock(key));
+    for lock in &locks {
+        fixture.held(lock, fixture.session(), 1).await;
+    }
+    for (lock, is_waited_for) in locks.iter().zip([true, false]) {
+        set_replication(&deployment, false).await;
+        let at = freed_by_hand(&place, lock, doc! { "w": 1 }).await;
+        bare::ring(&place.store, [(topic.clone(), News::Lock(lock.clone()))], Some(at));
+        assert_eq!(ear.news().await, News::Lock(lock.clone()));
+        reads(&mut sent);
+        let read = tokio::spawn({
+            let (store, lock) = (place.store.clone(), lock.clone());
+            async move { is_free(&store, &lock).await }
+        });
+        if is_waited_for {
+            bounded("it is asked for", async {
+                while reads(&mut sent) != [Some(at)] {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            set_replication(&deployment, true).await;
+            assert!(read.await.unwrap(), "it was waited for");
+            assert_eq!(reads(&mut sent), []);
+        } else {
+            assert!(!read.await.unwrap(), "a hint is lost, and no more");
+            assert_eq!(reads(&mut sent), [Some(at), None]);
+            set_replication(&deployment, true).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_time_that_the_server_refuses_is_forgotten() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let (options, mut sent) = finds();
+    let place = Place::with(&format!("{}&appName=forgotten", deployment.uri()), options).await;
+    let fixture = place.fixture();
+    let topic = fixture.topic("import");
+    let mut ear = Ear::open(&place.store, &topic).await;
+    let lock = fixture.lock("report");
+    fixture.held(&lock, fixture.session(), 1).await;
+    is_free(&place.store, &lock).await;
+    // Far ahead: the server itself refuses that.
+    let later = Timestamp { time: u32::MAX, increment: 1 };
+    let mut at = freed_by_hand(&place, &lock, doc! { "w": "majority" }).await;
+    for code in [Some(50), Some(72), None] {
+        reads(&mut sent);
+        if let Some(code) = code {
+            let failure = doc! { "errorCode": code, "appName": "forgotten" };
+            deployment.nodes()[0].fail_command(&["find"], 1, failure).await;
+        } else {
+            at = later;
+        }
+        bare::ring(&place.store, [(topic.clone(), asked(1))], Some(at));
+        ear.news().await;
+        assert!(is_free(&place.store, &lock).await);
+        assert!(is_free(&place.store, &lock).await);
+        assert_eq!(reads(&mut sent), [Some(at), None, None], "{code:?}");
+    }
+}
