@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
-use mongodb::{Client, options::ClientOptions};
+use mongodb::{
+    Client, Collection,
+    bson::{Document, doc},
+    options::{Acknowledgment, ClientOptions, ReturnDocument, WriteConcern},
+};
 use tokio::time::sleep;
 
 use crate::{
@@ -31,14 +35,19 @@ struct Turn {
     client: f64,
 }
 
-/// The engine beside two bare majority `findAndModify` by as many plain clients.
+/// Two bare majority `findAndModify`; the least that a lock can be, which is one of them to take it and an update of
+/// `w: 1` to release it, each with a condition beside the `_id`; and the engine.
 pub(crate) async fn of_64(world: &World) {
     let documents = (0..TASKS).map(|task| format!("pairs of 64, {task}"));
     insert(&World::collection(&world.plain, "floor"), documents).await;
-    let mut rounds = [const { Vec::new() }; 2];
+    let mut rounds = [const { Vec::new() }; 3];
     for round in 0..ROUNDS {
-        for contestant in turn(round, 2) {
-            let turn = if contestant == 0 { floor(world).await } else { engines(world).await };
+        for contestant in turn(round, 3) {
+            let turn = match contestant {
+                0 => plain(world, bare_pair).await,
+                1 => plain(world, least_pair).await,
+                _ => engines(world).await,
+            };
             rounds[contestant].push(turn);
         }
     }
@@ -55,11 +64,13 @@ pub(crate) async fn of_64(world: &World) {
     table::print(
         &format!("{TASKS} instances with one task each, on {nodes}"),
         &["who", "pairs/s", "servers µs a pair", "client µs a pair"],
-        &[row("floor2", 0), row("instances", 1)],
+        &[row("floor2", 0), row("least", 1), row("instances", 2)],
     );
-    let rates = ratio(&of(1, |turn| turn.rate), &of(0, |turn| turn.rate));
+    let rates = ratio(&of(2, |turn| turn.rate), &of(0, |turn| turn.rate));
     measured(&format!("pairs64_rate_ratio_{nodes}"), rates, "times");
-    let servers = ratio(&of(1, |turn| turn.server), &of(0, |turn| turn.server));
+    let least = ratio(&of(1, |turn| turn.server), &of(0, |turn| turn.server));
+    measured(&format!("pairs64_server_least_ratio_{nodes}"), least, "times");
+    let servers = ratio(&of(2, |turn| turn.server), &of(0, |turn| turn.server));
     figure(&format!("pairs64_server_ratio_{nodes}"), servers);
 }
 
@@ -92,21 +103,35 @@ async fn engines(world: &World) -> Turn {
     turn
 }
 
-async fn floor(world: &World) -> Turn {
+async fn plain<F: Future<Output = ()> + Send + 'static>(
+    world: &World,
+    pair: impl Fn(Collection<Document>, String) -> F + Send + Sync + 'static,
+) -> Turn {
     let options = ClientOptions::parse(world.uri()).await.expect("the script prints a valid URI");
     let client = |_| Client::with_options(options.clone()).expect("these options are valid");
     let clients: Vec<Client> = (0..TASKS).map(client).collect();
     let collections: Vec<_> = clients.iter().map(|client| World::collection(client, "floor")).collect();
-    let contestant: Contestant = Arc::new(move |task| {
-        let collection = collections[task].clone();
-        async move {
-            let key = format!("pairs of 64, {task}");
-            bare(&collection, &key).await;
-            bare(&collection, &key).await;
-        }
-        .boxed()
-    });
+    let contestant: Contestant =
+        Arc::new(move |task| pair(collections[task].clone(), format!("pairs of 64, {task}")).boxed());
     let turn = measure(world, contestant).await;
     join_all(clients.into_iter().map(|client| async move { client.shutdown().await })).await;
     turn
+}
+
+async fn bare_pair(collection: Collection<Document>, key: String) {
+    bare(&collection, &key).await;
+    bare(&collection, &key).await;
+}
+
+async fn least_pair(collection: Collection<Document>, key: String) {
+    let mine = doc! { "_id": &key, "free": { "$ne": false } };
+    let take = collection
+        .find_one_and_update(mine, doc! { "$inc": { "n": 1_i64 }, "$set": { "free": false } })
+        .return_document(ReturnDocument::After)
+        .write_concern(WriteConcern::majority());
+    take.await.expect("the server answers").expect("nobody else takes it");
+    let mine = doc! { "_id": key, "free": false };
+    let first = WriteConcern::builder().w(Acknowledgment::Nodes(1)).build();
+    let release = collection.update_one(mine, doc! { "$set": { "free": true } }).write_concern(first);
+    assert_eq!(release.await.expect("the server answers").matched_count, 1, "nobody else releases it");
 }

@@ -62,7 +62,7 @@ pub use fixture::{Fixture, LIMIT, TTL};
 /// Makes a test of every property of the contract, from one expression that builds the store.
 ///
 /// The expression is evaluated once for each test, in an async function, and gives an `Arc` of the
-/// store. A store that gives no hints leaves them out with `without hints:`. The tests use tokio's
+/// store. A store that gives no hints leaves them out with `without hints:`; `hints only:` is the rest. The tests use tokio's
 /// runtime of many threads (features `macros` and `rt-multi-thread`).
 ///
 /// ```
@@ -317,8 +317,7 @@ macro_rules! conformance_tests {
             a_dedicated_store_has_the_same_records
         }
     };
-    ($store:expr) => {
-        $crate::conformance_tests! { without hints: $store }
+    (hints only: $store:expr) => {
         $crate::conformance_tests! { @subject [$store] hints:
             a_listener_is_told_to_resync_first
             a_topic_that_is_added_is_heard
@@ -333,6 +332,10 @@ macro_rules! conformance_tests {
             a_run_gives_no_hint
             every_listener_hears_the_same
         }
+    };
+    ($store:expr) => {
+        $crate::conformance_tests! { without hints: $store }
+        $crate::conformance_tests! { hints only: $store }
     };
     // list ends
 }

@@ -271,20 +271,7 @@ mod by_a_stream {
         Arc::new(store)
     }
 
-    tenure::conformance_tests! { @subject [store().await] hints:
-        a_listener_is_told_to_resync_first
-        a_topic_that_is_added_is_heard
-        every_change_of_a_task_is_hinted
-        whoever_waits_is_told_of_a_release
-        whoever_begins_to_wait_for_a_task_is_hinted
-        the_value_of_a_schedule_is_hinted
-        news_of_a_member_are_hinted
-        whoever_is_asked_for_a_lock_is_told
-        a_beat_gives_no_hint
-        what_is_said_of_a_schedule_is_hinted
-        a_run_gives_no_hint
-        every_listener_hears_the_same
-    }
+    tenure::conformance_tests! { hints only: store().await }
 }
 
 mod without_hints {
