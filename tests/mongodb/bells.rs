@@ -307,8 +307,9 @@ async fn is_capped(place: &Place, name: &str) -> bool {
 /// Neither who tails it nor who rings in it brings it back without a cap.
 #[tokio::test]
 async fn a_collection_that_is_dropped_is_made_anew() {
-    let place = Place::with(shared_single().await.uri(), short()).await;
-    let other = connected(shared_single().await.uri(), &place, MongoOptions::new()).await;
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = Place::with(&format!("{}&appName=dropped", deployment.uri()), short()).await;
+    let other = connected(deployment.uri(), &place, MongoOptions::new()).await;
     let topic = place.fixture().topic("import");
     let name = bare::bells_of(&topic);
     let mut ear = Ear::open(&place.store, &topic).await;
@@ -323,6 +324,9 @@ async fn a_collection_that_is_dropped_is_made_anew() {
         ear.hears_again(&other, &topic).await;
         assert!(is_capped(&place, &name).await);
     }
+    // As long as the server has not dropped all of it, it refuses to create anything.
+    let pending = doc! { "errorCode": 215, "appName": "dropped" };
+    deployment.nodes()[0].fail_command(&["create"], 1, pending).await;
     place.database.drop().await.unwrap();
     ear.hears_again(&other, &topic).await;
     assert!(is_capped(&place, &name).await);

@@ -183,13 +183,21 @@ impl Shared {
         let clock = SystemClock::new();
         let mut pause = FIRST_PAUSE;
         let mut moves = self.connection.moves();
+        // Collections were dropped, and may not be there again.
+        let mut lost = false;
         loop {
+            if lost {
+                // First: who hears that a source is open relies on the rest.
+                let database = self.connection.database();
+                lost = !prepare::mend(&database, &self.names, self.create, PATIENCE).await;
+            }
             let mut opened = None;
             let note = |shared: &Self| {
                 opened.get_or_insert_with(|| clock.now());
                 shared.tell_opened(source);
             };
             let end = match source {
+                _ if lost => End::Dropped,
                 Source::Bucket(bucket) => {
                     tail::follow(&self, bucket, &mut wanted, &mut moves, &stop, note).await
                 }
@@ -214,10 +222,7 @@ impl Shared {
                     );
                     return;
                 }
-                End::Dropped => {
-                    let database = self.connection.database();
-                    prepare::mend(&database, &self.names, self.create, PATIENCE).await;
-                }
+                End::Dropped => lost = true,
                 End::Failed { error, lasting } => {
                     tracing::debug!(error, "a source of hints ended, reopening it");
                     self.tell(Told::Failing { source, error, lasting });

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{
     codes,
     command::run,
-    error::{CommandResult, ConnectError},
+    error::{CommandResult, ConnectError, is_lasting},
     fields::LAYOUT,
     indexes,
     options::Collections,
@@ -110,20 +110,22 @@ fn batch(reply: &Document) -> Vec<Document> {
     first.into_iter().flatten().filter_map(|entry| entry.as_document().cloned()).collect()
 }
 
-/// Creates again what was dropped while the store was in use, if that is the store's to do.
-pub(super) async fn mend(database: &Database, names: &Collections, create: bool, limit: Duration) {
+/// Creates again what was dropped while the store was in use, if that is the store's to do. Returns whether there is no
+/// use in trying again soon; there is while the server drops the rest of a database, say.
+pub(super) async fn mend(database: &Database, names: &Collections, create: bool, limit: Duration) -> bool {
     if !create {
         tracing::warn!("a collection of tenure was dropped or renamed: recreate it");
-        return;
+        return true;
     }
     tracing::warn!("a collection of tenure was dropped or renamed, recreating it");
-    let problem = match timeout(limit, self::create(database, names)).await {
-        Ok(Ok(lacking)) if lacking.is_empty() => return,
-        Ok(Ok(lacking)) => format!("may not createIndex on {}", lacking.join(", ")),
-        Ok(Err(error)) => words(&error),
-        Err(_) => format!("no answer within {limit:?}"),
+    let (lasting, problem) = match timeout(limit, self::create(database, names)).await {
+        Ok(Ok(lacking)) if lacking.is_empty() => return true,
+        Ok(Ok(lacking)) => (true, format!("may not createIndex on {}", lacking.join(", "))),
+        Ok(Err(error)) => (is_lasting(&error), words(&error)),
+        Err(_) => (false, format!("no answer within {limit:?}")),
     };
     tracing::warn!(error = problem, "could not recreate the collections");
+    lasting
 }
 
 /// Creates what is missing of the collections and their indexes. Any number of times, by any number
