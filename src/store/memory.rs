@@ -1,17 +1,9 @@
 //! The contract in its most readable form: one process, no I/O, nothing fails.
 
-#![allow(clippy::needless_pass_by_value, reason = "the arguments are those of the contract")]
-
-mod line;
-mod locks;
-mod purge;
-mod revoke;
-mod runs;
-mod schedules;
-mod sessions;
+mod rows;
 
 use std::{
-    collections::BTreeMap,
+    convert::Infallible,
     fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -23,13 +15,14 @@ use futures::{
 };
 use tokio::sync::broadcast;
 
-use super::{Answer, Bell, Capabilities, Cursor, Hint, Page, Reach, Store, Topics, hints::resyncs};
+use self::rows::Records;
+#[cfg(feature = "testing")]
+use super::steps::Rows;
+use super::{Answer, Bell, Capabilities, Hint, Reach, Store, Topics, hints::resyncs, steps::Step};
+#[cfg(feature = "testing")]
+use crate::model::{LockId, SessionId};
 use crate::{
     clock::{Clock, SystemClock},
-    model::{
-        Entry, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Ticket, Waiter,
-    },
     store_methods,
     sync::locked,
 };
@@ -53,21 +46,12 @@ pub struct MemoryStore {
     state: State,
 }
 
-/// The state that the clones of a store share. Has the methods of the contract, each done at once.
+/// The state that the clones of a store share.
 #[derive(Clone)]
 struct State {
     clock: Arc<dyn Clock>,
     records: Arc<Mutex<Records>>,
     bells: broadcast::Sender<Bell>,
-}
-
-#[derive(Clone, Default)]
-struct Records {
-    sessions: BTreeMap<SessionId, SessionRecord>,
-    locks: BTreeMap<LockId, LockRecord>,
-    waiters: BTreeMap<(LockId, SessionId, Ticket), Waiter>,
-    runs: BTreeMap<RunId, RunRecord>,
-    schedules: BTreeMap<ScheduleId, ScheduleRecord>,
 }
 
 /// The numbers of records a store keeps.
@@ -104,7 +88,7 @@ impl MemoryStore {
     /// Deletes a lock's record, as an operator may by hand.
     #[cfg(feature = "testing")]
     pub fn delete_lock(&self, lock: &LockId) {
-        if self.state.records().locks.remove(lock).is_some() {
+        if self.state.records().take_out(lock) {
             self.state.ring(Bell::revoked(lock));
         }
     }
@@ -112,9 +96,13 @@ impl MemoryStore {
     /// Deletes a session's record, as an operator may by hand.
     #[cfg(feature = "testing")]
     pub fn delete_session(&self, session: SessionId) {
-        let deleted = self.state.records().sessions.remove(&session);
+        let mut records = self.state.records();
+        let Ok(Ok(deleted)) = records.session(session) else { return };
+        let Ok(()) = records.delete_session(session);
+        drop(records);
         if let Some(record) = deleted {
-            self.state.ring_of_member(&record);
+            let spreads = record.shares.iter().map(|share| &share.spread);
+            self.state.ring(Bell::member(&record.about.namespace, record.id, spreads));
         }
     }
 
@@ -122,19 +110,16 @@ impl MemoryStore {
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn kept(&self) -> Kept {
-        let records = self.state.records();
-        Kept {
-            sessions: records.sessions.len(),
-            locks: records.locks.len(),
-            places: records.waiters.len(),
-            runs: records.runs.len(),
-        }
+        self.state.records().kept()
     }
 
     /// Performs a step when its future is first polled, all at once.
-    fn step<T: Send + 'static>(&self, step: impl FnOnce(&State) -> T + Send + 'static) -> Answer<'_, T> {
+    fn step<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&mut Step<'_, Records>) -> Result<T, Infallible> + Send + 'static,
+    ) -> Answer<'_, T> {
         let state = self.state.clone();
-        async move { Ok(step(&state)) }.boxed()
+        async move { Ok(state.step(step)) }.boxed()
     }
 }
 
@@ -144,17 +129,20 @@ impl State {
         locked(&self.records)
     }
 
+    fn step<T>(&self, step: impl FnOnce(&mut Step<'_, Records>) -> Result<T, Infallible>) -> T {
+        let mut records = self.records();
+        let mut steps = Step::new(&mut *records, self.clock.wall());
+        let Ok(answer) = step(&mut steps);
+        // While nobody else can change anything: bells are heard in the order of the changes.
+        self.ring(steps.into_bells());
+        answer
+    }
+
     fn ring(&self, bells: impl IntoIterator<Item = Bell>) {
         for bell in bells {
             // An error only says that nobody listens.
             let _ = self.bells.send(bell);
         }
-    }
-
-    /// Tells the members of its spreads of a session.
-    fn ring_of_member(&self, record: &SessionRecord) {
-        let spreads = record.shares.iter().map(|share| &share.spread);
-        self.ring(Bell::member(&record.about.namespace, record.id, spreads));
     }
 }
 
@@ -167,59 +155,14 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (locks, sessions, waiters) = self.state.records().counts();
-        f.debug_struct("MemoryStore")
-            .field("locks", &locks)
-            .field("sessions", &sessions)
-            .field("waiters", &waiters)
-            .finish_non_exhaustive()
+        self.state.records().show(&mut f.debug_struct("MemoryStore"))
     }
-}
-
-impl Records {
-    fn mark(&self, schedule: &ScheduleId) -> Option<StoreTime> {
-        self.schedules.get(schedule)?.mark
-    }
-
-    /// Earliest instant first.
-    fn runs_of(&self, schedule: &ScheduleId) -> Vec<RunRecord> {
-        let at = |millis, entry| RunId {
-            schedule: schedule.clone(),
-            instant: StoreTime::from_millis(millis),
-            entry,
-        };
-        let all = at(i64::MIN, Entry::Tick)..=at(i64::MAX, Entry::Skipped);
-        self.runs.range(all).map(|(_, run)| run.clone()).collect()
-    }
-
-    /// The dead of a namespace, and when they died.
-    fn dead(&self, namespace: &Namespace) -> BTreeMap<SessionId, StoreTime> {
-        let ours = self.sessions.values().filter(|session| session.about.namespace == *namespace);
-        ours.filter_map(|session| Some((session.id, session.death.as_ref()?.at))).collect()
-    }
-
-    fn counts(&self) -> (u64, u64, u64) {
-        (self.locks.len() as u64, self.sessions.len() as u64, self.waiters.len() as u64)
-    }
-}
-
-/// Cuts a page out of records in the order of their places.
-fn page<T>(records: impl Iterator<Item = (Vec<u8>, T)>, after: Option<&Cursor>, at_most: usize) -> Page<T> {
-    let mut rest = records.skip_while(|(place, _)| after.is_some_and(|after| **place <= *after.place()));
-    let mut items = Vec::new();
-    let mut last = None;
-    for (place, item) in rest.by_ref().take(at_most.max(1)) {
-        items.push(item);
-        last = Some(place);
-    }
-    let next = rest.next().and(last).map(Cursor::new);
-    Page { items, refused: Vec::new(), next }
 }
 
 macro_rules! at_once {
     ($method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
         fn $method(&self, $($argument: $type,)+ _: Duration) -> Answer<'_, $answer> {
-            self.step(move |state| state.$method($($argument),+))
+            self.step(move |step| step.$method($($argument),+))
         }
     };
 }
@@ -237,7 +180,7 @@ impl Store for MemoryStore {
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         // Nothing here waits, on any runtime.
-        self.step(|_| None)
+        self.step(|_| Ok(None))
     }
 
     store_methods!(at_once);

@@ -38,6 +38,7 @@ mod ops;
 #[cfg(feature = "mongodb")]
 mod rings;
 mod rules;
+mod steps;
 
 pub(crate) use answer::refused;
 pub use answer::{

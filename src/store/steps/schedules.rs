@@ -1,36 +1,37 @@
 //! Schedules: what they go by, and what is wanted of them.
 
-use super::{State, page};
+use super::{Rows, Step, and_one, each, page};
 use crate::{
     model::{Definition, Namespace, Pause, PauseBefore, ScheduleId, ScheduleRecord},
     store::{Bell, Cursor, Define, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE, Page, Refusal, ScheduleSeen},
 };
 
-impl State {
+impl<R: Rows> Step<'_, R> {
     /// Changes a schedule's record, which there is from then on; says so if that is a change.
     fn change_schedule(
-        &self,
-        schedule: &ScheduleId,
+        &mut self,
+        schedule: ScheduleId,
         change: impl FnOnce(&mut ScheduleRecord) -> Result<(), Refusal>,
-    ) -> ScheduleSeen {
-        let mut records = self.records();
-        let known = records.schedules.get(schedule).cloned();
-        let mut record = known.clone().unwrap_or_else(|| ScheduleRecord::new(schedule.clone()));
+    ) -> Result<ScheduleSeen, R::Failure> {
+        let known = match self.rows.schedule(&schedule)? {
+            Err(refusal) => return Ok(ScheduleSeen::Refused(refusal)),
+            Ok(known) => known,
+        };
+        let mut record = known.clone().unwrap_or_else(|| ScheduleRecord::new(schedule));
         if let Err(refusal) = change(&mut record) {
-            return ScheduleSeen::Refused(refusal);
+            return Ok(ScheduleSeen::Refused(refusal));
         }
-        records.schedules.insert(schedule.clone(), record.clone());
-        drop(records);
         if known.as_ref() != Some(&record) {
-            self.ring([Bell::schedule(schedule)]);
+            self.rows.put_schedule(&record)?;
+            self.ring([Bell::schedule(&record.id)]);
         }
-        ScheduleSeen::Found(record)
+        Ok(ScheduleSeen::Found(record))
     }
 
-    pub(super) fn define(&self, define: Define) -> ScheduleSeen {
-        let now = self.clock.wall();
+    pub(in crate::store) fn define(&mut self, define: Define) -> Result<ScheduleSeen, R::Failure> {
+        let now = self.now;
         let Define { schedule, term, timing, policies, instead_of } = define;
-        self.change_schedule(&schedule, |record| {
+        self.change_schedule(schedule, |record| {
             let known = record.definition.as_ref();
             let is_later = known.is_some_and(|known| known.term > term);
             let is_known = known.is_some_and(|known| known.timing == timing && known.policies == policies);
@@ -44,9 +45,13 @@ impl State {
         })
     }
 
-    pub(super) fn instruct(&self, schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen {
-        let now = self.clock.wall();
-        self.change_schedule(&schedule, |record| {
+    pub(in crate::store) fn instruct(
+        &mut self,
+        schedule: ScheduleId,
+        instruction: Instruction,
+    ) -> Result<ScheduleSeen, R::Failure> {
+        let now = self.now;
+        self.change_schedule(schedule, |record| {
             match instruction {
                 Instruction::Pause { by, why } => {
                     if !record.pause.as_ref().is_some_and(Pause::is_on) {
@@ -79,35 +84,30 @@ impl State {
         })
     }
 
-    pub(super) fn schedules(&self, schedules: Vec<ScheduleId>) -> Vec<ScheduleSeen> {
-        let records = self.records();
-        let seen = |schedule| {
-            records.schedules.get(schedule).cloned().map_or(ScheduleSeen::Absent, ScheduleSeen::Found)
-        };
-        schedules.iter().map(seen).collect()
+    pub(in crate::store) fn schedules(
+        &mut self,
+        schedules: Vec<ScheduleId>,
+    ) -> Result<Vec<ScheduleSeen>, R::Failure> {
+        each(schedules, |schedule| {
+            Ok(match self.rows.schedule(&schedule)? {
+                Ok(found) => found.map_or(ScheduleSeen::Absent, ScheduleSeen::Found),
+                Err(refusal) => ScheduleSeen::Refused(refusal),
+            })
+        })
     }
 
-    pub(super) fn list_schedules(
-        &self,
+    pub(in crate::store) fn list_schedules(
+        &mut self,
         namespace: Namespace,
         after: Option<Cursor>,
         at_most: usize,
-    ) -> Page<ScheduleRecord> {
-        let records = self.records();
-        let all = records.schedules.values().filter(|record| record.id.namespace == namespace);
-        page(
-            all.map(|record| (record.id.name.as_str().as_bytes().to_vec(), record.clone())),
-            after.as_ref(),
-            at_most,
-        )
+    ) -> Result<Page<ScheduleRecord>, R::Failure> {
+        let after = after.as_ref().map(Cursor::place);
+        Ok(page(self.rows.schedules(&namespace, after, and_one(at_most))?, at_most))
     }
 
-    pub(super) fn delete_schedule(&self, schedule: ScheduleId) -> bool {
-        let mut records = self.records();
-        records.schedules.remove(&schedule);
-        for run in records.runs_of(&schedule) {
-            records.runs.remove(&run.id);
-        }
-        true
+    pub(in crate::store) fn delete_schedule(&mut self, schedule: ScheduleId) -> Result<bool, R::Failure> {
+        self.rows.delete_schedule(&schedule)?;
+        self.rows.delete_runs_of(&schedule, R::AT_ONCE)
     }
 }
