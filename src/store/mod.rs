@@ -38,6 +38,8 @@ mod ops;
 #[cfg(feature = "mongodb")]
 mod rings;
 mod rules;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod steps;
 
 pub(crate) use answer::refused;

@@ -1,0 +1,239 @@
+//! The file: found, made, and opened, with everything checked that can go wrong.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use super::file_system::FileSystem;
+use super::{SqliteOptions, error::OpenError, header, tables};
+use crate::sync::locked;
+
+/// The longest that opening waits for somebody who has the whole file locked, as for its repair after a crash.
+const OPENING: Duration = Duration::from_secs(5);
+/// The longest that SQLite waits for another process to be done, before this one looks whether anybody still wants
+/// its answer.
+const BUSY: Duration = Duration::from_millis(100);
+/// A log that has grown beyond this is cut when it is written from its beginning again.
+const LOG_KEPT: u32 = 16 << 20;
+/// Statements that are kept prepared: more than there are.
+const STATEMENTS: usize = 64;
+
+/// A file, wherever its name leads: device and inode.
+type Identity = (u64, u64);
+
+/// A file that this process has open. As long as there is one of these it must not be opened but by SQLite.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    path: PathBuf,
+    identity: Option<Identity>,
+    /// Those of this process who write come one after the other, without asking SQLite again and again.
+    pub(super) gate: Mutex<()>,
+}
+
+impl OpenFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether the path still leads to this file. After it was removed or replaced, others would use another
+    /// one.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.identity.is_none() || identity(&self.path).ok().flatten() == self.identity
+    }
+}
+
+/// Opens nothing.
+#[cfg(unix)]
+fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    use std::os::unix::fs::MetadataExt;
+
+    let data = fs::metadata(path)?;
+    Ok(Some((data.dev(), data.ino())))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    fs::metadata(path).map(|_| None)
+}
+
+/// The files that this process has open.
+static OPEN: Mutex<BTreeMap<PathBuf, Weak<OpenFile>>> = Mutex::new(BTreeMap::new());
+
+/// Finds or makes a file, checks it, and answers with it and a first connection.
+pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile>, Connection), OpenError> {
+    let path = &whole(path)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    check_folder(folder)?;
+    // Until the connection is there: nobody else may look at the file meanwhile.
+    let mut open = locked(&OPEN);
+    open.retain(|_, file| file.strong_count() > 0);
+    let known = open.get(path).and_then(Weak::upgrade).filter(|file| file.is_in_place());
+    let is_known = known.is_some();
+    let file = match known {
+        Some(file) => file,
+        None => {
+            if !is_open_by_another_name(&open, path)? && !header::look(path)? {
+                create(path, folder)?;
+            }
+            let identity = identity(path).map_err(|error| OpenError::of_io(path, &error))?;
+            Arc::new(OpenFile { path: path.clone(), identity, gate: Mutex::default() })
+        }
+    };
+    let connection = first_connection(&file, options, is_known)?;
+    open.insert(path.clone(), Arc::downgrade(&file));
+    Ok((file, connection))
+}
+
+/// Returns whether this process has the file open under another name, by a hard link.
+fn is_open_by_another_name(open: &BTreeMap<PathBuf, Weak<OpenFile>>, path: &Path) -> Result<bool, OpenError> {
+    let identity = match identity(path) {
+        Ok(identity) => identity,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(OpenError::of_io(path, &error)),
+    };
+    let mut files = open.values().filter_map(Weak::upgrade);
+    Ok(identity.is_some() && files.any(|file| file.identity == identity))
+}
+
+/// The path without links, from the root: the program may change its folder later.
+fn whole(path: &Path) -> Result<PathBuf, OpenError> {
+    match fs::canonicalize(path) {
+        Ok(whole) => return Ok(whole),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(OpenError::of_io(path, &error)),
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        let problem = "it names no file".to_owned();
+        return Err(OpenError::Failed { path: path.to_owned(), problem });
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let whole = fs::canonicalize(folder);
+    Ok(whole.map_err(|error| OpenError::Folder { path: folder.to_owned(), error })?.join(name))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn check_folder(folder: &Path) -> Result<(), OpenError> {
+    use rustix::fs::{Access, access};
+
+    let failed = |error: rustix::io::Errno| OpenError::of_io(folder, &error.into());
+    let found = FileSystem::at(folder).map_err(|error| OpenError::of_io(folder, &error))?;
+    if !found.is_local() {
+        return Err(OpenError::NotLocal { path: folder.to_owned(), found: found.to_string() });
+    }
+    // SQLite makes files beside the database.
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(failed)
+}
+
+/// Nobody says here what is a local file system.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere there is something to check")]
+fn check_folder(_: &Path) -> Result<(), OpenError> {
+    Ok(())
+}
+
+/// Makes a new file, which gets its name when it is whole. Somebody else may have made one meanwhile.
+fn create(path: &Path, folder: &Path) -> Result<(), OpenError> {
+    let random = getrandom::u64().map_err(|error| OpenError::of_io(path, &io::Error::from(error)))?;
+    let new = header::beside(path, &format!("-new-{random:016x}"));
+    let created = create_at(&new, path, folder);
+    // A crash leaves it behind, and it harms nobody.
+    let _ = fs::remove_file(&new);
+    created
+}
+
+fn create_at(new: &Path, path: &Path, folder: &Path) -> Result<(), OpenError> {
+    let failed = |error: io::Error| OpenError::of_io(path, &error);
+    let of_sqlite = |error: rusqlite::Error| OpenError::of_sqlite(path, &error);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(new).map_err(failed)?);
+    let connection = Connection::open_with_flags(new, flags()).map_err(of_sqlite)?;
+    tables::create(&connection).map_err(of_sqlite)?;
+    let _mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(of_sqlite)?;
+    connection.close().map_err(|(_, error)| of_sqlite(error))?;
+    match fs::hard_link(new, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    // The name is kept, too.
+    fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+fn flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+fn first_connection(
+    file: &OpenFile,
+    options: &SqliteOptions,
+    is_known: bool,
+) -> Result<Connection, OpenError> {
+    let path = &file.path;
+    let failed = |error: rusqlite::Error| OpenError::of_sqlite(path, &error);
+    let damaged = |problem| OpenError::Damaged { path: path.clone(), problem };
+    let connection = connect(file, options).map_err(failed)?;
+    if connection.is_readonly("main").map_err(failed)? {
+        let problem = "this user may only read it".to_owned();
+        return Err(OpenError::ReadOnly { path: path.clone(), problem });
+    }
+    // Again by SQLite itself, which knows the log.
+    let application = tables::application(&connection).map_err(failed)?;
+    if application != tables::APPLICATION {
+        return Err(damaged(format!("its application id is {application:#x}")));
+    }
+    let version = tables::version(&connection).map_err(failed)?;
+    if version > tables::VERSION {
+        return Err(header::newer(path, version));
+    }
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(damaged(format!("it has no log: its journal mode is {mode}")));
+    }
+    if !is_known {
+        let said: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+        if said != "ok" {
+            return Err(damaged(said));
+        }
+    }
+    let version = tables::migrate(&connection).map_err(failed)?;
+    if version > tables::VERSION {
+        return Err(header::newer(path, version));
+    }
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    Ok(connection)
+}
+
+/// A further connection to a file that is open.
+pub(super) fn connect_again(file: &OpenFile, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    let failed = |error: rusqlite::Error| OpenError::of_sqlite(&file.path, &error);
+    let connection = connect(file, options).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    Ok(connection)
+}
+
+fn connect(file: &OpenFile, options: &SqliteOptions) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(&file.path, flags())?;
+    connection.busy_timeout(OPENING)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch(&format!(
+        "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = {LOG_KEPT}; PRAGMA temp_store = MEMORY; \
+         PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+    ))?;
+    if let Some(most) = options.max_pages {
+        connection.execute_batch(&format!("PRAGMA max_page_count = {most}"))?;
+    }
+    Ok(connection)
+}

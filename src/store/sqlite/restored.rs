@@ -1,0 +1,29 @@
+//! What has to be done to a file that was restored from a backup.
+
+use rusqlite::{Connection, Result, TransactionBehavior, params};
+
+use super::{fields::long, tables::LAYOUT};
+use crate::{
+    model::{MAX_NUMBER, StoreTime, Term},
+    store::TERM_KEPT,
+};
+
+/// Raises the terms of all locks beyond any that were granted, and ends all sessions.
+///
+/// A term is never smaller than the clock was when it was granted; so the clock, and as much as it may have been
+/// wrong, is larger than all of them.
+pub(super) fn raise_terms(connection: &mut Connection, now: StoreTime) -> Result<u64> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let beyond = long(Term::first(now.plus(TERM_KEPT)).get());
+    let raised = transaction.execute(
+        "UPDATE locks SET term = min(max(term + 1, ?1), ?2) WHERE v = ?3 AND term BETWEEN 0 AND ?2",
+        params![beyond, long(MAX_NUMBER), LAYOUT],
+    )?;
+    transaction.execute(
+        "UPDATE sessions SET died_at = ?1, died_by = 'raise_terms', died_why = 'the database was restored from a backup' \
+         WHERE v = ?2 AND died_at IS NULL",
+        params![now.as_millis(), LAYOUT],
+    )?;
+    transaction.commit()?;
+    Ok(raised as u64)
+}

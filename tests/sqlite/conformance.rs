@@ -1,0 +1,7 @@
+//! Every property of the contract.
+
+use tenure::store::sqlite::SqliteOptions;
+
+use crate::folder::{Folder, InFolder};
+
+tenure::conformance_tests!(without hints: InFolder::new(Folder::new(), SqliteOptions::new()));

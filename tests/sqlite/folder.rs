@@ -1,0 +1,110 @@
+//! Folders that go with the test that made them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::stream::BoxStream;
+use tenure::{
+    store::{
+        Answer, Capabilities, Hint, Store, Topics,
+        sqlite::{SqliteOptions, SqliteStore},
+    },
+    store_methods,
+    testing::conformance::Fixture,
+};
+
+/// A folder of a test's own.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// Where a sync costs nothing, if there is such a place: for scripts of many steps.
+    pub(crate) fn in_memory() -> Self {
+        let shm = Path::new("/dev/shm");
+        if shm.is_dir() { Self::within(shm) } else { Self::new() }
+    }
+
+    fn within(parent: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("tenure-sqlite-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The database of the test.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.0.join("tenure.db")
+    }
+
+    pub(crate) fn open(&self) -> SqliteStore {
+        SqliteStore::open(self.database()).unwrap()
+    }
+
+    /// SQLite itself, on the same file: an operator's shell.
+    pub(crate) fn shell(&self) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open(self.database()).unwrap();
+        connection.busy_timeout(Duration::from_secs(10)).unwrap();
+        connection
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left over is found by its name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn fixture(store: &SqliteStore) -> Fixture {
+    Fixture::new(Arc::new(store.clone()) as Arc<dyn Store>)
+}
+
+/// A store that keeps its folder for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct InFolder {
+    store: SqliteStore,
+    _folder: Folder,
+}
+
+impl InFolder {
+    pub(crate) fn new(folder: Folder, options: SqliteOptions) -> Arc<dyn Store> {
+        let store = SqliteStore::open_with(folder.database(), options).unwrap();
+        Arc::new(Self { store, _folder: folder })
+    }
+}
+
+impl Store for InFolder {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.store.hints(topics)
+    }
+
+    fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
+        self.store.dedicated()
+    }
+
+    store_methods! { to store:
+        open beat observe declare sessions take release wait stop_waiting waiters
+        places set_value locks list_locks held_by revoke define instruct schedules
+        list_schedules delete_schedule claim finish history purge_runs purge
+    }
+}

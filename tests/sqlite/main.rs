@@ -1,0 +1,16 @@
+//! The SQLite store on real files.
+
+#![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+#[path = "../reference/mod.rs"]
+mod reference;
+
+mod conformance;
+mod crowded;
+mod damaged;
+mod files;
+mod folder;
+mod limits;
+mod restored;
+mod scripts;
