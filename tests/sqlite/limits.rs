@@ -1,1 +1,142 @@
-//! To be written.
+//! Limits in time, while somebody else has the file locked; and what comes together.
+
+use std::{future::Future, time::Duration};
+
+use futures::{FutureExt, future::join_all};
+use tenure::{
+    Applied,
+    model::Value,
+    store::{LockSeen, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore},
+    testing::conformance::LIMIT,
+};
+
+use crate::folder::{Folder, fixture};
+
+const SHORT: Duration = Duration::from_millis(150);
+
+/// An answer, long before the limit of a test.
+async fn soon<T>(answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), answer).await.expect("the limit was much shorter")
+}
+
+/// Sends an operation off, which cannot be answered yet.
+fn has_begun_to_wait<T>(answer: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    answer.now_or_never().is_none()
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_while_another_process_has_the_file_locked() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await;
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let lock = fixture.lock("report");
+    let take = Take { lock: lock.clone(), by: fixture.candidate(session.id, 1) };
+    let error = soon(store.take(vec![take], Vec::new(), SHORT)).await.unwrap_err();
+    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, true), "{error}");
+    let error = soon(store.beat(fixture.beat(session.id, 1), SHORT)).await.unwrap_err();
+    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, true), "{error}");
+    assert_eq!(
+        soon(fixture.seen(session.id)).await,
+        SessionSeen::Alive(session.clone()),
+        "reads wait for nobody"
+    );
+    shell.execute_batch("COMMIT").unwrap();
+    // Whatever comes later comes after what was given up, if that had been done.
+    fixture.opened().await;
+    assert_eq!(fixture.look(&lock).await, LockSeen::Absent, "it never began");
+    assert_eq!(fixture.seen(session.id).await, SessionSeen::Alive(session));
+}
+
+#[tokio::test]
+async fn what_waits_is_done_once_the_file_is_free() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await.id;
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let beat = fixture.beat(session, 1);
+    let mut beaten = store.beat(beat.clone(), LIMIT);
+    assert!(has_begun_to_wait(&mut beaten));
+    shell.execute_batch("COMMIT").unwrap();
+    assert!(soon(beaten).await.unwrap().bears(beat.nonce));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_never_begins() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.session();
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let take = |key| vec![Take { lock: fixture.lock(key), by: fixture.candidate(session, 1) }];
+    let mut dropped = store.take(take("dropped"), Vec::new(), LIMIT);
+    assert!(has_begun_to_wait(&mut dropped));
+    drop(dropped);
+    let mut kept = store.take(take("kept"), Vec::new(), LIMIT);
+    assert!(has_begun_to_wait(&mut kept));
+    shell.execute_batch("COMMIT").unwrap();
+    soon(kept).await.unwrap();
+    assert_eq!(fixture.look(&fixture.lock("dropped")).await, LockSeen::Absent);
+}
+
+/// The time is read once for each transaction: those that were written together bear the same.
+#[tokio::test]
+async fn what_comes_together_is_written_together() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.session();
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let takes = (0..64).map(|number| {
+        let lock = fixture.lock(&format!("key {number}"));
+        store.take(vec![Take { lock, by: fixture.candidate(session, 1) }], Vec::new(), LIMIT)
+    });
+    let mut all = join_all(takes);
+    assert_eq!((&mut all).now_or_never().map(drop), None, "somebody has the file locked");
+    shell.execute_batch("COMMIT").unwrap();
+    let mut times: Vec<_> = soon(all)
+        .await
+        .into_iter()
+        .map(|answer| match answer.unwrap().remove(0) {
+            TakeAnswer::Taken(record) => record.holding.unwrap().acquired_at,
+            other => panic!("it was free: {other:?}"),
+        })
+        .collect();
+    times.dedup();
+    assert_eq!(times.len(), 1, "{times:?}");
+}
+
+/// Of those that are written together one has no room: that one fails.
+#[tokio::test]
+async fn what_fails_in_company_fails_alone() {
+    let folder = Folder::new();
+    let store = SqliteStore::open_with(folder.database(), SqliteOptions::new().max_pages(40)).unwrap();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await.id;
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let large = Some(Value::new(vec![7; Value::MAX_BYTES]).unwrap());
+    let takes = (0..40).map(|number| {
+        let mut by = fixture.candidate(session, 1);
+        by.value = large.clone();
+        Take { lock: fixture.lock(&format!("key {number}")), by }
+    });
+    let beats = [1, 2].map(|number| fixture.beat(session, number));
+    let mut first = store.beat(beats[0].clone(), LIMIT);
+    let mut large = store.take(takes.collect(), Vec::new(), LIMIT);
+    let mut last = store.beat(beats[1].clone(), LIMIT);
+    assert!(has_begun_to_wait(&mut first) && has_begun_to_wait(&mut large) && has_begun_to_wait(&mut last));
+    shell.execute_batch("COMMIT").unwrap();
+    assert!(soon(first).await.unwrap().bears(beats[0].nonce));
+    let error = soon(large).await.unwrap_err();
+    assert_eq!(error.applied(), Applied::No, "{error}");
+    assert!(error.to_string().contains("there is no room for"), "{error}");
+    assert!(soon(last).await.unwrap().bears(beats[1].nonce));
+    assert_eq!(fixture.look(&fixture.lock("key 0")).await, LockSeen::Absent);
+}

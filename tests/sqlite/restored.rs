@@ -1,1 +1,48 @@
-//! To be written.
+//! A file that was restored from a backup.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use tenure::{
+    Clock,
+    store::{LockSeen, SessionSeen, Store, sqlite::SqliteOptions, sqlite::SqliteStore},
+    testing::{TestClock, conformance::LIMIT},
+};
+
+use crate::folder::{Folder, fixture};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The clock is an hour behind what it was: without the command a term would be given out again.
+#[tokio::test]
+async fn after_its_terms_were_raised_a_backup_gives_out_none_again() {
+    let (folder, restored) = (Folder::new(), Folder::new());
+    let clock = Arc::new(TestClock::new());
+    let options = SqliteOptions::new().clock(clock.clone());
+    let store = SqliteStore::open_with(folder.database(), options.clone()).unwrap();
+    let fixture_of = fixture(&store);
+    let session = fixture_of.opened().await.id;
+    let lock = fixture_of.lock("report");
+    let first = fixture_of.held(&lock, session, 1).await;
+    folder.shell().execute("VACUUM INTO ?1", [restored.database().to_str().unwrap()]).unwrap();
+    clock.step_wall(HOUR);
+    fixture_of.freed(&first).await;
+    let answered = fixture_of.held(&lock, session, 2).await.term;
+    clock.step_wall_back(2 * HOUR);
+
+    assert!(fs::metadata(restored.database()).unwrap().len() > 0);
+    assert_eq!(SqliteStore::raise_terms_with(restored.database(), &options).unwrap(), 1);
+    let store = SqliteStore::open_with(restored.database(), options).unwrap();
+    let SessionSeen::Dead(dead) = store.observe(vec![session], LIMIT).await.unwrap().remove(0) else {
+        panic!("the sessions of a backup are dead");
+    };
+    assert_eq!(dead.death.unwrap().why.as_str(), "the database was restored from a backup");
+    let LockSeen::Found(record) = store.locks(vec![lock.clone()], LIMIT).await.unwrap().remove(0) else {
+        panic!("it was in the backup");
+    };
+    assert!(record.is_held_by(session), "it is taken from its dead holder like any other");
+    let fixture_of = fixture(&store);
+    let by = fixture_of.candidate(fixture_of.session(), 1);
+    let next = fixture_of.take_over(&lock, &by, &[session]).await;
+    let next = next.taken().expect("its holder is dead").term;
+    assert!(next > answered, "{next} after {answered}, by a clock at {}", clock.wall());
+}
