@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tenure::{
     Applied, StoreError,
-    store::{Answer, Capabilities, Hint, Store, Topics},
+    model::SessionId,
+    store::{Answer, Capabilities, Hint, Presence, Store, Topics},
     store_methods,
 };
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,10 @@ impl Store for Cabled {
     }
 
     store_methods!(passed);
+
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        self.store.presence(session)
+    }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         self.store.hints(topics).take_until(self.pulled.clone().cancelled_owned()).boxed()

@@ -27,7 +27,7 @@ use tenure::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockSeen, Open, Page, Release, ReleaseAnswer, RunPage,
+        FinishRun, Held, Hint, Instruction, LockSeen, Open, Page, Presence, Release, ReleaseAnswer, RunPage,
         ScheduleSeen, SessionSeen, Store, Take, TakeAnswer, Topics, Wait,
     },
     testing::{Call, Course, Faulty, Intercept, Operation, Rates},
@@ -38,6 +38,10 @@ macro_rules! pass_on_what_nobody_judges {
     ($to:ident: $($more:ident)*) => {
         fn capabilities(&self) -> Capabilities {
             self.$to.capabilities()
+        }
+
+        fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+            self.$to.presence(session)
         }
 
         tenure::store_methods! {

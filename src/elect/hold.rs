@@ -14,6 +14,7 @@ use crate::{
     clock::Moment,
     logic::{flaw::Flaw, key::Handback},
     model::{LockId, Loss, StoreTime, Term, Ticket},
+    store::Presence,
     sync::locked,
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct LeaseCell {
     /// Notifies those who run of a change.
     pub(super) changed: Notify,
     pub(super) state: Mutex<LeaseState>,
+    /// Kept until nothing runs under it any more: a job may outlast its session.
+    presence: Mutex<Option<Presence>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +84,7 @@ impl LeaseCell {
         since: StoreTime,
     ) -> Arc<Self> {
         let granted = engine.clock.now();
+        let presence = Mutex::new(session.presence());
         Arc::new(Self {
             engine,
             session,
@@ -92,6 +96,7 @@ impl LeaseCell {
             token: CancellationToken::new(),
             changed: Notify::new(),
             state: Mutex::default(),
+            presence,
         })
     }
 
@@ -291,6 +296,9 @@ impl LeaseCell {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
         self.engine.lease_returned(self, lost);
         self.session.left(self.ticket);
+        // Who keeps a lease that has ended keeps nobody alive.
+        let presence = locked(&self.presence).take();
+        drop(presence);
         self.engine.keys.ended(&self.engine, &self.lock, self.ticket, handback);
         // Last: the engine may end with it.
         drop(life);

@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +24,7 @@ use crate::{
         session::{Action, LONGEST_ATTEMPT, SessionEvent, SessionMachine},
     },
     model::{About, Death, LockId, Loss, Nonce, Request, SessionId, SpreadName, Term},
-    store::{BeatWrite, Declaration, Evidence, Open, SessionSeen, Store},
+    store::{BeatWrite, Declaration, Evidence, Open, Presence, SessionSeen, Store},
 };
 
 /// Commands to the keeper.
@@ -43,6 +45,8 @@ pub(crate) struct Keeper {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Tasks that close ended sessions in the store.
     closers: JoinSet<()>,
+    /// It was logged that the store could not give a presence.
+    told_no_presence: bool,
 }
 
 /// Next step after a session has ended.
@@ -57,7 +61,7 @@ impl Keeper {
         store: Arc<dyn Store>,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
-        Self { engine, store, commands, closers: JoinSet::new() }
+        Self { engine, store, commands, closers: JoinSet::new(), told_no_presence: false }
     }
 
     /// Keeps one session after the other, until the engine closes.
@@ -108,12 +112,51 @@ impl Keeper {
         NextSession::Again
     }
 
+    /// Asks for what is kept as long as a session lives, before it is opened. A session without lives as well, and
+    /// dies by its ttl. Returns the reply of a close that came meanwhile as an error.
+    async fn presence(
+        &mut self,
+        session: SessionId,
+    ) -> Result<Option<Presence>, Option<oneshot::Sender<()>>> {
+        let store = self.store.clone();
+        let mut given = pin!(tokio::time::timeout(LONGEST_ATTEMPT, store.presence(session)));
+        let given = loop {
+            tokio::select! {
+                biased;
+                given = given.as_mut() => break given,
+                command = self.commands.recv() => match command {
+                    Some(Command::Hurry) => {}
+                    Some(Command::Close(reply)) => return Err(reply),
+                    None => return Err(None),
+                },
+            }
+        };
+        let error = match given {
+            Ok(Ok(presence)) => return Ok(presence),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("no answer within {LONGEST_ATTEMPT:?}"),
+        };
+        if !mem::replace(&mut self.told_no_presence, true) {
+            let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+            tracing::warn!(
+                %session, %holder, %namespace, error,
+                "the store gave no presence for the session: if this process dies, others wait for its whole ttl"
+            );
+        }
+        Ok(None)
+    }
+
     async fn session(&mut self) -> NextSession {
         let engine = self.engine.clone();
         let id = engine.entropy.session();
+        let presence = match self.presence(id).await {
+            Ok(presence) => presence,
+            Err(reply) => return NextSession::Closed(reply),
+        };
+        let first_ticket = engine.entropy.first_ticket();
         let mut life = OneSession {
             machine: SessionMachine::new(engine.times, engine.flaws, engine.clock.now()),
-            session: Arc::new(Session::new(id, engine.times, engine.flaws, engine.entropy.first_ticket())),
+            session: Arc::new(Session::new(id, engine.times, engine.flaws, first_ticket, presence)),
             attempts: FuturesUnordered::new(),
             opened: false,
             heard: BTreeSet::new(),
@@ -349,6 +392,10 @@ async fn close_when_empty(
     session: Arc<Session>,
     nonces: Vec<Nonce>,
 ) {
+    // It is over. Until it is closed, nobody needs to prove it; after that, or once this gives up, everybody may.
+    // What still runs has its own.
+    let kept = LetGo(session);
+    let session = &kept.0;
     if !engine.flaws.has(Flaw::CloseUnderJob) {
         session.emptied().await;
     }
@@ -367,6 +414,15 @@ async fn close_when_empty(
             Err(error) if !error.is_retryable() => return,
             Err(_) => tokio::time::sleep(backoff.next(engine.entropy.roll())).await,
         }
+    }
+}
+
+/// Lets the presence of a session go that is over.
+struct LetGo(Arc<Session>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         session::Times,
     },
     model::{LockId, Loss, Request, SessionId, StoreTime, Term, Ticket},
-    store::MAX_REQUESTS,
+    store::{MAX_REQUESTS, Presence},
     sync::locked,
 };
 
@@ -47,10 +47,18 @@ pub(crate) struct Session {
     inside: watch::Sender<usize>,
     /// When it was opened, by the store's clock.
     started: OnceLock<StoreTime>,
+    /// Kept until it is over in the store, too. Each lease keeps it for itself until nothing runs under it.
+    presence: Mutex<Option<Presence>>,
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, times: Times, flaws: Flaws, first_ticket: u64) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        times: Times,
+        flaws: Flaws,
+        first_ticket: u64,
+        presence: Option<Presence>,
+    ) -> Self {
         Self {
             id,
             times,
@@ -65,6 +73,7 @@ impl Session {
             leases: Mutex::default(),
             inside: watch::Sender::new(0),
             started: OnceLock::new(),
+            presence: Mutex::new(presence),
         }
     }
 
@@ -214,6 +223,19 @@ impl Session {
     /// Returns the lease of this lock under this term.
     pub(crate) fn lease(&self, lock: &LockId, term: Term) -> Option<Arc<LeaseCell>> {
         self.leases().values().find(|lease| lease.lock == *lock && lease.term == term).cloned()
+    }
+
+    // ----- its presence
+
+    /// Returns what has to be kept as long as something may run under it.
+    pub(super) fn presence(&self) -> Option<Presence> {
+        locked(&self.presence).clone()
+    }
+
+    /// Keeps its presence no longer: it is over, and nothing begins under it any more.
+    pub(super) fn let_go(&self) {
+        let presence = locked(&self.presence).take();
+        drop(presence);
     }
 
     // ----- the store's time

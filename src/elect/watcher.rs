@@ -222,7 +222,9 @@ impl Watcher {
         let sent = engine.clock.now();
         let why = match ground {
             Evidence::Missing { .. } => "its record is missing",
-            Evidence::Unbeaten { .. } | Evidence::Operator => "no heartbeat for its whole ttl",
+            Evidence::Unbeaten { .. } | Evidence::Gone | Evidence::Operator => {
+                "no heartbeat for its whole ttl"
+            }
         };
         // It may hold a task of theirs, and take part no more.
         let tell = engine.spreads.joined();

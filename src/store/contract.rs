@@ -6,7 +6,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 
 use super::{
     BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held, Hint,
-    Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
+    Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Retention, Revocation,
     RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Take, TakeAnswer, Topics, Wait,
 };
 use crate::{
@@ -75,6 +75,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
     // ----- sessions
+
+    /// Asks for something to keep as long as this session, which is about to be opened, or any job under it lives:
+    /// its end is then proof of the session's death ([`Evidence::Gone`](super::Evidence::Gone)), and nobody has to
+    /// watch for a whole ttl. `None` from a store that can prove nothing; a wrapper passes the question on.
+    ///
+    /// A session that is opened without it is opened all the same. What is made after the future was dropped is let
+    /// go at once, and the session that is opened then has none. How long it may take is the store's to limit.
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        let _ = session;
+        Box::pin(async { Ok(None) })
+    }
 
     /// Opens a session. Inserts it only if there is none of that id, and answers with the one that
     /// is there afterwards.

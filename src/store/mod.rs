@@ -14,7 +14,7 @@
 //! |---|---|
 //! | **R1** | No clock is compared with another clock. Leases are counted in boot time. The store's time is for people to read. |
 //! | **R2** | A lease ends, for its holder, `ttl - margin` after its last confirmed beat was *sent*. The ttl is fixed for life. |
-//! | **R3** | A session dies once, and only after it was seen not to beat for its own ttl, by a write that names the beat that was seen. |
+//! | **R3** | A session dies once, and only after it was seen not to beat for its own ttl, by a write that names the beat that was seen; or by proof: what it kept as long as it or a job of its lived, its [presence](Presence), is gone. |
 //! | **R4** | A lock is free when nobody holds it or its session is dead. Taking it is one conditional write. |
 //! | **R5** | Terms never restart: `term = max(old term + 1, store time in ms)`. |
 //! | **R6** | A release names key, session and term, and does nothing for anybody else. |
@@ -35,6 +35,7 @@ mod methods;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 mod ops;
+mod presence;
 #[cfg(feature = "mongodb")]
 mod rings;
 mod rules;
@@ -58,3 +59,4 @@ pub use ops::{
     BeatWrite, Claim, Declaration, Define, Evidence, FinishRun, Instruction, MAX_ORDERS, MAX_PAUSES_BEFORE,
     MAX_REQUESTS, Open, Release, ReleaseTo, Retention, Revocation, SetValue, TERM_KEPT, Take, Wait,
 };
+pub use presence::Presence;

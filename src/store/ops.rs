@@ -81,6 +81,10 @@ pub enum Evidence {
         /// The ttl in the lock record.
         ttl: Duration,
     },
+    /// What the session and its jobs kept as long as they lived, its [presence](super::Store::presence), is gone: the
+    /// store proves that by itself. Has no effect without that proof, so none on a session that was opened without a
+    /// presence, and none in a store that gives no such thing.
+    Gone,
     /// An operator says so.
     Operator,
 }

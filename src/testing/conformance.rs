@@ -127,6 +127,8 @@ macro_rules! conformance_tests {
             a_session_found_missing_gets_a_tombstone
             a_tombstone_is_inserted_only_if_there_is_no_session
             only_a_missing_session_gets_a_tombstone
+            a_session_without_a_presence_is_never_proven_dead
+            a_session_whose_presence_is_kept_is_not_proven_dead
             an_operator_may_end_it_at_once
             only_the_first_declaration_is_kept
             only_the_first_tombstone_is_kept

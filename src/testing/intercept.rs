@@ -21,9 +21,9 @@ use crate::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
-        Hint, Instruction, Line, LockSeen, Open, Page, Purged, Release, ReleaseAnswer, Retention, Revocation,
-        RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take, TakeAnswer,
-        Topics, Wait,
+        Hint, Instruction, Line, LockSeen, Open, Page, Presence, Purged, Release, ReleaseAnswer, Retention,
+        Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen, SetAnswer, SetValue, Store, Take,
+        TakeAnswer, Topics, Wait,
     },
 };
 
@@ -281,6 +281,11 @@ macro_rules! operations {
 
             fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
                 self.intercept.hints(self.store.hints(topics))
+            }
+
+            // It goes to no record: nothing happens to it.
+            fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+                self.store.presence(session)
             }
 
             fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -18,6 +18,7 @@ mod metrics;
 #[cfg(feature = "metrics")]
 #[path = "../support/numbers.rs"]
 mod numbers;
+mod presence;
 mod rules;
 mod sessions;
 mod sooner;

@@ -11,7 +11,7 @@ use tenure::{
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
-        FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Purged, Release,
+        FinishRun, Held, Hint, Instruction, LockSeen, MemoryStore, Open, Page, Presence, Purged, Release,
         ReleaseAnswer, ReleaseTo, Retention, Revocation, RevokeAnswer, RunPage, ScheduleSeen, SessionSeen,
         SetAnswer, SetValue, Store, Take, TakeAnswer, Topics, Wait,
     },
@@ -633,6 +633,10 @@ impl Store for Mutant {
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         self.store.hints(topics)
+    }
+
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        self.store.presence(session)
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

@@ -14,7 +14,8 @@ use tenure::{
     clock::{Clock, Moment},
     model::{LockId, LockRecord, Nonce, SessionId},
     store::{
-        Answer, BeatWrite, Capabilities, Hint, LockSeen, Open, SessionSeen, Store, Take, TakeAnswer, Topics,
+        Answer, BeatWrite, Capabilities, Hint, LockSeen, Open, Presence, SessionSeen, Store, Take,
+        TakeAnswer, Topics,
     },
 };
 

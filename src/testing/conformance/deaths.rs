@@ -14,9 +14,9 @@ pub(super) fn missing(fixture: &Fixture) -> Evidence {
 }
 
 /// Every ground there is, for a session whose last beat bears that nonce.
-fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Evidence; 3] {
+fn grounds(fixture: &Fixture, last: crate::model::Nonce) -> [Evidence; 4] {
     let unbeaten = Evidence::Unbeaten { nonce: last };
-    [unbeaten, missing(fixture), Evidence::Operator]
+    [unbeaten, missing(fixture), Evidence::Gone, Evidence::Operator]
 }
 
 /// Record of a session after its death, given the one before.
@@ -128,6 +128,26 @@ pub async fn only_a_missing_session_gets_a_tombstone(fixture: &Fixture) {
         assert_eq!(seen, SessionSeen::Missing, "{ground:?} of a session that was never opened finds none");
         assert_eq!(fixture.seen(session).await, SessionSeen::Missing, "{ground:?} must insert nothing");
     }
+}
+
+/// Whoever says that a session is gone needs no belief: without a presence nobody has proof.
+pub async fn a_session_without_a_presence_is_never_proven_dead(fixture: &Fixture) {
+    let opened = fixture.opened().await;
+    let seen = fixture.declare(opened.id, Evidence::Gone).await;
+    assert_eq!(seen, SessionSeen::Alive(opened.clone()), "without proof nothing must change");
+    assert_eq!(fixture.seen(opened.id).await, SessionSeen::Alive(opened));
+}
+
+/// Nobody is proven dead before it lets go. A store that gives no presence has nothing to prove.
+pub async fn a_session_whose_presence_is_kept_is_not_proven_dead(fixture: &Fixture) {
+    let open = fixture.opening();
+    let Some(presence) = sure(fixture.store().presence(open.session)).await else { return };
+    let alive = fixture.open(&open).await;
+    let other = presence.clone();
+    drop(presence);
+    assert_eq!(fixture.declare(open.session, Evidence::Gone).await, alive, "a clone of it is kept");
+    drop(other);
+    assert!(fixture.declare(open.session, Evidence::Gone).await.is_dead(), "it was let go");
 }
 
 /// Whatever was seen of it.
