@@ -18,7 +18,10 @@ mod file;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod file_system;
 mod header;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod inotify;
 mod json;
+mod proof;
 mod queue;
 mod restored;
 mod rings;

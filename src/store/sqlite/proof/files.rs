@@ -1,0 +1,256 @@
+//! The files that sessions hold, and what they prove.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir, openat,
+        unlinkat,
+    },
+    io::Errno,
+};
+
+use super::Identity;
+use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileSystem, sync::locked};
+
+/// Where the kernel says which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The folder in which each session has a file.
+pub(in crate::store::sqlite) struct SessionFiles {
+    path: PathBuf,
+    folder: OwnedFd,
+    /// This boot of this kernel.
+    boot: String,
+    /// The files that sessions of this process hold now.
+    held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
+}
+
+/// Proof that a session's process is gone. There is no other way to get one than [`SessionFiles::prove`].
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store::sqlite) struct Proof {
+    session: SessionId,
+}
+
+impl Proof {
+    pub(in crate::store::sqlite) const fn session(&self) -> SessionId {
+        self.session
+    }
+}
+
+/// Reason why there is no proof that a session is dead.
+#[derive(Debug)]
+pub(in crate::store::sqlite) enum NoProof {
+    /// Its file is locked: its process lives, frozen or not, or one that it forked.
+    Held,
+    /// It has no file.
+    Missing,
+    /// Its file is not the one it held.
+    AnotherFile,
+    /// Its file was locked under another kernel, or before this one was booted.
+    AnotherBoot,
+    /// Its file could not be looked at.
+    Failed(io::Error),
+}
+
+impl fmt::Display for NoProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "its file is locked",
+            Self::Missing => "its file is missing",
+            Self::AnotherFile => "its file was replaced",
+            Self::AnotherBoot => "its file was locked under another boot of the kernel",
+            Self::Failed(error) => return write!(f, "its file could not be looked at: {error}"),
+        })
+    }
+}
+
+/// A file that is held for a session. It is let go when this is dropped.
+pub(in crate::store::sqlite) struct HeldFile {
+    session: SessionId,
+    identity: Identity,
+    held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
+    /// Locked until it is closed.
+    file: OwnedFd,
+}
+
+impl HeldFile {
+    /// What the session's record is to say.
+    pub(in crate::store::sqlite) const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(in crate::store::sqlite) const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The open file, for a process that is to keep the session alive, too.
+    pub(in crate::store::sqlite) const fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        // First: no session is opened with a file that is let go.
+        locked(&self.held).remove(&self.session);
+    }
+}
+
+impl fmt::Debug for HeldFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldFile").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl SessionFiles {
+    /// Opens the folder, and makes it if it is not there. Without one where nothing can be proven: on a file system
+    /// that may be shared with other machines, or under a kernel that does not say which boot it is. The log says so.
+    ///
+    /// # Errors
+    /// The folder cannot be made or opened; the error names it.
+    pub(in crate::store::sqlite) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let say = |doing: &'static str| move |error: Errno| told(doing, path, error);
+        match mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(told("make", path, error)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = openat(CWD, path, flags, Mode::empty()).map_err(say("open"))?;
+        let mode = Mode::from_raw_mode(fstat(&folder).map_err(say("look at"))?.st_mode);
+        if mode.intersects(Mode::RWXG | Mode::RWXO) {
+            fchmod(&folder, Mode::RWXU).map_err(say("close to others"))?;
+        }
+        let file_system = FileSystem::of(&folder)?;
+        let path = std::fs::canonicalize(path)?;
+        let off = "no death is proven here, so others wait for the whole ttl of a process that died";
+        if !file_system.is_local() {
+            tracing::warn!(folder = %path.display(), %file_system, "not a local file system: {off}");
+            return Ok(None);
+        }
+        let Some(boot) = boot_id() else {
+            tracing::warn!(folder = %path.display(), "{BOOT_ID} cannot be read: {off}");
+            return Ok(None);
+        };
+        Ok(Some(Self { path, folder, boot, held: Arc::default() }))
+    }
+
+    pub(in crate::store::sqlite) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a session's file and locks it, for what the engine keeps as long as the session or a job under it lives.
+    ///
+    /// # Errors
+    /// The file cannot be made, or was there already; the error names it.
+    pub(in crate::store::sqlite) fn presence(&self, session: SessionId) -> io::Result<Presence> {
+        self.hold(session).map(Presence::new)
+    }
+
+    /// The file that this process holds for a session, if it does: what the session's record is to say.
+    pub(in crate::store::sqlite) fn identity(&self, session: SessionId) -> Option<Identity> {
+        locked(&self.held).get(&session).cloned()
+    }
+
+    /// Makes a session's file and locks it.
+    pub(in crate::store::sqlite) fn hold(&self, session: SessionId) -> io::Result<HeldFile> {
+        let name = session.to_string();
+        let say = |doing: &'static str| {
+            let path = self.path.join(&name);
+            move |error: Errno| told(doing, &path, error)
+        };
+        // For writing: the kernel tells of the close of such files alone.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.folder, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(say("make"))?;
+        let locked_file = flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| fstat(&file));
+        let stat = locked_file.map_err(|error| {
+            // No session has it.
+            let _ = unlinkat(&self.folder, &*name, AtFlags::empty());
+            say("lock")(error)
+        })?;
+        let identity = Identity { device: stat.st_dev, inode: stat.st_ino, boot: self.boot.clone() };
+        locked(&self.held).insert(session, identity.clone());
+        Ok(HeldFile { session, identity, held: self.held.clone(), file })
+    }
+
+    /// Proves that the process of a session is gone, whose record names that file.
+    ///
+    /// # Errors
+    /// There is no proof, for this reason.
+    pub(in crate::store::sqlite) fn prove(
+        &self,
+        session: SessionId,
+        identity: &Identity,
+    ) -> Result<Proof, NoProof> {
+        if identity.boot != self.boot {
+            return Err(NoProof::AnotherBoot);
+        }
+        // Without waiting, should somebody have put a pipe in its place.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match openat(&self.folder, session.to_string(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Err(NoProof::Missing),
+            Err(Errno::LOOP) => return Err(NoProof::AnotherFile),
+            Err(error) => return Err(NoProof::Failed(error.into())),
+        };
+        let stat = fstat(&file).map_err(|error| NoProof::Failed(error.into()))?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
+            return Err(NoProof::AnotherFile);
+        }
+        // Shared: all who look get it, at the same time.
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Proof { session }),
+            Err(Errno::WOULDBLOCK) => Err(NoProof::Held),
+            Err(error) => Err(NoProof::Failed(error.into())),
+        }
+    }
+
+    /// Removes the file of a session, whose record says that it is dead. Nothing is removed before that: a file that
+    /// is missing proves nothing.
+    pub(in crate::store::sqlite) fn remove(&self, dead: SessionId) {
+        match unlinkat(&self.folder, dead.to_string(), AtFlags::empty()) {
+            // Another process was quicker.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => {
+                let error = told("remove", &self.path.join(dead.to_string()), error);
+                tracing::debug!(%error, "left the file of a dead session behind");
+            }
+        }
+    }
+
+    /// The sessions that have a file.
+    pub(in crate::store::sqlite) fn sessions(&self) -> io::Result<Vec<SessionId>> {
+        let say = |error| told("list", &self.path, error);
+        let mut sessions = Vec::new();
+        for entry in Dir::read_from(&self.folder).map_err(say)? {
+            let entry = entry.map_err(say)?;
+            // Nobody else's business is in there; what is, stays.
+            sessions.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<SessionId>().ok()));
+        }
+        Ok(sessions)
+    }
+}
+
+impl fmt::Debug for SessionFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionFiles").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string(BOOT_ID).ok()?;
+    let id = id.trim();
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+fn told(doing: &str, path: &Path, error: Errno) -> io::Error {
+    let text = format!("could not {doing} {}: {error}", path.display());
+    io::Error::new(io::Error::from(error).kind(), text)
+}

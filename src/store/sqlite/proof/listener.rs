@@ -1,0 +1,209 @@
+//! The thread of a store that hears of files that are closed, and proves who is dead.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+use super::{Identity, NoProof, Proof, SessionFiles};
+use crate::{
+    clock::{Clock, Moment, SystemClock},
+    model::SessionId,
+    store::sqlite::inotify::{Stop, Watch, Woken},
+};
+
+/// The kernel tells of a close a moment before it lets the lock go, and nothing tells of that: so it is tried again
+/// for so long. A file that is locked then was opened by somebody else, who closed it.
+const SOON: Duration = Duration::from_millis(20);
+/// What was proven and could not be written is tried again for so long. After that others find it by its ttl.
+const LATEST: Duration = Duration::from_secs(30);
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// The number of sessions that are looked at together.
+const PART: usize = 500;
+
+/// What a session's record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store::sqlite) enum OnRecord {
+    /// It is alive, and holds that file, if it could be given one.
+    Alive(Option<Identity>),
+    /// It is dead: nobody needs its file any more.
+    Dead,
+}
+
+/// The records of sessions, as the thread needs them. Called on the thread alone.
+pub(in crate::store::sqlite) trait Register: Send + 'static {
+    /// Reads what is on record of these sessions. One without a record, or whose record cannot be read, is left out.
+    fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)>;
+
+    /// Declares these sessions dead, and returns those that are dead on record then. The others are tried again.
+    fn proven(&mut self, proofs: &[Proof]) -> Vec<SessionId>;
+}
+
+/// The thread. It ends when this is dropped, as soon as it has finished what it does.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Listener {
+    stop: Stop,
+    thread: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Starts the thread: it looks at all files once, and then at each that is closed.
+    ///
+    /// # Errors
+    /// The folder cannot be watched, or the thread cannot be started.
+    pub(in crate::store::sqlite) fn start(
+        files: Arc<SessionFiles>,
+        register: impl Register,
+    ) -> io::Result<Self> {
+        // Before the files are looked at, so that none is closed in between.
+        let (watch, stop) = Watch::new(files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)?;
+        let ear = Ear { files, register, watch, awaited: BTreeMap::new() };
+        let thread = std::thread::Builder::new().name("tenure-proof".to_owned()).spawn(move || ear.run())?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread, and waits until it has ended.
+    pub(in crate::store::sqlite) fn end(self) {
+        let Self { stop, thread } = self;
+        drop(stop);
+        if thread.join().is_err() {
+            tracing::error!("the thread that proves deaths panicked");
+        }
+    }
+}
+
+/// A session whose file was closed.
+struct Awaited {
+    identity: Identity,
+    since: Moment,
+    proven: bool,
+}
+
+struct Ear<R> {
+    files: Arc<SessionFiles>,
+    register: R,
+    watch: Watch,
+    awaited: BTreeMap<SessionId, Awaited>,
+}
+
+impl<R: Register> Ear<R> {
+    fn run(mut self) {
+        self.sweep();
+        loop {
+            match self.watch.wait(self.pause()) {
+                Ok(Woken::Stopped) => return,
+                Ok(Woken::Late) => {}
+                Ok(Woken::Told) => {
+                    if let Err(error) = self.hear() {
+                        let folder = self.files.path().display();
+                        tracing::warn!(%folder, %error, "deaths are proven no more: others wait for a whole ttl");
+                        return;
+                    }
+                }
+                Err(error) => {
+                    let folder = self.files.path().display();
+                    tracing::warn!(%folder, %error, "deaths are proven no more: others wait for a whole ttl");
+                    return;
+                }
+            }
+            self.prove();
+        }
+    }
+
+    /// Looks at every file: those that were closed before this began, or while too much happened to be told of.
+    fn sweep(&mut self) {
+        let sessions = match self.files.sessions() {
+            Ok(sessions) => sessions,
+            Err(error) => return tracing::warn!(%error, "could not look for sessions that died before"),
+        };
+        for part in sessions.chunks(PART) {
+            // Once: most of them live.
+            self.look_at(part, SystemClock::new().now() - SOON);
+            self.prove();
+        }
+    }
+
+    fn hear(&mut self) -> io::Result<()> {
+        let (mut closed, mut too_much, mut gone) = (BTreeSet::new(), false, false);
+        self.watch.read(|events, name| {
+            too_much |= events.contains(ReadFlags::QUEUE_OVERFLOW);
+            gone |= events.contains(ReadFlags::IGNORED);
+            closed
+                .extend(name.and_then(|name| name.to_str()).and_then(|name| name.parse::<SessionId>().ok()));
+        })?;
+        if gone {
+            return Err(io::Error::other("the folder is gone"));
+        }
+        if too_much {
+            self.sweep();
+        }
+        let closed: Vec<_> = closed.into_iter().collect();
+        for part in closed.chunks(PART) {
+            self.look_at(part, SystemClock::new().now());
+        }
+        Ok(())
+    }
+
+    /// Takes up those that are alive on record, as if their files had been closed then.
+    fn look_at(&mut self, sessions: &[SessionId], since: Moment) {
+        for (session, found) in self.register.look(sessions) {
+            match found {
+                OnRecord::Alive(Some(identity)) => {
+                    self.awaited.insert(session, Awaited { identity, since, proven: false });
+                }
+                // Its ttl counts.
+                OnRecord::Alive(None) => {}
+                OnRecord::Dead => self.files.remove(session),
+            }
+        }
+    }
+
+    fn prove(&mut self) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        let (now, mut proofs) = (SystemClock::new().now(), Vec::new());
+        let files = &self.files;
+        self.awaited.retain(|session, awaited| {
+            let age = now.since(awaited.since);
+            match files.prove(*session, &awaited.identity) {
+                Ok(proof) => {
+                    proofs.push(proof);
+                    awaited.proven = true;
+                    age < LATEST
+                }
+                Err(NoProof::Held) => age < SOON,
+                Err(why) => {
+                    tracing::debug!(%session, %why, "no proof that a session is dead: its ttl counts");
+                    false
+                }
+            }
+        });
+        if proofs.is_empty() {
+            return;
+        }
+        for dead in self.register.proven(&proofs) {
+            self.awaited.remove(&dead);
+            self.files.remove(dead);
+        }
+    }
+
+    /// Time until those who are awaited are tried again; none if nobody is.
+    fn pause(&self) -> Option<Duration> {
+        let now = SystemClock::new().now();
+        let youngest = self.awaited.values().map(|awaited| now.since(awaited.since)).min()?;
+        Some((youngest / 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+    }
+}
+
+impl<R> fmt::Debug for Ear<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ear").field("files", &self.files).finish_non_exhaustive()
+    }
+}
