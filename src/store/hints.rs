@@ -10,19 +10,33 @@ use tokio::sync::broadcast;
 
 use super::{Bell, Hint, Topic, Topics};
 
+/// What a broadcast carries to those who listen.
+pub(crate) trait Told: Clone + Send + 'static {
+    /// The hint for those who listen to these topics, if it concerns them.
+    fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint>;
+}
+
+impl Told for Bell {
+    fn hint(self, topics: &BTreeSet<Topic>) -> Option<Hint> {
+        self.concerns(topics).then_some(Hint::News(self.news))
+    }
+}
+
 /// Returns what a listener to these topics gets of a broadcast: [`Hint::Resync`] first, and again whenever it
 /// lagged behind.
-pub(crate) fn hint_stream(bells: broadcast::Receiver<Bell>, topics: Topics) -> BoxStream<'static, Hint> {
+pub(crate) fn hint_stream<T: Told>(told: broadcast::Receiver<T>, topics: Topics) -> BoxStream<'static, Hint> {
     let first = stream::iter([Hint::Resync]);
-    let rest = stream::unfold((bells, topics), |(mut bells, topics)| async {
+    let rest = stream::unfold((told, topics), |(mut told, topics)| async {
         loop {
-            let hint = match bells.recv().await {
-                Ok(bell) if bell.concerns(&topics.borrow()) => Hint::News(bell.news),
-                Ok(_) => continue,
+            let hint = match told.recv().await {
+                Ok(told) => match told.hint(&topics.borrow()) {
+                    Some(hint) => hint,
+                    None => continue,
+                },
                 Err(broadcast::error::RecvError::Lagged(_)) => Hint::Resync,
                 Err(broadcast::error::RecvError::Closed) => return None,
             };
-            return Some((hint, (bells, topics)));
+            return Some((hint, (told, topics)));
         }
     });
     first.chain(rest).boxed()

@@ -18,6 +18,7 @@ mod file;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod file_system;
 mod header;
+mod hints;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod inotify;
 mod json;

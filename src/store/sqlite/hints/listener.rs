@@ -1,0 +1,133 @@
+//! The thread of a store that hears that something was rung.
+
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+use tokio::sync::broadcast;
+
+use super::{Heard, table::Reader};
+use crate::store::sqlite::inotify::{Stop, Watch, Woken};
+
+/// Time after which a database that could not be opened is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait for a process that recovers the database.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// The thread. It ends when this is dropped, as soon as it has finished what it does.
+#[derive(Debug)]
+pub(super) struct Listener {
+    _stop: Stop,
+    #[cfg(test)]
+    thread: std::thread::JoinHandle<()>,
+    /// Where the kernel says how often it ran.
+    #[cfg(test)]
+    pub(super) task: Arc<std::sync::OnceLock<PathBuf>>,
+}
+
+impl Listener {
+    /// Starts the thread. It says [`Heard::Resync`] when it listens.
+    ///
+    /// # Errors
+    /// The database cannot be watched, or the thread cannot be started.
+    pub(super) fn start(database: PathBuf, heard: broadcast::Sender<Heard>) -> io::Result<Self> {
+        // The file itself, not its folder: nobody is woken by what happens beside it, nor by writes that ring nothing.
+        let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        let (watch, stop) = Watch::new(&database, events)?;
+        let task = Arc::default();
+        let ear = Ear { database, heard, watch, task: Arc::clone(&task) };
+        let thread = std::thread::Builder::new().name("tenure-hints".to_owned()).spawn(move || ear.run())?;
+        #[cfg(not(test))]
+        drop(thread);
+        Ok(Self {
+            _stop: stop,
+            #[cfg(test)]
+            thread,
+            #[cfg(test)]
+            task,
+        })
+    }
+
+    /// Ends the thread, and waits until it has ended.
+    #[cfg(test)]
+    pub(super) fn end(self) {
+        let Self { _stop: stop, thread, .. } = self;
+        drop(stop);
+        thread.join().unwrap();
+    }
+}
+
+struct Ear {
+    database: PathBuf,
+    heard: broadcast::Sender<Heard>,
+    watch: Watch,
+    task: Arc<std::sync::OnceLock<PathBuf>>,
+}
+
+impl Ear {
+    fn tell(&self, heard: Heard) {
+        // An error only says that nobody listens now.
+        let _ = self.heard.send(heard);
+    }
+
+    fn fail(&self, error: &dyn fmt::Display, lasting: bool) {
+        let error = format!("could not follow the changes of {}: {error}", self.database.display());
+        self.tell(Heard::Failing { error: error.into(), lasting });
+    }
+
+    fn run(self) {
+        if cfg!(test) {
+            let _ = self.task.set(std::fs::read_link("/proc/thread-self").unwrap_or_default());
+        }
+        let Some(mut reader) = self.reader() else { return };
+        // What was rung before this place is found by looking.
+        self.tell(Heard::Resync);
+        loop {
+            match self.watch.wait(None) {
+                Ok(Woken::Stopped) => return,
+                Ok(Woken::Told | Woken::Late) => {}
+                Err(error) => return self.fail(&error, true),
+            }
+            // All that was told until now is read at once.
+            let mut gone = false;
+            let moved = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
+            if let Err(error) = self.watch.read(|events, _| gone |= events.intersects(moved)) {
+                return self.fail(&error, true);
+            }
+            if gone {
+                return self.fail(&"it was moved or deleted", true);
+            }
+            for heard in reader.news() {
+                self.tell(heard);
+            }
+        }
+    }
+
+    /// Opens the database; nothing if this is to end.
+    fn reader(&self) -> Option<Reader> {
+        let mut told = false;
+        loop {
+            match self.connect().and_then(Reader::new) {
+                Ok(reader) => return Some(reader),
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        self.fail(&error, false);
+                    }
+                    if !matches!(self.watch.wait(Some(AGAIN)), Ok(Woken::Told | Woken::Late)) {
+                        return None;
+                    }
+                    self.watch.read(|_, _| {}).ok()?;
+                }
+            }
+        }
+    }
+
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        // For writing, as a reader may have to make the index of the log; but nothing is written.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.database, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    }
+}
