@@ -70,10 +70,8 @@ impl Watch {
 
     /// Waits until something is told, or this is to end, or that time is over.
     pub(super) fn wait(&self, at_most: Option<Duration>) -> io::Result<Woken> {
-        let at_most = at_most.map(|time| {
-            let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-            Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() }
-        });
+        // One that is too long for the kernel is for ever.
+        let at_most = at_most.and_then(|time| Timespec::try_from(time).ok());
         let (told, stopped) = loop {
             let mut both = [
                 PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN),
