@@ -129,13 +129,19 @@ impl SessionFiles {
         }
         let file_system = FileSystem::of(&folder)?;
         let path = std::fs::canonicalize(path)?;
-        let off = "no death is proven here, so others wait for the whole ttl of a process that died";
+        let folder_name = path.display();
         if !file_system.is_local() {
-            tracing::warn!(folder = %path.display(), %file_system, "not a local file system: {off}");
+            tracing::warn!(
+                folder = %folder_name, ?file_system,
+                "not a local file system, so no death is proven: others wait for the whole ttl of a process that died"
+            );
             return Ok(None);
         }
         let Some(boot) = boot_id() else {
-            tracing::warn!(folder = %path.display(), "{BOOT_ID} cannot be read: {off}");
+            tracing::warn!(
+                folder = %folder_name,
+                "the kernel does not say which boot this is, so no death is proven: others wait for the whole ttl of a process that died"
+            );
             return Ok(None);
         };
         Ok(Some(Self { path, folder, boot, held: Arc::default() }))

@@ -96,21 +96,16 @@ impl<R: Register> Ear<R> {
     fn run(mut self) {
         self.sweep();
         loop {
-            match self.watch.wait(self.pause()) {
+            let heard = match self.watch.wait(self.pause()) {
                 Ok(Woken::Stopped) => return,
-                Ok(Woken::Late) => {}
-                Ok(Woken::Told) => {
-                    if let Err(error) = self.hear() {
-                        let folder = self.files.path().display();
-                        tracing::warn!(%folder, %error, "deaths are proven no more: others wait for a whole ttl");
-                        return;
-                    }
-                }
-                Err(error) => {
-                    let folder = self.files.path().display();
-                    tracing::warn!(%folder, %error, "deaths are proven no more: others wait for a whole ttl");
-                    return;
-                }
+                Ok(Woken::Late) => Ok(()),
+                Ok(Woken::Told) => self.hear(),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = heard {
+                let folder = self.files.path().display();
+                tracing::warn!(%folder, %error, "deaths are proven no more: others wait for the whole ttl of a process that died");
+                return;
             }
             self.prove();
         }
@@ -120,7 +115,9 @@ impl<R: Register> Ear<R> {
     fn sweep(&mut self) {
         let sessions = match self.files.sessions() {
             Ok(sessions) => sessions,
-            Err(error) => return tracing::warn!(%error, "could not look for sessions that died before"),
+            Err(error) => {
+                return tracing::warn!(%error, "could not look for sessions that died before: others wait for their whole ttl");
+            }
         };
         for part in sessions.chunks(PART) {
             // Once: most of them live.

@@ -22,8 +22,12 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
+use self::log::Log;
 use super::{files::HeldFile, *};
 use crate::{model::SessionId, sync::locked};
+
+#[path = "../../../../tests/support/log.rs"]
+mod log;
 
 /// The folder and the session of a child process of a test.
 const FOLDER: &str = "TENURE_TEST_FOLDER";
@@ -323,7 +327,10 @@ fn a_frozen_process_is_not_dead() {
 
 #[test]
 fn where_files_are_not_local_nothing_is_proven() {
+    let (log, _here) = Log::start();
     assert!(SessionFiles::open(Path::new("/proc/self/fd")).unwrap().is_none());
+    let told = log.with(&["WARN", "not a local file system", "/fd file_system=", "0x9fa0"]);
+    assert_eq!(told.len(), 1, "{:?}", log.lines());
     let error = SessionFiles::open(Path::new("/proc/none")).unwrap_err();
     assert!(error.to_string().starts_with("could not make /proc/none: "), "{error}");
     let place = Place::new();
