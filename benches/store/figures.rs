@@ -91,6 +91,13 @@ const GOALS: &[(&str, Goal)] = &[
     ("stepdown_handover_2_ratio", AtMost(1.5)),
     ("stepdown_handover_3_ratio", AtMost(1.5)),
     ("idle_cursors", AtMost(0.0)),
+    // The SQLite store, beside bare transactions with the same sync.
+    ("sqlite_pair_p50_ratio", AtMost(1.2)),
+    ("sqlite_64_tasks_rate_ratio", AtLeast(5.0)),
+    ("sqlite_beat_10000_keys_ratio", AtMost(1.2)),
+    ("sqlite_handover_p50_ms", AtMost(5.0)),
+    // A beat wakes its timer, the thread that writes, and whoever asked for it.
+    ("sqlite_idle_wakes_per_beat", AtMost(12.0)),
 ];
 
 /// A figure that has a goal.

@@ -1,0 +1,50 @@
+//! Cost of the SQLite store, beside bare transactions on a file of their own in the same folder, and the same run.
+//!
+//! `cargo bench --all-features --bench sqlite`; a word picks the stages that have it in their name. The floor of a
+//! pair is two bare transactions that begin as writers (`BEGIN IMMEDIATE`), each of which changes one row and is
+//! synced as the store's are (WAL, `synchronous=FULL`); that of a beat is one, which is not (`NORMAL`).
+//!
+//! The lines are those of the `store` benches. What is compared takes turns; a value is the median over the rounds, and
+//! a ratio the median of the rounds' ratios.
+
+#[path = "../store/figures.rs"]
+#[allow(dead_code, reason = "other benches have the rest")]
+mod figures;
+#[path = "../store/many.rs"]
+mod many;
+#[path = "../store/measure.rs"]
+#[allow(dead_code, reason = "other benches use the rest")]
+mod measure;
+
+mod beat;
+mod floor;
+mod idle;
+mod pairs;
+mod place;
+mod relay;
+
+const STAGES: [&str; 5] = ["one_task", "64_tasks", "beat", "handover", "idle"];
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    if place::is_started_for(relay::RUNNER) {
+        return relay::run().await;
+    }
+    if place::is_started_for(idle::ONE) {
+        return idle::wait().await;
+    }
+    // cargo passes `--bench`.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    for stage in STAGES {
+        if wanted.is_empty() || wanted.iter().any(|word| stage.contains(word.as_str())) {
+            match stage {
+                "one_task" => pairs::one_task().await,
+                "64_tasks" => pairs::by_64().await,
+                "beat" => beat::with_10_000_keys().await,
+                "handover" => relay::between_two_processes().await,
+                "idle" => idle::process().await,
+                _ => unreachable!("every stage has its line here"),
+            }
+        }
+    }
+}
