@@ -111,6 +111,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `mongodb` | no | the store for the fleet, with the driver and its documents (`bson`) |
+//! | `sqlite` | no | the store for the processes of one machine, a file, with SQLite built in |
 //! | `mongodb-logs` | no | the log events of the driver itself, an unstable feature of it |
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |

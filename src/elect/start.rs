@@ -80,6 +80,13 @@ impl From<crate::store::mongo::MongoStore> for Arc<dyn Store> {
     }
 }
 
+#[cfg(feature = "sqlite")]
+impl From<crate::store::sqlite::SqliteStore> for Arc<dyn Store> {
+    fn from(store: crate::store::sqlite::SqliteStore) -> Self {
+        Arc::new(store)
+    }
+}
+
 /// An engine to be started. Made by [`Elect::builder`].
 #[derive(Debug)]
 #[must_use = "an engine does nothing until it is started"]

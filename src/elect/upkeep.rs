@@ -74,7 +74,10 @@ fn hear(engine: &Arc<Engine>, news: News) {
                 engine.spreads.line(&spread, &lock.key);
             }
         }
-        News::Member(session) => engine.spreads.session(session),
+        News::Member(session) => {
+            engine.spreads.session(session);
+            engine.watcher.told(engine, session);
+        }
         News::Asked(session) => {
             // The next heartbeat brings the request, and is sent now.
             if engine.session.borrow().as_ref().is_some_and(|own| own.id == session) {

@@ -104,6 +104,21 @@ impl Watcher {
         liveness
     }
 
+    /// Looks at a session that is said to have changed, if this instance waits for it.
+    pub(crate) fn told(&self, engine: &Arc<Engine>, session: SessionId) {
+        let now = engine.clock.now();
+        let is_watched = match self.registry().get_mut(&session) {
+            Some(watched) if watched.observation.liveness() != Some(Liveness::Dead) => {
+                watched.observation.hurry(now);
+                true
+            }
+            _ => false,
+        };
+        if is_watched {
+            self.run(engine);
+        }
+    }
+
     /// Marks these sessions as asked for now.
     fn want(&self, engine: &Engine, sessions: &[SessionId]) {
         let now = engine.clock.now();

@@ -189,6 +189,11 @@ impl Observation {
         self.liveness().unwrap_or(Liveness::Alive)
     }
 
+    /// Somebody told that there is something to see.
+    pub(crate) fn hurry(&mut self, now: Moment) {
+        self.next_look = self.next_look.min(now);
+    }
+
     /// A read or a declaration failed.
     pub(crate) fn failed(&mut self, now: Moment, wait: Duration) {
         self.next_look = now + wait;

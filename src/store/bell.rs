@@ -130,6 +130,19 @@ impl Bell {
         bells
     }
 
+    /// The holder of a lock was proven dead: the members of its spread are told, or the first in its line, who look at
+    /// that session.
+    pub(crate) fn bereft(lock: &LockId, dead: SessionId, line: &[SessionId]) -> Vec<Self> {
+        let news = News::Member(dead);
+        match Self::changed(lock) {
+            Some(bell) => vec![Self { news, ..bell }],
+            None => line
+                .iter()
+                .map(|first| Self { to: Some(Topic::Session(*first)), news: news.clone() })
+                .collect(),
+        }
+    }
+
     /// An operator asks a session for a lock.
     pub(crate) fn asked(session: SessionId, lock: &LockId) -> Self {
         let spread = lock.kind.spread().map(|spread| Topic::Spread(lock.namespace.clone(), spread));

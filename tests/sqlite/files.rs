@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use tenure::{
@@ -20,7 +19,7 @@ use tenure::{
 
 use crate::folder::{Folder, fixture};
 
-const PAGE: u64 = 4096;
+const PAGE: usize = 4096;
 
 fn refused(path: &Path) -> OpenError {
     let error = SqliteStore::open(path).expect_err("this file cannot be used");
@@ -80,18 +79,6 @@ async fn is_an_error_or_right(path: &Path, known: &BTreeMap<LockId, Vec<LockReco
     true
 }
 
-/// The last store of a file writes its log back when its threads have ended.
-fn wait_until_closed(folder: &Folder) {
-    let log = folder.path().join("tenure.db-wal");
-    for _ in 0..10_000 {
-        if !log.exists() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("the store was not closed");
-}
-
 #[cfg(unix)]
 #[tokio::test]
 async fn a_new_file_is_its_owners_alone_and_whole_from_its_first_moment() {
@@ -102,9 +89,11 @@ async fn a_new_file_is_its_owners_alone_and_whole_from_its_first_moment() {
     fixture(&store).opened().await;
     let files = contents(folder.path());
     let names: Vec<_> = files.keys().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-    assert_eq!(names, ["tenure.db", "tenure.db-shm", "tenure.db-wal"], "nothing else is left");
+    let with_sessions = ["tenure.db", "tenure.db-sessions", "tenure.db-shm", "tenure.db-wal"];
+    assert_eq!(names, with_sessions, "nothing else is left");
     for path in files.keys() {
-        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+        let owners_alone = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, owners_alone, "{path:?}");
     }
 }
 
@@ -113,8 +102,8 @@ async fn a_file_is_opened_again_with_all_that_is_in_it() {
     let folder = Folder::new();
     let store = folder.open();
     let (fixture, known) = filled(&store).await;
-    drop((fixture, store));
-    wait_until_closed(&folder);
+    drop(fixture);
+    store.close().await;
     assert!(is_an_error_or_right(&folder.database(), &known).await);
     let store = folder.open();
     let locks: Vec<_> = known.keys().cloned().collect();
@@ -126,8 +115,7 @@ async fn a_file_is_opened_again_with_all_that_is_in_it() {
 #[tokio::test]
 async fn a_file_of_a_newer_version_is_left_alone() {
     let folder = Folder::new();
-    drop(folder.open());
-    wait_until_closed(&folder);
+    folder.open().close().await;
     let shell = folder.shell();
     let _: String = shell.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).unwrap();
     shell.execute_batch("PRAGMA user_version = 99").unwrap();
@@ -205,12 +193,12 @@ async fn half_a_file_is_refused_wherever_it_is_cut() {
     let folder = Folder::new();
     let store = folder.open();
     let (fixture, _) = filled(&store).await;
-    drop((fixture, store));
-    wait_until_closed(&folder);
+    drop(fixture);
+    store.close().await;
     let whole = fs::read(folder.database()).unwrap();
-    assert!(whole.len() > 20 * PAGE as usize, "{}", whole.len());
+    assert!(whole.len() > 20 * PAGE, "{}", whole.len());
     let cut = folder.path().join("cut.db");
-    let pages = (0..whole.len()).step_by(PAGE as usize);
+    let pages = (0..whole.len()).step_by(PAGE);
     for length in pages.chain([1, 50, 99, 100, 5000, whole.len() - 1]) {
         fs::write(&cut, &whole[..length]).unwrap();
         let error = refused(&cut);
@@ -227,7 +215,7 @@ async fn a_copy_that_is_cut_is_refused_or_right() {
     let (_fixture, known) = filled(&store).await;
     let [file, log] = ["tenure.db", "tenure.db-wal"].map(|name| fs::read(folder.path().join(name)).unwrap());
     let mut opened = 0;
-    let cuts = |length: usize| (0..=length).step_by(PAGE as usize);
+    let cuts = |length: usize| (0..=length).step_by(PAGE);
     for length in cuts(log.len()) {
         let copy = Folder::in_memory();
         fs::write(copy.database(), &file).unwrap();
@@ -249,10 +237,10 @@ async fn pages_that_make_no_sense_are_noticed() {
     let folder = Folder::new();
     let store = folder.open();
     let (fixture, known) = filled(&store).await;
-    drop((fixture, store));
-    wait_until_closed(&folder);
+    drop(fixture);
+    store.close().await;
     let whole = fs::read(folder.database()).unwrap();
-    let page = PAGE as usize;
+    let page = PAGE;
     let mut refused = 0;
     for number in 1..whole.len() / page {
         for filling in [0_u8, 0xff, 0x55] {
@@ -291,8 +279,7 @@ async fn what_this_user_cannot_write_is_named() {
         return;
     }
     let folder = Folder::new();
-    drop(folder.open());
-    wait_until_closed(&folder);
+    folder.open().close().await;
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     for (within, mode) in [("closed", 0o555), ("open", 0o777)] {
         let within = folder.path().join(within);

@@ -12,8 +12,9 @@ use std::{
 
 use futures::stream::BoxStream;
 use tenure::{
+    model::SessionId,
     store::{
-        Answer, Capabilities, Hint, Store, Topics,
+        Answer, Capabilities, Hint, Presence, Store, Topics,
         sqlite::{SqliteOptions, SqliteStore},
     },
     store_methods,
@@ -83,7 +84,7 @@ pub(crate) struct InFolder {
 }
 
 impl InFolder {
-    pub(crate) fn new(folder: Folder, options: SqliteOptions) -> Arc<dyn Store> {
+    pub(crate) fn store(folder: Folder, options: SqliteOptions) -> Arc<dyn Store> {
         let store = SqliteStore::open_with(folder.database(), options).unwrap();
         Arc::new(Self { store, _folder: folder })
     }
@@ -96,6 +97,10 @@ impl Store for InFolder {
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
         self.store.hints(topics)
+    }
+
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        self.store.presence(session)
     }
 
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {

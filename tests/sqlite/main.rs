@@ -14,3 +14,4 @@ mod folder;
 mod limits;
 mod restored;
 mod scripts;
+mod takeover;

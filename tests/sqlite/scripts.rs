@@ -17,7 +17,7 @@ async fn the_sqlite_store_answers_as_the_model_says() {
         let subject = async || -> reference::Subject {
             let clock = Arc::new(TestClock::new());
             let options = SqliteOptions::new().clock(clock.clone());
-            (InFolder::new(Folder::in_memory(), options), Some(clock))
+            (InFolder::store(Folder::in_memory(), options), Some(clock))
         };
         reference::check(seed, STEPS, subject).await;
     }
@@ -26,6 +26,6 @@ async fn the_sqlite_store_answers_as_the_model_says() {
 #[tokio::test]
 async fn the_sqlite_store_answers_as_the_model_says_while_time_goes_on() {
     let subject =
-        async || -> reference::Subject { (InFolder::new(Folder::in_memory(), SqliteOptions::new()), None) };
+        async || -> reference::Subject { (InFolder::store(Folder::in_memory(), SqliteOptions::new()), None) };
     reference::check(100, STEPS, subject).await;
 }

@@ -111,6 +111,11 @@ impl Rows for Records {
         Ok(())
     }
 
+    /// No presence is given here.
+    fn is_gone(&mut self, _: SessionId) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
     fn sessions(
         &mut self,
         namespace: &Namespace,

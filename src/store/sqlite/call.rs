@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::{
     error::Trouble,
+    hints,
     queue::{Job, Queue},
-    rings,
     rows::{Outcome, SqlRows},
 };
 use crate::{
@@ -49,15 +49,16 @@ struct Call<T, W> {
     progress: Arc<Progress>,
     is_synced: bool,
     doing: &'static str,
-    work: Option<W>,
+    work: W,
     done: Option<T>,
+    rang: bool,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T, W> Job for Call<T, W>
 where
     T: Send,
-    W: FnOnce(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send,
+    W: Fn(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send,
 {
     fn is_synced(&self) -> bool {
         self.is_synced
@@ -71,12 +72,16 @@ where
         self.progress.go_on(BEGUN)
     }
 
+    fn has_rung(&self) -> bool {
+        self.rang
+    }
+
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()> {
-        let Some(work) = self.work.take() else { return Ok(()) };
         let mut step = Step::new(rows, now);
-        let done = work(&mut step)?;
+        let done = (self.work)(&mut step)?;
         let bells = step.into_bells();
-        rings::write(rows, &bells, now)?;
+        hints::ring(rows.connection, &bells, now)?;
+        self.rang = !bells.is_empty();
         self.done = Some(done);
         Ok(())
     }
@@ -101,13 +106,13 @@ pub(super) fn call<'a, T: Send + 'static>(
     is_synced: bool,
     doing: &'static str,
     limit: Duration,
-    work: impl FnOnce(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
+    work: impl Fn(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
 ) -> Answer<'a, T> {
     Box::pin(async move {
         let progress = Arc::<Progress>::default();
         let (reply, answer) = oneshot::channel();
         let caller = Caller(Arc::clone(&progress));
-        queue.push(Box::new(Call { progress, is_synced, doing, work: Some(work), done: None, reply }));
+        queue.push(Box::new(Call { progress, is_synced, doing, work, done: None, rang: false, reply }));
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Trouble::ended().error(doing, Applied::Unknown)),

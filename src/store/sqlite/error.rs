@@ -187,6 +187,11 @@ impl Trouble {
         Self { words: error.to_string(), retryable: error.is_retryable() }
     }
 
+    /// The error names the path.
+    pub(super) fn of_io(error: &io::Error) -> Self {
+        Self { words: error.to_string(), retryable: true }
+    }
+
     pub(super) fn ended() -> Self {
         Self { words: "its thread has ended".to_owned(), retryable: false }
     }

@@ -77,15 +77,14 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile
     open.retain(|_, file| file.strong_count() > 0);
     let known = open.get(path).and_then(Weak::upgrade).filter(|file| file.is_in_place());
     let is_known = known.is_some();
-    let file = match known {
-        Some(file) => file,
-        None => {
-            if !is_open_by_another_name(&open, path)? && !header::look(path)? {
-                create(path, folder)?;
-            }
-            let identity = identity(path).map_err(|error| OpenError::of_io(path, &error))?;
-            Arc::new(OpenFile { path: path.clone(), identity, gate: Mutex::default() })
+    let file = if let Some(file) = known {
+        file
+    } else {
+        if !is_open_by_another_name(&open, path)? && !header::look(path)? {
+            create(path, folder)?;
         }
+        let identity = identity(path).map_err(|error| OpenError::of_io(path, &error))?;
+        Arc::new(OpenFile { path: path.clone(), identity, gate: Mutex::default() })
     };
     let connection = first_connection(&file, options, is_known)?;
     open.insert(path.clone(), Arc::downgrade(&file));

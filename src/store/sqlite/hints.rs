@@ -36,12 +36,19 @@ use crate::{
     store::{
         Bell, Hint, Topic, Topics, hint_stream,
         hints::{Told, resyncs},
+        sqlite::file::OpenFile,
     },
     sync::locked,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use listener::Listener;
-pub(in crate::store::sqlite) use table::{TABLE, ring};
+pub(in crate::store::sqlite) use table::ring;
+
+/// The way they come.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) const NAME: Option<&str> = Some("inotify");
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) const NAME: Option<&str> = None;
 
 /// The number of hints a slow listener may lag behind before it gets a resync.
 const HINTS_KEPT: usize = 4096;
@@ -77,6 +84,8 @@ pub(super) struct Hints(Arc<Shared>);
 
 struct Shared {
     database: PathBuf,
+    /// The file counts as open as long as a thread may have a connection.
+    kept: Option<Arc<OpenFile>>,
     heard: broadcast::Sender<Heard>,
     /// There is one as long as somebody listens to a topic.
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -85,9 +94,14 @@ struct Shared {
 
 impl Hints {
     /// Of the database in that file.
-    pub(super) fn new(database: &Path) -> Self {
+    pub(super) fn of(file: &Arc<OpenFile>) -> Self {
+        Self::new(file.path(), Some(Arc::clone(file)))
+    }
+
+    fn new(database: &Path, kept: Option<Arc<OpenFile>>) -> Self {
         Self(Arc::new(Shared {
             database: database.to_owned(),
+            kept,
             heard: broadcast::Sender::new(HINTS_KEPT),
             #[cfg(any(target_os = "linux", target_os = "android"))]
             listener: Mutex::default(),
@@ -168,7 +182,8 @@ impl Shared {
         if let Some(listener) = known.upgrade() {
             return Ok(listener);
         }
-        let listener = Arc::new(Listener::start(self.database.clone(), self.heard.clone())?);
+        let listener =
+            Arc::new(Listener::start(self.database.clone(), self.kept.clone(), self.heard.clone())?);
         *known = Arc::downgrade(&listener);
         Ok(listener)
     }

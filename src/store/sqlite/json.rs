@@ -245,7 +245,8 @@ mod tests {
     fn whatever_is_written_is_read() {
         let mut share = Share::new("$spread 👑".parse().unwrap());
         share.digest = u64::MAX;
-        share.buckets = Some(Buckets::new(std::array::from_fn(|part| part as u32 * 0x0101_0101)));
+        share.buckets =
+            Some(Buckets::new(std::array::from_fn(|part| u32::try_from(part).unwrap() * 0x0101_0101)));
         share.trial = Some("0abc".parse().unwrap());
         share.reserved = Duration::from_millis(MAX_NUMBER);
         let limited = Share { cap: 0, draining: true, ..Share::new("b".parse().unwrap()) };

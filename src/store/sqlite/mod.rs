@@ -1,17 +1,18 @@
 //! The store of one machine: a SQLite file that its processes share, with nothing installed.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use tenure::{Elect, ElectConfig, store::sqlite::SqliteStore};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = SqliteStore::open("/var/lib/shop/tenure.db")?;
-//! let elect = Elect::start(ElectConfig::new("shop".parse()?, "worker-1".parse()?), Arc::new(store)).await?;
+//! let elect = Elect::start(store, ElectConfig::new("shop", "worker-1")?).await?;
 //! # Ok(())
 //! # }
 //! ```
 
 mod call;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod deaths;
 mod error;
 mod fields;
 mod file;
@@ -25,18 +26,19 @@ mod json;
 mod proof;
 mod queue;
 mod restored;
-mod rings;
 mod rows;
 mod tables;
 mod threads;
 
-use std::{fmt, path::Path, sync::Arc, time::Duration};
-
-use futures::{
-    FutureExt, StreamExt,
-    future::ready,
-    stream::{self, BoxStream},
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+    time::Duration,
 };
+
+use futures::{FutureExt, stream::BoxStream};
 use rusqlite::Connection;
 
 pub use self::error::OpenError;
@@ -44,14 +46,19 @@ use self::{
     call::call,
     error::{STORE, Trouble},
     file::OpenFile,
+    hints::Hints,
+    proof::{Listener, SessionFiles},
     queue::Queue,
     rows::{Outcome, SqlRows},
+    threads::Place,
 };
-use super::{Answer, Capabilities, Hint, Reach, Store, Topics, steps::Step};
+use super::{Answer, Capabilities, Hint, Presence, Reach, Store, Topics, steps::Step};
 use crate::{
     clock::{Clock, SystemClock},
     error::Applied,
+    model::SessionId,
     store_methods,
+    sync::locked,
 };
 
 /// Options for the use of a file.
@@ -101,11 +108,44 @@ pub struct SqliteStore {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+/// What the stores of one opening share.
+struct Home {
     file: Arc<OpenFile>,
+    /// Without them nothing is proven here, and the ttl counts.
+    files: Option<Arc<SessionFiles>>,
+    hints: Hints,
+    /// The thread that proves who is dead.
+    listener: Mutex<Option<Listener>>,
+}
+
+struct Inner {
+    home: Arc<Home>,
     options: SqliteOptions,
     writes: Arc<Queue>,
     reads: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Home {
+    fn new(file: Arc<OpenFile>, options: &SqliteOptions) -> Result<Self, OpenError> {
+        let folder = header::beside(file.path(), "-sessions");
+        let failed = |error| OpenError::of_io(&folder, &error);
+        let files = SessionFiles::open(&folder).map_err(failed)?.map(Arc::new);
+        let hints = Hints::of(&file);
+        let mut listener = None;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Some(files) = &files {
+            let deaths = deaths::Deaths {
+                connection: file::connect_again(&file, options)?,
+                file: Arc::clone(&file),
+                files: Arc::clone(files),
+                hints: hints.clone(),
+                clock: Arc::clone(&options.clock),
+            };
+            listener = Some(Listener::start(Arc::clone(files), deaths).map_err(failed)?);
+        }
+        Ok(Self { file, files, hints, listener: Mutex::new(listener) })
+    }
 }
 
 impl Drop for Inner {
@@ -134,7 +174,29 @@ impl SqliteStore {
     /// As with [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
         let (file, connection) = file::open(path.as_ref(), &options)?;
-        Self::on(file, connection, options)
+        let home = Home::new(file, &options)?;
+        Self::on(&Arc::new(home), connection, options)
+    }
+
+    /// Closes the file, also for the clones of this store, once what was begun is done. If nobody else uses the file,
+    /// its log is written back and goes. Without this it is closed soon after the last clone was dropped.
+    ///
+    /// # Cancel safety
+    /// It is closed all the same.
+    pub async fn close(self) {
+        self.inner.writes.close();
+        self.inner.reads.close();
+        let threads = std::mem::take(&mut *locked(&self.inner.threads));
+        let listener = locked(&self.inner.home.listener).take();
+        let join = move || {
+            if let Some(listener) = listener {
+                listener.end();
+            }
+            threads.into_iter().all(|thread| thread.join().is_ok())
+        };
+        if !tokio::task::spawn_blocking(join).await.is_ok_and(|all| all) {
+            tracing::error!("a thread of the SQLite store panicked");
+        }
     }
 
     /// Raises the terms of all locks in a file that was restored from a backup, and answers with their number.
@@ -162,19 +224,23 @@ impl SqliteStore {
         raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))
     }
 
-    fn on(file: Arc<OpenFile>, writes: Connection, options: SqliteOptions) -> Result<Self, OpenError> {
-        let reads = file::connect_again(&file, &options)?;
+    fn on(home: &Arc<Home>, writes: Connection, options: SqliteOptions) -> Result<Self, OpenError> {
+        let file = &home.file;
+        let reads = file::connect_again(file, &options)?;
         let failed = |error| OpenError::of_io(file.path(), &error);
         let inner = Inner {
-            file: Arc::clone(&file),
-            options: options.clone(),
+            home: Arc::clone(home),
+            options,
             writes: Arc::default(),
             reads: Arc::default(),
+            threads: Mutex::default(),
         };
-        let (clock, queue) = (Arc::clone(&options.clock), Arc::clone(&inner.writes));
-        threads::writer(writes, Arc::clone(&file), queue, clock).map_err(failed)?;
-        let (clock, queue) = (Arc::clone(&options.clock), Arc::clone(&inner.reads));
-        threads::reader(reads, Arc::clone(&file), queue, clock).map_err(failed)?;
+        let with = |connection, queue: &Arc<Queue>| {
+            Place::new(connection, Arc::clone(home), Arc::clone(queue), Arc::clone(&inner.options.clock))
+        };
+        let writer = threads::writer(with(writes, &inner.writes)).map_err(failed)?;
+        let reader = threads::reader(with(reads, &inner.reads)).map_err(failed)?;
+        locked(&inner.threads).extend([writer, reader]);
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -183,7 +249,7 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         limit: Duration,
-        work: impl FnOnce(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
+        work: impl Fn(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
     ) -> Answer<'_, T> {
         call(&self.inner.writes, true, doing, limit, work)
     }
@@ -193,7 +259,7 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         limit: Duration,
-        work: impl FnOnce(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
+        work: impl Fn(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
     ) -> Answer<'_, T> {
         call(&self.inner.writes, false, doing, limit, work)
     }
@@ -203,7 +269,7 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         limit: Duration,
-        work: impl FnOnce(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
+        work: impl Fn(&mut Step<'_, SqlRows<'_>>) -> Outcome<T> + Send + 'static,
     ) -> Answer<'_, T> {
         call(&self.inner.reads, false, doing, limit, work)
     }
@@ -211,21 +277,22 @@ impl SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.inner.file.path()).finish_non_exhaustive()
+        f.debug_struct("SqliteStore").field("path", &self.inner.home.file.path()).finish_non_exhaustive()
     }
 }
 
 macro_rules! carried_out {
     (($way:ident $doing:literal) $method:ident($($argument:ident: $type:ty),+) -> $answer:ty) => {
         fn $method(&self, $($argument: $type,)+ limit: Duration) -> Answer<'_, $answer> {
-            self.$way($doing, limit, move |step| step.$method($($argument),+))
+            // It may have to be done again, where SQLite gave up a transaction for the sake of another operation.
+            self.$way($doing, limit, move |step| step.$method($($argument.clone()),+))
         }
     };
 }
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(STORE, Reach::Host, None)
+        Capabilities::new(STORE, Reach::Host, hints::NAME)
     }
 
     store_methods! { carried_out:
@@ -257,17 +324,29 @@ impl Store for SqliteStore {
         purge(synced "purge");
     }
 
-    fn hints(&self, _: Topics) -> BoxStream<'static, Hint> {
-        stream::once(ready(Hint::Resync)).chain(stream::pending()).boxed()
+    fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {
+        self.inner.home.hints.listen(topics)
+    }
+
+    /// The lock of a file beside the database. Made within the first poll: a few microseconds.
+    fn presence(&self, session: SessionId) -> Answer<'_, Option<Presence>> {
+        let files = self.inner.home.files.clone();
+        async move {
+            let Some(files) = files else { return Ok(None) };
+            let presence = files.presence(session);
+            let failed = |error| Trouble::of_io(&error).error("lock a session's file", Applied::No);
+            presence.map(Some).map_err(failed)
+        }
+        .boxed()
     }
 
     /// The same file by connections and threads of its own.
     fn dedicated(&self) -> Answer<'_, Option<Arc<dyn Store>>> {
         const DOING: &str = "open a second connection";
 
-        let (file, options) = (Arc::clone(&self.inner.file), self.inner.options.clone());
+        let (home, options) = (Arc::clone(&self.inner.home), self.inner.options.clone());
         let open = tokio::task::spawn_blocking(move || {
-            file::connect_again(&file, &options).and_then(|writes| Self::on(file, writes, options))
+            file::connect_again(&home.file, &options).and_then(|writes| Self::on(&home, writes, options))
         });
         async {
             match open.await {

@@ -9,6 +9,8 @@
 //! another boot id another kernel gave the locks (a sandbox may have its own and see the same files); a process that
 //! does not run may go on. Then the ttl counts as ever.
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod elsewhere;
 mod identity;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod listener;
@@ -20,6 +22,8 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) use elsewhere::{Listener, SessionFiles};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) use files::{NoProof, Proof, SessionFiles};
 pub(super) use identity::Identity;

@@ -19,8 +19,10 @@ pub(super) trait Job: Send {
     fn is_given_up(&self) -> bool;
     /// Begins it, unless it was given up.
     fn begin(&self) -> bool;
-    /// Does it, within a transaction. Keeps the answer until that has ended.
+    /// Does it, within a transaction. Keeps the answer until that has ended. Done again if that was given up.
     fn run(&mut self, rows: &mut SqlRows<'_>, now: StoreTime) -> Outcome<()>;
+    /// Returns whether it has rung bells.
+    fn has_rung(&self) -> bool;
     /// Answers: the transaction has ended.
     fn answer(self: Box<Self>, ended: Result<(), (Trouble, Applied)>);
 }

@@ -8,7 +8,10 @@ mod waiters;
 
 use rusqlite::{Connection, Params, Row as SqlRow};
 
-use super::fields::{Fields, Read};
+use super::{
+    fields::{Fields, Read},
+    proof::{Identity, SessionFiles},
+};
 use crate::{
     model::{
         Kind, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
@@ -38,11 +41,24 @@ impl From<rusqlite::Error> for Failure {
 pub(super) type Outcome<T> = Result<T, Failure>;
 
 /// The tables, within a transaction.
+#[derive(Clone, Copy)]
 pub(super) struct SqlRows<'a> {
     pub(super) connection: &'a Connection,
+    /// What proves that sessions are gone, where that can be.
+    pub(super) files: Option<&'a SessionFiles>,
 }
 
 impl SqlRows<'_> {
+    /// The record of a session, if there is one that can be read.
+    pub(super) fn record(&self, id: SessionId) -> Outcome<Option<SessionRecord>> {
+        Ok(sessions::read(self, id)?.ok().flatten())
+    }
+
+    /// The file that a session keeps locked, as its record has it.
+    pub(super) fn identity(&self, id: SessionId) -> Outcome<Option<Identity>> {
+        sessions::identity(self, id)
+    }
+
     /// Writes, with a statement that is prepared once for each connection. Says how many rows there were.
     fn write(&self, sql: &str, params: impl Params) -> Outcome<usize> {
         Ok(self.connection.prepare_cached(sql)?.execute(params)?)
@@ -136,6 +152,12 @@ impl Rows for SqlRows<'_> {
 
     fn delete_session(&mut self, id: SessionId) -> Outcome<()> {
         self.write("DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
+    }
+
+    fn is_gone(&mut self, id: SessionId) -> Outcome<bool> {
+        let Some(files) = self.files else { return Ok(false) };
+        let identity = self.identity(id)?;
+        Ok(identity.is_some_and(|identity| files.prove(id, &identity).is_ok()))
     }
 
     fn sessions(

@@ -6,13 +6,13 @@ use rusqlite::{Connection, Result};
 pub(super) const APPLICATION: i32 = i32::from_be_bytes(*b"tnre");
 
 /// The layout of the tables, `user_version` of the file.
-pub(super) const VERSION: i32 = MIGRATIONS.len() as i32 + 1;
+pub(super) const VERSION: i32 = 1;
 
 /// The layout version of each record, its `v`. A record with another one is not touched.
 pub(super) const LAYOUT: i64 = 1;
 
 /// What makes each layout of the one before: the first of these makes the second layout. None so far.
-const MIGRATIONS: &[&str] = &[];
+const MIGRATIONS: [&str; VERSION as usize - 1] = [];
 
 /// As an operator reads it with `.schema`. Times are milliseconds since 1970, lengths are milliseconds.
 const TABLES: &str = r"
@@ -82,8 +82,8 @@ CREATE TABLE runs (               -- the ledgers of the schedules
 
 CREATE TABLE rings (              -- who is to look where; the latest of them
     id INTEGER NOT NULL PRIMARY KEY,
-    topic TEXT,                   -- JSON: who is told; null for all
-    news TEXT NOT NULL,           -- JSON: what has changed
+    topic TEXT,                   -- who is told; null for all
+    news TEXT NOT NULL,           -- what has changed, parted by tabs
     at INTEGER NOT NULL
 ) STRICT;
 ";
@@ -106,7 +106,7 @@ pub(super) fn application(connection: &Connection) -> Result<i32> {
 /// Brings tables of an earlier layout up to this one, all at once. Answers with the layout that is found afterwards:
 /// a newer one is left as it is.
 pub(super) fn migrate(connection: &Connection) -> Result<i32> {
-    migrate_by(connection, MIGRATIONS)
+    migrate_by(connection, &MIGRATIONS)
 }
 
 fn migrate_by(connection: &Connection, migrations: &[&str]) -> Result<i32> {

@@ -1,12 +1,16 @@
 //! The threads that the connections live on: one writes, one reads. They end when their queues are closed.
 
-use std::{io, sync::Arc, thread};
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
 
 use rusqlite::{Connection, ErrorCode};
 
 use super::{
+    Home,
     error::Trouble,
-    file::OpenFile,
     queue::{Job, Queue},
     rows::{Failure, SqlRows},
 };
@@ -16,9 +20,9 @@ use crate::{clock::Clock, error::Applied, sync::locked};
 const TOGETHER: usize = 256;
 
 /// What a thread has. The connection is closed before the file counts as closed.
-struct Place {
+pub(super) struct Place {
     connection: Connection,
-    file: Arc<OpenFile>,
+    home: Arc<Home>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
 }
@@ -33,13 +37,8 @@ impl Drop for Ending {
 }
 
 /// Starts the thread that writes.
-pub(super) fn writer(
-    connection: Connection,
-    file: Arc<OpenFile>,
-    queue: Arc<Queue>,
-    clock: Arc<dyn Clock>,
-) -> io::Result<()> {
-    let mut writer = Writer { place: Place { connection, file, queue, clock }, is_synced: true };
+pub(super) fn writer(place: Place) -> io::Result<JoinHandle<()>> {
+    let mut writer = Writer { place, is_synced: true };
     start("tenure-write", move || {
         let _ending = Ending(Arc::clone(&writer.place.queue));
         while let Some(is_synced) = writer.place.queue.wait() {
@@ -49,13 +48,7 @@ pub(super) fn writer(
 }
 
 /// Starts the thread that reads.
-pub(super) fn reader(
-    connection: Connection,
-    file: Arc<OpenFile>,
-    queue: Arc<Queue>,
-    clock: Arc<dyn Clock>,
-) -> io::Result<()> {
-    let place = Place { connection, file, queue, clock };
+pub(super) fn reader(place: Place) -> io::Result<JoinHandle<()>> {
     start("tenure-read", move || {
         let _ending = Ending(Arc::clone(&place.queue));
         while place.queue.wait().is_some() {
@@ -64,8 +57,8 @@ pub(super) fn reader(
     })
 }
 
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
 type Jobs = Vec<Box<dyn Job>>;
@@ -77,13 +70,26 @@ fn answer(jobs: Jobs, ended: &Result<(), (Trouble, Applied)>) {
 }
 
 impl Place {
+    pub(super) fn new(
+        connection: Connection,
+        home: Arc<Home>,
+        queue: Arc<Queue>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { connection, home, queue, clock }
+    }
+
+    fn rows(&self) -> SqlRows<'_> {
+        SqlRows { connection: &self.connection, files: self.home.files.as_deref() }
+    }
+
     fn say(&self, sql: &str) -> Result<(), Failure> {
         self.connection.prepare_cached(sql)?.execute([])?;
         Ok(())
     }
 
     fn trouble(&self, failure: &Failure) -> Trouble {
-        Trouble::of(self.file.path(), failure)
+        Trouble::of(self.home.file.path(), failure)
     }
 
     /// Reads for all who wait, as of one moment.
@@ -95,7 +101,7 @@ impl Place {
         }
         let now = self.clock.wall();
         for mut job in jobs {
-            let read = job.run(&mut SqlRows { connection: &self.connection }, now);
+            let read = job.run(&mut self.rows(), now);
             job.answer(read.map_err(|failure| (self.trouble(&failure), Applied::No)));
         }
         self.roll_back();
@@ -121,7 +127,7 @@ struct Writer {
 impl Writer {
     /// Writes for all who wait, in one transaction.
     fn write(&mut self, is_synced: bool) {
-        let file = Arc::clone(&self.place.file);
+        let file = Arc::clone(&self.place.home.file);
         let gate = locked(&file.gate);
         if let Err(failure) = self.begin(is_synced) {
             if let Failure::Sqlite(error) = &failure
@@ -139,7 +145,7 @@ impl Writer {
             self.place.roll_back();
             return answer(jobs, &Err((Trouble::replaced(file.path()), Applied::No)));
         }
-        let done = self.run(jobs);
+        let Some(done) = self.run_all(jobs) else { return };
         let ended = match self.place.say("COMMIT") {
             Ok(()) => Ok(()),
             Err(failure) => {
@@ -150,7 +156,29 @@ impl Writer {
             }
         };
         drop(gate);
+        if ended.is_ok() && done.iter().any(|job| job.has_rung()) {
+            self.place.home.hints.announce();
+        }
         answer(done, &ended);
+    }
+
+    /// Does these, each for itself. Answers those that failed, and returns the others, if there is a transaction to be
+    /// committed.
+    fn run_all(&self, mut jobs: Jobs) -> Option<Jobs> {
+        loop {
+            match self.run(jobs) {
+                Ok(done) => return Some(done),
+                Err(rest) => jobs = rest,
+            }
+            // For the sake of one SQLite has given up the whole transaction.
+            if jobs.is_empty() {
+                return None;
+            }
+            if let Err(failure) = self.place.say("BEGIN IMMEDIATE") {
+                answer(jobs, &Err((self.place.trouble(&failure), Applied::No)));
+                return None;
+            }
+        }
     }
 
     fn begin(&mut self, is_synced: bool) -> Result<(), Failure> {
@@ -163,8 +191,8 @@ impl Writer {
         self.place.say("BEGIN IMMEDIATE")
     }
 
-    /// Does these, each for itself. Answers those that failed, and returns the others.
-    fn run(&self, jobs: Jobs) -> Jobs {
+    /// The same within one transaction. Returns those that are still to be done if it was given up.
+    fn run(&self, jobs: Jobs) -> Result<Jobs, Jobs> {
         // Nobody else could write since the transaction began.
         let now = self.place.clock.wall();
         let are_many = jobs.len() > 1;
@@ -175,16 +203,12 @@ impl Writer {
                 done.push(job);
                 continue;
             };
-            let trouble = self.place.trouble(&failure);
-            job.answer(Err((trouble.clone(), Applied::No)));
+            job.answer(Err((self.place.trouble(&failure), Applied::No)));
             if self.place.connection.is_autocommit() {
-                // SQLite has given up the whole transaction.
-                let lost = done.into_iter().chain(jobs).collect();
-                answer(lost, &Err((trouble, Applied::No)));
-                return Vec::new();
+                return Err(done.into_iter().chain(jobs).collect());
             }
         }
-        done
+        Ok(done)
     }
 
     fn run_one(
@@ -193,7 +217,7 @@ impl Writer {
         now: crate::model::StoreTime,
         are_many: bool,
     ) -> Result<(), Failure> {
-        let rows = &mut SqlRows { connection: &self.place.connection };
+        let rows = &mut self.place.rows();
         if are_many {
             self.place.say("SAVEPOINT one")?;
         }

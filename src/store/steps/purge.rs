@@ -55,13 +55,13 @@ impl<R: Rows> Step<'_, R> {
             let next = self.purge_locks(&namespace, retention, after, &mut left, &mut purged)?;
             place = next.map_or(Place::Dead(None), |next| Place::Locks(Some(next)));
         }
-        if let Place::Dead(after) = place {
-            match self.purge_the_dead(&namespace, retention, after, &mut left, &mut purged)? {
-                Some(after) => place = Place::Dead(after),
-                None => return Ok(purged),
+        let next = match place {
+            Place::Dead(after) => {
+                self.purge_the_dead(&namespace, retention, after, &mut left, &mut purged)?
             }
-        }
-        purged.next = Some(place.cursor());
+            locks @ Place::Locks(_) => Some(locks),
+        };
+        purged.next = next.map(Place::cursor);
         Ok(purged)
     }
 
@@ -108,15 +108,15 @@ impl<R: Rows> Step<'_, R> {
         mut after: Option<SessionId>,
         left: &mut usize,
         purged: &mut Purged,
-    ) -> Result<Option<Option<SessionId>>, R::Failure> {
+    ) -> Result<Option<Place>, R::Failure> {
         if *left == 0 {
-            return Ok(Some(after));
+            return Ok(Some(Place::Dead(after)));
         }
         let dead = self.rows.the_dead(namespace, after, *left)?;
         let is_full = dead.len() == *left;
         for (session, died) in dead {
             if *left == 0 {
-                return Ok(Some(after));
+                return Ok(Some(Place::Dead(after)));
             }
             *left -= 1;
             let places = self.rows.delete_waiters_of(session, (*left).max(1))?;
@@ -127,7 +127,7 @@ impl<R: Rows> Step<'_, R> {
             purged.freed += freed;
             // There may be more that did not fit.
             if *left == 0 && places + freed > 0 {
-                return Ok(Some(after));
+                return Ok(Some(Place::Dead(after)));
             }
             // Whoever finds a lock of a dead session must find its death.
             if died < self.now.minus(retention.sessions) && self.rows.held_by(session, None, 1)?.is_empty() {
@@ -136,7 +136,7 @@ impl<R: Rows> Step<'_, R> {
             }
             after = Some(session);
         }
-        Ok(is_full.then_some(after))
+        Ok(is_full.then_some(Place::Dead(after)))
     }
 
     /// Frees the locks of a dead session, as far as it may, and says how many.

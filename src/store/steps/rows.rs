@@ -43,6 +43,9 @@ pub(in crate::store) trait Rows {
     fn put_session(&mut self, record: &SessionRecord) -> Result<(), Self::Failure>;
     fn delete_session(&mut self, id: SessionId) -> Result<(), Self::Failure>;
 
+    /// Whether it is proven that a session's process is gone, and every job under the session with it.
+    fn is_gone(&mut self, id: SessionId) -> Result<bool, Self::Failure>;
+
     /// Sessions in the order of their ids.
     fn sessions(
         &mut self,

@@ -8,6 +8,11 @@ use crate::{
     store::{BeatWrite, Bell, Cursor, Declaration, Evidence, Open, Page, SessionSeen},
 };
 
+/// The locks of a dead session that are read at a time.
+const TOLD_AT_ONCE: usize = 500;
+/// Those in the line of each who are told: the first may have died with it.
+const FIRST_IN_LINE: usize = 4;
+
 impl<R: Rows> Step<'_, R> {
     pub(in crate::store) fn open(&mut self, open: Open) -> Result<SessionSeen, R::Failure> {
         match self.rows.session(open.session)? {
@@ -70,15 +75,21 @@ impl<R: Rows> Step<'_, R> {
             (None, Evidence::Missing { namespace, holder, ttl }) => {
                 tombstone(session, namespace, holder, kept(ttl), death)
             }
-            (None, Evidence::Unbeaten { .. } | Evidence::Operator) => return Ok(SessionSeen::Missing),
+            (None, Evidence::Unbeaten { .. } | Evidence::Gone | Evidence::Operator) => {
+                return Ok(SessionSeen::Missing);
+            }
             (Some(record), ground) => {
                 let holds = match ground {
                     Evidence::Unbeaten { nonce } => record.nonce == nonce,
                     Evidence::Missing { .. } => false,
+                    Evidence::Gone => record.is_alive() && self.rows.is_gone(session)?,
                     Evidence::Operator => true,
                 };
                 if !record.is_alive() || !holds {
                     return Ok(SessionSeen::of(record));
+                }
+                if ground == Evidence::Gone {
+                    self.ring_of_what_it_held(session)?;
                 }
                 SessionRecord { death: Some(death), ..record }
             }
@@ -86,6 +97,25 @@ impl<R: Rows> Step<'_, R> {
         self.rows.put_session(&record)?;
         self.ring(Bell::died(&record, &tell));
         Ok(SessionSeen::of(record))
+    }
+
+    /// Nobody else declares it dead, and takes what it held.
+    fn ring_of_what_it_held(&mut self, dead: SessionId) -> Result<(), R::Failure> {
+        let mut after = None;
+        loop {
+            let page = self.rows.held_by(dead, after.as_deref(), TOLD_AT_ONCE)?;
+            let last =
+                if page.len() < TOLD_AT_ONCE { None } else { page.last().map(|row| row.place.clone()) };
+            for held in page.into_iter().filter_map(|row| row.record.ok()) {
+                let line = self.rows.line(&held.lock, FIRST_IN_LINE)?.waiters;
+                let line: Vec<_> = line.iter().map(|waiter| waiter.by.session).collect();
+                self.ring(Bell::bereft(&held.lock, dead, &line));
+            }
+            after = last;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     pub(in crate::store) fn sessions(

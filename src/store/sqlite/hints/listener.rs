@@ -7,7 +7,10 @@ use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::sync::broadcast;
 
 use super::{Heard, table::Reader};
-use crate::store::sqlite::inotify::{Stop, Watch, Woken};
+use crate::store::sqlite::{
+    file::OpenFile,
+    inotify::{Stop, Watch, Woken},
+};
 
 /// Time after which a database that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -30,12 +33,16 @@ impl Listener {
     ///
     /// # Errors
     /// The database cannot be watched, or the thread cannot be started.
-    pub(super) fn start(database: PathBuf, heard: broadcast::Sender<Heard>) -> io::Result<Self> {
+    pub(super) fn start(
+        database: PathBuf,
+        kept: Option<Arc<OpenFile>>,
+        heard: broadcast::Sender<Heard>,
+    ) -> io::Result<Self> {
         // The file itself, not its folder: nobody is woken by what happens beside it, nor by writes that ring nothing.
         let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         let (watch, stop) = Watch::new(&database, events)?;
         let task = Arc::default();
-        let ear = Ear { database, heard, watch, task: Arc::clone(&task) };
+        let ear = Ear { database, heard, watch, task: Arc::clone(&task), _kept: kept };
         let thread = std::thread::Builder::new().name("tenure-hints".to_owned()).spawn(move || ear.run())?;
         #[cfg(not(test))]
         drop(thread);
@@ -62,6 +69,7 @@ struct Ear {
     heard: broadcast::Sender<Heard>,
     watch: Watch,
     task: Arc<std::sync::OnceLock<PathBuf>>,
+    _kept: Option<Arc<OpenFile>>,
 }
 
 impl Ear {

@@ -1,18 +1,10 @@
-//! The table of bells: rung in the transaction of the change, and read by those who listen.
+//! The table of bells: rung in the transaction of the change, and read by those who listen. It has no `AUTOINCREMENT`,
+//! which would write one page more with each ring: the last ring is never pruned, so no number comes twice all the same.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Heard, text};
 use crate::{model::StoreTime, store::Bell};
-
-/// The table. Without `AUTOINCREMENT`, which writes one page more with each ring: the last ring is never pruned, so no
-/// number comes twice all the same.
-pub(in crate::store::sqlite) const TABLE: &str = "CREATE TABLE rings (
-    id INTEGER PRIMARY KEY,
-    topic TEXT,
-    news TEXT NOT NULL,
-    at INTEGER NOT NULL
-) STRICT";
 
 /// The rings that are kept at least. Whoever is further behind gets a resync.
 const KEPT: i64 = 4096;

@@ -15,7 +15,7 @@ use super::{table::Reader, *};
 use crate::{
     clock::{Clock, SystemClock},
     model::{Kind, LockId, SessionId, StoreTime},
-    store::News,
+    store::{News, sqlite::tables},
 };
 
 /// The database of a child process of a test.
@@ -38,8 +38,8 @@ impl Place {
         let database = folder.join("tenure.db");
         let connection = connect(&database);
         connection.pragma_update(None, "journal_mode", "wal").unwrap();
-        connection.execute_batch(TABLE).unwrap();
-        Self { folder, hints: Hints::new(&database) }
+        tables::create(&connection).unwrap();
+        Self { folder, hints: Hints::new(&database, None) }
     }
 
     fn connect(&self) -> Connection {
@@ -106,7 +106,7 @@ async fn next(ear: &mut BoxStream<'static, Hint>) -> Hint {
 async fn whoever_listens_hears_what_concerns_it_from_any_process() {
     let (place, topics) = (Place::new(), topics(&[me()]));
     // A store of its own, as another process has it.
-    let other = Hints::new(&place.hints.0.database);
+    let other = Hints::new(&place.hints.0.database, None);
     let mut ear = place.hints.listen(topics.subscribe());
     place.listens(&mut ear).await;
     let mut writer = place.connect();
@@ -217,7 +217,7 @@ async fn a_database_that_is_gone_or_cannot_be_watched_is_told_of() {
     let Hint::Failing { error, lasting } = next(&mut ear).await else { panic!("it was moved") };
     assert!(lasting && error.contains("tenure.db") && error.contains("moved"), "{error}");
 
-    let mut ear = Hints::new(&place.hints.0.database).listen(topics.subscribe());
+    let mut ear = Hints::new(&place.hints.0.database, None).listen(topics.subscribe());
     let mut heard = Vec::new();
     while heard.len() < 2 {
         heard.push(next(&mut ear).await);
@@ -288,7 +288,7 @@ fn nanos() -> u128 {
 #[ignore = "the child process of another test"]
 fn a_process_that_rings() {
     let Some(database) = env::var_os(DATABASE) else { return };
-    let hints = Hints::new(Path::new(&database));
+    let hints = Hints::new(Path::new(&database), None);
     let mut writer = connect(Path::new(&database));
     writer.pragma_update(None, "synchronous", "full").unwrap();
     let changes: usize = env::var(CHANGES).unwrap().parse().unwrap();

@@ -74,23 +74,27 @@ impl fmt::Display for NoProof {
 /// A file that is held for a session. It is let go when this is dropped.
 pub(in crate::store::sqlite) struct HeldFile {
     session: SessionId,
+    #[cfg(test)]
     identity: Identity,
     held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
     /// Locked until it is closed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is closed with this"))]
     file: OwnedFd,
 }
 
 impl HeldFile {
     /// What the session's record is to say.
+    #[cfg(test)]
     pub(in crate::store::sqlite) const fn identity(&self) -> &Identity {
         &self.identity
     }
 
+    #[cfg(test)]
     pub(in crate::store::sqlite) const fn session(&self) -> SessionId {
         self.session
     }
 
-    /// The open file, for a process that is to keep the session alive, too.
+    #[cfg(test)]
     pub(in crate::store::sqlite) const fn file(&self) -> &OwnedFd {
         &self.file
     }
@@ -182,7 +186,13 @@ impl SessionFiles {
         })?;
         let identity = Identity { device: stat.st_dev, inode: stat.st_ino, boot: self.boot.clone() };
         locked(&self.held).insert(session, identity.clone());
-        Ok(HeldFile { session, identity, held: self.held.clone(), file })
+        Ok(HeldFile {
+            session,
+            #[cfg(test)]
+            identity,
+            held: self.held.clone(),
+            file,
+        })
     }
 
     /// Proves that the process of a session is gone, whose record names that file.

@@ -5,7 +5,8 @@ use rusqlite::params;
 use super::{Outcome, SqlRows, bytes, rows, shown};
 use crate::{
     model::{
-        Definition, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, ScheduleRecord, Term, Why,
+        Definition, Holder, Namespace, Pause, Rules, ScheduleId, ScheduleName, ScheduleRecord, StoreTime,
+        Term, Why,
     },
     store::{
         sqlite::{
@@ -76,12 +77,12 @@ pub(super) fn put(sql: &SqlRows<'_>, record: &ScheduleRecord) -> Outcome<()> {
             definition.map(|definition| definition.since.as_millis()),
             definition.map(|definition| long(definition.term.get())),
             pause.map(|pause| pause.since.as_millis()),
-            pause.and_then(|pause| pause.until).map(|until| until.as_millis()),
+            pause.and_then(|pause| pause.until).map(StoreTime::as_millis),
             pause.map(|pause| pause.by.as_str()),
             pause.map(|pause| pause.why.as_str()),
             json::pauses(&record.pauses_before),
             json::orders(&record.orders),
-            record.mark.map(|mark| mark.as_millis()),
+            record.mark.map(StoreTime::as_millis),
         ],
     );
     written.map(drop)

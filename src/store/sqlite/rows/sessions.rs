@@ -9,6 +9,7 @@ use crate::{
         sqlite::{
             fields::{Fields, Raw, Read, long, millis},
             json,
+            proof::Identity,
             tables::LAYOUT,
         },
         steps::{Listed, Row},
@@ -49,14 +50,27 @@ pub(super) fn read(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Row<SessionRecor
     sql.one(by_id, [id.to_string()], read_session)
 }
 
-/// The file that it keeps locked stays as it is on record.
+/// The file that it keeps locked, as its record has it.
+pub(super) fn identity(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Option<Identity>> {
+    let file = "SELECT file_dev, file_inode, boot_id FROM sessions WHERE id = ?1 AND file_dev IS NOT NULL";
+    let mut identity = None;
+    sql.each(file, [id.to_string()], |row| {
+        let (device, inode, boot) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get(2)?);
+        identity = Some(Identity { device: device.cast_unsigned(), inode: inode.cast_unsigned(), boot });
+        Ok(())
+    })?;
+    Ok(identity)
+}
+
+/// The file that it keeps locked is the one it has when its row is inserted.
 pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
     let put = "INSERT INTO sessions (id, v, ns, holder, host, pid, program, plan_version, started, beat, nonce, \
-         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
+         beat_at, ttl_ms, died_at, died_by, died_why, shares, requests, file_dev, file_inode, boot_id) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21) \
          ON CONFLICT (id) DO UPDATE SET beat = ?10, nonce = ?11, beat_at = ?12, died_at = ?14, died_by = ?15, \
          died_why = ?16, shares = ?17, requests = ?18";
     let (about, death) = (&record.about, record.death.as_ref());
+    let file = sql.files.and_then(|files| files.identity(record.id));
     let written = sql.write(
         put,
         params![
@@ -78,6 +92,9 @@ pub(super) fn put(sql: &SqlRows<'_>, record: &SessionRecord) -> Outcome<()> {
             death.map(|death| death.why.as_str()),
             json::shares(&record.shares),
             json::requests(&record.requests),
+            file.as_ref().map(|file| file.device.cast_signed()),
+            file.as_ref().map(|file| file.inode.cast_signed()),
+            file.as_ref().map(|file| &*file.boot),
         ],
     );
     written.map(drop)
