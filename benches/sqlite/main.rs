@@ -4,6 +4,9 @@
 //! pair is two bare transactions that begin as writers (`BEGIN IMMEDIATE`), each of which changes one row and is
 //! synced as the store's are (WAL, `synchronous=FULL`); that of a beat is one, which is not (`NORMAL`).
 //!
+//! A beat takes less time than a processor needs to wake up, so it matters where the kernel puts a thread that is woken:
+//! on the caller's processor, or on an idle one. `taskset -c 1` leaves no choice, and compares like with like.
+//!
 //! The lines are those of the `store` benches. What is compared takes turns; a value is the median over the rounds, and
 //! a ratio the median of the rounds' ratios.
 

@@ -39,6 +39,11 @@ impl<'a, R: Rows> Step<'a, R> {
         self.bells
     }
 
+    #[cfg(all(test, feature = "sqlite"))]
+    pub(super) const fn rows(&mut self) -> &mut R {
+        self.rows
+    }
+
     fn ring(&mut self, bells: impl IntoIterator<Item = Bell>) {
         self.bells.extend(bells);
     }

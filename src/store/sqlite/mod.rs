@@ -358,3 +358,29 @@ impl Store for SqliteStore {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::rows::Failure;
+
+    /// What decides has to be on the disk; who writes nothing but beats need not wait for that.
+    #[tokio::test]
+    async fn what_decides_is_synced_and_a_beat_is_not() {
+        let folder = std::env::temp_dir().join(format!("tenure-synced-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
+        let level = |step: &mut Step<'_, SqlRows<'_>>| {
+            let level =
+                step.rows().connection.query_row("PRAGMA synchronous", [], |row| row.get::<_, i64>(0));
+            level.map_err(Failure::from)
+        };
+        let (full, normal, limit) = (2_i64, 1_i64, Duration::from_secs(30));
+        for _ in 0..3 {
+            assert_eq!(store.synced("ask", limit, level).await.unwrap(), full);
+            assert_eq!(store.unsynced("ask", limit, level).await.unwrap(), normal);
+        }
+        store.close().await;
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
