@@ -104,6 +104,12 @@ async fn a_file_is_opened_again_with_all_that_is_in_it() {
     let (fixture, known) = filled(&store).await;
     drop(fixture);
     store.close().await;
+    let files: Vec<_> = contents(folder.path()).into_keys().collect();
+    assert_eq!(
+        files,
+        [folder.database(), folder.path().join("tenure.db-sessions")],
+        "its log was written back"
+    );
     assert!(is_an_error_or_right(&folder.database(), &known).await);
     let store = folder.open();
     let locks: Vec<_> = known.keys().cloned().collect();

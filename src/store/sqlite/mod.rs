@@ -123,7 +123,8 @@ struct Inner {
     options: SqliteOptions,
     writes: Arc<Queue>,
     reads: Arc<Queue>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The one that ends last.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Home {
@@ -184,17 +185,18 @@ impl SqliteStore {
     /// # Cancel safety
     /// It is closed all the same.
     pub async fn close(self) {
-        self.inner.writes.close();
-        self.inner.reads.close();
-        let threads = std::mem::take(&mut *locked(&self.inner.threads));
-        let listener = locked(&self.inner.home.listener).take();
-        let join = move || {
-            if let Some(listener) = listener {
+        let Self { inner } = self;
+        let close = move || {
+            // One after the other: of connections that are closed at once none would write the log back.
+            if let Some(listener) = locked(&inner.home.listener).take() {
                 listener.end();
             }
-            threads.into_iter().all(|thread| thread.join().is_ok())
+            inner.writes.close();
+            inner.reads.close();
+            let thread = locked(&inner.thread).take();
+            thread.is_none_or(|thread| thread.join().is_ok())
         };
-        if !tokio::task::spawn_blocking(join).await.is_ok_and(|all| all) {
+        if !tokio::task::spawn_blocking(close).await.is_ok_and(|ended| ended) {
             tracing::error!("a thread of the SQLite store panicked");
         }
     }
@@ -233,14 +235,14 @@ impl SqliteStore {
             options,
             writes: Arc::default(),
             reads: Arc::default(),
-            threads: Mutex::default(),
+            thread: Mutex::default(),
         };
         let with = |connection, queue: &Arc<Queue>| {
             Place::new(connection, Arc::clone(home), Arc::clone(queue), Arc::clone(&inner.options.clock))
         };
-        let writer = threads::writer(with(writes, &inner.writes)).map_err(failed)?;
         let reader = threads::reader(with(reads, &inner.reads)).map_err(failed)?;
-        locked(&inner.threads).extend([writer, reader]);
+        let writer = threads::writer(with(writes, &inner.writes), reader).map_err(failed)?;
+        *locked(&inner.thread) = Some(writer);
         Ok(Self { inner: Arc::new(inner) })
     }
 

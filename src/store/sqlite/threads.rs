@@ -36,13 +36,17 @@ impl Drop for Ending {
     }
 }
 
-/// Starts the thread that writes.
-pub(super) fn writer(place: Place) -> io::Result<JoinHandle<()>> {
+/// Starts the thread that writes. It ends after the one that reads: of connections that are closed at once none would
+/// write the log back.
+pub(super) fn writer(place: Place, reader: JoinHandle<()>) -> io::Result<JoinHandle<()>> {
     let mut writer = Writer { place, is_synced: true };
     start("tenure-write", move || {
         let _ending = Ending(Arc::clone(&writer.place.queue));
         while let Some(is_synced) = writer.place.queue.wait() {
             writer.write(is_synced);
+        }
+        if reader.join().is_err() {
+            tracing::error!("a thread of the SQLite store panicked");
         }
     })
 }
