@@ -33,7 +33,10 @@ async fn main() {
     if place::is_started_for(relay::RUNNER) {
         return relay::run().await;
     }
-    if place::is_started_for(idle::ONE) {
+    if place::is_started_for(idle::BEATS) {
+        return idle::beat().await;
+    }
+    if place::is_started_for(idle::WAITS) {
         return idle::wait().await;
     }
     // cargo passes `--bench`.
@@ -45,7 +48,7 @@ async fn main() {
                 "64_tasks" => pairs::by_64().await,
                 "beat" => beat::with_10_000_keys().await,
                 "handover" => relay::between_two_processes().await,
-                "idle" => idle::process().await,
+                "idle" => idle::processes().await,
                 _ => unreachable!("every stage has its line here"),
             }
         }
