@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
@@ -56,7 +57,7 @@ impl Floor {
 
     /// The same on a thread that sleeps meanwhile, with a word there and a word back: no store can do without that if
     /// it keeps its file away from the threads of a runtime.
-    pub(crate) fn on_a_thread(mut self) -> impl AsyncFn() {
+    pub(crate) fn on_a_thread(mut self) -> impl Fn() -> BoxFuture<'static, ()> + Send + std::marker::Sync {
         // A channel would spin for a while, which is of use only to those who ask again and again.
         let asked = Arc::new((Mutex::new(None::<oneshot::Sender<()>>), Condvar::new()));
         let order = Arc::clone(&asked);
@@ -70,11 +71,11 @@ impl Floor {
                 let _ = done.send(());
             }
         });
-        async move || {
+        move || {
             let (done, answer) = oneshot::channel();
             *asked.0.lock().expect("nobody panics") = Some(done);
             asked.1.notify_one();
-            answer.await.expect("the thread runs");
+            answer.map(|answer| answer.expect("the thread runs")).boxed()
         }
     }
 }
