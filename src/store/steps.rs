@@ -39,7 +39,7 @@ impl<'a, R: Rows> Step<'a, R> {
         self.bells
     }
 
-    #[cfg(all(test, feature = "sqlite"))]
+    #[cfg(feature = "sqlite")]
     pub(super) const fn rows(&mut self) -> &mut R {
         self.rows
     }

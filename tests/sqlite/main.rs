@@ -11,6 +11,8 @@ mod crowded;
 mod damaged;
 mod files;
 mod folder;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod leftovers;
 mod limits;
 mod restored;
 mod scripts;

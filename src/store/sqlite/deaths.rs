@@ -64,13 +64,26 @@ impl Deaths {
         Ok(dead)
     }
 
+    fn without_record(&self, sessions: &[SessionId], each: &dyn Fn(SessionId)) -> Outcome<()> {
+        let _gate = locked(&self.file.gate);
+        // Whoever inserts a record now has found the file held, or comes when this is over.
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        for session in sessions {
+            if !self.rows().has_session(*session)? {
+                each(*session);
+            }
+        }
+        self.connection.execute_batch("ROLLBACK")?;
+        Ok(())
+    }
+
     fn failed(&self, failure: &Failure) {
         if !self.connection.is_autocommit() {
             // An error says that SQLite has done so already.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         let path = self.file.path().display();
-        tracing::debug!(%path, ?failure, "could not write who is dead");
+        tracing::debug!(%path, ?failure, "could not read or write who is dead");
     }
 }
 
@@ -78,8 +91,10 @@ impl Register for Deaths {
     fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)> {
         let one = |session: &SessionId| {
             let rows = self.rows();
-            let record = rows.record(*session)?;
-            let Some(record) = record else { return Ok(None) };
+            let Some(record) = rows.record(*session)? else {
+                let is_there = rows.has_session(*session)?;
+                return Ok((!is_there).then_some((*session, OnRecord::Missing)));
+            };
             let found =
                 if record.is_alive() { OnRecord::Alive(rows.identity(*session)?) } else { OnRecord::Dead };
             Ok(Some((*session, found)))
@@ -101,5 +116,9 @@ impl Register for Deaths {
             self.failed(&failure);
             Vec::new()
         })
+    }
+
+    fn without_record(&mut self, sessions: &[SessionId], each: &dyn Fn(SessionId)) {
+        Self::without_record(self, sessions, each).unwrap_or_else(|failure| self.failed(&failure));
     }
 }

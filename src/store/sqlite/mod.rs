@@ -52,11 +52,13 @@ use self::{
     rows::{Outcome, SqlRows},
     threads::Place,
 };
-use super::{Answer, Capabilities, Hint, Presence, Reach, Store, Topics, steps::Step};
+use super::{
+    Answer, Capabilities, Cursor, Hint, Presence, Purged, Reach, Retention, Store, Topics, steps::Step,
+};
 use crate::{
     clock::{Clock, SystemClock},
     error::Applied,
-    model::SessionId,
+    model::{Namespace, SessionId},
     store_methods,
     sync::locked,
 };
@@ -323,7 +325,23 @@ impl Store for SqliteStore {
         finish(synced "finish a run");
         history(reading "read a history");
         purge_runs(synced "purge runs");
-        purge(synced "purge");
+    }
+
+    /// The last part also removes the files of sessions that never got a record, or have none any more.
+    fn purge(
+        &self,
+        namespace: Namespace,
+        retention: Retention,
+        after: Option<Cursor>,
+        limit: Duration,
+    ) -> Answer<'_, Purged> {
+        self.synced("purge", limit, move |step| {
+            let purged = step.purge(namespace.clone(), retention, after.clone())?;
+            if purged.next.is_none() {
+                step.rows().remove_strays()?;
+            }
+            Ok(purged)
+        })
     }
 
     fn hints(&self, topics: Topics) -> BoxStream<'static, Hint> {

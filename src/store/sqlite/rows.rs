@@ -54,6 +54,33 @@ impl SqlRows<'_> {
         Ok(sessions::read(self, id)?.ok().flatten())
     }
 
+    /// Returns whether a session has a record, also one that cannot be read.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn has_session(&self, id: SessionId) -> Outcome<bool> {
+        self.exists("SELECT 1 FROM sessions WHERE id = ?1", [id.to_string()])
+    }
+
+    /// Removes the files of sessions that have no record, within a transaction that writes.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn remove_strays(&self) -> Outcome<()> {
+        let Some(files) = self.files else { return Ok(()) };
+        // What cannot be listed stays, and nothing else is worse for it.
+        for session in files.sessions().unwrap_or_default() {
+            if !self.has_session(session)? {
+                files.remove_stray(session);
+            }
+        }
+        files.remove_unfinished();
+        Ok(())
+    }
+
+    /// There are none.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "elsewhere there is something to do")]
+    pub(super) const fn remove_strays(&self) -> Outcome<()> {
+        Ok(())
+    }
+
     /// The file that a session keeps locked, as its record has it.
     pub(super) fn identity(&self, id: SessionId) -> Outcome<Option<Identity>> {
         sessions::identity(self, id)

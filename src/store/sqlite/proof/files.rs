@@ -10,8 +10,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir, openat,
-        unlinkat,
+        AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, fchmod, flock, fstat,
+        mkdir, openat, renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
 };
@@ -21,6 +21,10 @@ use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileS
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What a file is called until it is locked, before a random number.
+const NEW: &str = "new-";
+/// A new file is lost to somebody who tidies up if they meet in a window of microseconds.
+const ATTEMPTS: u32 = 16;
 
 /// The folder in which each session has a file.
 pub(in crate::store::sqlite) struct SessionFiles {
@@ -168,21 +172,25 @@ impl SessionFiles {
         locked(&self.held).get(&session).cloned()
     }
 
-    /// Makes a session's file and locks it.
+    /// Makes a session's file and locks it. It gets its name when it is locked: so whoever finds a file by that name,
+    /// and not locked, knows that its holder is gone.
     pub(in crate::store::sqlite) fn hold(&self, session: SessionId) -> io::Result<HeldFile> {
         let name = session.to_string();
-        let say = |doing: &'static str| {
-            let path = self.path.join(&name);
-            move |error: Errno| told(doing, &path, error)
+        let failed = |error| told("make", &self.path.join(&name), error);
+        let mut attempts = 0;
+        let file = loop {
+            attempts += 1;
+            match self.locked_as(&name) {
+                Ok(file) => break file,
+                // Somebody who tidies up took it for one that was left behind.
+                Err(Errno::NOENT | Errno::WOULDBLOCK) if attempts < ATTEMPTS => {}
+                Err(error) => return Err(failed(error)),
+            }
         };
-        // For writing: the kernel tells of the close of such files alone.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(say("make"))?;
-        let locked_file = flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| fstat(&file));
-        let stat = locked_file.map_err(|error| {
+        let stat = fstat(&file).map_err(|error| {
             // No session has it.
             let _ = unlinkat(&self.folder, &*name, AtFlags::empty());
-            say("lock")(error)
+            failed(error)
         })?;
         let identity = Identity { device: stat.st_dev, inode: stat.st_ino, boot: self.boot.clone() };
         locked(&self.held).insert(session, identity.clone());
@@ -193,6 +201,33 @@ impl SessionFiles {
             held: self.held.clone(),
             file,
         })
+    }
+
+    fn locked_as(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let new = format!("{NEW}{:016x}", getrandom::u64().map_err(|_| Errno::IO)?);
+        // For writing: the kernel tells of the close of such files alone.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.folder, &*new, flags, Mode::RUSR | Mode::WUSR)?;
+        // Not a link: the kernel tells of a close by the name that was opened, and that one goes with it.
+        let named =
+            flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| self.rename(&new, name));
+        if named.is_err() {
+            let _ = unlinkat(&self.folder, &*new, AtFlags::empty());
+        }
+        named.map(|()| file)
+    }
+
+    /// Replaces nothing.
+    fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        match renameat_with(&self.folder, from, &self.folder, to, RenameFlags::NOREPLACE) {
+            // A file system that cannot do both in one. Only one store ever makes a file of that name.
+            Err(Errno::INVAL | Errno::NOSYS) => match statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => renameat(&self.folder, from, &self.folder, to),
+                Err(error) => Err(error),
+            },
+            done => done,
+        }
     }
 
     /// Proves that the process of a session is gone, whose record names that file.
@@ -207,9 +242,16 @@ impl SessionFiles {
         if identity.boot != self.boot {
             return Err(NoProof::AnotherBoot);
         }
+        let is_it = |stat: &Stat| (stat.st_dev, stat.st_ino) == (identity.device, identity.inode);
+        self.let_go(&session.to_string(), is_it).map(|_| Proof { session })
+    }
+
+    /// Opens that file, if it is the right one, and locks it as everybody may who looks. That nobody else holds it is
+    /// for ever.
+    fn let_go(&self, name: &str, is_it: impl Fn(&Stat) -> bool) -> Result<(OwnedFd, Stat), NoProof> {
         // Without waiting, should somebody have put a pipe in its place.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match openat(&self.folder, session.to_string(), flags, Mode::empty()) {
+        let file = match openat(&self.folder, name, flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Err(NoProof::Missing),
             Err(Errno::LOOP) => return Err(NoProof::AnotherFile),
@@ -217,40 +259,81 @@ impl SessionFiles {
         };
         let stat = fstat(&file).map_err(|error| NoProof::Failed(error.into()))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !is_file || (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
+        if !is_file || !is_it(&stat) {
             return Err(NoProof::AnotherFile);
         }
         // Shared: all who look get it, at the same time.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(Proof { session }),
+            Ok(()) => Ok((file, stat)),
             Err(Errno::WOULDBLOCK) => Err(NoProof::Held),
             Err(error) => Err(NoProof::Failed(error.into())),
+        }
+    }
+
+    /// Returns whether the file of a session is there, and nobody holds it any more.
+    ///
+    /// # Errors
+    /// It is not so, for this reason.
+    pub(in crate::store::sqlite) fn is_let_go(&self, session: SessionId) -> Result<(), NoProof> {
+        self.let_go(&session.to_string(), |_| true).map(drop)
+    }
+
+    /// Removes the file of a session that has no record, if nobody holds it any more. To be called while nobody can
+    /// insert a record: then none can come that names the file, since whoever inserts one looks whether it is held.
+    pub(in crate::store::sqlite) fn remove_stray(&self, session: SessionId) {
+        self.remove_let_go(&session.to_string());
+    }
+
+    /// Removes the files whose makers died before they gave them their names.
+    pub(in crate::store::sqlite) fn remove_unfinished(&self) {
+        match self.names() {
+            Ok(names) => {
+                names.iter().filter(|name| name.starts_with(NEW)).for_each(|new| self.remove_let_go(new))
+            }
+            Err(error) => tracing::debug!(%error, "could not look for files that were left behind"),
+        }
+    }
+
+    fn remove_let_go(&self, name: &str) {
+        // The lock is kept until it is gone.
+        let Ok((_file, stat)) = self.let_go(name, |_| true) else { return };
+        let there = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
+            self.unlink(name);
         }
     }
 
     /// Removes the file of a session, whose record says that it is dead. Nothing is removed before that: a file that
     /// is missing proves nothing.
     pub(in crate::store::sqlite) fn remove(&self, dead: SessionId) {
-        match unlinkat(&self.folder, dead.to_string(), AtFlags::empty()) {
+        self.unlink(&dead.to_string());
+    }
+
+    fn unlink(&self, name: &str) {
+        match unlinkat(&self.folder, name, AtFlags::empty()) {
             // Another process was quicker.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
-                let error = told("remove", &self.path.join(dead.to_string()), error);
-                tracing::debug!(%error, "left the file of a dead session behind");
+                let error = told("remove", &self.path.join(name), error);
+                tracing::debug!(%error, "left a file behind that nobody needs");
             }
         }
     }
 
     /// The sessions that have a file.
     pub(in crate::store::sqlite) fn sessions(&self) -> io::Result<Vec<SessionId>> {
+        // Nobody else's business is in there; what is, stays.
+        Ok(self.names()?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
         let say = |error| told("list", &self.path, error);
-        let mut sessions = Vec::new();
+        let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder).map_err(say)? {
             let entry = entry.map_err(say)?;
-            // Nobody else's business is in there; what is, stays.
-            sessions.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<SessionId>().ok()));
+            names.extend(entry.file_name().to_str().ok().map(str::to_owned));
         }
-        Ok(sessions)
+        Ok(names)
     }
 }
 

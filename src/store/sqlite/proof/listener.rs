@@ -34,15 +34,20 @@ pub(in crate::store::sqlite) enum OnRecord {
     Alive(Option<Identity>),
     /// It is dead: nobody needs its file any more.
     Dead,
+    /// There is none: it is just being opened, or its process died before that, or its record was purged.
+    Missing,
 }
 
 /// The records of sessions, as the thread needs them. Called on the thread alone.
 pub(in crate::store::sqlite) trait Register: Send + 'static {
-    /// Reads what is on record of these sessions. One without a record, or whose record cannot be read, is left out.
+    /// Reads what is on record of these sessions. One whose record cannot be read is left out.
     fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)>;
 
     /// Declares these sessions dead, and returns those that are dead on record then. The others are tried again.
     fn proven(&mut self, proofs: &[Proof]) -> Vec<SessionId>;
+
+    /// Names those of these sessions that still have no record, while nobody can insert one.
+    fn without_record(&mut self, sessions: &[SessionId], each: &dyn Fn(SessionId));
 }
 
 /// The thread. It ends when this is dropped, as soon as it has finished what it does.
@@ -80,7 +85,8 @@ impl Listener {
 
 /// A session whose file was closed.
 struct Awaited {
-    identity: Identity,
+    /// The file that its record names; none if it has no record.
+    identity: Option<Identity>,
     since: Moment,
     proven: bool,
 }
@@ -124,6 +130,7 @@ impl<R: Register> Ear<R> {
             self.look_at(part, SystemClock::new().now() - SOON);
             self.prove();
         }
+        self.files.remove_unfinished();
     }
 
     fn hear(&mut self) -> io::Result<()> {
@@ -147,29 +154,37 @@ impl<R: Register> Ear<R> {
         Ok(())
     }
 
-    /// Takes up those that are alive on record, as if their files had been closed then.
+    /// Takes up those that are alive on record, or have none, as if their files had been closed then.
     fn look_at(&mut self, sessions: &[SessionId], since: Moment) {
         for (session, found) in self.register.look(sessions) {
             match found {
-                OnRecord::Alive(Some(identity)) => {
-                    self.awaited.insert(session, Awaited { identity, since, proven: false });
-                }
+                OnRecord::Alive(Some(identity)) => self.wait_for(session, Some(identity), since),
                 // Its ttl counts.
                 OnRecord::Alive(None) => {}
                 OnRecord::Dead => self.files.remove(session),
+                OnRecord::Missing => self.wait_for(session, None, since),
             }
         }
+    }
+
+    fn wait_for(&mut self, session: SessionId, identity: Option<Identity>, since: Moment) {
+        self.awaited.insert(session, Awaited { identity, since, proven: false });
     }
 
     fn prove(&mut self) {
         if self.awaited.is_empty() {
             return;
         }
-        let (now, mut proofs) = (SystemClock::new().now(), Vec::new());
+        let (now, mut proofs, mut strays) = (SystemClock::new().now(), Vec::new(), Vec::new());
         let files = &self.files;
         self.awaited.retain(|session, awaited| {
             let age = now.since(awaited.since);
-            match files.prove(*session, &awaited.identity) {
+            let Some(identity) = &awaited.identity else {
+                let let_go = files.is_let_go(*session);
+                strays.extend(let_go.is_ok().then_some(*session));
+                return matches!(let_go, Err(NoProof::Held)) && age < SOON;
+            };
+            match files.prove(*session, identity) {
                 Ok(proof) => {
                     proofs.push(proof);
                     awaited.proven = true;
@@ -182,6 +197,9 @@ impl<R: Register> Ear<R> {
                 }
             }
         });
+        if !strays.is_empty() {
+            self.register.without_record(&strays, &|session| files.remove_stray(session));
+        }
         if proofs.is_empty() {
             return;
         }

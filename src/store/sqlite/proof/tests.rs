@@ -138,7 +138,13 @@ struct Writes {
 impl Register for Writes {
     fn look(&mut self, sessions: &[SessionId]) -> Vec<(SessionId, OnRecord)> {
         let records = locked(&self.records.0);
-        sessions.iter().filter_map(|id| Some((*id, records.get(id)?.clone()))).collect()
+        let of = |id| records.get(id).cloned().unwrap_or(OnRecord::Missing);
+        sessions.iter().map(|id| (*id, of(id))).collect()
+    }
+
+    fn without_record(&mut self, sessions: &[SessionId], each: &dyn Fn(SessionId)) {
+        let records = locked(&self.records.0);
+        sessions.iter().filter(|id| !records.contains_key(id)).for_each(|id| each(*id));
     }
 
     fn proven(&mut self, proofs: &[Proof]) -> Vec<SessionId> {
@@ -349,6 +355,12 @@ fn what_was_closed_before_is_proven_at_the_start_and_what_is_dead_is_removed() {
     let replaced = files.hold(id(3)).unwrap().identity().clone();
     drop(files.hold(id(4)).unwrap());
     drop(files.hold(id(5)).unwrap());
+    let is_opening = files.hold(id(6)).unwrap();
+    fs::write(place.0.join("new-0123456789abcdef"), "").unwrap();
+    let unfinished = fs::File::create(place.0.join("new-fedcba9876543210")).unwrap();
+    flock(&unfinished, FlockOperation::LockExclusive).unwrap();
+    fs::write(place.0.join("notes"), "").unwrap();
+    until(|| files.is_let_go(id(5)).is_ok());
     fs::rename(place.file(id(3)), place.0.join("old")).unwrap();
     fs::write(place.file(id(3)), "").unwrap();
     records.alive(id(1), &gone);
@@ -360,8 +372,65 @@ fn what_was_closed_before_is_proven_at_the_start_and_what_is_dead_is_removed() {
     until(|| !place.file(id(1)).exists());
     listener.end();
     assert!(told.try_recv().is_err(), "nobody else is dead");
-    let left = [2, 3, 4, 5].map(|number| place.file(id(number)).exists());
-    assert_eq!(left, [true, true, false, true], "only what is dead on record is removed");
+    let left = [2, 3, 4, 5, 6].map(|number| place.file(id(number)).exists());
+    assert_eq!(left, [true, true, false, false, true], "what is held, or may be proof for others, is kept");
+    let left = ["new-0123456789abcdef", "new-fedcba9876543210", "notes", "old"];
+    assert_eq!(left.map(|name| place.0.join(name).exists()), [false, true, true, true]);
+    drop(is_opening);
+}
+
+#[test]
+fn a_session_that_never_got_a_record_leaves_no_file() {
+    let place = Place::new();
+    let (files, records) = (Arc::new(place.files()), Records::default());
+    let (listener, told) = records.listen(&files, 0);
+    let mut holder = Holder::start(&place, id(1));
+    assert!(place.file(id(1)).exists());
+    holder.kill();
+    until(|| !place.file(id(1)).exists());
+    listener.end();
+    assert!(told.try_recv().is_err());
+}
+
+/// Those who open are many, and so are those who tidy up: nobody's file is taken from under its name.
+#[test]
+fn whoever_is_just_opening_a_session_never_loses_its_file() {
+    const OPENERS: u128 = 3;
+    const EACH: u128 = 300;
+
+    let place = Place::new();
+    let files = place.files();
+    // Each opener has one until it ends, also by a panic.
+    let opening = Arc::new(());
+    std::thread::scope(|scope| {
+        for opener in 0..OPENERS {
+            let (place, opening) = (&place, Arc::clone(&opening));
+            scope.spawn(move || {
+                let (_opening, files) = (opening, place.files());
+                for number in 0..EACH {
+                    let session = id(opener << 64 | number);
+                    let held = files.hold(session).unwrap();
+                    assert!(matches!(files.prove(session, held.identity()), Err(NoProof::Held)));
+                    std::thread::yield_now();
+                    // By its name, after all that others did meanwhile.
+                    assert!(matches!(files.prove(session, held.identity()), Err(NoProof::Held)));
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Arc::strong_count(&opening) > 1 {
+                    files.remove_unfinished();
+                    // None of them has a record.
+                    files.sessions().unwrap().into_iter().for_each(|session| files.remove_stray(session));
+                }
+            });
+        }
+    });
+    until(|| {
+        files.sessions().unwrap().into_iter().for_each(|session| files.remove_stray(session));
+        fs::read_dir(&place.0).unwrap().count() == 0
+    });
 }
 
 #[test]
