@@ -7,6 +7,8 @@
 mod reference;
 
 mod conformance;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod copies;
 mod crowded;
 mod damaged;
 mod files;

@@ -4,7 +4,11 @@ use std::{fs, sync::Arc, time::Duration};
 
 use tenure::{
     Clock,
-    store::{LockSeen, SessionSeen, Store, sqlite::SqliteOptions, sqlite::SqliteStore},
+    model::Term,
+    store::{
+        LockSeen, SessionSeen, Store,
+        sqlite::{OpenError, SqliteOptions, SqliteStore},
+    },
     testing::{TestClock, conformance::LIMIT},
 };
 
@@ -45,4 +49,35 @@ async fn after_its_terms_were_raised_a_backup_gives_out_none_again() {
     let next = fixture_of.take_over(&lock, &by, &[session]).await;
     let next = next.taken().expect("its holder is dead").term;
     assert!(next > answered, "{next} after {answered}, by a clock at {}", clock.wall());
+}
+
+/// As a copy may be that was made of the bare files while they were written.
+#[tokio::test]
+async fn a_backup_whose_tables_and_indexes_are_of_different_moments_is_refused() {
+    const INDEX: &str = "name = 'locks_of_session'";
+
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture_of = fixture(&store);
+    let session = fixture_of.opened().await.id;
+    let record = fixture_of.held(&fixture_of.lock("report"), session, 1).await;
+    drop(fixture_of);
+    store.close().await;
+    let hidden = folder.shell();
+    hidden
+        .execute_batch(&format!(
+            "PRAGMA writable_schema = ON; CREATE TEMP TABLE kept AS SELECT * FROM sqlite_schema WHERE {INDEX};
+             DELETE FROM sqlite_schema WHERE {INDEX}; PRAGMA writable_schema = RESET;
+             UPDATE locks SET session = '{:032x}';
+             PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT * FROM kept;
+             PRAGMA writable_schema = RESET;",
+            7
+        ))
+        .unwrap();
+    drop(hidden);
+    let error = SqliteStore::raise_terms(folder.database()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("row 1 missing from index locks_of_session"), "{error}");
+    let term = folder.shell().query_row("SELECT term FROM locks", [], |row| row.get::<_, i64>(0));
+    assert_eq!(term.map(|term| Term::new(term.cast_unsigned())), Ok(record.term), "nothing is written");
 }

@@ -14,7 +14,7 @@ use crate::error::{Applied, StoreError, in_one_line};
 pub(super) const STORE: &str = "sqlite";
 
 /// The longest message of SQLite's that is repeated.
-const LONGEST: usize = 300;
+pub(super) const LONGEST: usize = 300;
 
 /// Why a SQLite store could not be opened. Nothing was changed in a file that was there.
 ///

@@ -13,8 +13,12 @@ use rusqlite::{Connection, OpenFlags};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::file_system::FileSystem;
-use super::{SqliteOptions, error::OpenError, header, tables};
-use crate::sync::locked;
+use super::{
+    SqliteOptions,
+    error::{LONGEST, OpenError},
+    header, tables,
+};
+use crate::{error::in_one_line, sync::locked};
 
 /// The longest that opening waits for somebody who has the whole file locked, as for its repair after a crash.
 const OPENING: Duration = Duration::from_secs(5);
@@ -201,11 +205,7 @@ fn first_connection(
         return Err(damaged(format!("it has no log: its journal mode is {mode}")));
     }
     if !is_known {
-        let said: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
-        if said != "ok" {
-            return Err(damaged(said));
-        }
+        check(path, &connection, "quick_check")?;
     }
     let version = tables::migrate(&connection).map_err(failed)?;
     if version > tables::VERSION {
@@ -213,6 +213,17 @@ fn first_connection(
     }
     connection.busy_timeout(BUSY).map_err(failed)?;
     Ok(connection)
+}
+
+/// Whether it is whole: `quick_check` looks at every page, and `integrity_check` also finds each row in each index,
+/// which takes up to ten times as long.
+pub(super) fn check(path: &Path, connection: &Connection, how: &str) -> Result<(), OpenError> {
+    let said = connection.query_row(&format!("PRAGMA {how}(1)"), [], |row| row.get::<_, String>(0));
+    let said = said.map_err(|error| OpenError::of_sqlite(path, &error))?;
+    if said == "ok" {
+        return Ok(());
+    }
+    Err(OpenError::Damaged { path: path.to_owned(), problem: in_one_line(&said, LONGEST) })
 }
 
 /// A further connection to a file that is open.

@@ -212,6 +212,9 @@ impl SqliteStore {
     /// **Stop everybody who uses the file first**, also in other containers: a job that was begun before does not know
     /// that its key may be granted again.
     ///
+    /// Looks closer than [`open`](Self::open) whether the file is whole: a copy of bare files that were in use may have
+    /// indexes and tables of different moments. That takes up to ten times as long.
+    ///
     /// # Errors
     /// As with [`open`](Self::open).
     pub fn raise_terms(path: impl AsRef<Path>) -> Result<u64, OpenError> {
@@ -224,6 +227,7 @@ impl SqliteStore {
     /// As with [`open`](Self::open).
     pub fn raise_terms_with(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<u64, OpenError> {
         let (file, mut connection) = file::open(path.as_ref(), options)?;
+        file::check(file.path(), &connection, "integrity_check")?;
         let raised = restored::raise_terms(&mut connection, options.clock.wall());
         raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))
     }
