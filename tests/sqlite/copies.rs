@@ -84,7 +84,7 @@ fn holder() -> Holder {
 
 /// Long ones take pages of their own. All of it tells whose it is.
 fn value(ticket: Ticket, length: u64) -> Value {
-    Value::new(&vec![ticket.get().to_le_bytes()[0]; usize::try_from(length).unwrap()]).unwrap()
+    Value::new(vec![ticket.get().to_le_bytes()[0]; usize::try_from(length).unwrap()]).unwrap()
 }
 
 /// A value that is not as it was set: its pages are of different moments.
@@ -127,18 +127,17 @@ async fn contend(store: SqliteStore, mut dice: Dice, ends: Arc<AtomicBool>) {
         let mut by = Candidate::new(session, ticket, TTL, holder());
         by.value = Some(value(ticket, dice.below(6000)));
         let take = Take { lock: lock(key), by: by.clone() };
-        match store.take(vec![take], Vec::new(), LIMIT).await.unwrap().remove(0) {
-            TakeAnswer::Taken(record) => {
-                println!("GOT {key} {} {session} {}", record.term, now());
-                let (lock, term) = (record.id, record.term);
-                let release = Release { lock, session, term, note: None, then: ReleaseTo::Free };
-                store.release(vec![release], LIMIT).await.unwrap();
-                left -= 1;
-            }
-            _ => {
-                store.wait(vec![Wait { lock: lock(key), by }], LIMIT).await.unwrap();
-                store.stop_waiting(vec![(lock(key), session, ticket)], LIMIT).await.unwrap();
-            }
+        let taken = store.take(vec![take], Vec::new(), LIMIT).await.unwrap().remove(0);
+        assert!(!matches!(taken, TakeAnswer::Refused(_)), "{taken:?}");
+        if let TakeAnswer::Taken(record) = taken {
+            println!("GOT {key} {} {session} {}", record.term, now());
+            let (lock, term) = (record.id, record.term);
+            let release = Release { lock, session, term, note: None, then: ReleaseTo::Free };
+            store.release(vec![release], LIMIT).await.unwrap();
+            left -= 1;
+        } else {
+            store.wait(vec![Wait { lock: lock(key), by }], LIMIT).await.unwrap();
+            store.stop_waiting(vec![(lock(key), session, ticket)], LIMIT).await.unwrap();
         }
         if left == 0 {
             closed(&store, session).await;
@@ -441,7 +440,9 @@ async fn copies_of_no_moment_are_refused_or_give_out_no_term_again() {
 
 fn judge(all: &[Judged], grants: &[Grant]) {
     let mut answered = BTreeMap::<u64, Vec<&Grant>>::new();
-    grants.iter().for_each(|grant| answered.entry(grant.key).or_default().push(grant));
+    for grant in grants {
+        answered.entry(grant.key).or_default().push(grant);
+    }
     let before = |key: u64, at: u128| {
         let terms = answered[&key].iter().filter(|grant| grant.at < at).map(|grant| grant.term);
         terms.max().unwrap_or(Term::new(0))
@@ -487,7 +488,9 @@ fn judge(all: &[Judged], grants: &[Grant]) {
         all.len(),
         grants.len(),
     );
-    errors.iter().for_each(|(error, times)| println!("{times} times: {error}"));
+    for (error, times) in &errors {
+        println!("{times} times: {error}");
+    }
     assert!(wrong.is_empty(), "{}: {:#?}", wrong.len(), &wrong[..wrong.len().min(9)]);
     assert!(opened > 0 && terms > 0, "some copies can be used");
 }

@@ -111,7 +111,9 @@ async fn processes_that_are_killed_leave_no_file() {
     let mut processes: Vec<_> = (0..3).map(|_| Process::start(&folder)).collect();
     assert_eq!(files(&folder).len(), 3 * (OPENED + UNOPENED));
     // At once: none of them is there to hear of the others.
-    processes.iter_mut().for_each(|process| process.0.kill().unwrap());
+    for process in &mut processes {
+        process.0.kill().unwrap();
+    }
     drop(processes);
     assert!(files(&folder).len() >= OPENED + UNOPENED, "{:?}", files(&folder));
 
@@ -194,7 +196,6 @@ async fn a_session_that_is_just_being_opened_never_loses_its_file() {
         .map(|_| {
             let (folder, begin, opening) = (folder.clone(), begin.clone(), opening.clone());
             std::thread::spawn(move || {
-                let _opening = opening;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
                 let store = folder.open();
                 begin.wait();
@@ -203,6 +204,7 @@ async fn a_session_that_is_just_being_opened_never_loses_its_file() {
                     for _ in 0..EACH {
                         all.push(opened(&store, &fixture).await);
                     }
+                    drop(opening);
                     (store, all)
                 })
             })

@@ -288,7 +288,9 @@ impl SessionFiles {
     pub(in crate::store::sqlite) fn remove_unfinished(&self) {
         match self.names() {
             Ok(names) => {
-                names.iter().filter(|name| name.starts_with(NEW)).for_each(|new| self.remove_let_go(new))
+                for new in names.iter().filter(|name| name.starts_with(NEW)) {
+                    self.remove_let_go(new);
+                }
             }
             Err(error) => tracing::debug!(%error, "could not look for files that were left behind"),
         }
