@@ -97,16 +97,24 @@ fn spread_of(engine: &Engine, lock: &LockId) -> Option<SpreadName> {
     lock.kind.spread().filter(|_| lock.namespace == *engine.config.namespace())
 }
 
+/// Time until the next purge. The first one may come at once: programs that end soon, such as those that cron starts,
+/// purge as often among them as one that runs on.
+fn purge_after(every: Duration, is_first: bool, roll: u64) -> Duration {
+    if is_first { fraction(every * 3 / 2, roll) } else { every / 2 + fraction(every, roll) }
+}
+
 /// Purges obsolete records. Ends with the engine.
 pub(crate) async fn purge(engine: Weak<Engine>) {
     let mut every = PURGE_EVERY;
+    let mut is_first = true;
     loop {
         let Some((wait, closing)) = engine.upgrade().map(|engine| {
-            let wait = every / 2 + fraction(every, engine.entropy.roll());
+            let wait = purge_after(every, is_first, engine.entropy.roll());
             (wait, engine.closing.clone())
         }) else {
             return;
         };
+        is_first = false;
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
@@ -203,5 +211,17 @@ pub(crate) async fn show_alive(engine: Weak<Engine>, patience: Duration) {
             () = closing.cancelled() => return,
             () = tokio::time::sleep(patience / 4) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_end_soon_purge_now_and_then() {
+        assert_eq!(purge_after(PURGE_EVERY, true, 0), Duration::ZERO);
+        assert!(purge_after(PURGE_EVERY, true, u64::MAX) >= PURGE_EVERY);
+        assert_eq!(purge_after(PURGE_EVERY, false, 0), PURGE_EVERY / 2);
     }
 }
