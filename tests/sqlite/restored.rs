@@ -81,3 +81,40 @@ async fn a_backup_whose_tables_and_indexes_are_of_different_moments_is_refused()
     let term = folder.shell().query_row("SELECT term FROM locks", [], |row| row.get::<_, i64>(0));
     assert_eq!(term.map(|term| Term::new(term.cast_unsigned())), Ok(record.term), "nothing is written");
 }
+
+/// A lock that was first taken after the backup was made, by a clock that was an hour ahead.
+#[tokio::test]
+async fn terms_are_raised_for_locks_that_the_backup_does_not_know() {
+    let (folder, restored) = (Folder::new(), Folder::new());
+    let clock = Arc::new(TestClock::new());
+    let options = SqliteOptions::new().clock(clock.clone());
+    let store = SqliteStore::open_with(folder.database(), options.clone()).unwrap();
+    folder.shell().execute("VACUUM INTO ?1", [restored.database().to_str().unwrap()]).unwrap();
+    clock.step_wall(HOUR);
+    let fixture_of = fixture(&store);
+    let answered = fixture_of.held(&fixture_of.lock("report"), fixture_of.session(), 1).await.term;
+    clock.step_wall_back(HOUR);
+    SqliteStore::raise_terms_with(restored.database(), &options).unwrap();
+    let store = SqliteStore::open_with(restored.database(), options).unwrap();
+    let fixture_of = fixture(&store);
+    let next = fixture_of.held(&fixture_of.lock("report"), fixture_of.session(), 1).await.term;
+    assert!(next > answered, "{next} after {answered}, by a clock at {}", clock.wall());
+}
+
+#[tokio::test]
+async fn terms_of_a_file_that_is_not_there_or_in_use_are_not_raised() {
+    let folder = Folder::new();
+    let error = SqliteStore::raise_terms(folder.database()).unwrap_err();
+    assert!(error.to_string().contains("tenure.db") && !folder.database().exists(), "{error}");
+
+    let store = folder.open();
+    let fixture_of = fixture(&store);
+    let opening = fixture_of.opening();
+    let presence = store.presence(opening.session).await.unwrap();
+    fixture_of.open(&opening).await;
+    let refused = SqliteStore::raise_terms(folder.database());
+    if presence.is_some() {
+        assert!(matches!(refused, Err(OpenError::InUse { .. })), "{refused:?}");
+        assert!(matches!(fixture_of.seen(opening.session).await, SessionSeen::Alive(_)));
+    }
+}

@@ -8,7 +8,8 @@ use crate::{
     store::TERM_KEPT,
 };
 
-/// Raises the terms of all locks beyond any that were granted, and ends all sessions.
+/// Raises the terms of all locks beyond any that were granted, also of those that are not in the file, and ends all
+/// sessions.
 ///
 /// A term is never smaller than the clock was when it was granted; so the clock, and as much as it may have been
 /// wrong, is larger than all of them.
@@ -18,6 +19,11 @@ pub(super) fn raise_terms(connection: &mut Connection, now: StoreTime) -> Result
     let raised = transaction.execute(
         "UPDATE locks SET term = min(max(term + 1, ?1), ?2) WHERE v = ?3 AND term BETWEEN 0 AND ?2",
         params![beyond, long(MAX_NUMBER), LAYOUT],
+    )?;
+    // Of locks that the backup does not know.
+    transaction.execute(
+        "INSERT OR REPLACE INTO least_term VALUES (1, min(?1, ?2))",
+        params![beyond, long(MAX_NUMBER)],
     )?;
     transaction.execute(
         "UPDATE sessions SET died_at = ?1, died_by = 'raise_terms', died_why = 'the database was restored from a backup' \

@@ -9,13 +9,13 @@ mod waiters;
 use rusqlite::{Connection, Params, Row as SqlRow};
 
 use super::{
-    fields::{Fields, Read},
+    fields::{self, Fields, Read},
     proof::{Identity, SessionFiles},
 };
 use crate::{
     model::{
-        Kind, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Ticket, Waiter,
+        Kind, LockId, LockRecord, MAX_NUMBER, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord,
+        SessionId, SessionRecord, StoreTime, Term, Ticket, Waiter,
     },
     store::{
         Held, Line, Refusal,
@@ -30,6 +30,16 @@ pub(super) enum Failure {
     Sqlite(rusqlite::Error),
     /// A listing was to go on from a place that this store did not make.
     NoPlace,
+}
+
+impl Failure {
+    /// What SQLite says, in general.
+    pub(super) fn code(&self) -> Option<rusqlite::ErrorCode> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            Self::NoPlace => None,
+        }
+    }
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -273,6 +283,14 @@ impl Rows for SqlRows<'_> {
 
     fn delete_waiters_of(&mut self, session: SessionId, at_most: usize) -> Outcome<u64> {
         waiters::delete_of(self, session, at_most)
+    }
+
+    fn least_term(&mut self) -> Outcome<Term> {
+        // An absurd one, written by hand, is none.
+        let least = "SELECT max(term) FROM least_term WHERE term BETWEEN 1 AND ?1";
+        let mut statement = self.connection.prepare_cached(least)?;
+        let least: Option<i64> = statement.query_row([fields::long(MAX_NUMBER)], |row| row.get(0))?;
+        Ok(Term::new(least.and_then(|least| u64::try_from(least).ok()).unwrap_or(1)))
     }
 
     fn run(&mut self, id: &RunId) -> Outcome<Row<RunRecord>> {

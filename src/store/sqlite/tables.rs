@@ -80,6 +80,11 @@ CREATE TABLE runs (               -- the ledgers of the schedules
     PRIMARY KEY (ns, schedule, at, entry)
 ) STRICT;
 
+CREATE TABLE least_term (         -- at most one row, of a file that was restored from a backup
+    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    term INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE rings (              -- who is to look where; the latest of them
     id INTEGER NOT NULL PRIMARY KEY,
     topic TEXT,                   -- who is told; null for all
@@ -96,7 +101,7 @@ pub(super) fn create(connection: &Connection) -> Result<()> {
 }
 
 pub(super) fn version(connection: &Connection) -> Result<i32> {
-    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+    connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
 }
 
 pub(super) fn application(connection: &Connection) -> Result<i32> {

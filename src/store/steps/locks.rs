@@ -46,7 +46,7 @@ impl<R: Rows> Step<'_, R> {
             Err(refusal) => return Ok(TakeAnswer::Refused(refusal)),
             Ok(Some(taken)) => taken,
             Ok(None) => {
-                let mut record = LockRecord::new(lock, Term::first(now));
+                let mut record = LockRecord::new(lock, Term::first(now).max(self.rows.least_term()?));
                 record.holding = Some(Holding::new(by, now));
                 self.rows.insert_lock(&record)?;
                 (record, true)

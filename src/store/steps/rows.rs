@@ -3,7 +3,7 @@
 use crate::{
     model::{
         Kind, LockId, LockRecord, Namespace, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
-        SessionRecord, StoreTime, Ticket, Waiter,
+        SessionRecord, StoreTime, Term, Ticket, Waiter,
     },
     store::{Held, Line, Refusal},
 };
@@ -103,6 +103,9 @@ pub(in crate::store) trait Rows {
 
     /// Deletes so many places of a session at most, and says how many.
     fn delete_waiters_of(&mut self, session: SessionId, at_most: usize) -> Result<u64, Self::Failure>;
+
+    /// No lock that is taken for the first time gets a smaller term: the store was restored from a backup.
+    fn least_term(&mut self) -> Result<Term, Self::Failure>;
 
     fn run(&mut self, id: &RunId) -> Result<Row<RunRecord>, Self::Failure>;
     fn put_run(&mut self, record: &RunRecord) -> Result<(), Self::Failure>;
