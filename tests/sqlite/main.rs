@@ -14,6 +14,8 @@ mod damaged;
 mod files;
 mod folder;
 #[cfg(any(target_os = "linux", target_os = "android"))]
+mod host;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod leftovers;
 mod limits;
 mod restored;

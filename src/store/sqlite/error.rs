@@ -66,8 +66,20 @@ pub enum OpenError {
         /// The file system.
         found: String,
     },
+    /// The file has several names, under each of which it would be another database.
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// How that is.
+        problem: String,
+    },
     /// There is no room for the file.
     Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody uses the file, and would be cheated.
+    InUse {
         /// The file.
         path: PathBuf,
     },
@@ -109,9 +121,7 @@ impl OpenError {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, problem },
             Some(ErrorCode::NotADatabase) => Self::Foreign { path, what: problem },
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-                Self::ReadOnly { path, problem }
-            }
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Self::ReadOnly { path, problem },
             Some(ErrorCode::DiskFull) => Self::Full { path },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked { path },
             _ => Self::Failed { path, problem },
@@ -151,7 +161,19 @@ impl fmt::Display for OpenError {
                 "{}: it is on {found}, which is not known to lock files for all who see them: use a folder on a local disk",
                 path.display()
             ),
+            Self::Names { path, problem } => write!(
+                f,
+                "{}: {problem}: whoever uses the other name would be granted the same keys: use one name, and mount the folder",
+                path.display()
+            ),
             Self::Full { path } => write!(f, "{}: there is no room for it: the disk is full", path.display()),
+            Self::InUse { path } => {
+                write!(
+                    f,
+                    "{}: sessions in it are alive: stop all processes that use it first",
+                    path.display()
+                )
+            }
             Self::Locked { path } => {
                 write!(f, "{}: another process keeps it locked: stop that, or try again", path.display())
             }
@@ -178,6 +200,15 @@ impl Trouble {
     pub(super) fn replaced(path: &Path) -> Self {
         let words = format!(
             "{}: the file was removed or replaced while it was in use: start this program again",
+            path.display()
+        );
+        Self { words, retryable: false }
+    }
+
+    /// Others write a layout that this program does not know.
+    pub(super) fn newer(path: &Path, found: i32) -> Self {
+        let words = format!(
+            "{}: a newer version of tenure has changed it to layout {found}: update this program",
             path.display()
         );
         Self { words, retryable: false }
@@ -216,14 +247,14 @@ impl Trouble {
             Some(ErrorCode::DiskFull) => {
                 (format!("there is no room for {path} ({said}): make room on the disk"), true)
             }
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
                 format!(
                     "{path} cannot be written ({said}): this user needs to read and write it and its folder"
                 ),
                 false,
             ),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                (format!("{path} is locked by another process ({said})"), true)
+                (format!("{path} is kept locked by another process ({said})"), true)
             }
             _ => (format!("{path}: {said}"), true),
         };

@@ -16,22 +16,24 @@ use super::file_system::FileSystem;
 use super::{
     SqliteOptions,
     error::{LONGEST, OpenError},
-    header, tables,
+    header, name, tables,
 };
 use crate::{error::in_one_line, sync::locked};
 
 /// The longest that opening waits for somebody who has the whole file locked, as for its repair after a crash.
 const OPENING: Duration = Duration::from_secs(5);
 /// The longest that SQLite waits for another process to be done, before this one looks whether anybody still wants
-/// its answer.
-const BUSY: Duration = Duration::from_millis(100);
+/// its answer: so many looks, one after the other. SQLite's own get rarer, and one who writes again and again leaves gaps
+/// that they would miss.
+const BUSY_LOOKS: i32 = 100;
+const BUSY_LOOK: Duration = Duration::from_millis(1);
 /// A log that has grown beyond this is cut when it is written from its beginning again.
-const LOG_KEPT: u32 = 16 << 20;
+pub(super) const LOG_KEPT: u32 = 16 << 20;
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 64;
 
 /// A file, wherever its name leads: device and inode.
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
 
 /// A file that this process has open. As long as there is one of these it must not be opened but by SQLite.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl OpenFile {
 
 /// Opens nothing.
 #[cfg(unix)]
-fn identity(path: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     use std::os::unix::fs::MetadataExt;
 
     let data = fs::metadata(path)?;
@@ -64,8 +66,18 @@ fn identity(path: &Path) -> io::Result<Option<Identity>> {
 }
 
 #[cfg(not(unix))]
-fn identity(path: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     fs::metadata(path).map(|_| None)
+}
+
+/// Who may read and write it; its owner alone, if that cannot be seen.
+pub(super) fn permissions(path: &Path) -> u32 {
+    const OWNER: u32 = 0o600;
+    #[cfg(unix)]
+    let found = fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::mode(&data));
+    #[cfg(not(unix))]
+    let found = fs::metadata(path).map(|_| OWNER);
+    found.unwrap_or(OWNER)
 }
 
 /// The files that this process has open.
@@ -84,9 +96,10 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile
     let file = if let Some(file) = known {
         file
     } else {
-        if !is_open_by_another_name(&open, path)? && !header::look(path)? {
+        if !is_open_here(&open, path)? && !header::look(path)? {
             create(path, folder)?;
         }
+        name::check(path, folder)?;
         let identity = identity(path).map_err(|error| OpenError::of_io(path, &error))?;
         Arc::new(OpenFile { path: path.clone(), identity, gate: Mutex::default() })
     };
@@ -95,15 +108,16 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile
     Ok((file, connection))
 }
 
-/// Returns whether this process has the file open under another name, by a hard link.
-fn is_open_by_another_name(open: &BTreeMap<PathBuf, Weak<OpenFile>>, path: &Path) -> Result<bool, OpenError> {
+/// Returns whether this process has the file open: by a store, or by a connection of the program's own.
+fn is_open_here(open: &BTreeMap<PathBuf, Weak<OpenFile>>, path: &Path) -> Result<bool, OpenError> {
     let identity = match identity(path) {
-        Ok(identity) => identity,
+        Ok(Some(identity)) => identity,
+        Ok(None) => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(OpenError::of_io(path, &error)),
     };
     let mut files = open.values().filter_map(Weak::upgrade);
-    Ok(identity.is_some() && files.any(|file| file.identity == identity))
+    Ok(files.any(|file| file.identity == Some(identity)) || name::is_open(identity))
 }
 
 /// The path without links, from the root: the program may change its folder later.
@@ -185,7 +199,7 @@ fn first_connection(
     let path = &file.path;
     let failed = |error: rusqlite::Error| OpenError::of_sqlite(path, &error);
     let damaged = |problem| OpenError::Damaged { path: path.clone(), problem };
-    let connection = connect(file, options).map_err(failed)?;
+    let mut connection = connect(file, options).map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
         let problem = "this user may only read it".to_owned();
         return Err(OpenError::ReadOnly { path: path.clone(), problem });
@@ -211,7 +225,7 @@ fn first_connection(
     if version > tables::VERSION {
         return Err(header::newer(path, version));
     }
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
     Ok(connection)
 }
 
@@ -229,9 +243,14 @@ pub(super) fn check(path: &Path, connection: &Connection, how: &str) -> Result<(
 /// A further connection to a file that is open.
 pub(super) fn connect_again(file: &OpenFile, options: &SqliteOptions) -> Result<Connection, OpenError> {
     let failed = |error: rusqlite::Error| OpenError::of_sqlite(&file.path, &error);
-    let connection = connect(file, options).map_err(failed)?;
-    connection.busy_timeout(BUSY).map_err(failed)?;
+    let mut connection = connect(file, options).map_err(failed)?;
+    connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
     Ok(connection)
+}
+
+fn wait_for_others(looks: i32) -> bool {
+    std::thread::sleep(BUSY_LOOK);
+    looks < BUSY_LOOKS
 }
 
 fn connect(file: &OpenFile, options: &SqliteOptions) -> rusqlite::Result<Connection> {

@@ -1,6 +1,7 @@
 //! A look at a file before SQLite opens it, by plain reading. It changes nothing.
 //!
-//! Only while nobody in this process has the file open: closing any descriptor of it would drop SQLite's locks.
+//! Only while nobody in this process has the file open: closing any descriptor of it would drop SQLite's locks, also
+//! those of a connection that the program made by itself.
 
 use std::{
     ffi::OsString,
@@ -39,6 +40,10 @@ pub(super) fn look(path: &Path) -> Result<bool, OpenError> {
     loop {
         looks += 1;
         let had_log = has_log(path);
+        // First: to open a pipe is to wait for its other end.
+        if std::fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+            return Err(foreign("a folder or device".to_owned()));
+        }
         let mut file = match File::open(path) {
             Ok(file) => file,
             // SQLite would delete the log.
@@ -52,9 +57,6 @@ pub(super) fn look(path: &Path) -> Result<bool, OpenError> {
         };
         let failed = |error| OpenError::of_io(path, &error);
         let data = file.metadata().map_err(failed)?;
-        if !data.is_file() {
-            return Err(foreign("a folder or device".to_owned()));
-        }
         let mut header = Vec::new();
         file.by_ref().take(LENGTH as u64).read_to_end(&mut header).map_err(failed)?;
         drop(file);

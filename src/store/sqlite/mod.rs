@@ -23,6 +23,7 @@ mod hints;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod inotify;
 mod json;
+mod name;
 mod proof;
 mod queue;
 mod restored;
@@ -129,11 +130,22 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// The folder of the sessions' files. Nothing where it proves nothing, which the log says.
+fn session_files(file: &OpenFile) -> Option<SessionFiles> {
+    let folder = header::beside(file.path(), "-sessions");
+    SessionFiles::open(&folder, file::permissions(file.path())).unwrap_or_else(|error| {
+        tracing::warn!(
+            %error,
+            "the folder of the sessions cannot be used, so no death is proven: others wait for the whole ttl of a process that died"
+        );
+        None
+    })
+}
+
 impl Home {
     fn new(file: Arc<OpenFile>, options: &SqliteOptions) -> Result<Self, OpenError> {
-        let folder = header::beside(file.path(), "-sessions");
-        let failed = |error| OpenError::of_io(&folder, &error);
-        let files = SessionFiles::open(&folder).map_err(failed)?.map(Arc::new);
+        let failed = |error| OpenError::of_io(file.path(), &error);
+        let files = session_files(&file).map(Arc::new);
         let hints = Hints::of(&file);
         let mut listener = None;
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -177,7 +189,8 @@ impl SqliteStore {
     /// As with [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
         let (file, connection) = file::open(path.as_ref(), &options)?;
-        let home = Home::new(file, &options)?;
+        // If it fails, the connection goes before the file counts as closed.
+        let home = Home::new(Arc::clone(&file), &options)?;
         Self::on(&Arc::new(home), connection, options)
     }
 
@@ -210,7 +223,7 @@ impl SqliteStore {
     /// never further ahead than a day. All sessions of the backup are declared dead.
     ///
     /// **Stop everybody who uses the file first**, also in other containers: a job that was begun before does not know
-    /// that its key may be granted again.
+    /// that its key may be granted again. Whoever can be proven to live is reason enough to refuse.
     ///
     /// Looks closer than [`open`](Self::open) whether the file is whole: a copy of bare files that were in use may have
     /// indexes and tables of different moments. That takes up to ten times as long.
@@ -226,7 +239,16 @@ impl SqliteStore {
     /// # Errors
     /// As with [`open`](Self::open).
     pub fn raise_terms_with(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<u64, OpenError> {
-        let (file, mut connection) = file::open(path.as_ref(), options)?;
+        let path = path.as_ref();
+        if let Err(error) = std::fs::metadata(path) {
+            return Err(OpenError::of_io(path, &error));
+        }
+        let (file, mut connection) = file::open(path, options)?;
+        if let Some(files) = session_files(&file)
+            && files.is_anybody_there().map_err(|error| OpenError::of_io(path, &error))?
+        {
+            return Err(OpenError::InUse { path: path.to_owned() });
+        }
         file::check(file.path(), &connection, "integrity_check")?;
         let raised = restored::raise_terms(&mut connection, options.clock.wall());
         raised.map_err(|error| OpenError::of_sqlite(file.path(), &error))

@@ -23,6 +23,9 @@ use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileS
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What a file is called until it is locked, before a random number.
 const NEW: &str = "new-";
+/// Whom a file may be open to.
+const OPEN_TO: Mode =
+    Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH);
 /// A new file is lost to somebody who tidies up if they meet in a window of microseconds.
 const ATTEMPTS: u32 = 16;
 
@@ -32,6 +35,8 @@ pub(in crate::store::sqlite) struct SessionFiles {
     folder: OwnedFd,
     /// This boot of this kernel.
     boot: String,
+    /// The permissions of a file.
+    file_mode: Mode,
     /// The files that sessions of this process hold now.
     held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
 }
@@ -117,23 +122,38 @@ impl fmt::Debug for HeldFile {
     }
 }
 
+/// Whoever may read a file may look into its folder.
+fn of_folder(file: Mode) -> Mode {
+    let mut folder = file;
+    for (read, look) in [(Mode::RUSR, Mode::XUSR), (Mode::RGRP, Mode::XGRP), (Mode::ROTH, Mode::XOTH)] {
+        if file.contains(read) {
+            folder |= look;
+        }
+    }
+    folder
+}
+
 impl SessionFiles {
-    /// Opens the folder, and makes it if it is not there. Without one where nothing can be proven: on a file system
+    /// Opens the folder, and makes it if it is not there, for those who may use a database with these
+    /// permissions. Without one where nothing can be proven: on a file system
     /// that may be shared with other machines, or under a kernel that does not say which boot it is. The log says so.
     ///
     /// # Errors
     /// The folder cannot be made or opened; the error names it.
-    pub(in crate::store::sqlite) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub(in crate::store::sqlite) fn open(path: &Path, mode: u32) -> io::Result<Option<Self>> {
         let say = |doing: &'static str| move |error: Errno| told(doing, path, error);
-        match mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let file_mode = Mode::from_raw_mode(mode) & OPEN_TO;
+        let made = match mkdir(path, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(told("make", path, error)),
-        }
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty()).map_err(say("open"))?;
-        let mode = Mode::from_raw_mode(fstat(&folder).map_err(say("look at"))?.st_mode);
-        if mode.intersects(Mode::RWXG | Mode::RWXO) {
-            fchmod(&folder, Mode::RWXU).map_err(say("close to others"))?;
+        if made {
+            // Whoever may use the database may use the folder, whatever the mask of this process. One that was there is
+            // as somebody wants it.
+            fchmod(&folder, of_folder(file_mode)).map_err(say("open to others"))?;
         }
         let file_system = FileSystem::of(&folder)?;
         let path = std::fs::canonicalize(path)?;
@@ -152,7 +172,7 @@ impl SessionFiles {
             );
             return Ok(None);
         };
-        Ok(Some(Self { path, folder, boot, held: Arc::default() }))
+        Ok(Some(Self { path, folder, boot, file_mode, held: Arc::default() }))
     }
 
     pub(in crate::store::sqlite) fn path(&self) -> &Path {
@@ -207,7 +227,11 @@ impl SessionFiles {
         let new = format!("{NEW}{:016x}", getrandom::u64().map_err(|_| Errno::IO)?);
         // For writing: the kernel tells of the close of such files alone.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &*new, flags, Mode::RUSR | Mode::WUSR)?;
+        let owner = Mode::RUSR | Mode::WUSR;
+        let file = openat(&self.folder, &*new, flags, owner)?;
+        if self.file_mode != owner {
+            fchmod(&file, self.file_mode)?;
+        }
         // Not a link: the kernel tells of a close by the name that was opened, and that one goes with it.
         let named =
             flock(&file, FlockOperation::NonBlockingLockExclusive).and_then(|()| self.rename(&new, name));
@@ -320,6 +344,11 @@ impl SessionFiles {
                 tracing::debug!(%error, "left a file behind that nobody needs");
             }
         }
+    }
+
+    /// Returns whether somebody holds the file of a session.
+    pub(in crate::store::sqlite) fn is_anybody_there(&self) -> io::Result<bool> {
+        Ok(self.sessions()?.into_iter().any(|session| matches!(self.is_let_go(session), Err(NoProof::Held))))
     }
 
     /// The sessions that have a file.

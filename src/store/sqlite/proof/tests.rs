@@ -44,7 +44,7 @@ impl Place {
     }
 
     fn files(&self) -> SessionFiles {
-        SessionFiles::open(&self.0).unwrap().expect("these tests run on a local file system")
+        SessionFiles::open(&self.0, 0o600).unwrap().expect("these tests run on a local file system")
     }
 
     fn file(&self, session: SessionId) -> PathBuf {
@@ -115,7 +115,7 @@ impl Drop for Holder {
 fn a_process_that_holds_a_file() {
     let Some(folder) = env::var_os(FOLDER) else { return };
     let session = env::var(SESSION).unwrap().parse().unwrap();
-    let files = SessionFiles::open(Path::new(&folder)).unwrap().unwrap();
+    let files = SessionFiles::open(Path::new(&folder), 0o600).unwrap().unwrap();
     let held = files.hold(session).unwrap();
     println!("holds {}", held.identity());
     std::io::stdout().flush().unwrap();
@@ -229,9 +229,18 @@ fn a_file_is_made_once_and_for_nobody_else() {
     assert!(matches!(files.prove(id(1), held.identity()), Err(NoProof::Held)));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.0), mode(&place.file(id(1)))), (0o700, 0o600));
-    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn who_may_use_the_database_may_use_the_files_beside_it() {
+    let place = Place::new();
+    let files = SessionFiles::open(&place.0, 0o100_664).unwrap().unwrap();
+    let _held = files.hold(id(1)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&place.0), mode(&place.file(id(1)))), (0o775, 0o664));
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o750)).unwrap();
     place.files();
-    assert_eq!(mode(&place.0), 0o700, "a folder that was there is closed to others");
+    assert_eq!(mode(&place.0), 0o750, "a folder that was there is as somebody wants it");
 }
 
 #[test]
@@ -334,14 +343,14 @@ fn a_frozen_process_is_not_dead() {
 #[test]
 fn where_files_are_not_local_nothing_is_proven() {
     let (log, _here) = Log::start();
-    assert!(SessionFiles::open(Path::new("/proc/self/fd")).unwrap().is_none());
+    assert!(SessionFiles::open(Path::new("/proc/self/fd"), 0o600).unwrap().is_none());
     let told = log.with(&["WARN", "not a local file system", "/fd file_system=", "0x9fa0"]);
     assert_eq!(told.len(), 1, "{:?}", log.lines());
-    let error = SessionFiles::open(Path::new("/proc/none")).unwrap_err();
+    let error = SessionFiles::open(Path::new("/proc/none"), 0o600).unwrap_err();
     assert!(error.to_string().starts_with("could not make /proc/none: "), "{error}");
     let place = Place::new();
     fs::write(&place.0, "").unwrap();
-    let error = SessionFiles::open(&place.0).unwrap_err();
+    let error = SessionFiles::open(&place.0, 0o600).unwrap_err();
     assert!(error.to_string().contains(place.0.to_str().unwrap()), "{error}");
     fs::remove_file(&place.0).unwrap();
 }
