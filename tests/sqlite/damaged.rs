@@ -221,3 +221,22 @@ async fn a_schedule_and_a_run_that_cannot_be_read_are_refused_and_left_as_they_a
     assert!(store.delete_schedule(schedule, LIMIT).await.unwrap());
     assert_eq!(table(&shell, "runs"), Vec::<Vec<Sql>>::new(), "deleted all the same");
 }
+
+/// What names its file is not whole: then nothing is proven, and that is no error.
+#[tokio::test]
+async fn a_session_whose_file_cannot_be_read_is_not_proven_dead() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let opening = fixture.opening();
+    let presence = store.presence(opening.session).await.unwrap();
+    fixture.open(&opening).await;
+    folder.shell().execute_batch("UPDATE sessions SET file_dev = 1, boot_id = NULL").unwrap();
+    drop(presence);
+    let (by, why) = ("ops".parse().unwrap(), tenure::model::Why::shortened("gone"));
+    let ground = tenure::store::Evidence::Gone;
+    let declaration =
+        tenure::store::Declaration { session: opening.session, ground, by, why, tell: Vec::new() };
+    let seen = store.declare(declaration, LIMIT).await.unwrap();
+    assert!(matches!(seen, SessionSeen::Alive(_)), "{seen:?}");
+}

@@ -134,6 +134,18 @@ async fn a_file_of_a_newer_version_is_left_alone() {
 }
 
 /// What SQLite knows from the log alone is found, too.
+/// While it is in use: an instance of a newer version has brought the tables up to its own.
+#[tokio::test]
+async fn a_newer_layout_stops_those_who_do_not_know_it() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await.id;
+    folder.shell().pragma_update(None, "user_version", 2).unwrap();
+    let error = store.beat(fixture.beat(session, 1), LIMIT).await.unwrap_err();
+    assert!(error.to_string().contains("a newer version of tenure has changed it to layout 2"), "{error}");
+}
+
 #[tokio::test]
 async fn a_version_that_only_the_log_knows_is_seen() {
     let folder = Folder::new();

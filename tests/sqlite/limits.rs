@@ -140,3 +140,18 @@ async fn what_fails_in_company_fails_alone() {
     assert!(soon(last).await.unwrap().bears(beats[1].nonce));
     assert_eq!(fixture.look(&fixture.lock("key 0")).await, LockSeen::Absent);
 }
+
+/// The error of whoever was held up says by what.
+#[tokio::test]
+async fn who_is_held_up_is_told_by_what() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let fixture = fixture(&store);
+    let session = fixture.opened().await.id;
+    let shell = folder.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.beat(fixture.beat(session, 1), Duration::from_millis(500)).await.unwrap_err();
+    let words = error.to_string();
+    assert!(words.contains("tenure.db is kept locked by another process"), "{words}");
+    assert_eq!(error.applied(), Applied::No);
+}

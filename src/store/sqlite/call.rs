@@ -118,7 +118,7 @@ pub(super) fn call<'a, T: Send + 'static>(
             Ok(Err(_)) => Err(Trouble::ended().error(doing, Applied::Unknown)),
             Err(_) => {
                 let applied = if caller.0.go_on(GIVEN_UP) { Applied::No } else { Applied::Unknown };
-                Err(Trouble::out_of_time().error(doing, applied))
+                Err(queue.why_late().error(doing, applied))
             }
         }
     })

@@ -19,7 +19,7 @@ use crate::{
 
 /// What the record says of who declared it.
 const BY: &str = "the SQLite store";
-const WHY: &str = "its process is gone";
+const WHY: &str = "nobody holds its file any more";
 
 pub(super) struct Deaths {
     pub(super) connection: Connection,
@@ -39,6 +39,10 @@ impl Deaths {
     fn declare(&self, sessions: &[SessionId]) -> Outcome<Vec<SessionId>> {
         let gate = locked(&self.file.gate);
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        if !self.file.is_in_place() {
+            self.connection.execute_batch("ROLLBACK")?;
+            return Ok(Vec::new());
+        }
         let (mut rows, now, mut dead) = (self.rows(), self.clock.wall(), Vec::new());
         let mut step = Step::new(&mut rows, now);
         // Not an instance: any process that has the file open may be the first to see it.

@@ -38,6 +38,8 @@ pub(super) struct Queue {
 struct Waiting {
     jobs: VecDeque<Box<dyn Job>>,
     is_closed: bool,
+    /// What keeps the thread from doing anything at present.
+    trouble: Option<Trouble>,
 }
 
 impl Queue {
@@ -83,6 +85,21 @@ impl Queue {
             }
         }
         begun
+    }
+
+    /// Nothing can be done at present, for this reason.
+    pub(super) fn held_up(&self, trouble: Trouble) {
+        locked(&self.waiting).trouble = Some(trouble);
+    }
+
+    /// Something can be done again.
+    pub(super) fn goes_on(&self) {
+        locked(&self.waiting).trouble = None;
+    }
+
+    /// Why somebody had to wait for longer than was allowed.
+    pub(super) fn why_late(&self) -> Trouble {
+        locked(&self.waiting).trouble.clone().unwrap_or_else(Trouble::out_of_time)
     }
 
     /// Lets nobody in any more. What waits is done.

@@ -4,6 +4,7 @@ use std::{
     io,
     sync::Arc,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use rusqlite::{Connection, ErrorCode};
@@ -11,13 +12,23 @@ use rusqlite::{Connection, ErrorCode};
 use super::{
     Home,
     error::Trouble,
+    file::LOG_KEPT,
+    header::beside,
     queue::{Job, Queue},
     rows::{Failure, SqlRows},
+    tables,
 };
 use crate::{clock::Clock, error::Applied, sync::locked};
 
 /// The most operations of one transaction.
 const TOGETHER: usize = 256;
+/// Who has had the file locked for so long lets others have it: they look a millisecond later at most, and would find it
+/// locked again.
+const LONG: Duration = Duration::from_millis(10);
+/// So long.
+const REST: Duration = Duration::from_millis(2);
+/// The commits between two looks at the length of the log.
+const LOOKS_AT_LOG: u32 = 64;
 
 /// What a thread has. The connection is closed before the file counts as closed.
 pub(super) struct Place {
@@ -39,7 +50,7 @@ impl Drop for Ending {
 /// Starts the thread that writes. It ends after the one that reads: of connections that are closed at once none would
 /// write the log back.
 pub(super) fn writer(place: Place, reader: JoinHandle<()>) -> io::Result<JoinHandle<()>> {
-    let mut writer = Writer { place, is_synced: true };
+    let mut writer = Writer { place, is_synced: true, commits: 0 };
     start("tenure-write", move || {
         let _ending = Ending(Arc::clone(&writer.place.queue));
         while let Some(is_synced) = writer.place.queue.wait() {
@@ -66,8 +77,10 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHand
 }
 
 type Jobs = Vec<Box<dyn Job>>;
+/// How a transaction ended.
+type Ended = Result<(), (Trouble, Applied)>;
 
-fn answer(jobs: Jobs, ended: &Result<(), (Trouble, Applied)>) {
+fn answer(jobs: Jobs, ended: &Ended) {
     for job in jobs {
         job.answer(ended.clone());
     }
@@ -103,6 +116,10 @@ impl Place {
         if let Err(failure) = begun {
             return answer(jobs, &Err((self.trouble(&failure), Applied::No)));
         }
+        if !self.home.file.is_in_place() {
+            self.roll_back();
+            return answer(jobs, &Err((Trouble::replaced(self.home.file.path()), Applied::No)));
+        }
         let now = self.clock.wall();
         for mut job in jobs {
             let read = job.run(&mut self.rows(), now);
@@ -126,6 +143,7 @@ struct Writer {
     place: Place,
     /// Whether each commit is synced at present.
     is_synced: bool,
+    commits: u32,
 }
 
 impl Writer {
@@ -133,37 +151,95 @@ impl Writer {
     fn write(&mut self, is_synced: bool) {
         let file = Arc::clone(&self.place.home.file);
         let gate = locked(&file.gate);
-        if let Err(failure) = self.begin(is_synced) {
-            if let Failure::Sqlite(error) = &failure
-                && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-            {
-                // Whoever still waits for an answer waits for this, too.
-                return;
-            }
-            let jobs = self.place.queue.begin(true, usize::MAX);
-            return answer(jobs, &Err((self.place.trouble(&failure), Applied::No)));
+        let began = self.begin(is_synced);
+        if let Err(failure) = &began
+            && failure.code() == Some(ErrorCode::DatabaseBusy)
+        {
+            // Whoever still waits for an answer waits for this, too.
+            self.place.queue.held_up(self.place.trouble(failure));
+            return;
+        }
+        self.place.queue.goes_on();
+        let began_at = self.place.clock.now();
+        if let Some(trouble) =
+            began.err().map(|failure| self.place.trouble(&failure)).or_else(|| self.forbidden())
+        {
+            self.place.roll_back();
+            return answer(self.place.queue.begin(true, usize::MAX), &Err((trouble, Applied::No)));
         }
         // Also those that came meanwhile.
         let jobs = self.place.queue.begin(self.is_synced, TOGETHER);
-        if !file.is_in_place() {
-            self.place.roll_back();
-            return answer(jobs, &Err((Trouble::replaced(file.path()), Applied::No)));
-        }
-        let Some(done) = self.run_all(jobs) else { return };
-        let ended = match self.place.say("COMMIT") {
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                let trouble = self.place.trouble(&failure);
-                self.place.roll_back();
-                // The log may have it, and show it after a crash.
-                Err((trouble, Applied::Unknown))
-            }
-        };
+        let Some((done, ended)) = self.run_and_commit(jobs) else { return };
+        self.cut_log();
+        let took = self.place.clock.now().since(began_at);
         drop(gate);
         if ended.is_ok() && done.iter().any(|job| job.has_rung()) {
             self.place.home.hints.announce();
         }
         answer(done, &ended);
+        if took >= LONG {
+            thread::sleep(REST);
+        }
+    }
+
+    /// Why nothing may be written any more, in a transaction that has begun.
+    fn forbidden(&self) -> Option<Trouble> {
+        let path = self.place.home.file.path();
+        if !self.place.home.file.is_in_place() {
+            return Some(Trouble::replaced(path));
+        }
+        match tables::version(&self.place.connection) {
+            Ok(found) if found > tables::VERSION => Some(Trouble::newer(path, found)),
+            Ok(_) => None,
+            Err(error) => Some(self.place.trouble(&error.into())),
+        }
+    }
+
+    /// Does these and commits what they wrote. Returns those that are still to be answered, and how.
+    fn run_and_commit(&self, jobs: Jobs) -> Option<(Jobs, Ended)> {
+        let done = self.run_all(jobs)?;
+        let Err(failure) = self.place.say("COMMIT") else { return Some((done, Ok(()))) };
+        if failure.code() == Some(ErrorCode::DiskFull) {
+            // The log cannot grow. What is in it may have room in the file, and then it begins anew. Of this transaction
+            // nothing was written that counts.
+            self.place.roll_back();
+            if self.restart_log().is_ok() && self.place.say("BEGIN IMMEDIATE").is_ok() {
+                let done = self.run_all(done)?;
+                return Some(match self.place.say("COMMIT") {
+                    Ok(()) => (done, Ok(())),
+                    Err(failure) => self.commit_failed(done, &failure),
+                });
+            }
+        }
+        Some(self.commit_failed(done, &failure))
+    }
+
+    fn commit_failed(&self, done: Jobs, failure: &Failure) -> (Jobs, Ended) {
+        let trouble = self.place.trouble(failure);
+        self.place.roll_back();
+        // The log may have it, and show it after a crash.
+        (done, Err((trouble, Applied::Unknown)))
+    }
+
+    /// Has the log begin anew where those who read have never let it: else it would grow as long as somebody reads.
+    fn cut_log(&mut self) {
+        self.commits = self.commits.wrapping_add(1);
+        if !self.commits.is_multiple_of(LOOKS_AT_LOG) {
+            return;
+        }
+        let log = std::fs::metadata(beside(self.place.home.file.path(), "-wal"));
+        if log.is_ok_and(|log| log.len() > LOG_KEPT.into())
+            && let Err(failure) = self.restart_log()
+        {
+            let error = self.place.trouble(&failure);
+            tracing::debug!(?error, "the log could not begin anew");
+        }
+    }
+
+    /// Writes all of the log into the file. Waits for those who read it, as long as SQLite waits for anybody.
+    fn restart_log(&self) -> Result<(), Failure> {
+        let restarted = self.place.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        Ok(restarted?)
     }
 
     /// Does these, each for itself. Answers those that failed, and returns the others, if there is a transaction to be
@@ -226,12 +302,10 @@ impl Writer {
             self.place.say("SAVEPOINT one")?;
         }
         let done = job.run(rows, now);
-        if done.is_err() && !self.place.connection.is_autocommit() {
-            if are_many {
-                self.place.say("ROLLBACK TO one")?;
-            } else {
-                self.place.roll_back();
-            }
+        let is_open = done.is_err() && !self.place.connection.is_autocommit();
+        if is_open && (!are_many || self.place.say("ROLLBACK TO one").is_err()) {
+            // What it has written may not stay.
+            self.place.roll_back();
         }
         if are_many && !self.place.connection.is_autocommit() {
             self.place.say("RELEASE one")?;

@@ -10,6 +10,8 @@ use crate::{
 
 /// The locks of a dead session that are read at a time.
 const TOLD_AT_ONCE: usize = 500;
+/// More bells than a store keeps are a gap, after which whoever listens looks everywhere.
+const BELLS_KEPT: usize = 4096;
 /// Those in the line of each who are told: the first may have died with it.
 const FIRST_IN_LINE: usize = 4;
 
@@ -112,7 +114,7 @@ impl<R: Rows> Step<'_, R> {
                 self.ring(Bell::bereft(&held.lock, dead, &line));
             }
             after = last;
-            if after.is_none() {
+            if after.is_none() || self.bells.len() > BELLS_KEPT {
                 return Ok(());
             }
         }

@@ -52,7 +52,8 @@ pub(super) fn read(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Row<SessionRecor
 
 /// The file that it keeps locked, as its record has it.
 pub(super) fn identity(sql: &SqlRows<'_>, id: SessionId) -> Outcome<Option<Identity>> {
-    let file = "SELECT file_dev, file_inode, boot_id FROM sessions WHERE id = ?1 AND file_dev IS NOT NULL";
+    let file = "SELECT file_dev, file_inode, boot_id FROM sessions WHERE id = ?1 AND file_dev IS NOT NULL \
+                AND typeof(file_inode) = 'integer' AND typeof(boot_id) = 'text'";
     let mut identity = None;
     sql.each(file, [id.to_string()], |row| {
         let (device, inode, boot) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get(2)?);
@@ -120,8 +121,10 @@ pub(super) fn the_dead(
     after: Option<SessionId>,
     at_most: usize,
 ) -> Outcome<Vec<(SessionId, StoreTime)>> {
+    // Those that cannot be read are not counted: behind a full page there may be more.
     let dead = "SELECT v, id, died_at FROM sessions \
-         WHERE ns = ?1 AND died_at IS NOT NULL AND id > ?2 AND v = ?3 ORDER BY id LIMIT ?4";
+         WHERE ns = ?1 AND died_at IS NOT NULL AND id > ?2 AND v = ?3 AND typeof(died_at) = 'integer' \
+         AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*' ORDER BY id LIMIT ?4";
     let after = after.map_or_else(String::new, |after| after.to_string());
     let mut all = Vec::new();
     sql.each(dead, params![namespace.as_str(), after, LAYOUT, rows(at_most)], |row| {
