@@ -19,7 +19,7 @@ const WATCHED: Duration = Duration::from_secs(20);
 pub(crate) async fn beat() {
     let _elect = start(given_store(), quick("idle")).await;
     println!("started");
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Beats, and waits for one key.
