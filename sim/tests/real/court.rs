@@ -17,7 +17,7 @@ use tenure::{
 use tenure_sim::{Durations, History, Life, Reported, Violation, What};
 
 use crate::{
-    holder::config,
+    holder::{Pace, config},
     ledger::Applied,
     lines::{Line, start},
     ticks::{Entry as Tick, Ticks},
@@ -28,6 +28,9 @@ const SLACK: Duration = Duration::from_millis(450);
 /// Time for which a thread may lose its processor between the check that allows a poll and the poll. The margin
 /// is more than that.
 const PREEMPTED: Duration = Duration::from_millis(50);
+
+/// The ground of a death that the store has proven.
+pub(crate) const PROVEN: &str = "proven";
 
 /// A process that runs is heard much more often, if it has a job.
 const STALL: Duration = Duration::from_millis(150);
@@ -55,6 +58,10 @@ pub(crate) struct Court {
     heard: Vec<Heard>,
     applied: Vec<(Moment, Applied)>,
     lives: BTreeMap<SessionId, Life>,
+    /// Since when the process of each life may be gone.
+    killed: BTreeMap<Life, Moment>,
+    /// Sessions that their own instances have given up.
+    given_up: BTreeSet<SessionId>,
     /// Versions of each resource that were committed, and under which term.
     committed: BTreeSet<(usize, u64, Term)>,
     /// Those of which a process was told that they are.
@@ -68,15 +75,17 @@ pub(crate) struct Court {
 }
 
 impl Court {
-    pub(crate) fn new(seed: u64, members: usize) -> Self {
+    pub(crate) fn new(seed: u64, members: usize, pace: Pace) -> Self {
         let durations =
-            |member| Durations { slack: SLACK, preempted: PREEMPTED, ..Durations::of(&config(member)) };
+            |member| Durations { slack: SLACK, preempted: PREEMPTED, ..Durations::of(&config(member, pace)) };
         Self {
             history: History::from_outside(seed, (0..members).map(durations).collect(), Vec::new()),
-            ttl: config(0).ttl(),
+            ttl: config(0, pace).ttl(),
             heard: Vec::new(),
             applied: Vec::new(),
             lives: BTreeMap::new(),
+            killed: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             committed: BTreeSet::new(),
             claimed: Vec::new(),
             ticks: Ticks::default(),
@@ -93,6 +102,29 @@ impl Court {
         self.applied.extend(applied);
     }
 
+    /// A process is killed after that moment.
+    pub(crate) fn kills(&mut self, life: Life, at: Moment) {
+        self.killed.insert(life, at);
+    }
+
+    /// Whoever is proven dead was killed before, or has given its session up.
+    fn judge_proofs(&self) {
+        for (at, applied) in &self.applied {
+            let Applied::Died { session, ground: PROVEN, .. } = applied else { continue };
+            let was_killed = self
+                .lives
+                .get(session)
+                .and_then(|life| self.killed.get(life))
+                .is_some_and(|killed| killed <= at);
+            if !was_killed && !self.given_up.contains(session) {
+                self.history.violate(
+                    "proof",
+                    format!("session {session} was proven dead, and its process was not killed"),
+                );
+            }
+        }
+    }
+
     pub(crate) fn violate(&self, invariant: &'static str, says: String) {
         self.history.violate(invariant, says);
     }
@@ -107,7 +139,11 @@ impl Court {
             if let (Some(life), Line::Seen(What::Opens { session })) = (heard.life, &heard.line) {
                 self.lives.insert(*session, life);
             }
+            if let Line::Seen(What::Reported(Reported::SessionLost { session, .. })) = &heard.line {
+                self.given_up.insert(*session);
+            }
         }
+        self.judge_proofs();
         let mut entries = stored(&self.heard, &self.applied, &self.lives);
         // What the store has applied stands before what was heard at the same moment.
         entries.extend(stalls(&self.heard, until, &mut self.running));
@@ -313,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_is_later_is_judged_later() {
-        let mut court = Court::new(1, 1);
+        let mut court = Court::new(1, 1, Pace::Quick);
         let polled = |term| What::Polled { key: 0, term: Term::new(term) };
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
         court.apply([(at(40), granted(0, 2))]);
@@ -324,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_poll_under_a_term_that_was_over_for_certain_is_noticed() {
-        let mut court = Court::new(1, 1);
+        let mut court = Court::new(1, 1, Pace::Quick);
         let polled = |term| What::Polled { key: 0, term: Term::new(term) };
         court.apply([(at(5), granted(0, 1)), (at(40), granted(0, 2))]);
         court.hear([heard(10, polled(1)), heard(50, polled(1))]);
@@ -353,8 +389,30 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_proven_dead_was_killed_or_has_given_its_session_up() {
+        let session = SessionId::from_u128(7);
+        let life = Life { member: 0, number: 1 };
+        let died = || (at(50), Applied::Died { session, by_itself: false, ground: PROVEN });
+        let lost = What::Reported(Reported::SessionLost { session, why: "expired" });
+        let judge = |killed: Option<u64>, lost: Option<What>| {
+            let mut court = Court::new(1, 1, Pace::Quick);
+            court.hear([heard(10, What::Opens { session })]);
+            court.hear(lost.map(|lost| heard(40, lost)));
+            if let Some(millis) = killed {
+                court.kills(life, at(millis));
+            }
+            court.apply([died()]);
+            court.judge_until(at(60)).map(|violation| violation.invariant)
+        };
+        assert_eq!(judge(None, None), Some("proof"));
+        assert_eq!(judge(Some(51), None), Some("proof"), "it was killed later");
+        assert_eq!(judge(Some(49), None), None);
+        assert_eq!(judge(None, Some(lost)), None);
+    }
+
+    #[test]
     fn what_is_written_under_a_lock_that_was_deleted_is_followed() {
-        let mut court = Court::new(1, 1);
+        let mut court = Court::new(1, 1, Pace::Quick);
         let wrote = |term, over| Applied::Seen(What::Wrote { key: 0, term: Term::new(term), over });
         court.apply([
             (at(5), granted(0, 1)),
@@ -371,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_and_is_not_there_is_noticed() {
-        let mut court = Court::new(1, 1);
+        let mut court = Court::new(1, 1, Pace::Quick);
         let (key, term) = (0, Term::new(1));
         court.apply([(at(5), Applied::Seen(What::Wrote { key, term, over: 0 }))]);
         let committed = |millis, version| Heard {

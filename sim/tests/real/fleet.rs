@@ -10,18 +10,9 @@ use std::{
     time::Duration,
 };
 
-use mongodb::{
-    Client,
-    bson::{Document, doc},
-    options::{ReadConcern, WriteConcern},
-};
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{
-    Clock, SystemClock,
-    clock::Moment,
-    model::{SessionId, Term},
-};
-use tenure_sim::{FIRST_TASK, Life, What, number_of};
+use tenure::{Clock, SystemClock, clock::Moment, model::Term};
+use tenure_sim::{FIRST_TASK, Life, What};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -30,17 +21,14 @@ use tokio::{
 
 use crate::{
     court::{Court, Heard},
-    holder::{ORDER, Order},
-    ledger::{self, Applied, MARKS},
+    holder::{ORDER, Order, Pace},
+    ledger::Applied,
     lines::{self, Line},
-    resource::{self, Resource},
-    ticks::{Entry as Tick, PULSE},
+    record::Record,
 };
 
 /// For what a process or a healthy set does in less than a second, on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(60);
-/// Time allowed to the set for one question.
-const QUESTION: Duration = Duration::from_secs(5);
 const PACE: Duration = Duration::from_millis(20);
 
 /// The time by which leases are counted, in all processes of the machine.
@@ -78,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) database: String,
     /// True if the clocks of all servers agree. Where they do not, nobody can say which ticks there were.
     pub(crate) one_time: bool,
+    pub(crate) pace: Pace,
 }
 
 impl Plan {
@@ -103,6 +92,8 @@ struct Ears {
     polled: BTreeMap<usize, (Moment, Life, Term)>,
     echoes: BTreeMap<Life, i64>,
     overruns: u64,
+    /// The jobs that began, by key.
+    began: BTreeMap<usize, Vec<(Moment, Life)>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -119,6 +110,7 @@ impl Hearing {
             Line::Seen(What::Polled { key, term }) => {
                 ears.polled.insert(*key, (at, life, *term));
             }
+            Line::Seen(What::Began { key, .. }) => ears.began.entry(*key).or_default().push((at, life)),
             Line::Seen(What::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
             Line::Echo(number) => {
                 ears.echoes.insert(life, *number);
@@ -151,6 +143,7 @@ impl Process {
             // Room for all when one is gone.
             cap: plan.tasks.div_ceil(plan.members - 1),
             seed: plan.seed,
+            pace: plan.pace,
         };
         let itself = std::env::current_exe().expect("a process has a program");
         let mut command = match &way.namespace {
@@ -219,7 +212,7 @@ pub(crate) struct Fleet {
     processes: Vec<Option<Process>>,
     lives: Vec<u32>,
     hearing: Hearing,
-    client: Client,
+    pub(crate) record: Record,
     commits: mpsc::UnboundedReceiver<(Moment, Applied)>,
     follower: JoinHandle<()>,
     pub(crate) court: Court,
@@ -233,20 +226,20 @@ impl Drop for Fleet {
 }
 
 impl Fleet {
-    /// Starts all its processes. `client` is the harness's own, which nothing is done to.
-    pub(crate) async fn start(plan: Plan, client: Client, ways: Vec<Way>) -> Self {
+    /// Starts all its processes. `record` is the harness's own way to the store, which nothing is done to.
+    pub(crate) async fn start(plan: Plan, record: Record, ways: Vec<Way>) -> Self {
         assert_eq!(ways.len(), plan.members);
-        Resource::create(&client, &plan.database, plan.locks()).await;
+        record.prepare(plan.locks()).await;
         let (send, commits) = mpsc::unbounded_channel();
-        let follower = ledger::follow(&client, &plan.database, send).await;
+        let follower = record.follow(send).await;
         let mut fleet = Self {
-            court: Court::new(plan.seed, plan.members),
+            court: Court::new(plan.seed, plan.members, plan.pace),
             processes: ways.iter().map(|_| None).collect(),
             lives: vec![0; plan.members],
             hearing: Hearing::default(),
             plan,
             ways,
-            client,
+            record,
             commits,
             follower,
             marks: 0,
@@ -282,6 +275,7 @@ impl Fleet {
     /// Kill -9.
     pub(crate) async fn kill(&mut self, member: usize) {
         let mut process = self.processes[member].take().expect("it runs");
+        self.court.kills(process.life, now());
         process.child.kill().expect("it runs");
         let status = process.child.wait().expect("it was not waited for");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "it ran until then");
@@ -337,34 +331,35 @@ impl Fleet {
         self.hearing.ears().polled.get(&key).copied()
     }
 
+    /// The keys at which a life worked last, if that was after `since`.
+    pub(crate) fn worked_at(&self, member: usize, since: Moment) -> Vec<usize> {
+        let ears = self.hearing.ears();
+        let is_its =
+            |(_, (at, life, _)): &(&usize, &(Moment, Life, Term))| life.member == member && *at > since;
+        ears.polled.iter().filter(is_its).map(|(key, _)| *key).collect()
+    }
+
+    /// When a job of another one first began at that key after that moment.
+    pub(crate) fn began_elsewhere(&self, key: usize, member: usize, after: Moment) -> Option<Moment> {
+        let ears = self.hearing.ears();
+        let began = ears.began.get(&key).into_iter().flatten();
+        began.filter(|(at, life)| *at > after && life.member != member).map(|(at, _)| *at).min()
+    }
+
     /// Number of jobs that ran on after their lease had ended.
     pub(crate) fn overruns(&self) -> u64 {
         self.hearing.ears().overruns
     }
 
-    /// The locks as a majority has them.
-    async fn locks(&self) -> mongodb::error::Result<BTreeMap<usize, (Term, Option<SessionId>)>> {
-        use futures::TryStreamExt;
-        let locks = self.client.database(&self.plan.database).collection::<Document>("locks");
-        let found = locks.find(doc! {}).read_concern(ReadConcern::majority()).await?;
-        let found: Vec<_> = found.try_collect().await?;
-        let read = |lock: &Document| {
-            let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
-            let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
-            Some((key, (term, lock.get_str("session").ok().and_then(|session| session.parse().ok()))))
-        };
-        Ok(found.iter().filter_map(read).collect())
-    }
-
     /// The largest term of all locks.
     pub(crate) async fn largest_term(&self) -> Option<u64> {
-        let locks = timeout(QUESTION, self.locks()).await.ok()?.ok()?;
+        let locks = self.record.locks().await?;
         locks.values().map(|(term, _)| term.get()).max()
     }
 
     /// Returns whether every key is held, and worked under since then, by the very term that the store has.
     async fn is_held(&self, since: Moment) -> bool {
-        let Ok(Ok(locks)) = timeout(QUESTION, self.locks()).await else { return false };
+        let Some(locks) = self.record.locks().await else { return false };
         self.plan.locks().all(|key| {
             let Some((term, Some(_))) = locks.get(&key) else { return false };
             self.last_poll(key).is_some_and(|(at, _, polled)| at > since && polled == *term)
@@ -398,14 +393,7 @@ impl Fleet {
             })
             .await;
         }
-        let marks = self.client.database(&self.plan.database).collection::<Document>(MARKS);
-        let mark = doc! { "_id": number };
-        until("a marker is written", BOUND, || async {
-            let options = WriteConcern::majority();
-            let replaced = marks.replace_one(mark.clone(), mark.clone()).upsert(true).write_concern(options);
-            matches!(timeout(QUESTION, replaced).await, Ok(Ok(_))).then_some(())
-        })
-        .await;
+        until("a marker is written", BOUND, || async { self.record.mark(number).await.then_some(()) }).await;
         let read = timeout(BOUND, async {
             loop {
                 let (at, applied) = self.commits.recv().await.expect("the stream goes on");
@@ -422,23 +410,6 @@ impl Fleet {
         self.court.judge_until(until_then)
     }
 
-    /// Drops a collection by hand.
-    pub(crate) async fn drop_collection(&self, name: &str) {
-        assert_ne!(name, resource::COLLECTION);
-        let collection = self.client.database(&self.plan.database).collection::<Document>(name);
-        collection.drop().await.expect("the set is healthy");
-    }
-
-    /// Identity that tells a collection from the one that was there before it under the same name.
-    pub(crate) async fn identity(&self, name: &str) -> Option<Vec<u8>> {
-        use futures::TryStreamExt;
-        let database = self.client.database(&self.plan.database);
-        let found =
-            database.list_collections().filter(doc! { "name": name }).await.expect("the set is healthy");
-        let found: Vec<_> = found.try_collect().await.expect("the set is healthy");
-        Some(found.first()?.info.uuid.as_ref()?.bytes.clone())
-    }
-
     /// Closes all, and has the rest judged.
     pub(crate) async fn end(&mut self) -> Option<tenure_sim::Violation> {
         for member in 0..self.plan.members {
@@ -449,23 +420,11 @@ impl Fleet {
         if let Some(violation) = self.judge().await {
             return Some(violation);
         }
-        let ledger = until("the ledger is read", BOUND, || async {
-            timeout(QUESTION, self.ledger()).await.ok()?.ok()
-        })
-        .await;
+        let ledger = until("the ledger is read", BOUND, || self.record.ledger()).await;
         let entries = ledger.len();
         let (ticks, violation) = self.court.judge_ledger(ledger, self.plan.one_time);
         println!("{ticks} ticks run, {entries} entries in their ledger");
         assert!(ticks > 0, "no tick was run");
         violation
-    }
-
-    /// The ledger of the schedule, as a majority has it.
-    async fn ledger(&self) -> mongodb::error::Result<Vec<Tick>> {
-        use futures::TryStreamExt;
-        let runs = self.client.database(&self.plan.database).collection::<Document>("runs");
-        let found = runs.find(doc! { "_id.schedule": PULSE }).read_concern(ReadConcern::majority()).await?;
-        let found: Vec<_> = found.try_collect().await?;
-        Ok(found.iter().filter_map(Tick::read).collect())
     }
 }

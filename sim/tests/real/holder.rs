@@ -17,7 +17,10 @@ use tenure::{
     model::Term,
     schedule::{Misfire, Overlap, Schedule},
     spread::{Spread, Task},
-    store::mongo::{MongoOptions, MongoStore},
+    store::{
+        mongo::{MongoOptions, MongoStore},
+        sqlite::SqliteStore,
+    },
 };
 use tenure_sim::{
     Dice, Life, Reported, SPREAD, Scribe, Sort, Watched, What, Wire, Witness, lock_id, number_of, task_name,
@@ -31,10 +34,9 @@ use crate::{
     ticks::PULSE,
 };
 
+/// What the URI of a file begins with.
+pub(crate) const FILE: &str = "sqlite:";
 pub(crate) const ORDER: &str = "TENURE_TEST_HOLDER";
-/// Longest time between two polls of a job.
-const PACE: Duration = Duration::from_millis(20);
-
 /// Arguments of such a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
@@ -46,16 +48,40 @@ pub(crate) struct Order {
     pub(crate) tasks: usize,
     pub(crate) cap: usize,
     pub(crate) seed: u64,
+    pub(crate) pace: Pace,
 }
 
-/// Configuration of the holders: a takeover in three seconds.
-pub(crate) fn config(member: usize) -> ElectConfig {
-    let second = Duration::from_secs(1);
-    ElectConfig::new("fleet", format!("pod-{member}"))
-        .unwrap()
-        .with_hold_duration(2 * second)
-        .with_refresh_interval(second / 2)
-        .with_refresh_duration(3 * second)
+/// How quick the holders are.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Pace {
+    /// A takeover in three seconds.
+    Quick,
+    /// A ttl that nobody can wait for unnoticed, and many keys.
+    Patient,
+}
+
+impl Pace {
+    /// Longest time between two polls of a job.
+    const fn polls(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Quick => 20,
+            Self::Patient => 60,
+        })
+    }
+}
+
+/// Configuration of the holders.
+pub(crate) fn config(member: usize, pace: Pace) -> ElectConfig {
+    let (second, config) =
+        (Duration::from_secs(1), ElectConfig::new("fleet", format!("pod-{member}")).unwrap());
+    let config = match pace {
+        Pace::Quick => config.with_hold_duration(2 * second).with_refresh_interval(second / 2),
+        Pace::Patient => config.with_hold_duration(7 * second).with_refresh_interval(second),
+    };
+    config.with_refresh_duration(match pace {
+        Pace::Quick => 3 * second,
+        Pace::Patient => 10 * second,
+    })
 }
 
 /// Says what happens.
@@ -121,21 +147,30 @@ async fn live(order: Order, mut told: mpsc::UnboundedReceiver<String>) {
     drop(kept);
 }
 
-async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
-    let store = loop {
+async fn connect(order: &Order) -> MongoStore {
+    loop {
         let options = MongoOptions::new().database(&order.database);
         match MongoStore::connect(&order.uri, options).await {
-            Ok(store) => break store,
+            Ok(store) => return store,
             // It is in the middle of whatever is done to it.
             Err(error) => eprintln!("holder {}.{}: {error}", order.member, order.number),
         }
         sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) {
+    let (store, fenced): (Arc<dyn tenure::store::Store>, _) = if let Some(file) = order.uri.strip_prefix(FILE)
+    {
+        (Arc::new(SqliteStore::open(file).unwrap()), None)
+    } else {
+        let store = connect(&order).await;
+        (Arc::new(store.clone()), Some((store, Resource::connect(&order.uri, &order.database).await)))
     };
-    let resource = Resource::connect(&order.uri, &order.database).await;
     let clock = Arc::new(SystemClock::new());
-    let wire = Wire::new(Arc::new(store.clone()), Arc::new(Pen), clock);
+    let wire = Wire::new(store, Arc::new(Pen), clock);
     let wire: Arc<dyn tenure::store::Store> = Arc::new(wire);
-    let mut builder = Elect::builder(wire, config(order.member));
+    let mut builder = Elect::builder(wire, config(order.member, order.pace));
     if let Some(flaw) = flaw() {
         builder = builder.flaw(flaw);
     }
@@ -154,7 +189,7 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
     for key in 0..order.keys {
         let tag = format!("{life}-{key}");
         let dice = dice.split(key as u64);
-        let hands = Hands { store: store.clone(), resource: resource.clone(), key };
+        let hands = Hands { fenced: fenced.clone(), key, pace: order.pace };
         let rest = Duration::from_millis(100);
         let campaign = elect.key(format!("k{key}")).who(&tag).campaign().rest_between(rest);
         let run = move |lease: Lease| {
@@ -163,7 +198,7 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
         };
         campaigns.push(campaign.run(run).unwrap());
     }
-    let share = share(&elect, &order, &Hands { store, resource, key: 0 }, dice.split(99));
+    let share = share(&elect, &order, &Hands { fenced, key: 0, pace: order.pace }, dice.split(99));
     let pulse = pulse(&elect);
     (elect, (campaigns, share, pulse))
 }
@@ -200,9 +235,10 @@ fn share(elect: &Elect, order: &Order, hands: &Hands, dice: Dice) -> Spread {
 /// Things that a job works with.
 #[derive(Clone, Debug)]
 struct Hands {
-    store: MongoStore,
-    resource: Resource,
+    /// What is behind the fence, where there is one.
+    fenced: Option<(MongoStore, Resource)>,
     key: usize,
+    pace: Pace,
 }
 
 /// Behaviour of a job.
@@ -238,9 +274,10 @@ fn job(lease: Lease, key: usize, tag: &str, hands: Hands, mut dice: Dice) -> Wat
         Pen.write(What::Cancelled { key, term });
     });
     let conduct = Conduct::any(&mut dice);
+    let polls = hands.pace.polls();
     let work = async move {
         let ticks = async {
-            let mut tick = tokio::time::interval(PACE);
+            let mut tick = tokio::time::interval(polls);
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
@@ -274,8 +311,9 @@ impl Hands {
     /// Writes the resource again and again, each time behind the fence.
     async fn work(self, term: Term, mut dice: Dice) {
         let lock = lock_id(self.key);
+        let Some((store, resource)) = self.fenced else { return std::future::pending().await };
         let fence = loop {
-            if let Ok(fence) = self.resource.arm(&self.store, &lock, term).await {
+            if let Ok(fence) = resource.arm(&store, &lock, term).await {
                 break fence;
             }
             sleep(dice.between(Duration::from_millis(50), Duration::from_millis(200))).await;
@@ -283,7 +321,7 @@ impl Hands {
         // Somebody holds a later term, which this job will be told soon.
         let Some(fence) = fence else { return std::future::pending().await };
         loop {
-            if let Ok(version) = self.resource.write(&fence, self.key).await {
+            if let Ok(version) = resource.write(&fence, self.key).await {
                 say(&Line::Committed { key: self.key, term, version });
             }
             sleep(dice.between(Duration::from_millis(50), Duration::from_millis(400))).await;

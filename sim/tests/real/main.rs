@@ -1,5 +1,5 @@
-//! Real engines in processes of their own on a real replica set, while all goes wrong that can be made to:
-//! and the same judges as over simulated fleets.
+//! Real engines in processes of their own, on a real replica set and on a file, while all goes wrong that can be made
+//! to: and the same judges as over simulated fleets.
 //!
 //! `scripts/soak` runs the long rounds, of which `cargo test` has a short one.
 //!
@@ -12,11 +12,14 @@ mod flaw;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+mod audit;
 mod court;
 mod fleet;
 mod holder;
+mod host;
 mod ledger;
 mod lines;
+mod record;
 mod resource;
 mod short;
 mod soak;

@@ -9,7 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     fleet::{BOUND, Fleet, Plan, Way, now, until},
-    holder,
+    holder::{self, Pace},
+    record::Record,
     support::{
         mongod::{Deployment, Node, Options, Shape, Timing},
         proxy::{Mode, Proxy},
@@ -43,10 +44,12 @@ impl World {
             tasks: TASKS,
             database: "real".to_owned(),
             one_time: true,
+            pace: Pace::Quick,
         };
         let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
         let ways = vec![Way { uri, namespace: None }; HOLDERS];
-        let fleet = Fleet::start(plan, client, ways).await;
+        let record = Record::Mongo { client, database: plan.database.clone() };
+        let fleet = Fleet::start(plan, record, ways).await;
         let mut world = Self { deployment, proxies, fleet };
         world.settle("the start", now()).await;
         world
@@ -228,7 +231,7 @@ async fn holders_fail(world: &mut World) {
         .await;
     }
     // Others may not have waited for less than that.
-    sleep((holder::config(0).ttl()).saturating_sub(now().since(frozen))).await;
+    sleep((holder::config(0, Pace::Quick).ttl()).saturating_sub(now().since(frozen))).await;
     world.fleet.thaw(member);
     world.settle(&format!("holder {member} was frozen, and others took {keys:?}"), now()).await;
 

@@ -25,15 +25,24 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Of one tick, or with `from` of all those from that one on which were skipped.
+    pub(crate) const fn new(at: i64, from: Option<i64>, attempt: u32) -> Self {
+        let (from, is_skipped) = match from {
+            Some(from) => (from, true),
+            None => (at, false),
+        };
+        Self { from, to: at, is_skipped, attempt }
+    }
+
     /// The entry in a document of the ledger; nothing if it is the schedule's own record.
     pub(crate) fn read(document: &Document) -> Option<Self> {
         let id = document.get_document("_id").ok()?;
         let at = |document: &Document, field| Some(document.get_datetime(field).ok()?.timestamp_millis());
         let to = at(id, "at")?;
         let skipped = document.get_document("skipped").ok();
-        let from = skipped.and_then(|skipped| at(skipped, "from")).unwrap_or(to);
+        let from = skipped.map(|skipped| at(skipped, "from").unwrap_or(to));
         let attempt = u32::try_from(document.get_i64("attempt").ok()?).ok()?;
-        Some(Self { from, to, is_skipped: skipped.is_some(), attempt })
+        Some(Self::new(to, from, attempt))
     }
 }
 

@@ -10,6 +10,8 @@ use crate::{
 
 /// The locks of a dead session that are read at a time.
 const TOLD_AT_ONCE: usize = 500;
+/// The places in line of a dead session that are given up at once; a purge finds the others.
+const PLACES_AT_ONCE: usize = 10_000;
 /// More bells than a store keeps are a gap, after which whoever listens looks everywhere.
 const BELLS_KEPT: usize = 4096;
 /// Those in the line of each who are told: the first may have died with it.
@@ -91,6 +93,8 @@ impl<R: Rows> Step<'_, R> {
                     return Ok(SessionSeen::of(record));
                 }
                 if ground == Evidence::Gone {
+                    // First: a line whose head is dead would be told to nobody.
+                    self.rows.delete_waiters_of(session, PLACES_AT_ONCE)?;
                     self.ring_of_what_it_held(session)?;
                 }
                 SessionRecord { death: Some(death), ..record }

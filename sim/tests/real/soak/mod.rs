@@ -19,7 +19,11 @@ use self::{
     rounds::World,
     set::{MEMBERS, Set},
 };
-use crate::fleet::{Fleet, Plan, Way, now};
+use crate::{
+    fleet::{Fleet, Plan, Way, now},
+    holder::Pace,
+    record::Record,
+};
 
 /// Number of sites of the fleet.
 pub(crate) const SITES: usize = 2;
@@ -92,10 +96,12 @@ async fn soak(options: &Options) -> bool {
         tasks: TASKS,
         database: DATABASE.to_owned(),
         one_time: false,
+        pace: Pace::Quick,
     };
     let site = |member| Way { uri: set.uri(DATABASE), namespace: Some(Place::Site(member % SITES).name()) };
     let ways = (0..HOLDERS).map(site).collect();
-    let fleet = Fleet::start(plan, client, ways).await;
+    let record = Record::Mongo { client, database: plan.database.clone() };
+    let fleet = Fleet::start(plan, record, ways).await;
     let mut world = World::new(set, fleet);
     let interrupted = tokio::signal::ctrl_c();
     let rounds = std::panic::AssertUnwindSafe(run(&mut world, options)).catch_unwind();

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     fleet::{BOUND, Fleet, now, until},
-    holder,
+    holder::{self, Pace},
 };
 
 /// For what an election, and a takeover after it, come to at the worst.
@@ -148,7 +148,7 @@ impl World {
                 if millis < before {
                     // Its timers wait until the clock is where it was, which nobody can wait for. So after
                     // the length of a lease it is started again under that clock.
-                    sleep(holder::config(0).ttl() + Duration::from_millis(700)).await;
+                    sleep(holder::config(0, Pace::Quick).ttl() + Duration::from_millis(700)).await;
                     self.set.kill(member);
                     if member == primary {
                         self.another_than(primary).await;
@@ -188,7 +188,7 @@ impl World {
             Some(deposed) => {
                 self.another_than(deposed).await;
             }
-            None => sleep(holder::config(0).ttl() + Duration::from_millis(700)).await,
+            None => sleep(holder::config(0, Pace::Quick).ttl() + Duration::from_millis(700)).await,
         }
         let swallowed = net::swallowed(at);
         assert!(swallowed > 0, "no packet was swallowed at {at:?}");
@@ -207,10 +207,14 @@ impl World {
                 collection = "sessions";
             }
         }
-        let before = self.fleet.identity(collection).await;
+        let before = self.fleet.record.identity(collection).await;
         assert!(before.is_some(), "{collection} is there");
-        self.fleet.drop_collection(collection).await;
-        assert_ne!(self.fleet.identity(collection).await, before, "{collection} is the same as before");
+        self.fleet.record.drop_collection(collection).await;
+        assert_ne!(
+            self.fleet.record.identity(collection).await,
+            before,
+            "{collection} is the same as before"
+        );
         format!("{collection} was dropped")
     }
 

@@ -1,0 +1,165 @@
+//! Changes that a SQLite store has applied, in the order in which they were committed: triggers in its file note them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use rusqlite::{Connection, Row, params};
+use tenure::{
+    Clock, SystemClock,
+    clock::Moment,
+    model::{SessionId, Term, Ticket},
+    store::sqlite::SqliteStore,
+};
+use tenure_sim::{What, number_of};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::{
+    court::PROVEN,
+    ledger::Applied,
+    record::Locks,
+    ticks::{Entry as Tick, PULSE},
+};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+/// For a file that others write all the time.
+const BUSY: Duration = Duration::from_secs(10);
+
+const NOTES: &str = "
+    CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, name, term, ticket, text);
+    CREATE TRIGGER audit_granted_first AFTER INSERT ON locks BEGIN
+        INSERT INTO audit (what, name, term, ticket, text)
+        VALUES ('lock', new.key, new.term, new.ticket, coalesce(new.session, '') || ' ' || coalesce(new.who, ''));
+    END;
+    CREATE TRIGGER audit_granted AFTER UPDATE ON locks
+    WHEN new.term IS NOT old.term OR new.session IS NOT old.session OR new.ticket IS NOT old.ticket BEGIN
+        INSERT INTO audit (what, name, term, ticket, text)
+        VALUES ('lock', new.key, new.term, new.ticket, coalesce(new.session, '') || ' ' || coalesce(new.who, ''));
+    END;
+    CREATE TRIGGER audit_deleted AFTER DELETE ON locks BEGIN
+        INSERT INTO audit (what, name) VALUES ('deleted', old.key);
+    END;
+    CREATE TRIGGER audit_died AFTER UPDATE ON sessions WHEN old.died_at IS NULL AND new.died_at IS NOT NULL BEGIN
+        INSERT INTO audit (what, name, text) VALUES ('died', new.id, new.died_by || ': ' || new.died_why);
+    END;
+    CREATE TRIGGER audit_died_first AFTER INSERT ON sessions WHEN new.died_at IS NOT NULL BEGIN
+        INSERT INTO audit (what, name, text) VALUES ('died', new.id, new.died_by || ': ' || new.died_why);
+    END;
+    CREATE TRIGGER audit_session_deleted AFTER DELETE ON sessions BEGIN
+        INSERT INTO audit (what, name) VALUES ('session deleted', old.id);
+    END;";
+
+pub(crate) struct Audit {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+impl Audit {
+    /// Makes the file, and the table of notes in it.
+    pub(crate) async fn new(path: &Path) -> Self {
+        SqliteStore::open(path).unwrap().close().await;
+        let connection = connect(path);
+        connection.execute_batch(NOTES).unwrap();
+        Self { path: path.to_owned(), connection: Mutex::new(connection) }
+    }
+
+    pub(crate) fn follow(&self, to: mpsc::UnboundedSender<(Moment, Applied)>) -> JoinHandle<()> {
+        let connection = connect(&self.path);
+        tokio::task::spawn_blocking(move || {
+            let mut last = 0;
+            while !to.is_closed() {
+                let mut notes = connection
+                    .prepare_cached(
+                        "SELECT number, what, name, term, ticket, text FROM audit WHERE number > ? ORDER BY number",
+                    )
+                    .unwrap();
+                let mut rows = notes.query([last]).unwrap();
+                while let Some(row) = rows.next().unwrap() {
+                    last = row.get(0).unwrap();
+                    // Read now, and committed some time before.
+                    if let Some(applied) = applied(row)
+                        && to.send((SystemClock::new().now(), applied)).is_err()
+                    {
+                        return;
+                    }
+                }
+                drop(rows);
+                std::thread::sleep(LOOK);
+            }
+        })
+    }
+
+    pub(crate) fn mark(&self, number: i64) {
+        let mark = "INSERT INTO audit (what, name) VALUES ('mark', ?)";
+        self.connection().execute(mark, params![number]).unwrap();
+    }
+
+    pub(crate) fn locks(&self) -> Locks {
+        let connection = self.connection();
+        let mut locks = connection.prepare_cached("SELECT key, term, session FROM locks").unwrap();
+        let read = |row: &Row<'_>| {
+            let (key, term, session) =
+                (row.get::<_, String>(0)?, number(row, 1)?, row.get::<_, Option<String>>(2)?);
+            let session = session.and_then(|session| session.parse().ok());
+            Ok(number_of(&key).zip(term).map(|(key, term)| (key, (Term::new(term), session))))
+        };
+        locks.query_map([], read).unwrap().filter_map(Result::unwrap).collect()
+    }
+
+    pub(crate) fn ledger(&self) -> Vec<Tick> {
+        let connection = self.connection();
+        let runs = "SELECT at, skipped_from, attempt FROM runs WHERE schedule = ?";
+        let mut runs = connection.prepare_cached(runs).unwrap();
+        let read = |row: &Row<'_>| Ok(Tick::new(row.get(0)?, row.get(1)?, row.get(2)?));
+        runs.query_map([PULSE], read).unwrap().map(Result::unwrap).collect()
+    }
+
+    fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap()
+    }
+}
+
+fn connect(path: &Path) -> Connection {
+    let connection = Connection::open(path).unwrap();
+    connection.busy_timeout(BUSY).unwrap();
+    connection
+}
+
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.and_then(|number| u64::try_from(number).ok()))
+}
+
+/// What a note says.
+fn applied(row: &Row<'_>) -> Option<Applied> {
+    let text = |column: usize| row.get::<_, Option<String>>(column).unwrap().unwrap_or_default();
+    let session = || text(2).parse::<SessionId>().ok();
+    let what = match text(1).as_str() {
+        "mark" => return row.get(2).ok().map(Applied::Mark),
+        "died" => {
+            let said = text(5);
+            let by_itself = said.contains("closed by its own instance");
+            let ground = match (by_itself, said.starts_with("the SQLite store: ")) {
+                (true, _) => "closed",
+                (_, true) => PROVEN,
+                _ => "by another",
+            };
+            return Some(Applied::Died { session: session()?, by_itself, ground });
+        }
+        "deleted" => What::LockDeleted { key: number_of(&text(2))? },
+        "session deleted" => What::SessionDeleted { session: session()? },
+        _ => {
+            let (key, term) = (number_of(&text(2))?, Term::new(number(row, 3).unwrap()?));
+            let said = text(5);
+            let (session, tag) = said.split_once(' ')?;
+            let ticket = number(row, 4).unwrap().and_then(Ticket::try_new);
+            match session.parse().ok().zip(ticket) {
+                Some((session, ticket)) => What::Granted { key, term, session, ticket, tag: tag.to_owned() },
+                None => What::Freed { key, term },
+            }
+        }
+    };
+    Some(Applied::Seen(what))
+}

@@ -1,0 +1,132 @@
+//! What the store has on record, as the harness reads it by a way of its own.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use mongodb::{
+    Client,
+    bson::{Document, doc},
+    options::{ReadConcern, WriteConcern},
+};
+use tenure::{
+    clock::Moment,
+    model::{SessionId, Term},
+};
+use tenure_sim::number_of;
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+
+use crate::{
+    audit::Audit,
+    ledger::{self, Applied, MARKS},
+    resource::{self, Resource},
+    ticks::{Entry as Tick, PULSE},
+};
+
+/// Time allowed to the store for one question.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// All locks, by their numbers: the term, and the session that holds it.
+pub(crate) type Locks = BTreeMap<usize, (Term, Option<SessionId>)>;
+
+pub(crate) enum Record {
+    Mongo { client: Client, database: String },
+    File(Audit),
+}
+
+impl Record {
+    /// Makes what the fleet works with beside its locks.
+    pub(crate) async fn prepare(&self, locks: impl Iterator<Item = usize>) {
+        if let Self::Mongo { client, database } = self {
+            Resource::create(client, database, locks).await;
+        }
+    }
+
+    /// Reads all that is committed from now on, and sends it with the moment it was read.
+    pub(crate) async fn follow(&self, to: mpsc::UnboundedSender<(Moment, Applied)>) -> JoinHandle<()> {
+        match self {
+            Self::Mongo { client, database } => ledger::follow(client, database, to).await,
+            Self::File(audit) => audit.follow(to),
+        }
+    }
+
+    /// Writes a marker behind all that is committed. Returns whether it is there.
+    pub(crate) async fn mark(&self, number: i64) -> bool {
+        match self {
+            Self::Mongo { client, database } => {
+                let marks = client.database(database).collection::<Document>(MARKS);
+                let mark = doc! { "_id": number };
+                let options = WriteConcern::majority();
+                let replaced =
+                    marks.replace_one(mark.clone(), mark.clone()).upsert(true).write_concern(options);
+                matches!(timeout(QUESTION, replaced).await, Ok(Ok(_)))
+            }
+            Self::File(audit) => {
+                audit.mark(number);
+                true
+            }
+        }
+    }
+
+    /// Nothing, if the store does not answer.
+    pub(crate) async fn locks(&self) -> Option<Locks> {
+        match self {
+            Self::Mongo { client, database } => {
+                timeout(QUESTION, locks_of(client, database)).await.ok()?.ok()
+            }
+            Self::File(audit) => Some(audit.locks()),
+        }
+    }
+
+    /// The ledger of the schedule. Nothing, if the store does not answer.
+    pub(crate) async fn ledger(&self) -> Option<Vec<Tick>> {
+        match self {
+            Self::Mongo { client, database } => {
+                timeout(QUESTION, ledger_of(client, database)).await.ok()?.ok()
+            }
+            Self::File(audit) => Some(audit.ledger()),
+        }
+    }
+
+    /// Drops a collection by hand.
+    pub(crate) async fn drop_collection(&self, name: &str) {
+        assert_ne!(name, resource::COLLECTION);
+        let Self::Mongo { client, database } = self else { panic!("a file has no collections") };
+        let collection = client.database(database).collection::<Document>(name);
+        collection.drop().await.expect("the set is healthy");
+    }
+
+    /// Identity that tells a collection from the one that was there before it under the same name.
+    pub(crate) async fn identity(&self, name: &str) -> Option<Vec<u8>> {
+        use futures::TryStreamExt;
+
+        let Self::Mongo { client, database } = self else { panic!("a file has no collections") };
+        let found = client.database(database).list_collections().filter(doc! { "name": name }).await;
+        let found: Vec<_> =
+            found.expect("the set is healthy").try_collect().await.expect("the set is healthy");
+        Some(found.first()?.info.uuid.as_ref()?.bytes.clone())
+    }
+}
+
+/// As a majority has them.
+async fn locks_of(client: &Client, database: &str) -> mongodb::error::Result<Locks> {
+    use futures::TryStreamExt;
+
+    let locks = client.database(database).collection::<Document>("locks");
+    let found = locks.find(doc! {}).read_concern(ReadConcern::majority()).await?;
+    let found: Vec<_> = found.try_collect().await?;
+    let read = |lock: &Document| {
+        let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
+        let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
+        Some((key, (term, lock.get_str("session").ok().and_then(|session| session.parse().ok()))))
+    };
+    Ok(found.iter().filter_map(read).collect())
+}
+
+/// As a majority has it.
+async fn ledger_of(client: &Client, database: &str) -> mongodb::error::Result<Vec<Tick>> {
+    use futures::TryStreamExt;
+
+    let runs = client.database(database).collection::<Document>("runs");
+    let found = runs.find(doc! { "_id.schedule": PULSE }).read_concern(ReadConcern::majority()).await?;
+    let found: Vec<_> = found.try_collect().await?;
+    Ok(found.iter().filter_map(Tick::read).collect())
+}
