@@ -92,8 +92,17 @@ struct Ears {
     polled: BTreeMap<usize, (Moment, Life, Term)>,
     echoes: BTreeMap<Life, i64>,
     overruns: u64,
-    /// The jobs that began, by key.
-    began: BTreeMap<usize, Vec<(Moment, Life)>>,
+    /// The jobs that began and ended, by key.
+    jobs: BTreeMap<usize, Vec<Job>>,
+}
+
+/// A job, as its process has told of it.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    life: Life,
+    term: Term,
+    began: Moment,
+    ended: Option<Moment>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -110,7 +119,16 @@ impl Hearing {
             Line::Seen(What::Polled { key, term }) => {
                 ears.polled.insert(*key, (at, life, *term));
             }
-            Line::Seen(What::Began { key, .. }) => ears.began.entry(*key).or_default().push((at, life)),
+            Line::Seen(What::Began { key, term, .. }) => {
+                let job = Job { life, term: *term, began: at, ended: None };
+                ears.jobs.entry(*key).or_default().push(job);
+            }
+            Line::Seen(What::Ended { key, term }) => {
+                let jobs = ears.jobs.entry(*key).or_default();
+                if let Some(job) = jobs.iter_mut().rfind(|job| job.life == life && job.term == *term) {
+                    job.ended = Some(at);
+                }
+            }
             Line::Seen(What::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
             Line::Echo(number) => {
                 ears.echoes.insert(life, *number);
@@ -331,19 +349,21 @@ impl Fleet {
         self.hearing.ears().polled.get(&key).copied()
     }
 
-    /// The keys at which a life worked last, if that was after `since`.
-    pub(crate) fn worked_at(&self, member: usize, since: Moment) -> Vec<usize> {
+    /// The keys at which a member worked at that moment, as far as it is known.
+    pub(crate) fn works_at(&self, member: usize, moment: Moment) -> Vec<usize> {
         let ears = self.hearing.ears();
-        let is_its =
-            |(_, (at, life, _)): &(&usize, &(Moment, Life, Term))| life.member == member && *at > since;
-        ears.polled.iter().filter(is_its).map(|(key, _)| *key).collect()
+        let works = |(_, jobs): &(&usize, &Vec<Job>)| {
+            let last = jobs.iter().filter(|job| job.began <= moment).max_by_key(|job| job.began);
+            last.is_some_and(|job| job.life.member == member && job.ended.is_none_or(|ended| ended > moment))
+        };
+        ears.jobs.iter().filter(works).map(|(key, _)| *key).collect()
     }
 
-    /// When a job of another one first began at that key after that moment.
+    /// When a job of another member first began at that key after that moment.
     pub(crate) fn began_elsewhere(&self, key: usize, member: usize, after: Moment) -> Option<Moment> {
         let ears = self.hearing.ears();
-        let began = ears.began.get(&key).into_iter().flatten();
-        began.filter(|(at, life)| *at > after && life.member != member).map(|(at, _)| *at).min()
+        let jobs = ears.jobs.get(&key).into_iter().flatten();
+        jobs.filter(|job| job.began > after && job.life.member != member).map(|job| job.began).min()
     }
 
     /// Number of jobs that ran on after their lease had ended.
@@ -357,20 +377,22 @@ impl Fleet {
         locks.values().map(|(term, _)| term.get()).max()
     }
 
-    /// Returns whether every key is held, and worked under since then, by the very term that the store has.
-    async fn is_held(&self, since: Moment) -> bool {
-        let Some(locks) = self.record.locks().await else { return false };
-        self.plan.locks().all(|key| {
-            let Some((term, Some(_))) = locks.get(&key) else { return false };
-            self.last_poll(key).is_some_and(|(at, _, polled)| at > since && polled == *term)
-        })
+    /// The locks that are not held, or not worked under since then by the very term that the store has. Nothing, if the
+    /// store does not answer.
+    pub(crate) async fn not_held(&self, since: Moment) -> Option<Vec<usize>> {
+        let locks = self.record.locks().await?;
+        let is_missing = |key: &usize| {
+            let Some((term, Some(_))) = locks.get(key) else { return true };
+            !self.last_poll(*key).is_some_and(|(at, _, polled)| at > since && polled == *term)
+        };
+        Some(self.plan.locks().filter(is_missing).collect())
     }
 
     /// Waits until every key was held and worked under after that moment, each at some time: keys change
     /// hands all the time. Nothing, if it takes too long.
     pub(crate) async fn converges(&self, since: Moment, bound: Duration) -> Option<Duration> {
         let wait = async {
-            while !self.is_held(since).await {
+            while self.not_held(since).await.is_none_or(|missing| !missing.is_empty()) {
                 sleep(PACE).await;
             }
         };

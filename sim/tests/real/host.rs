@@ -160,19 +160,22 @@ async fn a_fleet_on_a_file_keeps_its_promises_when_its_processes_are_killed() {
     let shown = std::env::var_os("TENURE_HOST_SHOWN").is_some();
     for second in 0..seconds {
         let member = usize::try_from(second).unwrap() % MEMBERS;
-        let keys = fleet.worked_at(member, now() - RECENT);
         let killed = now();
         fleet.kill(member).await;
-        for key in keys.iter().filter(|key| **key < KEYS) {
-            let what = format!("another one works at key {key}, which {member} had");
-            let began = until(&what, BOUND, || async { fleet.began_elsewhere(*key, member, killed) }).await;
-            replaced.push(began.since(killed));
-        }
+        // What others have said until then is heard within a moment; who took a key before the kill is no heir.
+        let mut times = Vec::new();
+        let what = format!("others work at the keys that {member} had");
+        until(&what, BOUND, || {
+            let keys = fleet.works_at(member, killed).into_iter().filter(|key| *key < KEYS);
+            let began: Vec<_> = keys.map(|key| fleet.began_elsewhere(key, member, killed)).collect();
+            times = began.iter().flatten().map(|began| began.since(killed)).collect();
+            std::future::ready((times.len() == began.len()).then_some(()))
+        })
+        .await;
+        replaced.extend(&times);
         if shown {
-            let mut each =
-                replaced[replaced.len() - keys.iter().filter(|key| **key < KEYS).count()..].to_vec();
-            each.sort_unstable();
-            println!("{each:.1?}");
+            times.sort_unstable();
+            println!("{times:.1?}");
         }
         // Not beside it: they would wait for one another's processors.
         floor.push(tokio::task::block_in_place(|| bare_handover(&folder.0.join("floor"))));
@@ -203,26 +206,39 @@ async fn a_fleet_on_a_file_keeps_its_promises_when_its_processes_are_killed() {
     println!("{} entries judged, no violation", fleet.court.entries());
 }
 
+/// Of the tasks some may rest: one that has died with several processes is taken for the cause, which nobody here could
+/// tell from chance.
+async fn every_key_is_held(fleet: &Fleet) {
+    let since = now();
+    until("every key is held", BOUND, || async {
+        let missing = fleet.not_held(since).await?;
+        missing.iter().all(|key| *key >= KEYS).then_some(())
+    })
+    .await;
+}
+
 async fn a_frozen_one_is_replaced_after_its_ttl(fleet: &mut Fleet) {
     let config = holder::config(0, Pace::Patient);
-    fleet.converges(now(), BOUND).await.expect("every key is held");
-    let (member, keys) = until("somebody works", BOUND, || async { fleet.busiest(now() - RECENT) }).await;
+    every_key_is_held(fleet).await;
+    let (member, _) = until("somebody works", BOUND, || async { fleet.busiest(now() - RECENT) }).await;
     fleet.freeze(member).await;
     let frozen = now();
-    let mut first: Option<Duration> = None;
-    for key in &keys {
-        let what = format!("another one works at key {key}, which {member} has");
-        let began = until(&what, BOUND, || async { fleet.began_elsewhere(*key, member, frozen) }).await;
-        first = Some(first.map_or(began.since(frozen), |first| first.min(began.since(frozen))));
-    }
-    let first = first.expect("it had a key");
+    let mut times = Vec::new();
+    until(&format!("others work at the keys that {member} has"), BOUND, || {
+        let has = fleet.works_at(member, frozen);
+        let began: Vec<_> = has.iter().map(|key| fleet.began_elsewhere(*key, member, frozen)).collect();
+        times = began.iter().flatten().map(|began| began.since(frozen)).collect();
+        std::future::ready((times.len() == began.len() && !began.is_empty()).then_some(()))
+    })
+    .await;
+    let first = *times.iter().min().expect("it had a key");
     // Its last beat may be as old as the interval.
     assert!(
         first + config.refresh_interval() * 2 >= config.ttl(),
         "replaced {first:.1?} after it was frozen"
     );
-    println!("one of {} keys was frozen, and replaced after {first:.1?}", keys.len());
+    println!("one of {} keys was frozen, and replaced after {first:.1?}", times.len());
     fleet.thaw(member);
-    fleet.converges(now(), BOUND).await.expect("every key is held");
+    every_key_is_held(fleet).await;
     judged(fleet, "a freeze").await;
 }
