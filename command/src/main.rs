@@ -1,0 +1,116 @@
+//! `tenure`: only one copy runs this, for any program.
+
+mod common;
+mod exit;
+mod out;
+mod place;
+mod settings;
+mod times;
+
+mod act;
+mod check;
+mod check_config;
+mod cron;
+mod demo;
+mod doctor;
+mod exec;
+mod manual;
+mod schema;
+mod see;
+mod spread;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    common::Common,
+    exit::{FAILED, Failure, USAGE},
+};
+
+/// Only one copy runs this: locks, cron lines and spread tasks for any program
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, propagate_version = true, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: those of the child, or 128 + its signal; 64 usage, 69 store away, 75 held by somebody else,
+78 configuration, 80 lease lost, 125 tenure failed, 126 not executable, 127 not found.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program while holding a key
+    Exec(exec::Exec),
+    /// Run a program at certain times, once per fleet
+    Cron(cron::Cron),
+    /// Run one child per task, spread over the instances
+    Spread(spread::Spread),
+    #[command(flatten)]
+    See(see::See),
+    #[command(flatten)]
+    Act(act::Act),
+    /// Say in one line and by the exit code whether all is well, for monitors and probes
+    Check(check::Check),
+    /// Check the settings without touching the store
+    CheckConfig(check_config::CheckConfig),
+    /// Look for what is wrong with the store, and say what to do
+    Doctor(doctor::Doctor),
+    /// Print the indexes and the least rights that the store needs, ready to paste
+    Schema(schema::Schema),
+    /// Watch instances come and go: a fleet of processes on this machine, in half a minute
+    Demo(demo::Demo),
+    #[command(flatten)]
+    Manual(manual::Manual),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors.
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("tenure: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<u8, Failure> {
+    let Cli { command, common } = cli;
+    // Two threads: one for beats' answers while the other prints.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(FAILED, format!("no thread can be started: {error}")))?;
+    let ended = runtime.block_on(async {
+        match command {
+            Command::Exec(exec) => exec::run(&common, exec).await,
+            Command::Cron(cron) => cron::run(&common, cron).await,
+            Command::Spread(spread) => spread::run(&common, spread).await,
+            Command::See(see) => see::run(&common, see).await,
+            Command::Act(act) => act::run(&common, act).await,
+            Command::Check(check) => check::run(&common, check).await,
+            Command::CheckConfig(check) => check_config::run(&common, check),
+            Command::Doctor(doctor) => doctor::run(&common, doctor).await,
+            Command::Schema(schema) => schema::run(&common, schema),
+            Command::Demo(demo) => demo::run(&common, demo).await,
+            Command::Manual(manual) => manual::run(manual),
+        }
+    });
+    // What is still under way, such as a blocked read, must not keep the program.
+    runtime.shutdown_background();
+    ended
+}

@@ -1,0 +1,106 @@
+//! What is printed: a table for people, one JSON document for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::{
+    common::{Colour, Common, Form},
+    exit::Failure,
+};
+
+/// Rows under headings, each column as wide as its widest cell.
+#[derive(Debug)]
+pub(crate) struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(headings: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { headings: headings.into_iter().collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row of as many cells as there are headings.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(|cell| one_line(&cell.into())).collect());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The whole table. What is the last column is not padded.
+    pub(crate) fn render(&self) -> String {
+        let mut widths: Vec<usize> = self.headings.iter().map(|heading| width(heading)).collect();
+        for row in &self.rows {
+            for (at, cell) in row.iter().enumerate() {
+                widths[at] = widths[at].max(width(cell));
+            }
+        }
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut line = String::new();
+            for (cell, wide) in cells.zip(&widths) {
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', wide - width(cell) + 2));
+            }
+            line.truncate(line.trim_end().len());
+            line.push('\n');
+            line
+        };
+        let mut text = line(&mut self.headings.iter().copied());
+        for row in &self.rows {
+            text.push_str(&line(&mut row.iter().map(String::as_str)));
+        }
+        text
+    }
+}
+
+/// Columns of a terminal that a text takes, as far as letters of one column go.
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Without control characters: what somebody wrote into a store must not move the cursor of who reads it.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+}
+
+/// Prints what was asked for, as a table or as JSON.
+pub(crate) fn print<T: Serialize>(
+    common: &Common,
+    document: &T,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match common.output {
+        Form::Table => text(&table()),
+        Form::Json => {
+            let mut json = serde_json::to_string_pretty(document)
+                .map_err(|error| Failure::failed(format!("the answer cannot be written as JSON: {error}")))?;
+            json.push('\n');
+            text(&json)
+        }
+    }
+}
+
+/// Prints a text. Who reads only its beginning, as `head` does, has what it wanted.
+pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("the answer cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether to colour what goes to standard output.
+pub(crate) fn colours(common: &Common) -> bool {
+    match common.color {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The store that a command works on: opened by its URI, named without its password, closed at the end.
+
+use std::{
+    env, fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+#[cfg(feature = "mongodb")]
+use tenure::store::mongo::{MongoOptions, MongoStore};
+use tenure::store::{Store, sqlite::SqliteStore};
+
+use crate::{
+    exit::Failure,
+    settings::{Settings, Uri},
+};
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// To look: nothing is made that is not there.
+    Looking,
+    /// To hold something.
+    Working,
+}
+
+/// Where a store is, as a URI says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Sqlite(PathBuf),
+    Mongo(String),
+}
+
+impl Where {
+    pub(crate) fn of(uri: Option<&Uri>) -> Result<Self, Failure> {
+        let Some(uri) = uri else { return default_file().map(Self::Sqlite) };
+        let text = uri.text.as_str();
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            if path.is_empty() {
+                return Err(Failure::usage("the store sqlite: names no file: write sqlite:PATH"));
+            }
+            return Ok(Self::Sqlite(path.into()));
+        }
+        if text.starts_with("mongodb://") || text.starts_with("mongodb+srv://") {
+            return Ok(Self::Mongo(text.to_owned()));
+        }
+        // It may be a URI with a slip in it and a password further on: of an unknown one, the beginning only.
+        let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+        Err(Failure::usage(if scheme.is_empty() {
+            "the store has to be sqlite:PATH or mongodb://...".to_owned()
+        } else {
+            format!("the store has to be sqlite:PATH or mongodb://..., and begins with {scheme}:")
+        }))
+    }
+}
+
+/// In the user's state directory, where the system keeps such things.
+fn default_file() -> Result<PathBuf, Failure> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .ok_or_else(|| {
+            Failure::config("neither --store nor HOME is set, so there is no place for a store: write --store sqlite:PATH")
+        })?;
+    Ok(folder.join("tenure/tenure.db"))
+}
+
+/// A store that is open.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn Store>,
+    /// Where it is, without user and password.
+    pub(crate) name: String,
+    /// The file, if it is one.
+    pub(crate) file: Option<PathBuf>,
+    kind: Opened,
+}
+
+#[derive(Debug)]
+enum Opened {
+    Sqlite(SqliteStore),
+    #[cfg(feature = "mongodb")]
+    Mongo(MongoStore),
+}
+
+impl Place {
+    pub(crate) async fn open(settings: &Settings, purpose: For) -> Result<Self, Failure> {
+        match Where::of(settings.store.as_ref())? {
+            Where::Sqlite(path) => Self::sqlite(&path, settings.store.is_none(), purpose).await,
+            #[cfg(feature = "mongodb")]
+            Where::Mongo(uri) => {
+                Self::mongo(&uri, settings.store.as_ref().and_then(|uri| uri.file.clone()), purpose).await
+            }
+            #[cfg(not(feature = "mongodb"))]
+            Where::Mongo(_) => Err(Failure::usage(
+                "this build of tenure knows SQLite files only: build it with the feature mongodb, which is on by default",
+            )),
+        }
+    }
+
+    async fn sqlite(path: &Path, is_default: bool, purpose: For) -> Result<Self, Failure> {
+        let path = path.to_owned();
+        let open = move || {
+            if purpose == For::Looking && !path.exists() {
+                return Err(Failure::store(format!(
+                    "there is no store at {}: nobody has used it yet, or it is elsewhere (--store, TENURE_STORE)",
+                    path.display()
+                )));
+            }
+            if is_default && let Some(folder) = path.parent() {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+                    Failure::store(format!(
+                        "the folder {} for the store cannot be made: {error}; write --store sqlite:PATH for another",
+                        folder.display()
+                    ))
+                })?;
+            }
+            let store = SqliteStore::open(&path).map_err(|error| Failure::store(error.to_string()))?;
+            Ok(Self {
+                store: Arc::new(store.clone()),
+                name: format!("sqlite:{}", path.display()),
+                file: Some(path),
+                kind: Opened::Sqlite(store),
+            })
+        };
+        tokio::task::spawn_blocking(open).await.map_err(|error| Failure::failed(error.to_string()))?
+    }
+
+    #[cfg(feature = "mongodb")]
+    async fn mongo(uri: &str, file: Option<PathBuf>, purpose: For) -> Result<Self, Failure> {
+        let mut options = MongoOptions::new().create(purpose == For::Working);
+        if let Some(file) = file {
+            options = options.uri_from(move || {
+                let file = file.clone();
+                async move { Ok(fs::read_to_string(file)?.trim().to_owned()) }
+            });
+        }
+        let store =
+            MongoStore::connect(uri, options).await.map_err(|error| Failure::store(error.to_string()))?;
+        Ok(Self {
+            store: Arc::new(store.clone()),
+            name: without_secrets(uri),
+            file: None,
+            kind: Opened::Mongo(store),
+        })
+    }
+
+    pub(crate) async fn close(self) {
+        drop(self.store);
+        match self.kind {
+            Opened::Sqlite(store) => store.close().await,
+            #[cfg(feature = "mongodb")]
+            Opened::Mongo(store) => store.close().await,
+        }
+    }
+}
+
+/// A connection string without user, password and options.
+#[cfg(feature = "mongodb")]
+pub(crate) fn without_secrets(uri: &str) -> String {
+    let (scheme, rest) = uri.split_once("://").unwrap_or(("mongodb", uri));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let rest = rest.split('?').next().unwrap_or_default();
+    format!("{scheme}://{rest}")
+}
+
+/// Returns whether a URI has a password in it, which no child should inherit.
+pub(crate) fn has_secret(uri: &str) -> bool {
+    uri.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+}
