@@ -1,10 +1,307 @@
-//! Stub of exec.
-use crate::{common::Common, exit::Failure};
+//! `tenure exec`: a program runs while this process holds a key.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Exec {}
+use std::{ffi::OsString, process::Stdio, sync::Arc, time::Duration};
 
-pub(crate) async fn run(_: &Common, _: Exec) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use clap::Args;
+use tenure::{
+    Elect,
+    elect::{Acquired, Busy, Guard, HeldBy},
+    model::{Key, Kind, LockId},
+    store::{SessionSeen, Store},
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    child::{Input, Program},
+    common::Common,
+    exit::{FAILED, Failure, HELD, LEASE_LOST},
+    key_lock::KeyFile,
+    place::{For, Place, has_secret},
+    settings::Settings,
+    signals::{self, Came},
+    times,
+    under::{self, Ended, Patience},
+};
+
+/// Longest that a single look at the store may take.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Run a program while holding a key: no other instance that asks for it runs meanwhile.
+///
+/// The program does not outlive its lease: if the lease is lost it gets SIGTERM and then SIGKILL, with all it has
+/// started, before anybody else may hold the key; also if tenure itself is killed or frozen.
+#[derive(Args, Debug)]
+pub(crate) struct Exec {
+    /// Key to hold
+    #[arg(long, short, value_name = "KEY")]
+    key: String,
+
+    /// Do not wait for a living holder; one that looks dead is watched for up to one ttl
+    #[arg(long, short, conflicts_with = "wait")]
+    nonblock: bool,
+
+    /// Wait so long at most [default: for ever]
+    #[arg(long, short, value_name = "TIME")]
+    wait: Option<String>,
+
+    /// Exit with this code if the key could not be had
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = HELD)]
+    conflict_exit_code: u8,
+
+    /// What for: shown to whoever looks who holds the key
+    #[arg(long, value_name = "TEXT")]
+    why: Option<String>,
+
+    /// From SIGTERM to SIGKILL [default, and at most: stop_grace]
+    #[arg(long, value_name = "TIME")]
+    kill_after: Option<String>,
+
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
+    // From now on no signal ends this process without what it has to end first.
+    let mut signals = signals::collect()
+        .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
+    let settings = Settings::of(common)?;
+    let wait = exec.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
+    let kill_after =
+        exec.kill_after.as_deref().map(|text| times::duration("--kill-after", text)).transpose()?;
+    let patience = Patience::of(&settings.config, kill_after)?;
+    let key = Key::new(&exec.key).map_err(|error| Failure::usage(format!("--key: {error}")))?;
+    let lock = LockId { namespace: settings.config.namespace().clone(), kind: Kind::Lock, key };
+    let deadline = wait.map(|wait| Instant::now() + wait);
+
+    let have = async {
+        let place = Place::open(&settings, For::Working).await?;
+        let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
+            .program(concat!("tenure exec ", env!("CARGO_PKG_VERSION")))
+            .start()
+            .await?;
+        let asked = Asked { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
+        let got = asked.guard().await?;
+        Ok::<_, Failure>((place, elect, got))
+    };
+    let (place, elect, got) = tokio::select! {
+        have = have => have?,
+        // Nothing runs yet that it would have to be passed to.
+        came = first(&mut signals) => return Ok(u8::try_from(128 + came.signal).unwrap_or(FAILED)),
+    };
+    let (guard, key_file) = match got {
+        Got::Guard(guard, key_file) => (guard, key_file),
+        Got::Not(reason) => {
+            eprintln!("tenure: {reason}");
+            close(elect, place).await;
+            return Ok(exec.conflict_exit_code);
+        }
+    };
+    let without = without(&settings);
+    let program = Program {
+        command: exec.command,
+        variables: vec![("TENURE_HOLDER", elect.config().holder().as_str().into())],
+        without,
+        stdin: Input::Same,
+        stderr: Stdio::inherit(),
+    };
+    use std::os::fd::AsFd;
+    let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
+    let lease = guard.lease();
+    let ended = under::run(&lease, program, key_lock, patience, Some(&mut signals), drop).await?;
+    // The guardian and the child had it; here it need not be held any more.
+    drop(key_file);
+    let code = code(&ended, &lock);
+    if !ended.stuck.is_empty() {
+        // Without a word to the store: the key has to stay held while they live.
+        std::process::exit(i32::from(code));
+    }
+    if let Err(error) = guard.release().await {
+        eprintln!("tenure: the key {:?} is free a ttl from now at the latest: {error}", lock.key.as_str());
+    }
+    close(elect, place).await;
+    Ok(code)
+}
+
+async fn close(elect: Elect, place: Place) {
+    elect.close().await;
+    drop(elect);
+    place.close().await;
+}
+
+/// Variables that the child does not inherit: those with a password in them.
+pub(crate) fn without(settings: &Settings) -> Vec<&'static str> {
+    let is_secret = settings.store.as_ref().is_some_and(|uri| has_secret(&uri.text))
+        || std::env::var("TENURE_STORE").is_ok_and(|uri| has_secret(&uri));
+    if is_secret { vec!["TENURE_STORE"] } else { Vec::new() }
+}
+
+async fn first(signals: &mut mpsc::UnboundedReceiver<Came>) -> Came {
+    match signals.recv().await {
+        Some(came) => came,
+        None => std::future::pending().await,
+    }
+}
+
+/// The code of this process, and a sentence if it is not the child's.
+fn code(ended: &Ended, lock: &LockId) -> u8 {
+    if !ended.stuck.is_empty() {
+        return FAILED;
+    }
+    match &ended.loss {
+        Some(loss) => {
+            eprintln!("tenure: lost the key {:?}, so the child was ended: {loss}", lock.key.as_str());
+            LEASE_LOST
+        }
+        None => ended.status.code(),
+    }
+}
+
+/// Outcome of asking for the key.
+enum Got {
+    Guard(Guard, Option<KeyFile>),
+    /// Not, and why.
+    Not(String),
+}
+
+struct Asked<'a> {
+    exec: &'a Exec,
+    lock: &'a LockId,
+    deadline: Option<Instant>,
+    place: &'a Place,
+    elect: &'a Elect,
+}
+
+impl Asked<'_> {
+    fn request(&self) -> tenure::elect::KeyRequest {
+        let request = self.elect.key(&self.lock.key);
+        match &self.exec.why {
+            Some(why) => request.why(why),
+            None => request,
+        }
+    }
+
+    async fn guard(&self) -> Result<Got, Failure> {
+        let guard = match self.request().try_acquire().await? {
+            Acquired::Guard(guard) => guard,
+            Acquired::Busy(busy) => match self.wait_for(busy).await? {
+                Ok(guard) => guard,
+                Err(reason) => return Ok(Got::Not(reason)),
+            },
+            other => return Err(Failure::failed(format!("an unknown answer: {other:?}"))),
+        };
+        let Some(file) = &self.place.file else { return Ok(Got::Guard(guard, None)) };
+        let key_file = KeyFile::open(file, self.lock)?;
+        if key_file.try_lock()? {
+            return Ok(Got::Guard(guard, Some(key_file)));
+        }
+        let reason = format!(
+            "a former child of the key {:?} is still there: {}",
+            self.lock.key.as_str(),
+            pids(&key_file.holders())
+        );
+        if self.exec.nonblock {
+            guard.release().await?;
+            return Ok(Got::Not(reason));
+        }
+        eprintln!("tenure: waiting: {reason}");
+        let locked = key_file.lock();
+        let locked = match self.deadline {
+            None => locked.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, locked).await {
+                Ok(locked) => locked,
+                Err(_) => {
+                    guard.release().await?;
+                    return Ok(Got::Not(reason));
+                }
+            },
+        };
+        // It may have been lost meanwhile: then the child is not started for more than a moment.
+        locked.map(|key_file| Got::Guard(guard, Some(key_file)))
+    }
+
+    async fn wait_for(&self, busy: Busy) -> Result<Result<Guard, String>, Failure> {
+        let reason = self.reason(&busy);
+        let time = match (&busy, self.exec.nonblock, self.deadline) {
+            (Busy::Held(held), true, _) if self.looks_dead(held).await? => {
+                eprintln!("tenure: {reason}, which has stopped beating: watching it for up to one ttl");
+                Some(self.elect.config().ttl() + LOOK)
+            }
+            (_, true, _) => return Ok(Err(reason)),
+            (_, false, None) => None,
+            (_, false, Some(deadline)) => Some(deadline.saturating_duration_since(Instant::now())),
+        };
+        if !self.exec.nonblock {
+            eprintln!("tenure: waiting: {reason}");
+        }
+        let guard = match time {
+            None => Some(self.request().acquire().await?),
+            Some(time) => self.request().acquire_within(time).await?,
+        };
+        match guard {
+            Some(guard) => Ok(Ok(guard)),
+            None => Ok(Err(self.held_now().await?.unwrap_or(reason))),
+        }
+    }
+
+    fn reason(&self, busy: &Busy) -> String {
+        match busy {
+            Busy::Held(held) => held_sentence(held),
+            Busy::Closed { until } => {
+                format!("the key {:?} is kept closed until {}", self.lock.key.as_str(), times::local(*until))
+            }
+            _ => format!("the key {:?} is wanted by this very process", self.lock.key.as_str()),
+        }
+    }
+
+    /// The one who holds it by now may be another.
+    async fn held_now(&self) -> Result<Option<String>, Failure> {
+        let locks = self.place.store.locks(vec![self.lock.clone()], LOOK).await?;
+        let holding = locks.into_iter().find_map(|seen| match seen {
+            tenure::store::LockSeen::Found(record) => record.holding,
+            _ => None,
+        });
+        Ok(holding.map(|held| {
+            sentence(
+                &self.lock.key,
+                held.by.holder.as_str(),
+                held.acquired_at,
+                held.by.why.as_ref().map(|why| why.as_str()),
+            )
+        }))
+    }
+
+    /// Whether the holder's last beat is older than its ttl, by clocks that may differ: a hint, which decides only
+    /// whether it is watched.
+    async fn looks_dead(&self, held: &HeldBy) -> Result<bool, Failure> {
+        let seen = self.place.store.observe(vec![held.session], LOOK).await?;
+        let now = self.elect.health().store_time.map_or_else(times::now, |(now, _)| now);
+        Ok(match seen.into_iter().next() {
+            Some(SessionSeen::Alive(record)) => record.beat_at.plus(record.ttl) < now,
+            Some(SessionSeen::Dead(_) | SessionSeen::Missing) => true,
+            _ => false,
+        })
+    }
+}
+
+fn held_sentence(held: &HeldBy) -> String {
+    sentence(&held.lock.key, held.holder.as_str(), held.since, held.why.as_ref().map(|why| why.as_str()))
+}
+
+fn sentence(key: &Key, holder: &str, since: tenure::model::StoreTime, why: Option<&str>) -> String {
+    let why = why.map_or_else(String::new, |why| format!(", for {why}"));
+    crate::out::one_line(&format!(
+        "the key {:?} is held by {holder} since {} ({}){why}",
+        key.as_str(),
+        times::local(since),
+        times::ago(since, times::now())
+    ))
+}
+
+fn pids(pids: &[i32]) -> String {
+    if pids.is_empty() {
+        return "a process that this user cannot see".to_owned();
+    }
+    let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    format!("pid {}", pids.join(", "))
 }

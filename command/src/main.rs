@@ -1,11 +1,14 @@
 //! `tenure`: only one copy runs this, for any program.
 
+mod child;
 mod common;
 mod exit;
 mod out;
 mod place;
 mod settings;
+mod signals;
 mod times;
+mod under;
 
 mod act;
 mod check;
@@ -14,6 +17,7 @@ mod cron;
 mod demo;
 mod doctor;
 mod exec;
+mod key_lock;
 mod manual;
 mod schema;
 mod see;
@@ -69,6 +73,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything else is read, or any thread started.
+    if let Some(code) = child::run_if_asked() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

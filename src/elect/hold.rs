@@ -118,6 +118,11 @@ impl LeaseCell {
         self.engine.clock.now()
     }
 
+    /// Returns what is kept as long as something runs under it.
+    pub(super) fn presence(&self) -> Option<Presence> {
+        locked(&self.presence).clone()
+    }
+
     /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
     pub(crate) fn cancel(&self, loss: Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;

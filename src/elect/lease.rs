@@ -9,7 +9,7 @@ use tracing::Instrument;
 use super::{Error, JobEnd, Work, hold::LeaseCell, job};
 use crate::{
     model::{Key, LockId, Loss, SessionId, StoreTime, Term, Value},
-    store::{LockSeen, SetAnswer, SetValue},
+    store::{LockSeen, Presence, SetAnswer, SetValue},
 };
 
 /// The right to do one thing, for a time.
@@ -221,6 +221,16 @@ impl Lease {
             SetAnswer::NotHeld => Err(Error::lost(self.loss())),
             SetAnswer::Refused(refusal) => Err(Error::Refused { lock: cell.lock.clone(), refusal }),
         }
+    }
+
+    /// Returns what shows the store that something may run under this lease; `None` if the store proves no deaths, or
+    /// nothing runs under it any more.
+    ///
+    /// For work that outlives a crash of this process, such as a child process: one that inherits the
+    /// [descriptor](Presence::descriptor) is waited for before the session counts as dead.
+    #[must_use]
+    pub fn presence(&self) -> Option<Presence> {
+        self.cell.presence()
     }
 
     /// Runs a task that ends with this lease: cancelled with it, dropped when its time is over, and

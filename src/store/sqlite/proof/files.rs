@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -87,7 +87,6 @@ pub(in crate::store::sqlite) struct HeldFile {
     identity: Identity,
     held: Arc<Mutex<BTreeMap<SessionId, Identity>>>,
     /// Locked until it is closed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is closed with this"))]
     file: OwnedFd,
 }
 
@@ -106,6 +105,12 @@ impl HeldFile {
     #[cfg(test)]
     pub(in crate::store::sqlite) const fn file(&self) -> &OwnedFd {
         &self.file
+    }
+}
+
+impl AsFd for HeldFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -184,7 +189,7 @@ impl SessionFiles {
     /// # Errors
     /// The file cannot be made, or was there already; the error names it.
     pub(in crate::store::sqlite) fn presence(&self, session: SessionId) -> io::Result<Presence> {
-        self.hold(session).map(Presence::new)
+        self.hold(session).map(Presence::of_file)
     }
 
     /// The file that this process holds for a session, if it does: what the session's record is to say.

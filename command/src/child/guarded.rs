@@ -1,0 +1,202 @@
+//! Tenure's end of a guarded child.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
+use tenure::store::Presence;
+use tokio::{io::Interest, net::UnixStream};
+
+use super::{
+    guardian, kin,
+    wire::{self, Heard, News, Order, Times},
+};
+
+/// A program with its arguments and surroundings.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) command: Vec<OsString>,
+    /// Variables that it gets beside those of tenure.
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+    /// Variables of tenure that it does not get.
+    pub(crate) without: Vec<&'static str>,
+    pub(crate) stdin: Input,
+    pub(crate) stderr: Stdio,
+}
+
+/// Standard input of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// That of tenure.
+    Same,
+    Null,
+}
+
+/// The guardians of this process. Whatever else its children are, they are orphans of guardians that were killed.
+static GUARDIANS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn guardians() -> MutexGuard<'static, BTreeSet<i32>> {
+    GUARDIANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This very program, also when its file was replaced meanwhile.
+pub(super) fn this_program() -> io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { Ok(running) } else { std::env::current_exe() }
+}
+
+/// A child under a guardian. Dropping it ends the child and all its descendants at once.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    control: UnixStream,
+    guardian: Child,
+    /// What the child writes to standard error, if that is wanted.
+    pub(crate) stderr: Option<std::process::ChildStderr>,
+}
+
+impl Guarded {
+    /// Starts a program under a guardian.
+    pub(crate) fn start(
+        program: Program,
+        presence: Option<&Presence>,
+        key_lock: Option<BorrowedFd<'_>>,
+        times: Times,
+    ) -> io::Result<Self> {
+        // Orphans of a guardian that is killed come here.
+        set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (here, there) = wire::pair()?;
+        let mut command = Command::new(this_program()?);
+        command.arg0("tenure").arg(guardian::WORD).args(&program.command);
+        command.envs(program.variables.iter().map(|(name, value)| (OsStr::new(name), value)));
+        for name in program.without {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::from(there)).stderr(program.stderr);
+        let mut guardian = {
+            // It is no orphan, also before it is known.
+            let mut guardians = guardians();
+            let guardian = command.spawn()?;
+            guardians.extend(i32::try_from(guardian.id()));
+            guardian
+        };
+        // It holds the other end of the socket.
+        drop(command);
+        let stderr = guardian.stderr.take();
+        let this = Self { control: UnixStream::from_std(here.into())?, guardian, stderr };
+        let null;
+        let stdin = io::stdin();
+        let stdin = match program.stdin {
+            Input::Same => stdin.as_fd(),
+            Input::Null => {
+                null = std::fs::File::open("/dev/null")?;
+                null.as_fd()
+            }
+        };
+        let presence = presence.and_then(Presence::descriptor);
+        let with: Vec<BorrowedFd<'_>> = [Some(stdin), presence, key_lock].into_iter().flatten().collect();
+        let begin = Order::Begin { presence: presence.is_some(), key_lock: key_lock.is_some(), times };
+        wire::begin(&this.control, begin, &with)?;
+        Ok(this)
+    }
+
+    /// Waits for what the guardian has to say; `None` if it is gone.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn news(&self) -> Option<News> {
+        loop {
+            self.control.readable().await.ok()?;
+            let look = || match wire::next_news(&self.control) {
+                Heard::Something(news) => Ok(Some(news)),
+                Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                Heard::Gone => Ok(None),
+            };
+            match self.control.try_io(Interest::READABLE, look) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                heard => return heard.ok().flatten(),
+            }
+        }
+    }
+
+    /// Says until when the lease holds now, in boot time.
+    pub(crate) fn extend(&self, end: Duration) {
+        self.order(Order::Extend { end });
+    }
+
+    /// Ends it: SIGTERM, and after that time SIGKILL.
+    pub(crate) fn stop(&self, within: Duration) {
+        self.order(Order::Stop { within });
+    }
+
+    /// Passes a signal on to the child alone.
+    pub(crate) fn signal(&self, signal: i32) {
+        self.order(Order::Signal(signal));
+    }
+
+    fn order(&self, order: Order) {
+        // If the guardian is gone, the next news say so.
+        let _ = wire::order(&self.control, order);
+    }
+
+    /// Ends the descendants of a guardian that is gone without having said that none is left.
+    pub(crate) async fn sweep(mut self) {
+        let sweep = move || {
+            // It is gone already, or closing the socket tells it to.
+            let _ = self.guardian.kill();
+            let _ = self.guardian.wait();
+            forget(&self.guardian);
+            sweep_orphans();
+        };
+        // An error means that the runtime ends, and this process with it.
+        let _ = tokio::task::spawn_blocking(sweep).await;
+    }
+
+    /// Waits for the end of a guardian that has nothing left to guard.
+    pub(crate) async fn join(mut self) {
+        let wait = move || {
+            let _ = self.guardian.wait();
+            forget(&self.guardian);
+        };
+        let _ = tokio::task::spawn_blocking(wait).await;
+    }
+}
+
+fn forget(guardian: &Child) {
+    if let Ok(pid) = i32::try_from(guardian.id()) {
+        guardians().remove(&pid);
+    }
+}
+
+/// Kills the descendants that have no guardian, until there are none.
+fn sweep_orphans() {
+    loop {
+        // While they are looked for, no guardian is started.
+        let guardians = guardians();
+        let orphans = kin::descendants(&guardians);
+        for orphan in &orphans {
+            kin::signal(*orphan, Signal::KILL);
+        }
+        drop(guardians);
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in orphans {
+            if let Some(pid) = Pid::from_raw(orphan.pid) {
+                // One that is somebody else's child is reaped there.
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+        std::thread::yield_now();
+    }
+}

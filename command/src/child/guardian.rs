@@ -1,0 +1,226 @@
+//! The guardian: starts CMD, and ends it with all its descendants before its lease ends, told or not.
+//!
+//! One thread without a runtime, which waits for four things: orders, the end of tenure, the end of a child, and a
+//! timer that goes on while the machine is suspended.
+
+mod sweep;
+mod timer;
+
+use std::{
+    ffi::OsString,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Command, Stdio},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::FdFlags,
+    process::{Pid, Signal, WaitStatus, kill_process, set_child_subreaper},
+};
+use signal_hook::consts as signals;
+
+use self::{sweep::Sweep, timer::Timer};
+use super::{
+    boot_time, kin, start,
+    wire::{self, Heard, News, Order, Times, tell},
+};
+use crate::exit::FAILED;
+
+/// How this program is called to be a guardian.
+pub(super) const WORD: &str = "guardian";
+
+/// Signals that must not end or stop it: what they are for, CMD gets as well.
+const PASSED_OVER: [i32; 9] = [
+    signals::SIGHUP,
+    signals::SIGINT,
+    signals::SIGQUIT,
+    signals::SIGTERM,
+    signals::SIGUSR1,
+    signals::SIGUSR2,
+    signals::SIGTSTP,
+    signals::SIGTTIN,
+    signals::SIGTTOU,
+];
+
+/// Guards CMD until nothing of it is left.
+pub(super) fn main(command: Vec<OsString>) -> u8 {
+    match guard(&command) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("tenure: the child cannot be guarded: {error}");
+            FAILED
+        }
+    }
+}
+
+fn guard(command: &[OsString]) -> io::Result<()> {
+    // Its standard input is the socket to tenure; that of CMD comes over it.
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    wait_readable(&control)?;
+    let Some((Order::Begin { presence, key_lock, times }, descriptors)) = wire::first_order(&control) else {
+        return Err(io::Error::other("this is for tenure itself: use tenure exec"));
+    };
+    let mut descriptors = descriptors.into_iter();
+    let stdin = descriptors.next().ok_or_else(|| io::Error::other("standard input did not come"))?;
+    // Kept until this process ends: the proof of the session's death.
+    let _presence = if presence { descriptors.next() } else { None };
+    let key_lock = if key_lock { descriptors.next() } else { None };
+    let children = prepare()?;
+    let child = start(command, stdin, key_lock)?;
+    tell(&control, News::Began(child));
+    Guardian { control, child: Some(child), timer: Timer::new()?, times, stopping: None }.run(children)
+}
+
+fn wait_readable(control: &OwnedFd) -> io::Result<()> {
+    let mut wanted = [PollFd::new(control, PollFlags::IN)];
+    loop {
+        match poll(&mut wanted, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// Adopts orphans, and lives on where signals would end it. What was ignored before stays so, for CMD inherits that.
+fn prepare() -> io::Result<UnixStream> {
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    let ignored = crate::signals::ignored();
+    for signal in PASSED_OVER {
+        if !ignored.contains(&signal) {
+            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+        }
+    }
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(signals::SIGCHLD, write)?;
+    Ok(read)
+}
+
+/// Starts what becomes CMD.
+fn start(command: &[OsString], stdin: OwnedFd, key_lock: Option<OwnedFd>) -> io::Result<i32> {
+    if let Some(lock) = &key_lock {
+        // CMD and all it starts hold it.
+        rustix::io::fcntl_setfd(lock, FdFlags::empty())?;
+    }
+    let own = std::process::id();
+    let child = Command::new(super::guarded::this_program()?)
+        .arg0("tenure")
+        .arg(start::WORD)
+        .arg(own.to_string())
+        .args(command)
+        .stdin(Stdio::from(stdin))
+        .spawn()?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+struct Guardian {
+    control: OwnedFd,
+    /// CMD, until it has ended.
+    child: Option<i32>,
+    timer: Timer,
+    times: Times,
+    stopping: Option<Sweep>,
+}
+
+impl Guardian {
+    fn run(mut self, mut children: UnixStream) -> io::Result<()> {
+        let mut tenure_lives = true;
+        loop {
+            for (pid, status) in kin::reap() {
+                self.ended(pid, status);
+            }
+            let now = boot_time();
+            // The lease's end comes near, and nobody said that it was extended.
+            if self.stopping.is_none() && now >= self.times.end.saturating_sub(self.times.grace) {
+                self.stop(self.times.kill_after);
+            }
+            if let Some(sweep) = &mut self.stopping {
+                let stuck = sweep.step(now, self.times.end.saturating_sub(self.times.allowance));
+                for pid in stuck {
+                    tell(&self.control, News::Stuck(pid));
+                }
+                if sweep.is_over() {
+                    tell(&self.control, News::NoneLeft);
+                    return Ok(());
+                }
+            }
+            self.timer.set(self.next_look())?;
+            let mut wanted = vec![
+                PollFd::new(&children, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
+            ];
+            if tenure_lives {
+                wanted.push(PollFd::new(&self.control, PollFlags::IN));
+            }
+            match poll(&mut wanted, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            drop(wanted);
+            self.timer.clear();
+            while children.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+            while tenure_lives {
+                match wire::next_order(&self.control) {
+                    Heard::Something(order) => self.obey(order),
+                    Heard::Nothing => break,
+                    // Tenure is gone, however it went: nobody extends the lease any more.
+                    Heard::Gone => {
+                        tenure_lives = false;
+                        self.stop(Duration::ZERO);
+                    }
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Extend { end } => self.times.end = self.times.end.max(end),
+            Order::Stop { within } => self.stop(within),
+            Order::Signal(number) => {
+                // It is this process's child and not reaped, so the number is its own.
+                if let Some(pid) = self.child.and_then(Pid::from_raw)
+                    && let Some(signal) = Signal::from_named_raw(number)
+                {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+            Order::Begin { .. } => {}
+        }
+    }
+
+    /// Ends them all: SIGTERM now, SIGKILL after that time.
+    fn stop(&mut self, within: Duration) {
+        let kill_at = boot_time() + within;
+        match &mut self.stopping {
+            Some(sweep) => sweep.hurry(kill_at),
+            None => self.stopping = Some(Sweep::new(kill_at)),
+        }
+    }
+
+    fn ended(&mut self, pid: i32, status: WaitStatus) {
+        if self.child != Some(pid) {
+            return;
+        }
+        self.child = None;
+        let news = status
+            .terminating_signal()
+            .map_or_else(|| News::Exited(status.exit_status().unwrap_or_default()), News::Signaled);
+        tell(&self.control, news);
+        // What it left behind ends with it.
+        self.stop(self.times.kill_after);
+    }
+
+    fn next_look(&self) -> Duration {
+        match &self.stopping {
+            Some(sweep) => sweep.next_step(boot_time()),
+            None => self.times.end.saturating_sub(self.times.grace),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The end of all descendants: they are asked, then killed, until none is left.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rustix::process::Signal;
+
+use super::super::kin;
+
+/// Between two looks while they are killed: who forks meanwhile is seen by the next.
+const LOOK: Duration = Duration::from_millis(2);
+/// Between two looks while they may end by themselves, which the end of a child shortens.
+const PATIENT: Duration = Duration::from_millis(50);
+/// A process that has not ended so long after SIGKILL cannot be ended.
+const STUCK: Duration = Duration::from_millis(500);
+
+/// Descendants that are being ended.
+pub(super) struct Sweep {
+    kill_at: Duration,
+    asked: bool,
+    killing_since: Option<Duration>,
+    /// Those that were named as not to be ended.
+    named: BTreeSet<i32>,
+    over: bool,
+}
+
+impl Sweep {
+    pub(super) const fn new(kill_at: Duration) -> Self {
+        Self { kill_at, asked: false, killing_since: None, named: BTreeSet::new(), over: false }
+    }
+
+    /// They have to be gone sooner.
+    pub(super) fn hurry(&mut self, kill_at: Duration) {
+        self.kill_at = self.kill_at.min(kill_at);
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Does what is to be done now. Returns those that turned out not to be ended.
+    pub(super) fn step(&mut self, now: Duration, at_the_latest: Duration) -> Vec<i32> {
+        let kill_at = self.kill_at.min(at_the_latest);
+        let left = kin::descendants(&BTreeSet::new());
+        if left.is_empty() {
+            self.over = true;
+            return Vec::new();
+        }
+        if now < kill_at {
+            if !self.asked {
+                self.asked = true;
+                for process in left {
+                    kin::signal(process, Signal::TERM);
+                    // One that is stopped hears it only then.
+                    kin::signal(process, Signal::CONT);
+                }
+            }
+            return Vec::new();
+        }
+        self.kill_at = kill_at;
+        let since = *self.killing_since.get_or_insert(now);
+        let mut stuck = Vec::new();
+        for process in left {
+            let is_allowed = kin::signal(process, Signal::KILL);
+            if (!is_allowed || now.saturating_sub(since) > STUCK) && self.named.insert(process.pid) {
+                stuck.push(process.pid);
+            }
+        }
+        stuck
+    }
+
+    /// When to look again.
+    pub(super) fn next_step(&self, now: Duration) -> Duration {
+        match self.killing_since {
+            // They may be there for hours.
+            Some(_) if !self.named.is_empty() => now + PATIENT,
+            Some(_) => now + LOOK,
+            None => self.kill_at.min(now + PATIENT),
+        }
+    }
+}

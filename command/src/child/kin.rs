@@ -1,0 +1,132 @@
+//! All descendants of a process, and their end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid},
+};
+
+/// A process as the kernel lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    parent: i32,
+    state: char,
+    /// When it started: another process of the same pid started later.
+    started: u64,
+}
+
+impl Process {
+    fn is_over(self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Reads `/proc/PID/stat`. The name in parentheses may contain anything.
+fn parse(stat: &str) -> Option<Process> {
+    let (pid, rest) = stat.split_once(" (")?;
+    let (_, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    Some(Process {
+        pid: pid.parse().ok()?,
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+fn look(pid: i32) -> Option<Process> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn everybody() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(look).collect()
+}
+
+/// Finds the descendants of a process among all; those of `except` and these themselves are left out.
+fn descendants_among(all: &[Process], of: i32, except: &BTreeSet<i32>) -> Vec<Process> {
+    let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(*process);
+    }
+    let (mut found, mut open) = (Vec::new(), vec![of]);
+    while let Some(parent) = open.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            if !except.contains(&child.pid) {
+                open.push(child.pid);
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The descendants of this process that have not ended.
+pub(super) fn descendants(except: &BTreeSet<i32>) -> Vec<Process> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut found = descendants_among(&everybody(), own, except);
+    found.retain(|process| !process.is_over());
+    found
+}
+
+/// Sends a signal to that very process. Returns false if it may not be sent: the process belongs to somebody else.
+pub(super) fn signal(process: Process, signal: Signal) -> bool {
+    let Some(pid) = Pid::from_raw(process.pid) else { return true };
+    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    // Between the look and now it may have ended, and another may have its number.
+    if look(process.pid).is_none_or(|now| now.started != process.started) {
+        return true;
+    }
+    pidfd_send_signal(descriptor, signal) != Err(Errno::PERM)
+}
+
+/// Collects the children that have ended.
+pub(super) fn reap() -> Vec<(i32, WaitStatus)> {
+    let mut ended = Vec::new();
+    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        ended.push((pid.as_raw_nonzero().get(), status));
+    }
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32) -> Process {
+        Process { pid, parent, state: 'S', started: 0 }
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_mislead() {
+        let stat = "42 (a) b (c) S 7 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 1 1";
+        assert_eq!(parse(stat), Some(Process { pid: 42, parent: 7, state: 'S', started: 777 }));
+    }
+
+    #[test]
+    fn descendants_are_found_however_deep() {
+        let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(6, 9), process(7, 5)];
+        let pids = |except: &[i32]| {
+            let mut pids: Vec<i32> =
+                descendants_among(&all, 1, &except.iter().copied().collect()).iter().map(|p| p.pid).collect();
+            pids.sort_unstable();
+            pids
+        };
+        assert_eq!(pids(&[]), [2, 3, 4, 5, 7]);
+        assert_eq!(pids(&[2]), [5, 7]);
+    }
+
+    #[test]
+    fn this_process_is_seen_as_it_is() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let seen = look(own).unwrap();
+        assert_eq!(seen.pid, own);
+        assert!(!seen.is_over() && seen.started > 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! A child process that does not outlive its lease, whatever happens to tenure.
+//!
+//! ```text
+//!  tenure ──────────────▶ guardian ─────────────▶ CMD ──▶ whatever it starts
+//!   beats, says until      one thread, no runtime;     ends with the guardian (PDEATHSIG)
+//!   when CMD may run       ends them all in time
+//! ```
+//!
+//! Tenure and the guardian are tied by a socket: whoever's end closes is gone, however it went. Both adopt orphans, so
+//! each can find and end every descendant when the other is killed.
+//!
+//! | what happens | who ends CMD and all that it started |
+//! |---|---|
+//! | the lease is lost, tenure runs | the guardian, told by tenure: SIGTERM, then SIGKILL |
+//! | tenure is frozen | the guardian, by a timer of boot time: all are gone before the lease ends |
+//! | tenure is killed | the guardian, at once |
+//! | the guardian is killed | the kernel ends CMD, tenure the others |
+//! | CMD ends | the guardian ends what CMD left behind |
+
+mod guarded;
+mod guardian;
+mod kin;
+mod start;
+mod wire;
+
+use std::time::Duration;
+
+pub(crate) use guarded::{Guarded, Input, Program};
+pub(crate) use wire::{News, Times};
+
+/// Runs this process as a guardian or as what becomes CMD, if it was started as one. Then it never returns.
+pub(crate) fn run_if_asked() -> Option<u8> {
+    let mut arguments = std::env::args_os().skip(1);
+    let word = arguments.next()?;
+    match word.to_str()? {
+        guardian::WORD => Some(guardian::main(arguments.collect())),
+        start::WORD => Some(start::main(arguments)),
+        _ => None,
+    }
+}
+
+/// The time since the machine was booted, which goes on while it is suspended.
+pub(crate) fn boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// How much earlier than it must the killing begins: so long it may take until the last descendant is gone.
+pub(crate) fn allowance(stop_grace: Duration) -> Duration {
+    (stop_grace / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)).min(stop_grace / 2)
+}

@@ -1,0 +1,157 @@
+//! The second bar on one host: a lock on a file of the key, which CMD and all it starts inherit.
+//!
+//! Whatever was killed or frozen, another CMD of the key starts only when the last process that holds this lock is
+//! gone, or has closed it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+use tenure::model::LockId;
+
+use crate::exit::Failure;
+
+/// The longest name of a file that keeps its whole key.
+const LONGEST: usize = 200;
+
+/// The file of a key, not yet locked.
+#[derive(Debug)]
+pub(crate) struct KeyFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl KeyFile {
+    /// Opens the file of a key beside the store's file.
+    pub(crate) fn open(store: &Path, lock: &LockId) -> Result<Self, Failure> {
+        let mut folder = store.as_os_str().to_owned();
+        folder.push("-keys");
+        let folder = PathBuf::from(folder);
+        let path = folder.join(name(lock));
+        let open = || {
+            if !folder.exists() {
+                match fs::create_dir(&folder) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
+                // Whoever may use the store may use the locks of its keys.
+                let mode = fs::metadata(store)?.mode() & 0o666;
+                fs::set_permissions(&folder, fs::Permissions::from_mode(mode | mode >> 2 & 0o111))?;
+            }
+            File::options().read(true).write(true).create(true).truncate(false).open(&path)
+        };
+        let file = open().map_err(|error| {
+            Failure::store(format!("the file {} for the key cannot be opened: {error}", path.display()))
+        })?;
+        Ok(Self { path, file })
+    }
+
+    /// Locks it, if nobody has.
+    pub(crate) fn try_lock(&self) -> Result<bool, Failure> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Locks it as soon as nobody has it. If this is dropped, the lock is let go as soon as it is got.
+    pub(crate) async fn lock(self) -> Result<Self, Failure> {
+        let wait = move || loop {
+            match flock(&self.file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(self),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        };
+        tokio::task::spawn_blocking(wait).await.map_err(|error| Failure::failed(error.to_string()))?
+    }
+
+    fn failed(&self, error: Errno) -> Failure {
+        Failure::store(format!("the file {} cannot be locked: {error}", self.path.display()))
+    }
+
+    /// The processes that have it open, which is who holds it.
+    pub(crate) fn holders(&self) -> Vec<i32> {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let Ok(wanted) = self.file.metadata().map(|file| (file.dev(), file.ino())) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let has_it = |pid: &i32| {
+            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+            open.flatten()
+                .any(|fd| fs::metadata(fd.path()).is_ok_and(|file| (file.dev(), file.ino()) == wanted))
+        };
+        let mut holders: Vec<i32> = pids.filter(|pid| *pid != own).filter(has_it).collect();
+        holders.sort_unstable();
+        holders
+    }
+
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// A name for the file of a lock: unlike for unlike ones, up to a digest of long keys.
+fn name(lock: &LockId) -> String {
+    let whole = format!("{} {} {}", lock.namespace, lock.kind, lock.key);
+    let mut name = String::new();
+    for byte in whole.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            b' ' => name.push('.'),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+    }
+    if name.len() > LONGEST {
+        // FNV-1a: two long keys of one digest would wait for each other, and nothing worse.
+        let digest = whole.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        name.truncate(LONGEST);
+        name.push_str(&format!("~{digest:016x}"));
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::model::{Key, Kind, Namespace};
+
+    use super::*;
+
+    fn lock(key: &str) -> LockId {
+        LockId { namespace: Namespace::new("shop").unwrap(), kind: Kind::Lock, key: Key::new(key).unwrap() }
+    }
+
+    #[test]
+    fn names_are_as_different_as_keys() {
+        assert_eq!(name(&lock("report")), "shop.lock.report");
+        assert_eq!(name(&lock("a/b c")), "shop.lock.a%2fb.c");
+        let (one, other) = ("x".repeat(400), format!("{}y", "x".repeat(399)));
+        let (one, other) = (name(&lock(&one)), name(&lock(&other)));
+        assert!(one != other && one.len() < 255 && other.len() < 255);
+    }
+
+    #[test]
+    fn one_at_a_time_has_it() {
+        let folder = std::env::temp_dir().join(format!("tenure-key-lock-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let store = folder.join("tenure.db");
+        File::create(&store).unwrap();
+        let first = KeyFile::open(&store, &lock("report")).unwrap();
+        let second = KeyFile::open(&store, &lock("report")).unwrap();
+        assert!(first.try_lock().unwrap());
+        assert!(!second.try_lock().unwrap());
+        drop(first);
+        assert!(second.try_lock().unwrap());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,207 @@
+//! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
+//! returns.
+
+use std::{os::fd::BorrowedFd, pin::pin, time::Duration};
+
+use tenure::{ElectConfig, elect::Lease, model::Loss};
+use tokio::sync::mpsc;
+
+use crate::{
+    child::{Guarded, News, Program, Times, allowance, boot_time},
+    exit::Failure,
+    signals::Came,
+};
+
+/// How a child is ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) stop_grace: Duration,
+    /// From SIGTERM to SIGKILL, at most.
+    pub(crate) kill_after: Duration,
+    /// Between two looks at how long the lease holds.
+    look: Duration,
+}
+
+impl Patience {
+    /// Without a wish of its own a child has the whole grace.
+    pub(crate) fn of(config: &ElectConfig, kill_after: Option<Duration>) -> Result<Self, Failure> {
+        let stop_grace = config.stop_grace();
+        let kill_after = kill_after.unwrap_or(stop_grace);
+        if kill_after > stop_grace {
+            return Err(Failure::usage(format!(
+                "--kill-after is {}, and at most stop_grace ({}): later the lease may end; a longer --stop-grace needs \
+                 a longer --refresh-duration",
+                humantime::format_duration(kill_after),
+                humantime::format_duration(stop_grace),
+            )));
+        }
+        let look = (config.refresh_interval() / 4).max(Duration::from_millis(5));
+        Ok(Self { stop_grace, kill_after, look })
+    }
+
+    fn times(self, end: Duration) -> Times {
+        Times {
+            end,
+            grace: self.stop_grace,
+            allowance: allowance(self.stop_grace),
+            kill_after: self.kill_after,
+        }
+    }
+
+    /// From SIGTERM to SIGKILL when the lease is cancelled: all have to be gone when the grace is over.
+    fn at_the_end(self) -> Duration {
+        self.kill_after.min(self.stop_grace.saturating_sub(allowance(self.stop_grace)))
+    }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Exited(i32),
+    Signaled(i32),
+    /// Its guardian was killed, and the child with it.
+    Unknown,
+}
+
+impl Status {
+    /// As a shell says it.
+    pub(crate) fn code(self) -> u8 {
+        let code = match self {
+            Self::Exited(code) => code,
+            Self::Signaled(signal) => 128 + signal,
+            Self::Unknown => 128 + signal_hook::consts::SIGKILL,
+        };
+        u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+    }
+}
+
+/// What became of a child.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// Why it was ended, if the lease was lost before it ended by itself.
+    pub(crate) loss: Option<Loss>,
+    /// Descendants that cannot be ended: the key must not be given back while they live.
+    pub(crate) stuck: Vec<i32>,
+}
+
+/// Runs a child under a lease.
+///
+/// It must not be dropped before it is done: the key would be given back while the child may run. Signals come from
+/// `signals` while it runs.
+pub(crate) async fn run(
+    lease: &Lease,
+    mut program: Program,
+    key_lock: Option<BorrowedFd<'_>>,
+    patience: Patience,
+    mut signals: Option<&mut mpsc::UnboundedReceiver<Came>>,
+    on_stderr: impl FnOnce(std::process::ChildStderr),
+) -> Result<Ended, Failure> {
+    program.variables.extend([
+        ("TENURE_KEY", lease.key().as_str().into()),
+        ("TENURE_TERM", lease.term().get().to_string().into()),
+    ]);
+    let presence = lease.presence();
+    let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end_of(lease)));
+    let mut child =
+        started.map_err(|error| Failure::failed(format!("no process can be started: {error}")))?;
+    // The guardian has it now, if it is to have it.
+    drop(presence);
+    if let Some(stderr) = child.stderr.take() {
+        on_stderr(stderr);
+    }
+    let mut ended = Ended { status: Status::Unknown, loss: None, stuck: Vec::new() };
+    let (mut has_begun, mut has_ended, mut is_stopped) = (false, false, false);
+    let mut early = Vec::new();
+    let mut looks = tokio::time::interval(patience.look);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    // Set when the guardian has had all the time there is.
+    let mut too_long = pin!(tokio::time::sleep(Duration::MAX));
+    loop {
+        tokio::select! {
+            biased;
+            news = child.news() => match news {
+                Some(News::Began(_)) => {
+                    has_begun = true;
+                    for signal in early.drain(..) {
+                        child.signal(signal);
+                    }
+                }
+                Some(News::Exited(code)) => {
+                    (ended.status, has_ended) = (Status::Exited(code), true);
+                }
+                Some(News::Signaled(signal)) => {
+                    (ended.status, has_ended) = (Status::Signaled(signal), true);
+                }
+                Some(News::Stuck(pid)) => {
+                    eprintln!("tenure: {}", stuck_sentence(pid, lease.key().as_str()));
+                    ended.stuck.push(pid);
+                }
+                Some(News::NoneLeft) => {
+                    ended.stuck.clear();
+                    child.join().await;
+                    return Ok(ended);
+                }
+                None => {
+                    child.sweep().await;
+                    return Ok(ended);
+                }
+            },
+            () = lease.cancelled(), if !is_stopped => {
+                is_stopped = true;
+                child.stop(patience.at_the_end());
+                too_long.as_mut().reset(tokio::time::Instant::now() + patience.stop_grace);
+                if !has_ended {
+                    ended.loss = lease.loss();
+                }
+            }
+            () = &mut too_long, if is_stopped && !ended.stuck.is_empty() => return Ok(ended),
+            came = next(&mut signals) => match came {
+                // Until it is there, nobody but this process can have got it.
+                Some(Came { signal, .. }) if !has_begun => early.push(signal),
+                Some(Came { signal, from_terminal: false }) => child.signal(signal),
+                _ => {}
+            },
+            _ = looks.tick(), if !is_stopped => {
+                let end = end_of(lease);
+                if !lease.is_cancelled() {
+                    child.extend(end);
+                }
+            }
+        }
+    }
+}
+
+/// The end of a lease in boot time. Looked at in this order it is never too late.
+fn end_of(lease: &Lease) -> Duration {
+    let now = boot_time();
+    now + lease.remaining()
+}
+
+async fn next(signals: &mut Option<&mut mpsc::UnboundedReceiver<Came>>) -> Option<Came> {
+    match signals {
+        Some(signals) => match signals.recv().await {
+            // The thread that collects them does not end.
+            None => std::future::pending().await,
+            came => came,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+fn stuck_sentence(pid: i32, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or_else(
+            || "unknown".to_owned(),
+            |rest| rest.split_whitespace().collect::<Vec<_>>().join(" "),
+        )
+    };
+    format!(
+        "the process {pid} ({}, state {}, users {}) cannot be ended, so the key {key:?} is left to its ttl",
+        field("Name:"),
+        field("State:"),
+        field("Uid:")
+    )
+}
