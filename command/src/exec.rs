@@ -105,12 +105,8 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
         stdin: Input::Same,
         stderr: Stdio::inherit(),
     };
-    use std::os::fd::AsFd;
-    let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
     let lease = guard.lease();
-    let ended = under::run(&lease, program, key_lock, patience, Some(&mut signals), drop).await?;
-    // The guardian and the child had it; here it need not be held any more.
-    drop(key_file);
+    let ended = under::run(&lease, program, key_file, patience, Some(&mut signals), drop).await?;
     let code = code(&ended, &lock);
     if !ended.stuck.is_empty() {
         // Without a word to the store: the key has to stay held while they live.

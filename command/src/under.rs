@@ -1,7 +1,7 @@
 //! A child under a lease: it is told when the lease is extended and when it ends, and nothing of it is left when this
 //! returns.
 
-use std::{os::fd::BorrowedFd, pin::pin, time::Duration};
+use std::{os::fd::AsFd, pin::pin, time::Duration};
 
 use tenure::{ElectConfig, elect::Lease, model::Loss};
 use tokio::sync::mpsc;
@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use crate::{
     child::{Guarded, News, Program, Times, allowance, boot_time},
     exit::Failure,
+    key_lock::KeyFile,
     signals::Came,
 };
 
@@ -92,7 +93,7 @@ pub(crate) struct Ended {
 pub(crate) async fn run(
     lease: &Lease,
     mut program: Program,
-    key_lock: Option<BorrowedFd<'_>>,
+    key_file: Option<KeyFile>,
     patience: Patience,
     mut signals: Option<&mut mpsc::UnboundedReceiver<Came>>,
     on_stderr: impl FnOnce(std::process::ChildStderr),
@@ -102,11 +103,12 @@ pub(crate) async fn run(
         ("TENURE_TERM", lease.term().get().to_string().into()),
     ]);
     let presence = lease.presence();
+    let key_lock = key_file.as_ref().map(|file| file.file().as_fd());
     let started = Guarded::start(program, presence.as_ref(), key_lock, patience.times(end_of(lease)));
     let mut child =
         started.map_err(|error| Failure::failed(format!("no process can be started: {error}")))?;
-    // The guardian has it now, if it is to have it.
-    drop(presence);
+    // The guardian has them now. Frozen, this process must not keep the key's file from the next child.
+    drop((presence, key_file));
     if let Some(stderr) = child.stderr.take() {
         on_stderr(stderr);
     }

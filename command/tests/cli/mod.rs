@@ -1,0 +1,166 @@
+//! What the tests of the command share: a folder for each, and the binary with nothing but what a test says.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// For what takes milliseconds unless something is broken.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A folder that goes with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tenure-{name}-{}-{count}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The URI of a store in it.
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite:{}", self.join("tenure.db").display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The binary, without variables of whoever runs the tests.
+pub(crate) fn tenure(store: &str) -> Command {
+    let mut command = bare();
+    command.env("TENURE_STORE", store);
+    command
+}
+
+/// The binary without a store.
+pub(crate) fn bare() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TENURE_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A process that is killed with the test, if it has not ended.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(&mut self) -> ExitStatus {
+        until("the end of the process", || self.0.try_wait().unwrap())
+    }
+
+    /// Waits for its end, and reads what it wrote.
+    pub(crate) fn output(mut self) -> (ExitStatus, String, String) {
+        let status = self.join();
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(mut pipe) = self.0.stdout.take() {
+            pipe.read_to_string(&mut out).unwrap();
+        }
+        if let Some(mut pipe) = self.0.stderr.take() {
+            pipe.read_to_string(&mut err).unwrap();
+        }
+        (status, out, err)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        self::signal(self.pid(), signal);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Looks until there is an answer.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < SOON, "waited in vain for {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// The children of a process, as the kernel lists them.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    found
+}
+
+/// The living processes that have this variable, as `NAME=VALUE`.
+pub(crate) fn with_variable(variable: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes()) && is_alive(*pid)
+    })
+    .collect()
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}

@@ -1,0 +1,195 @@
+//! `tenure exec` on a file: what becomes of the program, of the key, and of what the program started.
+
+mod cli;
+
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use cli::{Folder, Running, output, stderr, stdout, tenure, until, with_variable};
+use rustix::process::Signal;
+
+fn exec(store: &str, key: &str) -> Command {
+    let mut command = tenure(store);
+    command.args(["exec", "--key", key]);
+    command
+}
+
+fn sh(command: &mut Command, script: &str) -> std::process::Output {
+    output(command.args(["--", "sh", "-c", script]))
+}
+
+/// Holds a key until it is dropped, and has begun when this returns.
+fn holder(folder: &Folder, key: &str) -> Running {
+    let begun = folder.join(&format!("begun-{key}"));
+    let script = format!("echo begun > {}; exec sleep 600", begun.display());
+    let mut command = exec(&folder.store(), key);
+    let running = Running::start(command.args(["--why", "for a test", "--", "sh", "-c", &script]));
+    until("the child's beginning", || begun.exists().then_some(()));
+    running
+}
+
+#[test]
+fn the_code_is_that_of_the_child() {
+    let folder = Folder::new("exec-code");
+    let store = folder.store();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        assert_eq!(sh(&mut exec(&store, "k"), script).status.code(), Some(code), "{script}");
+    }
+    let absent = output(exec(&store, "k").args(["--", "no-such-program-here"]));
+    assert_eq!(absent.status.code(), Some(127));
+    assert!(
+        stderr(&absent).contains("no-such-program-here cannot be started: No such file"),
+        "{}",
+        stderr(&absent)
+    );
+    let folder_as_program = output(exec(&store, "k").args(["--", "/"]));
+    assert_eq!(folder_as_program.status.code(), Some(126));
+}
+
+#[test]
+fn the_child_knows_what_it_runs_under_and_no_password() {
+    let folder = Folder::new("exec-variables");
+    let said = sh(
+        exec(&folder.store(), "report").args(["--holder", "pod-7"]),
+        "echo $TENURE_KEY/$TENURE_HOLDER/$TENURE_TERM",
+    );
+    let said = stdout(&said);
+    let mut parts = said.trim().split('/');
+    assert_eq!((parts.next(), parts.next()), (Some("report"), Some("pod-7")));
+    let term: u64 = parts.next().unwrap().parse().unwrap();
+    let next = sh(&mut exec(&folder.store(), "report"), "echo $TENURE_TERM");
+    assert!(stdout(&next).trim().parse::<u64>().unwrap() > term);
+    // This one names a store with a password in a variable that is overruled.
+    let mut command = exec("mongodb://u:secret@nowhere.invalid/x", "k");
+    let said = sh(command.args(["--store", &folder.store()]), "echo store=$TENURE_STORE");
+    assert_eq!(stdout(&said), "store=\n", "{}", stderr(&said));
+}
+
+#[test]
+fn standard_input_and_output_are_those_of_the_child() {
+    let folder = Folder::new("exec-stdin");
+    let mut child = exec(&folder.store(), "k")
+        .args(["--", "tr", "a-z", "A-Z"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"some words").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"SOME WORDS");
+}
+
+#[test]
+fn who_does_not_wait_is_told_who_holds_the_key() {
+    let folder = Folder::new("exec-held");
+    let holder = holder(&folder, "report");
+    let busy = sh(exec(&folder.store(), "report").arg("-n"), "echo ran");
+    assert_eq!(busy.status.code(), Some(75));
+    assert_eq!(stdout(&busy), "");
+    let said = stderr(&busy);
+    assert!(
+        said.starts_with("tenure: the key \"report\" is held by ") && said.contains(", for for a test"),
+        "{said}"
+    );
+    let busy = sh(exec(&folder.store(), "report").args(["-n", "-E", "9"]), "echo ran");
+    assert_eq!(busy.status.code(), Some(9));
+    let begin = Instant::now();
+    let busy = sh(exec(&folder.store(), "report").args(["--wait", "300ms"]), "echo ran");
+    assert_eq!(busy.status.code(), Some(75), "{}", stderr(&busy));
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    drop(holder);
+    let free = sh(exec(&folder.store(), "report").args(["--wait", "30s"]), "echo ran");
+    assert_eq!(stdout(&free), "ran\n", "{}", stderr(&free));
+}
+
+#[test]
+fn what_the_child_leaves_behind_ends_with_it() {
+    let folder = Folder::new("exec-behind");
+    let mark = format!("TENURE_TEST={}", folder.path().display());
+    let mut command = exec(&folder.store(), "k");
+    command.env("TENURE_TEST", folder.path()).args([
+        "--refresh-duration",
+        "3s",
+        "--refresh-interval",
+        "500ms",
+    ]);
+    let begin = Instant::now();
+    let left =
+        sh(&mut command, "(trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 600; sleep 600' &) ; echo done");
+    assert_eq!(stdout(&left), "done\n");
+    assert_eq!(with_variable(&mark), [0; 0], "it is gone before the key is given back");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn signals_reach_the_child() {
+    let folder = Folder::new("exec-signals");
+    for (signal, name) in
+        [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::USR1, "USR1")]
+    {
+        let begun = folder.join(name);
+        let script = format!(
+            "trap 'echo got {name}; exit 3' {name}; echo > {}; while :; do sleep 0.01; done",
+            begun.display()
+        );
+        let running = Running::start(
+            exec(&folder.store(), "k").args(["--", "sh", "-c", &script]).stdout(Stdio::piped()),
+        );
+        until("the child's beginning", || begun.exists().then_some(()));
+        running.signal(signal);
+        let (status, out, _) = running.output();
+        assert_eq!((status.code(), out.as_str()), (Some(3), format!("got {name}\n").as_str()));
+    }
+}
+
+#[test]
+fn who_waits_ends_by_a_signal_and_runs_nothing() {
+    let folder = Folder::new("exec-waits");
+    let _holder = holder(&folder, "k");
+    let mut waiting = Running::start(
+        exec(&folder.store(), "k").args(["--", "echo", "ran"]).stdout(Stdio::piped()).stderr(Stdio::piped()),
+    );
+    let mut said = String::new();
+    let mut pipe = std::io::BufReader::new(waiting.0.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut pipe, &mut said).unwrap();
+    assert!(said.starts_with("tenure: waiting: the key \"k\" is held by"), "{said}");
+    waiting.signal(Signal::TERM);
+    let (status, out, _) = waiting.output();
+    assert_eq!((status.code(), out.as_str()), (Some(143), ""));
+}
+
+#[test]
+fn a_patience_beyond_the_grace_is_refused() {
+    let folder = Folder::new("exec-patience");
+    let refused = sh(exec(&folder.store(), "k").args(["--kill-after", "1h"]), "echo ran");
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(
+        stderr(&refused).contains("--kill-after is 1h, and at most stop_grace (5s)"),
+        "{}",
+        stderr(&refused)
+    );
+    let refused = sh(exec(&folder.store(), "k").args(["--wait", "soon"]), "echo ran");
+    assert_eq!(refused.status.code(), Some(64));
+    let refused = sh(exec(&folder.store(), "k").args(["--refresh-interval", "1h"]), "echo ran");
+    assert_eq!(refused.status.code(), Some(78), "{}", stderr(&refused));
+    assert!(!folder.join("tenure.db").exists(), "nothing was made");
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_told() {
+    let folder = Folder::new("exec-store");
+    let away = sh(&mut exec(&format!("sqlite:{}", folder.join("none/tenure.db").display()), "k"), "echo ran");
+    assert_eq!(away.status.code(), Some(69), "{}", stderr(&away));
+    fs::write(
+        folder.join("tenure.db"),
+        "something else, which is longer than the header of a database file is, by far",
+    )
+    .unwrap();
+    let foreign = sh(&mut exec(&folder.store(), "k"), "echo ran");
+    assert_eq!(foreign.status.code(), Some(69), "{}", stderr(&foreign));
+    assert!(stderr(&foreign).contains("tenure.db"), "{}", stderr(&foreign));
+}
