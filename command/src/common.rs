@@ -88,16 +88,16 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", help_heading = "Output")]
     pub(crate) color: Colour,
 
-    /// What of the engine's own log goes to stderr: error, warn, info, debug
+    /// What of the engine's own log goes to standard error [default: error; info for cron and spread]
     #[arg(
         long,
         global = true,
         env = "TENURE_LOG",
-        default_value = "error",
+        value_enum,
         value_name = "LEVEL",
         help_heading = "Output"
     )]
-    pub(crate) log: String,
+    pub(crate) log: Option<Level>,
 }
 
 /// Form of what is listed.
@@ -115,4 +115,14 @@ pub(crate) enum Colour {
     Auto,
     Always,
     Never,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
 }

@@ -1,10 +1,230 @@
-//! Stub of cron.
-use crate::{common::Common, exit::Failure};
+//! `tenure cron`: lines of a crontab, each of which runs once per fleet.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Cron {}
+mod crontab;
+mod policies;
 
-pub(crate) async fn run(_: &Common, _: Cron) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
+
+use clap::Args;
+use tenure::{
+    Elect,
+    schedule::{Schedule, Timing},
+};
+use tokio::runtime::Handle;
+
+use self::{crontab::Line, policies::Policies};
+use crate::{
+    common::Common,
+    exec::without,
+    exit::Failure,
+    file,
+    job::Jobs,
+    out::{self, Table},
+    serve::{Long, Next, Served},
+    times,
+};
+
+/// Ticks that `--test` shows of each line.
+const SHOWN: usize = 3;
+
+/// Run a program at certain times, by one instance of all that have this schedule.
+///
+/// An expression has five fields (minute, hour, day, month, weekday), or six with seconds first, or is @daily,
+/// @every 90s, @at TIME. All instances of a name share its ticks; the ledger keeps what became of each.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["expression", "file"]))]
+pub(crate) struct Cron {
+    /// When: "30 2 * * *", @daily, @every 90s
+    #[arg(value_name = "EXPR", requires = "name", requires = "command")]
+    expression: Option<String>,
+
+    /// Name of the schedule, the same in all instances
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    name: Option<String>,
+
+    /// Crontab whose lines are run with `sh -c`; a line `# name: NAME` names the next. Read again when it changes and
+    /// on SIGHUP
+    #[arg(long, short, value_name = "CRONTAB", conflicts_with = "command")]
+    file: Option<PathBuf>,
+
+    /// Check the expression or file and show the next ticks, without a store
+    #[arg(long)]
+    test: bool,
+
+    /// Zone whose clocks the expression is read by [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+
+    #[command(flatten)]
+    policies: Policies,
+
+    #[command(flatten)]
+    long: Long,
+
+    /// Program and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
+    let lines = cron.lines()?;
+    if cron.test {
+        return test(common, &lines);
+    }
+    let mut served = Served::start(common, &cron.long, "cron").await?;
+    let mut running = Running {
+        jobs: Jobs {
+            patience: served.patience,
+            holder: served.elect.config().holder().to_string(),
+            without: without(&served.settings),
+            file: served.file().map(ToOwned::to_owned),
+        },
+        policies: cron.policies.clone(),
+        schedules: BTreeMap::new(),
+    };
+    running.keep(&served.elect, lines)?;
+    served.ready();
+    let mut changes =
+        match &cron.file {
+            None => None,
+            Some(path) => Some(file::follow(path).map_err(|error| {
+                Failure::failed(format!("{} cannot be followed: {error}", path.display()))
+            })?),
+        };
+    loop {
+        let changed = async {
+            match &mut changes {
+                Some(changes) => changes.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            next = served.next() => match next {
+                Next::Stop => break,
+                Next::Reload if cron.file.is_none() => break,
+                Next::Reload => {}
+            },
+            heard = changed => if heard.is_none() { changes = None },
+        }
+        // A file with a slip in it, or none for a moment, changes nothing.
+        let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
+        if let Err(failure) = read {
+            eprintln!("tenure: the schedules stay as they are: {failure}");
+        }
+    }
+    drop(running);
+    Ok(served.stop().await)
+}
+
+impl Cron {
+    /// The lines to run, checked.
+    fn lines(&self) -> Result<Vec<Line>, Failure> {
+        let lines = match (&self.expression, &self.file) {
+            (Some(expression), _) => vec![Line {
+                name: self.name.clone().unwrap_or_default(),
+                expression: expression.clone(),
+                zone: self.zone.clone(),
+                command: self.command.clone(),
+                variables: Vec::new(),
+            }],
+            (None, Some(path)) => crontab::read(path, self.zone.as_deref())?,
+            (None, None) => Vec::new(),
+        };
+        for line in &lines {
+            line.timing().check().map_err(|error| Failure::usage(format!("{}: {error}", line.name)))?;
+        }
+        Ok(lines)
+    }
+}
+
+/// Schedules as they are kept at present, by their names.
+struct Running {
+    jobs: Jobs,
+    policies: Policies,
+    schedules: BTreeMap<String, (Line, Schedule)>,
+}
+
+impl Running {
+    /// Keeps these lines: those that are gone are dropped, those that are as they were go on.
+    fn keep(&mut self, elect: &Elect, lines: Vec<Line>) -> Result<(), Failure> {
+        self.schedules.retain(|_, (known, _)| lines.contains(known));
+        for line in lines {
+            if self.schedules.contains_key(&line.name) {
+                continue;
+            }
+            let schedule = self.start(elect, &line)?;
+            self.schedules.insert(line.name.clone(), (line, schedule));
+        }
+        Ok(())
+    }
+
+    fn start(&self, elect: &Elect, line: &Line) -> Result<Schedule, Failure> {
+        let (jobs, runtime, line) = (self.jobs.clone(), Handle::current(), Arc::new(line.clone()));
+        let builder = self.policies.apply(elect.schedule(&line.name, line.timing()))?;
+        let name = line.name.clone();
+        let schedule = builder.run_blocking(move |tick, lease| {
+            let mut variables = vec![
+                ("TENURE_SCHEDULE", line.name.clone().into()),
+                ("TENURE_TICK", tick.scheduled_at().to_string().into()),
+                ("TENURE_ATTEMPT", tick.attempt().to_string().into()),
+            ];
+            variables.extend(line.variables.iter().map(|(name, value)| (*name, value.into())));
+            jobs.run(&runtime, &lease, line.command.clone(), variables)
+        });
+        schedule.map_err(|error| Failure::usage(format!("{name}: {error}")))
+    }
+}
+
+/// Shows when each line is due next.
+fn test(common: &Common, lines: &[Line]) -> Result<u8, Failure> {
+    #[derive(serde::Serialize)]
+    struct Shown<'a> {
+        name: &'a str,
+        expression: &'a str,
+        zone: &'a str,
+        next: Vec<tenure::model::StoreTime>,
+        command: Vec<String>,
+    }
+
+    let now = times::now();
+    let mut shown = Vec::new();
+    for line in lines {
+        let next = line
+            .timing()
+            .next(SHOWN, now)
+            .map_err(|error| Failure::usage(format!("{}: {error}", line.name)))?;
+        shown.push(Shown {
+            name: &line.name,
+            expression: &line.expression,
+            zone: line.zone.as_deref().unwrap_or("UTC"),
+            next,
+            command: line.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+        });
+    }
+    let document = serde_json::json!({ "items": shown, "refused": [], "more": false });
+    out::print(common, &document, || {
+        let mut table = Table::new(["NAME", "EXPRESSION", "ZONE", "NEXT", "COMMAND"]);
+        for line in &shown {
+            let next: Vec<_> = line.next.iter().map(|time| times::local(*time)).collect();
+            table.row([
+                line.name.to_owned(),
+                line.expression.to_owned(),
+                line.zone.to_owned(),
+                next.join(", "),
+                line.command.join(" "),
+            ]);
+        }
+        table.render()
+    })?;
+    Ok(0)
+}
+
+impl Line {
+    fn timing(&self) -> Timing {
+        let timing = Timing::new(&self.expression).named(&self.name);
+        match &self.zone {
+            Some(zone) => timing.zone(zone),
+            None => timing,
+        }
+    }
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use tenure::{
     Elect,
     elect::{Acquired, Busy, Guard, HeldBy},
-    model::{Key, Kind, LockId},
-    store::{SessionSeen, Store},
+    model::{Key, Kind, LockId, StoreTime, Why},
+    store::SessionSeen,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -52,7 +52,7 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
 
-    /// From SIGTERM to SIGKILL [default, and at most: stop_grace]
+    /// From SIGTERM to SIGKILL [default, and at most: the stop grace]
     #[arg(long, value_name = "TIME")]
     kill_after: Option<String>,
 
@@ -65,6 +65,7 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     // From now on no signal ends this process without what it has to end first.
     let mut signals = signals::collect()
         .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
+    crate::logs::start(common, crate::common::Level::Error);
     let settings = Settings::of(common)?;
     let wait = exec.wait.as_deref().map(|text| times::duration("--wait", text)).transpose()?;
     let kill_after =
@@ -184,7 +185,6 @@ impl Asked<'_> {
                 Ok(guard) => guard,
                 Err(reason) => return Ok(Got::Not(reason)),
             },
-            other => return Err(Failure::failed(format!("an unknown answer: {other:?}"))),
         };
         let Some(file) = &self.place.file else { return Ok(Got::Guard(guard, None)) };
         let key_file = KeyFile::open(file, self.lock)?;
@@ -204,13 +204,13 @@ impl Asked<'_> {
         let locked = key_file.lock();
         let locked = match self.deadline {
             None => locked.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, locked).await {
-                Ok(locked) => locked,
-                Err(_) => {
+            Some(deadline) => {
+                let Ok(locked) = tokio::time::timeout_at(deadline, locked).await else {
                     guard.release().await?;
                     return Ok(Got::Not(reason));
-                }
-            },
+                };
+                locked
+            }
         };
         // It may have been lost meanwhile: then the child is not started for more than a moment.
         locked.map(|key_file| Got::Guard(guard, Some(key_file)))
@@ -262,7 +262,7 @@ impl Asked<'_> {
                 &self.lock.key,
                 held.by.holder.as_str(),
                 held.acquired_at,
-                held.by.why.as_ref().map(|why| why.as_str()),
+                held.by.why.as_ref().map(Why::as_str),
             )
         }))
     }
@@ -281,10 +281,10 @@ impl Asked<'_> {
 }
 
 fn held_sentence(held: &HeldBy) -> String {
-    sentence(&held.lock.key, held.holder.as_str(), held.since, held.why.as_ref().map(|why| why.as_str()))
+    sentence(&held.lock.key, held.holder.as_str(), held.since, held.why.as_ref().map(Why::as_str))
 }
 
-fn sentence(key: &Key, holder: &str, since: tenure::model::StoreTime, why: Option<&str>) -> String {
+fn sentence(key: &Key, holder: &str, since: StoreTime, why: Option<&str>) -> String {
     let why = why.map_or_else(String::new, |why| format!(", for {why}"));
     crate::out::one_line(&format!(
         "the key {:?} is held by {holder} since {} ({}){why}",

@@ -107,7 +107,7 @@ fn name(lock: &LockId) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
             b' ' => name.push('.'),
-            other => name.push_str(&format!("%{other:02x}")),
+            other => name.extend(['%', digit(other >> 4), digit(other & 15)]),
         }
     }
     if name.len() > LONGEST {
@@ -116,9 +116,13 @@ fn name(lock: &LockId) -> String {
             (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         name.truncate(LONGEST);
-        name.push_str(&format!("~{digest:016x}"));
+        name = format!("{name}~{digest:016x}");
     }
     name
+}
+
+fn digit(half: u8) -> char {
+    char::from_digit(half.into(), 16).unwrap_or('0')
 }
 
 #[cfg(test)]

@@ -1,12 +1,21 @@
 //! `tenure`: only one copy runs this, for any program.
 
+#![allow(clippy::disallowed_methods, reason = "a command runs by the clock of its machine")]
+
 mod child;
 mod common;
 mod exit;
+mod file;
+mod job;
+mod logs;
+mod metrics;
+mod notify;
 mod out;
 mod place;
+mod serve;
 mod settings;
 mod signals;
+mod tail;
 mod times;
 mod under;
 
@@ -100,6 +109,8 @@ fn run(cli: Cli) -> Result<u8, Failure> {
     // Two threads: one for beats' answers while the other prints.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .max_blocking_threads(spread::MOST)
+        .thread_keep_alive(spread::IDLE)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(FAILED, format!("no thread can be started: {error}")))?;

@@ -1,10 +1,212 @@
-//! Stub of spread.
-use crate::{common::Common, exit::Failure};
+//! `tenure spread`: one child per task, on one instance each.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Spread {}
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-pub(crate) async fn run(_: &Common, _: Spread) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use clap::Args;
+use tenure::{
+    elect::Lease,
+    model::{Key, SpreadName},
+    spread::{Spread as Share, Task},
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    common::Common,
+    exec::without,
+    exit::Failure,
+    file,
+    job::Jobs,
+    serve::{Long, Next, Served},
+    times,
+};
+
+/// What stands for the task in a command.
+const PLACE: &str = "{}";
+
+/// Run one child per task, each on one instance of all that take part; tasks move as instances come and go.
+///
+/// The task's key replaces {} in the command, and is in the variable `TENURE_KEY`.
+#[derive(Args, Debug)]
+pub(crate) struct Spread {
+    /// Name of the spread, the same in all instances
+    #[arg(long, value_name = "NAME")]
+    name: String,
+
+    /// File with a task per line (# begins a comment), read again when it changes and on SIGHUP; - for standard input
+    #[arg(long, value_name = "FILE")]
+    tasks: PathBuf,
+
+    /// The most tasks of this instance [default: no limit]
+    #[arg(long, value_name = "N")]
+    cap: Option<u32>,
+
+    /// This instance's part in proportion to the others'
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    weight: u32,
+
+    /// Rest before a child that ended well is started again [default: the refresh interval]
+    #[arg(long, value_name = "TIME", conflicts_with = "once")]
+    again_after: Option<String>,
+
+    /// A task whose child ended well is done for good, for all instances
+    #[arg(long)]
+    once: bool,
+
+    /// Failures of a child in a row until its task rests, and another instance tries
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tries: Option<u32>,
+
+    #[command(flatten)]
+    long: Long,
+
+    /// Program and its arguments, with {} for the task
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> {
+    let name = SpreadName::new(&spread.name).map_err(|error| Failure::usage(format!("--name: {error}")))?;
+    let tasks = spread.read()?;
+    let mut served = Served::start(common, &spread.long, "spread").await?;
+    let jobs = Jobs {
+        patience: served.patience,
+        holder: served.elect.config().holder().to_string(),
+        without: without(&served.settings),
+        file: served.file().map(ToOwned::to_owned),
+    };
+    let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight);
+    if let Some(cap) = spread.cap {
+        builder = builder.cap(cap);
+    }
+    if let Some(tries) = spread.tries {
+        builder = builder.tries(tries);
+    }
+    if let Some(rest) = &spread.again_after {
+        builder = builder.again_after(times::duration("--again-after", rest)?);
+    }
+    if spread.once {
+        builder = builder.done_for_good();
+    }
+    let (runtime, command) = (Handle::current(), spread.command.clone());
+    let share = builder.run_blocking(move |task: Task, lease: Lease| {
+        let command = with_task(&command, task.key());
+        jobs.run(&runtime, &lease, command, vec![("TENURE_SPREAD", name.as_str().into())])
+    });
+    let share = share.map_err(Failure::from)?;
+    served.ready();
+    serve(&spread, &mut served, &share).await?;
+    share.stop().await;
+    Ok(served.stop().await)
+}
+
+/// Reads the file again when somebody says so, until this is to end.
+async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<(), Failure> {
+    let mut changes = if spread.is_stdin() { None } else { Some(spread.follow()?) };
+    loop {
+        let changed = async {
+            match &mut changes {
+                Some(changes) => changes.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            next = served.next() => match next {
+                Next::Stop => return Ok(()),
+                Next::Reload if spread.is_stdin() => return Ok(()),
+                Next::Reload => {}
+            },
+            heard = changed => if heard.is_none() { changes = None },
+        }
+        match spread.read() {
+            Ok(tasks) => {
+                let tasks = tasks.into_iter().filter_map(|key| Task::new(key, ()).ok());
+                share.replace(tasks);
+            }
+            // A file with a slip in it, or none for a moment, changes nothing.
+            Err(failure) => eprintln!("tenure: the tasks stay as they are: {failure}"),
+        }
+    }
+}
+
+impl Spread {
+    fn is_stdin(&self) -> bool {
+        self.tasks == Path::new("-")
+    }
+
+    fn follow(&self) -> Result<tokio::sync::mpsc::Receiver<()>, Failure> {
+        file::follow(&self.tasks)
+            .map_err(|error| Failure::failed(format!("{} cannot be followed: {error}", self.tasks.display())))
+    }
+
+    fn read(&self) -> Result<BTreeSet<Key>, Failure> {
+        let name =
+            if self.is_stdin() { "standard input".to_owned() } else { self.tasks.display().to_string() };
+        let text = if self.is_stdin() {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        } else {
+            fs::read_to_string(&self.tasks)
+        };
+        let text =
+            text.map_err(|error| Failure::usage(format!("the tasks in {name} cannot be read: {error}")))?;
+        tasks(&text).map_err(|(line, rule)| Failure::usage(format!("{name}:{line}: {rule}")))
+    }
+}
+
+/// One task a line; or the line that is none.
+fn tasks(text: &str) -> Result<BTreeSet<Key>, (usize, String)> {
+    let mut found = BTreeSet::new();
+    for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let key = Key::new(line).map_err(|error| (number, error.to_string()))?;
+        if !found.insert(key) {
+            return Err((number, format!("the task {line:?} is there twice")));
+        }
+    }
+    Ok(found)
+}
+
+/// The command for a task.
+fn with_task(command: &[OsString], task: &Key) -> Vec<OsString> {
+    let replaced = |part: &OsString| match part.to_str() {
+        Some(text) => text.replace(PLACE, task.as_str()).into(),
+        // What is no text has no place in it for one.
+        None => part.clone(),
+    };
+    command.iter().map(replaced).collect()
+}
+
+/// The most children at once: each has a thread that waits for it.
+pub(crate) const MOST: usize = 4096;
+
+/// So long an idle thread is kept.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_lines() {
+        let read = tasks("# orders\n eu \n\nus\n").unwrap();
+        assert_eq!(read.iter().map(Key::as_str).collect::<Vec<_>>(), ["eu", "us"]);
+        assert_eq!(tasks("a\nb\na"), Err((3, "the task \"a\" is there twice".to_owned())));
+        assert_eq!(tasks(&"x".repeat(5000)).unwrap_err().0, 1);
+    }
+
+    #[test]
+    fn the_task_stands_where_the_braces_are() {
+        let command: Vec<OsString> = ["work", "--topic={}", "{}{}"].map(Into::into).into();
+        let key = Key::new("eu").unwrap();
+        assert_eq!(with_task(&command, &key), ["work", "--topic=eu", "eueu"]);
+    }
 }

@@ -49,8 +49,8 @@ const PASSED_OVER: [i32; 9] = [
 ];
 
 /// Guards CMD until nothing of it is left.
-pub(super) fn main(command: Vec<OsString>) -> u8 {
-    match guard(&command) {
+pub(super) fn main(command: &[OsString]) -> u8 {
+    match guard(command) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("tenure: the child cannot be guarded: {error}");
@@ -72,7 +72,9 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     let _presence = if presence { descriptors.next() } else { None };
     let key_lock = if key_lock { descriptors.next() } else { None };
     let children = prepare()?;
-    let child = start(command, stdin, key_lock)?;
+    let child = start(command, stdin, key_lock.as_ref())?;
+    // From here on it is CMD's alone.
+    drop(key_lock);
     tell(&control, News::Began(child));
     Guardian { control, child: Some(child), timer: Timer::new()?, times, stopping: None }.run(children)
 }
@@ -103,8 +105,8 @@ fn prepare() -> io::Result<UnixStream> {
 }
 
 /// Starts what becomes CMD.
-fn start(command: &[OsString], stdin: OwnedFd, key_lock: Option<OwnedFd>) -> io::Result<i32> {
-    if let Some(lock) = &key_lock {
+fn start(command: &[OsString], stdin: OwnedFd, key_lock: Option<&OwnedFd>) -> io::Result<i32> {
+    if let Some(lock) = key_lock {
         // CMD and all it starts hold it.
         rustix::io::fcntl_setfd(lock, FdFlags::empty())?;
     }

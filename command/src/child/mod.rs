@@ -33,7 +33,7 @@ pub(crate) fn run_if_asked() -> Option<u8> {
     let mut arguments = std::env::args_os().skip(1);
     let word = arguments.next()?;
     match word.to_str()? {
-        guardian::WORD => Some(guardian::main(arguments.collect())),
+        guardian::WORD => Some(guardian::main(&arguments.collect::<Vec<_>>())),
         start::WORD => Some(start::main(arguments)),
         _ => None,
     }

@@ -1,0 +1,186 @@
+//! A crontab: the usual dialect, with a name for each line.
+//!
+//! Read are lines `EXPR COMMAND` (five fields, or one that begins with `@`), `NAME=value` for the lines after it
+//! (`CRON_TZ` and `SHELL` have a meaning), and comments, of which `# name: NAME` names the next line. A line without a
+//! name is called by its command. `%` has no meaning but by itself: what other crons make of it is refused.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+
+use tenure::model::ScheduleName;
+
+use crate::exit::Failure;
+
+/// A line to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) expression: String,
+    pub(crate) zone: Option<String>,
+    pub(crate) command: Vec<OsString>,
+    /// What the lines above it set.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+pub(super) fn read(path: &Path, zone: Option<&str>) -> Result<Vec<Line>, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("the crontab {} cannot be read: {error}", path.display())))?;
+    parse(&text, zone).map_err(|(line, rule)| Failure::usage(format!("{}:{line}: {rule}", path.display())))
+}
+
+/// Reads a whole crontab, or says in which line which rule is broken.
+fn parse(text: &str, zone: Option<&str>) -> Result<Vec<Line>, (usize, String)> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    let mut name: Option<String> = None;
+    let mut shell = "/bin/sh".to_owned();
+    let mut zone = zone.map(ToOwned::to_owned);
+    let mut variables: Vec<(String, String)> = Vec::new();
+    for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        let broken = |rule: String| (number, rule);
+        if let Some(comment) = line.strip_prefix('#') {
+            if let Some(given) = comment.trim().strip_prefix("name:") {
+                name = Some(given.trim().to_owned());
+            }
+            continue;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        if let Some((variable, value)) = assignment(line) {
+            match variable {
+                "CRON_TZ" => zone = Some(value.to_owned()),
+                "SHELL" => value.clone_into(&mut shell),
+                _ => {
+                    variables.retain(|(known, _)| known != variable);
+                    variables.push((variable.to_owned(), value.to_owned()));
+                }
+            }
+            continue;
+        }
+        let (expression, command) = split(line).map_err(broken)?;
+        let command = without_percent(&command).map_err(broken)?;
+        let called = name.take().unwrap_or_else(|| command.clone());
+        ScheduleName::new(&called)
+            .map_err(|error| broken(format!("{error}; write a line `# name: NAME` above it")))?;
+        if let Some(first) = names.insert(called.clone(), number) {
+            return Err(broken(format!(
+                "the name {called:?} is that of line {first}, too: write a line `# name: NAME` above one of them"
+            )));
+        }
+        // Through the shell, so that names that are known only here reach the child.
+        let script = variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        let script = script.chain([command]).collect::<String>();
+        lines.push(Line {
+            name: called,
+            expression,
+            zone: zone.clone(),
+            command: vec![shell.clone().into(), "-c".into(), script.into()],
+            variables: Vec::new(),
+        });
+    }
+    Ok(lines)
+}
+
+/// `NAME=value`, whose value may stand in quotes.
+fn assignment(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let unquoted = |quote: char| value.strip_prefix(quote).and_then(|value| value.strip_suffix(quote));
+    is_name.then(|| (name, unquoted('"').or_else(|| unquoted('\'')).unwrap_or(value)))
+}
+
+/// The expression and the command of a line.
+fn split(line: &str) -> Result<(String, String), String> {
+    // `@every 90s` and `@at TIME` have one more word, the other words none.
+    let fields = match line.split_whitespace().next() {
+        Some("@every" | "@at" | "@after") => 2,
+        Some("@reboot") => return Err("@reboot is no time: start the program with the machine".to_owned()),
+        Some(word) if word.starts_with('@') => 1,
+        _ => 5,
+    };
+    let mut rest = line;
+    let mut expression = Vec::new();
+    for _ in 0..fields {
+        let word = rest.split_whitespace().next().unwrap_or_default();
+        expression.push(word);
+        rest = rest.trim_start()[word.len()..].trim_start();
+    }
+    if rest.is_empty() {
+        return Err(format!("{line:?} has no command after the time, which takes {fields} words here"));
+    }
+    Ok((expression.join(" "), rest.to_owned()))
+}
+
+/// A command with `\%` as `%`.
+fn without_percent(command: &str) -> Result<String, String> {
+    let plain = command.replace("\\%", "");
+    if plain.contains('%') {
+        return Err(
+            "a bare % is the end of the line in other crons, and is refused here: write \\%".to_owned()
+        );
+    }
+    Ok(command.replace("\\%", "%"))
+}
+
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<(String, String, Option<String>, String)> {
+        let lines = parse(text, None).unwrap();
+        lines
+            .into_iter()
+            .map(|line| {
+                (line.name, line.expression, line.zone, line.command[2].to_string_lossy().into_owned())
+            })
+            .collect()
+    }
+
+    fn line(
+        name: &str,
+        expression: &str,
+        zone: Option<&str>,
+        script: &str,
+    ) -> (String, String, Option<String>, String) {
+        (name.to_owned(), expression.to_owned(), zone.map(ToOwned::to_owned), script.to_owned())
+    }
+
+    #[test]
+    fn the_usual_dialect_is_read() {
+        let text = "# a comment\nMAILTO=\"ops\"\n\n30 2 * * *  backup --all\n# name: tidy\n@daily rm -r /tmp/x\nCRON_TZ=Europe/Berlin\n@every 90s date +\\%s\n";
+        assert_eq!(
+            read(text),
+            [
+                line("backup --all", "30 2 * * *", None, "export MAILTO='ops'\nbackup --all"),
+                line("tidy", "@daily", None, "export MAILTO='ops'\nrm -r /tmp/x"),
+                line("date +%s", "@every 90s", Some("Europe/Berlin"), "export MAILTO='ops'\ndate +%s"),
+            ]
+        );
+    }
+
+    #[test]
+    fn slips_are_named_with_their_line() {
+        for (text, number, rule) in [
+            ("\n* * * * *", 2, "has no command"),
+            ("@reboot x", 1, "@reboot is no time"),
+            ("@daily date +%s", 1, "write \\%"),
+            ("@daily x\n@hourly x", 2, "is that of line 1, too"),
+        ] {
+            let (at, said) = parse(text, None).unwrap_err();
+            assert!(at == number && said.contains(rule), "{at}: {said}");
+        }
+    }
+
+    #[test]
+    fn quotes_in_values_reach_the_shell() {
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(assignment("A = 'b c'"), Some(("A", "b c")));
+        assert_eq!(assignment("5 * * * * X=1 y"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! A child as a job of the engine: of a tick, or of a task.
+
+use std::{ffi::OsString, path::PathBuf, process::Stdio};
+
+use tenure::{
+    elect::Lease,
+    model::{Kind, LockId},
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    child::{Input, Program},
+    key_lock::KeyFile,
+    tail::Tail,
+    under::{self, Ended, Patience, Status},
+};
+
+/// What all children of an instance have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    pub(crate) patience: Patience,
+    pub(crate) holder: String,
+    /// Variables that they do not inherit.
+    pub(crate) without: Vec<&'static str>,
+    /// The store's file, if it is one.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Jobs {
+    /// Runs a child to its end, on a thread that the engine waits for: its key is not given back before.
+    ///
+    /// # Errors
+    /// The words for the record: how it ended, and the end of what it wrote to standard error.
+    pub(crate) fn run(
+        &self,
+        runtime: &Handle,
+        lease: &Lease,
+        command: Vec<OsString>,
+        mut variables: Vec<(&'static str, OsString)>,
+    ) -> Result<(), String> {
+        variables.push(("TENURE_HOLDER", self.holder.clone().into()));
+        let program = Program {
+            command,
+            variables,
+            without: self.without.clone(),
+            stdin: Input::Null,
+            stderr: Stdio::piped(),
+        };
+        let mut tail = Tail::nothing();
+        let ended = runtime.block_on(async {
+            let key_file = tokio::select! {
+                biased;
+                key_file = self.key_file(lease.lock()) => key_file?,
+                () = lease.cancelled() => {
+                    return Err("the lease ended before a former child of the key had".to_owned());
+                }
+            };
+            let follow = |stderr| tail = Tail::follow(stderr);
+            under::run(lease, program, key_file, self.patience, None, follow)
+                .await
+                .map_err(|failure| failure.message)
+        })?;
+        told(&ended, &tail.end())
+    }
+
+    /// The file of the key, locked; of what may be run on this host only.
+    async fn key_file(&self, lock: &LockId) -> Result<Option<KeyFile>, String> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let key_file = KeyFile::open(file, lock).map_err(|failure| failure.message)?;
+        if key_file.try_lock().map_err(|failure| failure.message)? {
+            return Ok(Some(key_file));
+        }
+        let kind = if lock.kind == Kind::Schedule { "schedule" } else { "task" };
+        eprintln!(
+            "tenure: waiting: a former child of the {kind} {:?} is still there: pid {:?}",
+            lock.key.as_str(),
+            key_file.holders()
+        );
+        key_file.lock().await.map(Some).map_err(|failure| failure.message)
+    }
+}
+
+fn told(ended: &Ended, tail: &str) -> Result<(), String> {
+    let how = match (&ended.loss, ended.status) {
+        (Some(loss), _) => format!("ended by tenure: {loss}"),
+        (None, Status::Exited(0)) => return Ok(()),
+        (None, Status::Exited(code)) => format!("exit code {code}"),
+        (None, Status::Signaled(signal)) => format!("ended by signal {signal}"),
+        (None, Status::Unknown) => "its guardian was killed".to_owned(),
+    };
+    Err(if tail.is_empty() { how } else { format!("{how}: {tail}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_says_how_it_ended() {
+        let ended = |status| Ended { status, loss: None, stuck: Vec::new() };
+        assert_eq!(told(&ended(Status::Exited(0)), "words"), Ok(()));
+        assert_eq!(told(&ended(Status::Exited(3)), "disk full"), Err("exit code 3: disk full".to_owned()));
+        assert_eq!(told(&ended(Status::Signaled(9)), ""), Err("ended by signal 9".to_owned()));
+    }
+}

@@ -1,0 +1,24 @@
+//! The engine's own log, on standard error.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::common::{Common, Level};
+
+/// Starts to log what was asked for, or else from that level up.
+pub(crate) fn start(common: &Common, otherwise: Level) {
+    let most = match common.log.unwrap_or(otherwise) {
+        Level::Off => LevelFilter::OFF,
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(most)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,119 @@
+//! What runs until it is told to stop: `cron` and `spread`.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use tenure::Elect;
+
+use crate::{
+    common::{Common, Level},
+    exit::Failure,
+    logs,
+    metrics::Metrics,
+    notify::Notify,
+    place::{For, Place},
+    settings::Settings,
+    signals, times,
+    under::Patience,
+};
+
+/// Options of those.
+#[derive(Args, Debug)]
+pub(crate) struct Long {
+    /// Address for metrics and health over HTTP, such as 127.0.0.1:9150: /metrics and /healthz
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+
+    /// From SIGTERM to SIGKILL of a child [default, and at most: the stop grace]
+    #[arg(long, value_name = "TIME")]
+    kill_after: Option<String>,
+}
+
+/// An instance that serves.
+pub(crate) struct Served {
+    pub(crate) elect: Elect,
+    pub(crate) settings: Settings,
+    pub(crate) patience: Patience,
+    place: Place,
+    notify: Notify,
+    _metrics: Option<Metrics>,
+    signals: tokio::sync::mpsc::UnboundedReceiver<signals::Came>,
+}
+
+/// What a served instance is to do next.
+pub(crate) enum Next {
+    /// Read its file again.
+    Reload,
+    /// End.
+    Stop,
+}
+
+impl Served {
+    pub(crate) async fn start(common: &Common, long: &Long, what: &str) -> Result<Self, Failure> {
+        logs::start(common, Level::Info);
+        let settings = Settings::of(common)?;
+        let kill_after =
+            long.kill_after.as_deref().map(|text| times::duration("--kill-after", text)).transpose()?;
+        let patience = Patience::of(&settings.config, kill_after)?;
+        let signals = signals::collect()
+            .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
+        // Before anything is held: an address that is taken must not cost anybody a key.
+        let metrics = match long.metrics {
+            Some(address) => Some(Metrics::listen(address).await?),
+            None => None,
+        };
+        let place = Place::open(&settings, For::Working).await?;
+        let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
+            .program(format!("tenure {what} {}", env!("CARGO_PKG_VERSION")))
+            .start()
+            .await?;
+        if let Some(metrics) = &metrics {
+            metrics.serve(elect.clone());
+        }
+        Ok(Self {
+            elect,
+            settings,
+            patience,
+            place,
+            notify: Notify::of_environment(),
+            _metrics: metrics,
+            signals,
+        })
+    }
+
+    /// The store's file, if it is one.
+    pub(crate) fn file(&self) -> Option<&std::path::Path> {
+        self.place.file.as_deref()
+    }
+
+    /// Says that all is in place, for whoever started this.
+    pub(crate) fn ready(&mut self) {
+        self.notify.ready();
+        self.notify.watchdog(self.elect.clone());
+    }
+
+    /// Waits for the next signal that says something.
+    pub(crate) async fn next(&mut self) -> Next {
+        loop {
+            match self.signals.recv().await {
+                Some(came) if came.signal == SIGHUP && !came.from_terminal => return Next::Reload,
+                Some(came) if [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&came.signal) => return Next::Stop,
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Ends all children, gives everything back and closes the store.
+    pub(crate) async fn stop(self) -> u8 {
+        self.notify.stopping();
+        let report = self.elect.close().await;
+        for lock in &report.overran {
+            eprintln!("tenure: something still runs under {lock}, which is left to its ttl");
+        }
+        drop(self.elect);
+        self.place.close().await;
+        if report.overran.is_empty() { 0 } else { crate::exit::FAILED }
+    }
+}

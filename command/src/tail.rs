@@ -1,0 +1,61 @@
+//! Standard error of a child: passed on, and its end kept for the record of a failure.
+
+use std::{
+    collections::VecDeque,
+    io::{Read, Write},
+    process::ChildStderr,
+    thread::JoinHandle,
+};
+
+/// So much of the end is kept.
+const KEPT: usize = 1024;
+
+/// What a child writes to standard error.
+pub(crate) struct Tail(Option<JoinHandle<VecDeque<u8>>>);
+
+impl Tail {
+    pub(crate) const fn nothing() -> Self {
+        Self(None)
+    }
+
+    /// Passes on what comes until all have closed it.
+    pub(crate) fn follow(mut stderr: ChildStderr) -> Self {
+        let follow = move || {
+            let (mut kept, mut part) = (VecDeque::with_capacity(KEPT), [0; 4096]);
+            while let Ok(read @ 1..) = stderr.read(&mut part) {
+                // A log that nobody reads must not end the child.
+                let _ = std::io::stderr().write_all(&part[..read]);
+                kept.extend(&part[..read]);
+                kept.drain(..kept.len().saturating_sub(KEPT));
+            }
+            kept
+        };
+        Self(std::thread::Builder::new().name("tenure-stderr".to_owned()).spawn(follow).ok())
+    }
+
+    /// The end of it, once nobody writes any more.
+    pub(crate) fn end(self) -> String {
+        let kept = self.0.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        text(&kept.into_iter().collect::<Vec<u8>>())
+    }
+}
+
+/// In one line: an error's text is shown in tables.
+fn text(kept: &[u8]) -> String {
+    let text = String::from_utf8_lossy(kept);
+    // What was cut in the middle of a letter begins with the rest of it.
+    let text = text.trim_start_matches(char::REPLACEMENT_CHARACTER);
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_one() {
+        assert_eq!(text(b"one\n\n two\n"), "one | two");
+        assert_eq!(text("\u{e9}nd".as_bytes().split_at(1).1), "nd");
+        assert_eq!(text(b""), "");
+    }
+}
