@@ -1,6 +1,6 @@
 //! The engine's own log, on standard error.
 
-use std::io::{self, IsTerminal};
+use std::io;
 
 use tracing_subscriber::filter::LevelFilter;
 
@@ -18,7 +18,7 @@ pub(crate) fn start(common: &Common, otherwise: Level) {
     tracing_subscriber::fmt()
         .with_max_level(most)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(false)
         .with_target(false)
         .init();
 }

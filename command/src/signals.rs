@@ -19,8 +19,15 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Came {
     pub(crate) signal: i32,
-    /// The terminal sent it to its whole foreground group: the child has it already.
     pub(crate) from_terminal: bool,
+}
+
+impl Came {
+    /// Whether the child has it already: a terminal sends what its keys say to its whole foreground group. Its end it
+    /// tells the leader of the session alone, which this may be.
+    pub(crate) const fn child_has_it(self) -> bool {
+        self.from_terminal && self.signal != SIGHUP
+    }
 }
 
 /// The signals that this process has ignored since it was started, as under `nohup`.

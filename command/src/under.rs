@@ -161,7 +161,7 @@ pub(crate) async fn run(
             came = next(&mut signals) => match came {
                 // Until it is there, nobody but this process can have got it.
                 Some(Came { signal, .. }) if !has_begun => early.push(signal),
-                Some(Came { signal, from_terminal: false }) => child.signal(signal),
+                Some(came) if !came.child_has_it() => child.signal(came.signal),
                 _ => {}
             },
             _ = looks.tick(), if !is_stopped => {

@@ -1,0 +1,166 @@
+//! `tenure exec` while its key is taken away, or its store: on a file, and on a real MongoDB.
+
+mod cli;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use cli::{Folder, Running, output, stderr, stdout, tenure, until, with_variable};
+use rustix::process::Signal;
+use support::mongod::{Deployment, Options, Shape, shared_replica_set};
+use tenure::{
+    model::{Holder, Key, Kind, LockId, LockRecord, Namespace, Request, Why},
+    store::{LockSeen, Revocation, RevokeAnswer, Store, sqlite::SqliteStore},
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn exec(store: &str, folder: &Folder, script: &str) -> Command {
+    let mut command = tenure(store);
+    command.args([
+        "--refresh-duration",
+        "3s",
+        "--refresh-interval",
+        "500ms",
+        "exec",
+        "--key",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    command.env("TENURE_TEST", folder.path());
+    command
+}
+
+fn begun(folder: &Folder) {
+    until("the child's beginning", || folder.join("begun").exists().then_some(()));
+}
+
+fn script(folder: &Folder) -> String {
+    format!(
+        "trap 'echo told; exit 0' TERM; echo > {}; while :; do sleep 0.05; done",
+        folder.join("begun").display()
+    )
+}
+
+fn left(folder: &Folder) -> usize {
+    with_variable(&format!("TENURE_TEST={}", folder.path().display())).len()
+}
+
+async fn lock(store: &SqliteStore) -> LockRecord {
+    let id = LockId {
+        namespace: Namespace::new("default").unwrap(),
+        kind: Kind::Lock,
+        key: Key::new("k").unwrap(),
+    };
+    match store.locks(vec![id], LIMIT).await.unwrap().pop() {
+        Some(LockSeen::Found(record)) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_child_whose_key_is_wanted_by_an_operator_is_told_and_ends() {
+    let folder = Folder::new("revoked");
+    let running = Running::start(
+        exec(&folder.store(), &folder, &script(&folder)).stdout(Stdio::piped()).stderr(Stdio::piped()),
+    );
+    begun(&folder);
+    let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
+    let record = lock(&store).await;
+    let request = Request {
+        lock: record.id,
+        term: record.term,
+        by: Holder::new("ops").unwrap(),
+        why: Why::new("maintenance").unwrap(),
+    };
+    let session = record.holding.unwrap().by.session;
+    let asked = store.revoke(Revocation::Ask { session, request }, LIMIT).await.unwrap();
+    assert_eq!(asked, RevokeAnswer::Asked);
+    let (status, out, err) = running.output();
+    assert_eq!((status.code(), out.as_str()), (Some(80), "told\n"), "{err}");
+    assert!(err.contains("lost the key \"k\", so the child was ended: revoked by ops: maintenance"), "{err}");
+    assert!(lock(&store).await.holding.is_none(), "it is given back");
+    store.close().await;
+}
+
+/// Nobody answers any more: the child is ended in time, with what it started.
+#[tokio::test]
+async fn a_child_ends_before_its_lease_when_the_store_is_away() {
+    let folder = Folder::new("away");
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let uri = deployment.uri().to_owned();
+    let script = format!(
+        "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 600; sleep 600' &); {}",
+        "echo > $TENURE_TEST/begun; while :; do sleep 1; done"
+    );
+    let mut running = Running::start(exec(&uri, &folder, &script).stderr(Stdio::piped()));
+    begun(&folder);
+    let node = &deployment.nodes()[0];
+    let frozen = Instant::now();
+    deployment.freeze(node).await;
+    until("the end of all that the child started", || {
+        // What is left then is tenure itself.
+        let all = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
+        all.iter().all(|pid| *pid == running.pid()).then_some(())
+    });
+    let ended = frozen.elapsed();
+    assert!(ended < Duration::from_secs(3), "the lease may have ended: {ended:?}");
+    deployment.thaw(node).await;
+    let status = running.join();
+    assert_eq!(status.code(), Some(80));
+}
+
+#[tokio::test]
+async fn one_of_several_runs_on_a_replica_set() {
+    let deployment = shared_replica_set().await;
+    println!("mongod {} serves these tests", deployment.version());
+    let folder = Folder::new("set");
+    let uri = deployment.uri().replace("/?", "/exec_set?");
+    let mut first = Running::start(&mut exec(&uri, &folder, &script(&folder)));
+    begun(&folder);
+    let mut busy = tenure(&uri);
+    let busy = output(busy.args(["exec", "--key", "k", "-n", "--", "echo", "ran"]));
+    assert_eq!((busy.status.code(), stdout(&busy).as_str()), (Some(75), ""), "{}", stderr(&busy));
+    assert!(stderr(&busy).contains("the key \"k\" is held by "), "{}", stderr(&busy));
+    // Killed, it is replaced a ttl after its last heartbeat, when nothing is left of its child.
+    let second = format!(
+        "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^TENURE_TEST={}$'",
+        folder.path().display()
+    );
+    let mut second = exec(&uri, &folder, &second);
+    let second = Running::start(second.env_remove("TENURE_TEST").stdout(Stdio::piped()));
+    first.signal(Signal::KILL);
+    first.join();
+    let (status, out, _) = second.output();
+    assert_eq!((status.code(), out.trim()), (Some(1), "0"));
+    assert_eq!(left(&folder), 0);
+    fs::remove_file(folder.join("begun")).unwrap();
+}
+
+/// A password is in no message, and in no variable of the child.
+#[tokio::test]
+async fn a_password_is_told_to_nobody() {
+    let deployment = shared_replica_set().await;
+    let folder = Folder::new("password");
+    let wrong = deployment.uri().replace("mongodb://", "mongodb://somebody:s3cret@");
+    let file = folder.join("uri");
+    fs::write(&file, format!("{wrong}\n")).unwrap();
+    for of_file in [false, true] {
+        let mut command = if of_file { cli::bare() } else { tenure(&wrong) };
+        if of_file {
+            command.env("TENURE_STORE_FILE", &file);
+        }
+        let refused = output(command.args(["exec", "--key", "k", "--", "echo", "ran"]));
+        assert_eq!(refused.status.code(), Some(69), "{}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(!said.contains("s3cret") && said.lines().count() == 1, "{said}");
+    }
+}
