@@ -157,7 +157,6 @@ impl Place {
 }
 
 /// A connection string without user, password and options.
-#[cfg(feature = "mongodb")]
 pub(crate) fn without_secrets(uri: &str) -> String {
     let (scheme, rest) = uri.split_once("://").unwrap_or(("mongodb", uri));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);

@@ -1,10 +1,75 @@
-//! Stub of schema.
-use crate::{common::Common, exit::Failure};
+//! `tenure schema`: what a database needs, for those who prepare it by hand.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Schema {}
+use clap::Args;
 
-pub(crate) fn run(_: &Common, _: Schema) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use crate::{common::Common, exit::Failure, out, place::Where, settings::Settings};
+
+/// Print the indexes and the least rights that the store needs, ready to paste.
+///
+/// For MongoDB: a script for mongosh, run by an administrator. A SQLite file needs no preparation.
+#[derive(Args, Debug)]
+pub(crate) struct Schema {
+    /// Database [default: that of the store's URI, or tenure]
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
+}
+
+pub(crate) fn run(common: &Common, schema: Schema) -> Result<u8, Failure> {
+    let settings = Settings::of(common)?;
+    let place = match (&schema.database, &settings.store) {
+        // Whoever names a database means a server.
+        (Some(_), None) => Where::Mongo(String::new()),
+        (_, uri) => Where::of(uri.as_ref())?,
+    };
+    match place {
+        Where::Sqlite(path) => {
+            out::text(&format!(
+                "-- {} needs no preparation: tenure makes the file and its tables at the first use.\n\
+                 -- Whoever may write into its folder may use it.\n",
+                path.display()
+            ))?;
+        }
+        Where::Mongo(uri) => out::text(&script(schema.database, &uri)?)?,
+    }
+    Ok(0)
+}
+
+#[cfg(feature = "mongodb")]
+fn script(database: Option<String>, uri: &str) -> Result<String, Failure> {
+    use tenure::store::mongo::{MongoOptions, index_script, role_script};
+
+    let database = database.or_else(|| database_of(uri)).unwrap_or_else(|| "tenure".to_owned());
+    let options = MongoOptions::new();
+    Ok(format!("{}\n{}", index_script(&database, &options), role_script(&database, &options)))
+}
+
+#[cfg(not(feature = "mongodb"))]
+fn script(_: Option<String>, _: &str) -> Result<String, Failure> {
+    Err(Failure::usage("this build of tenure knows SQLite files only, which need no preparation"))
+}
+
+/// The database that a connection string names.
+#[cfg(feature = "mongodb")]
+fn database_of(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once("://")?;
+    let (_, path) = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest).split_once('/')?;
+    let database = path.split('?').next().unwrap_or_default();
+    (!database.is_empty()).then(|| database.to_owned())
+}
+
+#[cfg(all(test, feature = "mongodb"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_is_that_of_the_uri() {
+        for (uri, database) in [
+            ("mongodb://a,b/shop?replicaSet=rs0", Some("shop")),
+            ("mongodb://u:p%40ss@a/shop", Some("shop")),
+            ("mongodb://a/?replicaSet=rs0", None),
+            ("mongodb://a", None),
+        ] {
+            assert_eq!(database_of(uri).as_deref(), database, "{uri}");
+        }
+    }
 }

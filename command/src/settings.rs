@@ -1,6 +1,6 @@
 //! The settings of an instance: from options, from variables, from a file, and else the defaults.
 
-use std::{env, fs, path::PathBuf};
+use std::{collections::BTreeMap, env, ffi::OsString, fs, path::PathBuf};
 
 use serde::Deserialize;
 use tenure::ElectConfig;
@@ -13,13 +13,14 @@ const STORE: &str = "store";
 const STORE_FILE: &str = "store_file";
 
 /// Fields of the library that have a variable and no option.
-const MORE: [&str; 7] = [
+const MORE: [&str; 8] = [
     "hold_duration",
     "margin",
     "poll_interval",
     "settle",
     "retention.locks",
     "retention.runs",
+    "retention.run_entries",
     "retention.sessions",
 ];
 
@@ -29,6 +30,28 @@ pub(crate) struct Settings {
     /// The store's URI, if one was given.
     pub(crate) store: Option<Uri>,
     pub(crate) config: ElectConfig,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Option,
+    Variable,
+    File,
+    /// The default, or derived from other settings.
+    Default,
+}
+
+impl Source {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Option => "option",
+            Self::Variable => "variable",
+            Self::File => "file",
+            Self::Default => "default",
+        }
+    }
 }
 
 /// The URI of a store.
@@ -41,18 +64,11 @@ pub(crate) struct Uri {
 
 impl Settings {
     pub(crate) fn of(common: &Common) -> Result<Self, Failure> {
+        check_variables(env::vars_os().map(|(name, _)| name))?;
         let mut written = common.config.as_ref().map_or_else(|| Ok(Table::new()), read_file)?;
-        let mut of_file = |field: &str| -> Result<Option<String>, Failure> {
-            match written.remove(field) {
-                None => Ok(None),
-                Some(Value::String(text)) => Ok(Some(text)),
-                Some(other) => Err(Failure::config(format!(
-                    "{field} in the configuration file is {other}, and has to be a text"
-                ))),
-            }
-        };
-        let (file_store, file_store_file) = (of_file(STORE)?, of_file(STORE_FILE)?);
-        let store = store_uri(common, file_store, file_store_file)?;
+        let mut sources: BTreeMap<&'static str, Source> = BTreeMap::new();
+        let file_store = text_of(&mut written, STORE)?;
+        let file_store_file = text_of(&mut written, STORE_FILE)?;
         let options = [
             ("namespace", &common.namespace),
             ("holder", &common.holder),
@@ -61,23 +77,110 @@ impl Settings {
             ("refresh_duration", &common.refresh_duration),
             ("stop_grace", &common.stop_grace),
         ];
+        let fields = options.iter().map(|(field, _)| *field).chain(MORE);
+        sources.extend(fields.filter(|field| is_in(&written, field)).map(|field| (field, Source::File)));
         for field in MORE {
-            let variable = format!("TENURE_{}", field.replace('.', "_").to_ascii_uppercase());
-            if let Some(value) = variable_text(&variable)? {
+            if let Some(value) = variable_text(&variable(field))? {
                 put(&mut written, field, value);
+                sources.insert(field, Source::Variable);
             }
         }
         for (field, value) in options {
             if let Some(value) = value {
                 put(&mut written, field, value.clone());
+                sources.insert(field, option_or_variable(field, value));
             }
         }
+        let of_store = match (&common.store, &common.store_file) {
+            (Some(uri), _) => Some(option_or_variable(STORE, uri)),
+            (None, Some(file)) => Some(option_or_variable(STORE_FILE, &file.to_string_lossy())),
+            (None, None) => (file_store.is_some() || file_store_file.is_some()).then_some(Source::File),
+        };
+        sources.extend(of_store.map(|source| (STORE, source)));
+        let store = store_uri(common, file_store, file_store_file)?;
         written.entry("namespace").or_insert_with(|| "default".into());
         written.entry("holder").or_insert_with(|| default_holder().into());
         let config = ElectConfig::deserialize(Value::Table(written))
             .map_err(|error| Failure::config(in_one_line(&error.to_string())))?;
-        Ok(Self { store, config })
+        Ok(Self { store, config, sources })
     }
+
+    /// Where a setting comes from.
+    pub(crate) fn source(&self, setting: &str) -> Source {
+        self.sources.get(setting).copied().unwrap_or(Source::Default)
+    }
+}
+
+/// Takes a text out of what a file says.
+fn text_of(written: &mut Table, field: &str) -> Result<Option<String>, Failure> {
+    match written.remove(field) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(Failure::config(format!(
+            "{field} in the configuration file is {other}, and has to be a text"
+        ))),
+    }
+}
+
+fn is_in(written: &Table, field: &str) -> bool {
+    match field.split_once('.') {
+        None => written.contains_key(field),
+        Some((outer, inner)) => {
+            written.get(outer).and_then(Value::as_table).is_some_and(|nested| nested.contains_key(inner))
+        }
+    }
+}
+
+/// The name of the variable for a field.
+fn variable(field: &str) -> String {
+    format!("TENURE_{}", field.replace('.', "_").to_ascii_uppercase())
+}
+
+/// An option of the same value as its variable counts as that.
+fn option_or_variable(field: &str, value: &str) -> Source {
+    if env::var(variable(field)).is_ok_and(|set| set == value) { Source::Variable } else { Source::Option }
+}
+
+/// Variables that are no settings: a child has these.
+const OF_A_CHILD: [&str; 6] =
+    ["TENURE_KEY", "TENURE_TERM", "TENURE_SCHEDULE", "TENURE_TICK", "TENURE_ATTEMPT", "TENURE_SPREAD"];
+
+/// Refuses a variable that looks like a setting with a slip in it.
+fn check_variables(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let command = ["store", "store_file", "config", "output", "log"];
+    let fields =
+        ["namespace", "holder", "takeover_within", "refresh_interval", "refresh_duration", "stop_grace"];
+    let known: Vec<String> = command.into_iter().chain(fields).chain(MORE).map(variable).collect();
+    for name in names {
+        let Some(name) = name.to_str() else { continue };
+        let is_known = known.iter().any(|known| known == name) || OF_A_CHILD.contains(&name);
+        if is_known || !name.starts_with("TENURE_") {
+            continue;
+        }
+        if let Some(near) = known.iter().find(|known| distance(known, name) <= SLIP) {
+            return Err(Failure::config(format!("the variable {name} is not known; did you mean {near}?")));
+        }
+    }
+    Ok(())
+}
+
+/// Letters by which a slip differs, at most.
+const SLIP: usize = 2;
+
+/// Letters to add, leave out or change, from one text to the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, here) in one.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = at + 1;
+        for (column, there) in other.iter().enumerate() {
+            let changed = before + usize::from(here != *there);
+            before = row[column + 1];
+            row[column + 1] = changed.min(before + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// Errors of the parser are several lines, the first of which may be empty.
@@ -157,4 +260,36 @@ fn default_holder() -> String {
     let host = name.nodename().to_string_lossy();
     let host = if host.is_empty() { "host".into() } else { host };
     format!("{host}-{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_in_a_variable_is_told_with_what_was_meant() {
+        let check = |name: &str| {
+            check_variables([OsString::from(name)].into_iter()).map_err(|failure| failure.message)
+        };
+        for name in
+            ["TENURE_STORE", "TENURE_RETENTION_LOCKS", "TENURE_TERM", "TENURE_TEST", "TENURE_ROUNDS", "PATH"]
+        {
+            assert_eq!(check(name), Ok(()));
+        }
+        let said = check("TENURE_REFRESH_INTERVALL").unwrap_err();
+        assert_eq!(
+            said,
+            "the variable TENURE_REFRESH_INTERVALL is not known; did you mean TENURE_REFRESH_INTERVAL?"
+        );
+        assert!(check("TENURE_STOR").is_err());
+    }
+
+    #[test]
+    fn a_distance_counts_letters() {
+        for (one, other, letters) in
+            [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "bc", 1), ("a", "xyz", 3)]
+        {
+            assert_eq!(distance(one, other), letters, "{one} {other}");
+        }
+    }
 }

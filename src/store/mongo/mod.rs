@@ -33,6 +33,7 @@ mod release;
 mod renewal;
 mod revoke;
 mod rights;
+mod role;
 mod runs;
 mod schedules;
 mod sessions;
@@ -77,6 +78,13 @@ use crate::store_methods;
 pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
     let (database, names) = (database.as_ref(), Collections::new(&options.prefix));
     indexes::script(database, &names, &Buckets::new(database, options))
+}
+
+/// A script for the server's shell that creates the role with the least rights that a store needs, for its user.
+#[must_use]
+pub fn role_script(database: impl AsRef<str>, options: &MongoOptions) -> String {
+    let names = Collections::new(&options.prefix);
+    role::script(database.as_ref(), &names, &options.prefix, options.bells_in_local)
 }
 
 /// A store in MongoDB. Cheap to clone; its clones share one client, and what is open for hints.
