@@ -127,8 +127,10 @@ impl Explanation {
                 let session = session.and_then(|id| sessions.iter().find(|session| session.id == id));
                 match TaskState::of_record(record, session, now) {
                     TaskState::Held { session: id, term, .. } => {
-                        says.extend(held(status, record, id, session, now));
-                        says[0].push_str(&format!(", under term {term}"));
+                        let holder = record.holding.as_ref().map(|held| held.by.holder.to_string());
+                        let name = status.name_of_session(id).or(holder).unwrap_or_else(|| id.to_string());
+                        says.push(format!("{name} has it, under term {term}"));
+                        says.push(why_held(&name, status, id, session, now));
                     }
                     TaskState::Reserved { holder } => {
                         says.push(format!("it is reserved for {holder}, which is restarting"));
@@ -172,38 +174,37 @@ impl Explanation {
     }
 }
 
-/// Explains who has it. The first sentence says who.
-fn held(
+/// Explains why its holder has it still.
+fn why_held(
+    name: &str,
     status: &SpreadStatus,
-    record: &LockRecord,
     id: SessionId,
     session: Option<&SessionRecord>,
     now: StoreTime,
-) -> Vec<String> {
-    let holder = record.holding.as_ref().map(|held| held.by.holder.to_string());
-    let name = status.name_of_session(id).or(holder).unwrap_or_else(|| id.to_string());
-    let mut says = vec![format!("{name} has it")];
-    let member = status.members.iter().find(|member| member.session == id);
-    match (session, member) {
-        (None, _) => says.push(format!(
+) -> String {
+    let Some(session) = session else {
+        return format!(
             "there is no readable record of the session of {name}: if it does not come back, others take the task over"
-        )),
-        (Some(session), _) if session.looks_dead(now) => says.push(format!(
-            "{name} looks dead: its last beat is {:.0?} old, and its ttl {:.0?}; others take the task over when they have watched it for so long",
-            now.since(session.beat_at),
-            session.ttl
-        )),
-        (Some(_), None) => says.push(format!("{name} takes no part in the spread any more, and is giving it back")),
-        (Some(_), Some(member)) => says.push(match &member.share {
-            Share { paused: true, .. } => format!("{name} is paused, and keeps what it has"),
-            Share { draining: true, .. } => format!("{name} drains, and gives it away when another instance has room"),
-            Share { cap, .. } if *cap < u32::MAX => {
-                format!("{name} has {} and a cap of {cap}", tasks(member.tasks))
-            }
-            _ => format!("{name} has {}", tasks(member.tasks)),
-        }),
+        );
+    };
+    if session.looks_dead(now) {
+        let (beat, ttl) = (now.since(session.beat_at), session.ttl);
+        return format!(
+            "{name} looks dead: its last beat is {beat:.0?} old, and its ttl {ttl:.0?}; others take the task over when they have watched it for so long"
+        );
     }
-    says
+    let Some(member) = status.members.iter().find(|member| member.session == id) else {
+        return format!("{name} takes no part in the spread any more, and is giving it back");
+    };
+    let has = tasks(member.tasks);
+    match &member.share {
+        Share { paused: true, .. } => format!("{name} is paused, and keeps what it has"),
+        Share { draining: true, .. } => {
+            format!("{name} drains, and gives it away when another instance has room")
+        }
+        Share { cap, .. } if *cap < u32::MAX => format!("{name} has {has} and a cap of {cap}"),
+        _ => format!("{name} has {has}"),
+    }
 }
 
 /// Explains of each member whether it can take a task that nobody has.

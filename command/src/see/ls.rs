@@ -134,38 +134,28 @@ fn table(found: &Found<Item>, look: &Look, free: bool, now: StoreTime) -> String
     for Item { record, life, .. } in &found.items {
         let (key, kind, term) =
             (record.id.key.to_string(), record.id.kind.to_string(), record.term.to_string());
-        match &record.holding {
-            Some(held) => {
-                let mark = life.map_or("", Life::mark);
-                let since = times::ago(held.acquired_at, now);
-                table.row([
-                    key,
-                    kind,
-                    format!("{}{mark}", held.by.holder),
-                    since,
-                    term,
-                    said(held.by.why.as_ref()),
-                ]);
-            }
-            None => {
-                let last = record.past.first();
-                table.row([
-                    key,
-                    kind,
-                    closed(record, now),
-                    said(last.map(|last| &last.holder)),
-                    last.map_or_else(|| "-".to_owned(), |last| times::ago(last.to, now)),
-                    term,
-                    said(last.map(|last| last.how.as_str()).as_ref()),
-                ]);
-            }
+        if let Some(held) = &record.holding {
+            let holder = format!("{}{}", held.by.holder, life.map_or("", Life::mark));
+            let since = times::ago(held.acquired_at, now);
+            table.row([key, kind, holder, since, term, said(held.by.why.as_ref())]);
+        } else {
+            let last = record.past.first();
+            table.row([
+                key,
+                kind,
+                closed(record, now),
+                said(last.map(|last| &last.holder)),
+                last.map_or_else(|| "-".to_owned(), |last| times::ago(last.to, now)),
+                term,
+                said(last.map(|last| last.how.as_str()).as_ref()),
+            ]);
         }
     }
     table.render() + &found.notes()
 }
 
 /// For how long it is kept closed.
-pub(super) fn closed(record: &LockRecord, now: StoreTime) -> String {
+fn closed(record: &LockRecord, now: StoreTime) -> String {
     let left = record.closed.map(|closed| closed.left(now)).filter(|left| !left.is_zero());
     left.map_or_else(|| "-".to_owned(), |left| format!("for {}", times::length(left)))
 }

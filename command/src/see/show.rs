@@ -72,7 +72,7 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
     let other = if found || shown.refusal.is_some() { None } else { elsewhere(&look, &shown.id).await? };
     out::print(common, &shown, || match &shown.record {
         Some(record) => text(&shown, record, now),
-        None => absent(&shown, other),
+        None => absent(&shown, other.as_ref()),
     })?;
     look.close().await;
     Ok(if found { 0 } else { NOT_FOUND })
@@ -115,7 +115,7 @@ async fn elsewhere(look: &Look, id: &LockId) -> Result<Option<Kind>, Failure> {
     Ok(found.map(|(kind, _)| kind))
 }
 
-fn absent(shown: &Shown, other: Option<Kind>) -> String {
+fn absent(shown: &Shown, other: Option<&Kind>) -> String {
     let (kind, key) = (shown.id.kind.to_string(), shown.id.key.as_str());
     let mut text = match &shown.refusal {
         Some(refusal) => {
@@ -139,7 +139,7 @@ fn absent(shown: &Shown, other: Option<Kind>) -> String {
 fn text(shown: &Shown, record: &LockRecord, now: StoreTime) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<9}{}", one_line(&value));
+        let _ = writeln!(text, "{name:<11}{}", one_line(&value));
     };
     line("key", format!("{} ({})", record.id.key, record.id.kind));
     match &record.holding {

@@ -19,7 +19,7 @@ use tenure::{
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
-    time::{Instant, sleep_until, timeout_at},
+    time::{sleep, timeout},
 };
 
 use self::{
@@ -98,18 +98,20 @@ async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration)
     }
     let (mut listens, mut away) = (true, None);
     loop {
-        let next = Instant::now() + every;
+        let next = sleep(every);
+        tokio::pin!(next);
         // What rings is looked at soon, whatever is not at the next turn.
         loop {
             tokio::select! {
-                () = sleep_until(next) => break,
+                () = &mut next => break,
                 hint = hints.next(), if listens => match hint {
                     Some(Hint::Failing { error, .. }) => {
                         complain(&mut away, &format!("no hints come, so looks alone tell: {error}"));
                     }
                     Some(_) => {
-                        let soon = Instant::now() + TOGETHER;
-                        while let Ok(Some(_)) = timeout_at(soon, hints.next()).await {}
+                        let all = async { while hints.next().await.is_some() {} };
+                        // What comes together is followed by one look.
+                        let _ = timeout(TOGETHER, all).await;
                         break;
                     }
                     None => listens = false,

@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 use tenure::{
-    Elect, ElectConfig,
+    Elect, ElectConfig, Guard,
     model::{About, Candidate, Kind, LockId, Nonce, SessionId, Share, Ticket, Why},
     store::{Declaration, Evidence, Open, Release, ReleaseTo, Store, Take, TakeAnswer, sqlite::SqliteStore},
 };
@@ -94,7 +94,7 @@ impl World {
         shares: Vec<Share>,
     ) -> Candidate {
         let mut about = About::new(NAMESPACE.parse().unwrap(), holder.parse().unwrap());
-        about.host = "node-7".to_owned();
+        "node-7".clone_into(&mut about.host);
         about.pid = 4711;
         let session = SessionId::from_u128(number);
         let open = Open { session, nonce: Nonce::new(1), about, ttl, shares };
@@ -146,6 +146,12 @@ impl Drop for World {
     }
 }
 
+/// Holds a lock, with all that can be said of it.
+pub(crate) async fn lead(elect: &Elect, key: &str) -> Guard {
+    let asked = elect.key(key).who("mailer").why("nightly report").value("10.0.0.1:80");
+    asked.try_acquire().await.unwrap().guard().expect("nobody has it")
+}
+
 pub(crate) fn lock(kind: Kind, key: &str) -> LockId {
     LockId { namespace: NAMESPACE.parse().unwrap(), kind, key: key.parse().unwrap() }
 }
@@ -182,8 +188,8 @@ impl Ran {
 
     /// The line of a table that begins with this cell.
     pub(crate) fn row(&self, cell: &str) -> &str {
-        let rows = self.out.lines().filter(|line| line.split_whitespace().next() == Some(cell));
-        rows.last().unwrap_or_else(|| panic!("no line begins with {cell}:\n{}", self.out))
+        let mut rows = self.out.lines().filter(|line| line.split_whitespace().next() == Some(cell));
+        rows.next_back().unwrap_or_else(|| panic!("no line begins with {cell}:\n{}", self.out))
     }
 }
 
