@@ -26,9 +26,9 @@ use crate::{
 #[command(after_help = "\
 Without schedules, leaders or instances named, all schedules of the namespace are checked.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
-  WARNING   a schedule is paused, was never run, or failed in its last runs
-  CRITICAL  nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is not
-            known; too few instances are alive; a record cannot be used")]
+WARNING: a schedule is paused, was never run, or failed in its last runs.
+CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
+unknown; too few instances are alive; a record cannot be used.")]
 pub(crate) struct Check {
     /// Schedules to check
     schedules: Vec<String>,
