@@ -1,10 +1,215 @@
-//! Stub of check.
-use crate::{common::Common, exit::Failure};
+//! `tenure check`: one line and an exit code, as monitors want it.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Check {}
+mod judge;
 
-pub(crate) async fn run(_: &Common, _: Check) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use std::time::Duration;
+
+use clap::Args;
+use tenure::{
+    model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionRecord},
+    store::{LockSeen, ScheduleSeen},
+};
+
+use self::judge::{Finding, Leader, Limits, Verdict};
+use crate::{
+    common::Common,
+    exit::Failure,
+    out,
+    see::{
+        look::{LIMIT, Life, Look, now_beside},
+        schedule_look,
+    },
+    times,
+};
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without schedules, leaders or instances named, all schedules of the namespace are checked.
+The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
+WARNING: a schedule is paused, was never run, or failed in its last runs.
+CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
+unknown; too few instances are alive; a record cannot be used.")]
+pub(crate) struct Check {
+    /// Schedules to check
+    schedules: Vec<String>,
+
+    /// A key that somebody has to hold; may be given several times
+    #[arg(long, value_name = "KEY")]
+    leader: Vec<String>,
+
+    /// Time for which a tick may be due
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    overdue: String,
+
+    /// Runs in a row that have failed when it is critical
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    failures: u32,
+
+    /// The least number of instances that have to be alive
+    #[arg(long, value_name = "MIN")]
+    instances: Option<usize>,
+
+    /// Longest time that the check may take
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: String,
+}
+
+/// What is to be checked.
+struct Wanted {
+    /// Nothing for all.
+    schedules: Option<Vec<ScheduleName>>,
+    leaders: Vec<Key>,
+    limits: Limits,
+    timeout: Duration,
+}
+
+pub(crate) async fn run(common: &Common, check: Check) -> Result<u8, Failure> {
+    let verdict = match make(common, &check).await {
+        Ok(verdict) => verdict,
+        // A monitor has no other word for it.
+        Err(failure) => Verdict::unknown(&failure.message),
+    };
+    out::print(common, &verdict, || format!("{}\n", verdict.line))?;
+    Ok(verdict.code)
+}
+
+async fn make(common: &Common, check: &Check) -> Result<Verdict, Failure> {
+    let wanted = Wanted::of(check)?;
+    let made = tokio::time::timeout(wanted.timeout, async {
+        let look = Look::open(common).await?;
+        let verdict = look_at(&look, &wanted).await;
+        look.close().await;
+        verdict
+    });
+    made.await.unwrap_or_else(|_| {
+        let within = times::length(wanted.timeout);
+        Err(Failure::store(format!("the store did not answer within {within}")))
+    })
+}
+
+impl Wanted {
+    fn of(check: &Check) -> Result<Self, Failure> {
+        let named =
+            |name: &String| ScheduleName::new(name).map_err(|error| Failure::usage(error.to_string()));
+        let schedules: Vec<_> = check.schedules.iter().map(named).collect::<Result<_, _>>()?;
+        let key = |key: &String| Key::new(key).map_err(|error| Failure::usage(format!("--leader: {error}")));
+        let leaders: Vec<_> = check.leader.iter().map(key).collect::<Result<_, _>>()?;
+        let all = schedules.is_empty() && leaders.is_empty() && check.instances.is_none();
+        Ok(Self {
+            schedules: (!all).then_some(schedules),
+            leaders,
+            limits: Limits {
+                overdue: times::duration("--overdue", &check.overdue)?,
+                failures: check.failures,
+                instances: check.instances,
+            },
+            timeout: times::duration("--timeout", &check.timeout)?,
+        })
+    }
+}
+
+async fn look_at(look: &Look, wanted: &Wanted) -> Result<Verdict, Failure> {
+    let mut verdict = Judged::default();
+    verdict.schedules(look, wanted).await?;
+    verdict.leaders(look, wanted).await?;
+    verdict.instances(look, wanted).await?;
+    Ok(Verdict::of(verdict.findings, &verdict.well))
+}
+
+/// What was found, and what is well in words.
+#[derive(Default)]
+struct Judged {
+    findings: Vec<Finding>,
+    well: Vec<String>,
+}
+
+impl Judged {
+    async fn schedules(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+        let mut records = Vec::new();
+        match &wanted.schedules {
+            None => {
+                let found = schedule_look::records(look).await?;
+                let refused = found.refused.iter();
+                self.findings.extend(refused.map(|one| Finding::refused(&one.record, &one.refusal)));
+                records = found.items;
+            }
+            Some(names) => {
+                let id = |name: &ScheduleName| ScheduleId {
+                    namespace: look.namespace.clone(),
+                    name: name.clone(),
+                };
+                let ids: Vec<_> = names.iter().map(id).collect();
+                let seen =
+                    if ids.is_empty() { Vec::new() } else { look.store().schedules(ids, LIMIT).await? };
+                for (name, seen) in names.iter().zip(seen) {
+                    match seen {
+                        ScheduleSeen::Found(record) => records.push(record),
+                        ScheduleSeen::Absent => self.findings.push(Finding::unknown_schedule(name)),
+                        ScheduleSeen::Refused(refusal) => {
+                            self.findings.push(Finding::refused(&format!("schedule {name}"), &refusal));
+                        }
+                    }
+                }
+            }
+        }
+        let checked = records.len();
+        let (looks, now) = schedule_look::of(look, records).await?;
+        for one in &looks {
+            self.findings.extend(judge::schedule(one, wanted.limits, now));
+        }
+        if checked > 0 || wanted.schedules.is_none() {
+            self.well.push(judge::count(checked, "schedule"));
+        }
+        Ok(())
+    }
+
+    async fn leaders(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+        if wanted.leaders.is_empty() {
+            return Ok(());
+        }
+        let id = |key: &Key| LockId { namespace: look.namespace.clone(), kind: Kind::Lock, key: key.clone() };
+        let seen = look.seen_locks(wanted.leaders.iter().map(id).collect()).await?;
+        let holders = seen.iter().filter_map(|seen| match seen {
+            LockSeen::Found(record) => record.holding.as_ref().map(|held| held.by.session),
+            LockSeen::Absent | LockSeen::Refused(_) => None,
+        });
+        let lives = look.observe(holders).await?;
+        let now = lives.now();
+        for (key, seen) in wanted.leaders.iter().zip(seen) {
+            let leader = match seen {
+                LockSeen::Refused(refusal) => {
+                    self.findings.push(Finding::refused(&format!("key {key}"), &refusal));
+                    continue;
+                }
+                LockSeen::Absent => Leader::Never,
+                LockSeen::Found(record) => match record.holding {
+                    None => Leader::Nobody,
+                    Some(held) => {
+                        let life = lives.life(held.by.session, now);
+                        let beat = lives.record(held.by.session).map(|session| now.since(session.beat_at));
+                        Leader::Holder { name: held.by.holder.to_string(), life, beat }
+                    }
+                },
+            };
+            match judge::leader(key, &leader) {
+                Ok(well) => self.well.push(well),
+                Err(finding) => self.findings.push(finding),
+            }
+        }
+        Ok(())
+    }
+
+    async fn instances(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
+        let Some(least) = wanted.limits.instances else { return Ok(()) };
+        let sessions = look.sessions().await?.items;
+        let now = now_beside(&sessions);
+        let is_well = |session: &&SessionRecord| Life::of(session, now) == Life::Alive;
+        let alive = sessions.iter().filter(is_well).count();
+        if alive < least {
+            self.findings.push(Finding::few_instances(alive, least));
+        } else {
+            self.well.push(judge::count(alive, "instance"));
+        }
+        Ok(())
+    }
 }

@@ -1,13 +1,49 @@
-//! Stub of see.
+//! Everything to look at. It reads the store directly, opens no session, and changes nothing.
+
+mod history;
+mod instances;
+pub(crate) mod look;
+mod ls;
+mod next;
+pub(crate) mod schedule_look;
+mod schedules;
+mod show;
+mod spreads;
+mod watch;
+
+use clap::Subcommand;
+
 use crate::{common::Common, exit::Failure};
 
-/// Stub.
-#[derive(clap::Subcommand, Debug)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum See {
-    /// List what is held
-    Ls,
+    /// List what is held, and by whom
+    Ls(ls::Ls),
+    /// Show all that is known of one key: holder, value, queue, and who held it before
+    Show(show::Show),
+    /// List the instances: where they run, their last beats, and what they hold
+    Instances(instances::Instances),
+    /// List the spreads, or show one of them: members, tasks, what rests and what nobody has
+    Spreads(spreads::Spreads),
+    /// List the schedules: next tick, last run, failures, and who has them
+    Schedules(schedules::Schedules),
+    /// Show the ledger of a schedule: its runs, and the ticks that were not run
+    History(history::History),
+    /// Show the next ticks of an expression; needs no store
+    Next(next::Next),
+    /// Tell what changes, line by line, until Ctrl-C
+    Watch(watch::Watch),
 }
 
-pub(crate) async fn run(_: &Common, _: See) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+pub(crate) async fn run(common: &Common, see: See) -> Result<u8, Failure> {
+    match see {
+        See::Ls(ls) => ls::run(common, ls).await,
+        See::Show(show) => show::run(common, show).await,
+        See::Instances(instances) => instances::run(common, instances).await,
+        See::Spreads(spreads) => spreads::run(common, spreads).await,
+        See::Schedules(schedules) => schedules::run(common, schedules).await,
+        See::History(history) => history::run(common, history).await,
+        See::Next(next) => next::run(common, next),
+        See::Watch(watch) => watch::run(common, watch).await,
+    }
 }

@@ -38,7 +38,7 @@ pub(crate) fn local(time: StoreTime) -> String {
     zoned(time, TimeZone::system())
 }
 
-fn zoned(time: StoreTime, zone: TimeZone) -> String {
+pub(crate) fn zoned(time: StoreTime, zone: TimeZone) -> String {
     Timestamp::from_millisecond(time.as_millis()).map_or_else(
         |_| time.to_string(),
         |instant| instant.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),

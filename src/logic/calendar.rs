@@ -175,6 +175,11 @@ impl Calendar {
         &self.timing
     }
 
+    /// The name of its zone; nothing if it goes by none.
+    pub(crate) fn zone_name(&self) -> Option<&str> {
+        matches!(self.expression, Expression::Pattern(_)).then(|| self.zone.name())
+    }
+
     /// The rules of its zone, in words that are the same wherever they are the same; nothing if it goes by none.
     pub(crate) fn zone_rules(&self) -> Option<String> {
         let goes_by_a_zone = matches!(self.expression, Expression::Pattern(_)) && !self.zone.is_utc();

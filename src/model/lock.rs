@@ -33,13 +33,16 @@ impl Value {
 }
 
 impl Kind {
-    /// Returns the kind of a spread's tasks.
-    pub(crate) fn of_tasks(spread: &SpreadName) -> Self {
+    /// Returns the kind of a spread's tasks; of the spread of schedules, which is called `tenure.schedules`, they are
+    /// the schedules.
+    #[must_use]
+    pub fn of_tasks(spread: &SpreadName) -> Self {
         if spread.as_str() == SCHEDULES { Self::Schedule } else { Self::Task(spread.clone()) }
     }
 
     /// The spread that keys of this kind are tasks of, if they are.
-    pub(crate) fn spread(&self) -> Option<SpreadName> {
+    #[must_use]
+    pub fn spread(&self) -> Option<SpreadName> {
         match self {
             Self::Lock => None,
             Self::Schedule => Some(schedules()),

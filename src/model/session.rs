@@ -91,6 +91,13 @@ impl SessionRecord {
     pub const fn is_alive(&self) -> bool {
         self.death.is_none()
     }
+
+    /// Returns whether it is dead, or its last beat is older than its ttl by that reading of a clock which is about the
+    /// store's. A guess, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
+    #[must_use]
+    pub fn looks_dead(&self, now: StoreTime) -> bool {
+        self.death.is_some() || self.beat_at.plus(self.ttl) < now
+    }
 }
 
 /// Death of a session.

@@ -1,28 +1,21 @@
 //! Handles of schedules: for the program that has one, and for operators.
 
-use std::{fmt, sync::Arc};
-
-use serde::Serialize;
+use std::sync::Arc;
 
 use super::{
-    Overdue, Timing, overdue,
+    Overdue, ScheduleStatus, Timing, overdue,
     runner::ScheduleRunner,
     spec::{ScheduleSpec, key_of},
 };
 use crate::{
     elect::{Elect, Error, EventFilter, EventStream, SchedulesShare, Work},
-    logic::tick::failures,
-    model::{
-        Entry, Key, Kind, LockId, RunNow, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why,
-    },
+    model::{Key, Kind, LockId, RunNow, ScheduleId, ScheduleName, ScheduleRecord, StoreTime, Why},
     spread::{Spread, SpreadStatus},
     store::{Cursor, Instruction, Page, Refusal, RunPage, ScheduleSeen},
 };
 
 /// Attempts at a change, against lost answers; then the caller gets the error.
 const TRIES: u32 = 3;
-/// Entries of the ledger that [`ScheduleStatus`] looks at.
-const LOOKED_AT: usize = 20;
 
 /// Schedule that this instance may run, until this is dropped.
 ///
@@ -135,46 +128,6 @@ impl Schedule {
 /// Returns the lock that the owner of a schedule holds.
 fn lock_of(elect: &Elect, key: Key) -> LockId {
     LockId { namespace: elect.config().namespace().clone(), kind: Kind::Schedule, key }
-}
-
-/// Status of a schedule in the store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ScheduleStatus {
-    /// Definition, pause and orders.
-    pub record: ScheduleRecord,
-    /// Last tick or order in the ledger.
-    pub last: Option<RunRecord>,
-    /// Number of ticks in a row that failed; those that were purged, or are older than the last twenty entries of the
-    /// ledger, are not counted.
-    pub failures: u32,
-}
-
-impl fmt::Display for ScheduleStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.record.id.name)?;
-        match &self.record.definition {
-            Some(definition) => write!(f, "{}, {}", definition.timing, definition.policies)?,
-            None => f.write_str("it has not run yet")?,
-        }
-        if let Some(pause) = self.record.pause.as_ref().filter(|pause| pause.is_on()) {
-            write!(f, "; paused since {} by {}: {}", pause.since, pause.by, pause.why)?;
-        }
-        if let Some(last) = &self.last {
-            write!(f, "; last {} by {}, ", last.id.instant, last.holder)?;
-            match &last.finish {
-                Some(finish) => write!(f, "{}", finish.outcome.as_str())?,
-                None => f.write_str("which is still running, or its instance died")?,
-            }
-            if let Some(error) = last.finish.as_ref().and_then(|finish| finish.error.as_ref()) {
-                write!(f, ": {error}")?;
-            }
-        }
-        if self.failures > 0 {
-            write!(f, "; {} failures in a row", self.failures)?;
-        }
-        Ok(())
-    }
 }
 
 /// Schedules of a namespace, for operators. Made by [`Elect::schedules`].
@@ -305,10 +258,8 @@ impl Schedules {
     pub async fn status(&self, name: impl AsRef<str>) -> Result<Option<ScheduleStatus>, Error> {
         let id = self.id(name)?;
         let Some(record) = self.record(&id).await? else { return Ok(None) };
-        let runs = self.history(&id.name, None, LOOKED_AT).await?.page.items;
-        let failures = failures(&runs);
-        let last = runs.into_iter().find(|run| run.id.entry != Entry::Skipped);
-        Ok(Some(ScheduleStatus { record, last, failures }))
+        let runs = self.history(&id.name, None, ScheduleStatus::LOOKED_AT).await?.page.items;
+        Ok(Some(ScheduleStatus::of(record, runs)))
     }
 
     /// Reads the ledger, last entry first, page by page: give the `next` of a page as `after`.

@@ -49,6 +49,7 @@ mod overdue;
 mod run;
 mod runner;
 mod spec;
+mod status;
 mod subscriptions;
 mod tick;
 mod timing;
@@ -62,8 +63,9 @@ pub use crate::logic::{
     tick::{Misfire, NotRun, OnCrash, Overlap, Retries},
 };
 pub use failure::Failure;
-pub use handle::{Schedule, ScheduleStatus, Schedules};
+pub use handle::{Schedule, Schedules};
 pub use overdue::Overdue;
+pub use status::ScheduleStatus;
 pub use tick::Tick;
 pub use timing::Timing;
 

@@ -42,6 +42,7 @@ mod metrics;
 mod move_permit;
 mod put_back;
 mod reading;
+mod records;
 mod shared;
 mod source;
 mod trial;

@@ -154,7 +154,7 @@ impl SpreadStatus {
     }
 
     /// Explains that another instance has this task on trial, if one says so.
-    fn tried_elsewhere(&self, key: &Key) -> Option<String> {
+    pub(super) fn tried_elsewhere(&self, key: &Key) -> Option<String> {
         let has = |member: &&Member| match self.tasks.get(key) {
             Some(TaskState::Held { session, .. }) => *session == member.session,
             _ => false,
@@ -167,7 +167,7 @@ impl SpreadStatus {
     }
 
     /// Returns the name of a member: its holder's, with the place where it runs if others have the same.
-    fn name_of(&self, member: &Member) -> String {
+    pub(super) fn name_of(&self, member: &Member) -> String {
         let Member { holder, host, pid, session, .. } = member;
         let mut same = self.members.iter().filter(|other| other.holder == *holder);
         match same.find(|other| other.session != *session) {
@@ -180,7 +180,7 @@ impl SpreadStatus {
     }
 
     /// Returns the name of the member with that session, if it takes part.
-    fn name_of_session(&self, session: SessionId) -> Option<String> {
+    pub(super) fn name_of_session(&self, session: SessionId) -> Option<String> {
         self.members.iter().find(|member| member.session == session).map(|member| self.name_of(member))
     }
 
@@ -297,7 +297,7 @@ impl fmt::Display for SpreadStatus {
 }
 
 /// Formats a number of tasks.
-fn tasks(count: usize) -> String {
+pub(super) fn tasks(count: usize) -> String {
     if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
@@ -363,10 +363,7 @@ impl Explanation {
                 );
             }
             Some(TaskState::Quarantined { since, tries, error, until }) => {
-                let times = if *tries == 1 { "once".to_owned() } else { format!("{tries} times") };
-                says.push(format!(
-                    "it has been failing since {since}, was given up {times}, and will be retried in {until:.1?}: {error}"
-                ));
+                says.push(failing(*since, *tries, error, *until));
             }
             Some(TaskState::Closed) => says.push("no instance may take it now".to_owned()),
             Some(TaskState::Refused) => says.push("its record cannot be used".to_owned()),
@@ -395,6 +392,14 @@ impl Explanation {
         }
         Self { key, says }
     }
+}
+
+/// Explains that a task rests.
+pub(super) fn failing(since: StoreTime, tries: u32, error: &str, until: Duration) -> String {
+    let times = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
+    format!(
+        "it has been failing since {since}, was given up {times}, and will be retried in {until:.1?}: {error}"
+    )
 }
 
 /// Explains why a member does not take a task that no instance has room for.
@@ -437,7 +442,7 @@ fn why_there(
 }
 
 /// Explains what the record says, besides what is known here.
-fn recorded(record: &LockRecord) -> Option<String> {
+pub(super) fn recorded(record: &LockRecord) -> Option<String> {
     record.past.first().map(|last| {
         let note = last.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
         format!("previously {} had it under term {}, {}{note}", last.holder, last.term, last.how.as_str())

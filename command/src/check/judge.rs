@@ -1,0 +1,197 @@
+//! What is well and what is not. Pure.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tenure::{
+    model::{Key, ScheduleName, StoreTime},
+    store::Refusal,
+};
+
+use crate::{
+    out::one_line,
+    see::{look::Life, schedule_look::ScheduleLook},
+    times,
+};
+
+/// Findings that the line has room for.
+const TOLD: usize = 10;
+
+/// How things stand, as monitors count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    Ok,
+    Warning,
+    Critical,
+    Unknown,
+}
+
+impl State {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// From when on something is not well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) overdue: Duration,
+    pub(super) failures: u32,
+    pub(super) instances: Option<usize>,
+}
+
+/// Something that is not well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) state: State,
+    pub(super) kind: &'static str,
+    /// The schedule, key or record.
+    pub(super) about: Option<String>,
+    pub(super) says: String,
+}
+
+impl Finding {
+    fn new(state: State, kind: &'static str, about: Option<&str>, says: &str) -> Self {
+        Self { state, kind, about: about.map(ToOwned::to_owned), says: one_line(says) }
+    }
+
+    pub(super) fn unknown_schedule(name: &ScheduleName) -> Self {
+        let says = format!("there is no schedule {:?}", name.as_str());
+        Self::new(State::Critical, "unknown_schedule", Some(name.as_str()), &says)
+    }
+
+    pub(super) fn refused(record: &str, refusal: &Refusal) -> Self {
+        Self::new(State::Critical, "refused", Some(record), &format!("{record}: {refusal}"))
+    }
+
+    pub(super) fn few_instances(alive: usize, least: usize) -> Self {
+        let says = format!("{} alive, {least} wanted", count(alive, "instance"));
+        Self::new(State::Critical, "few_instances", None, &says)
+    }
+}
+
+/// What is said in the end.
+#[derive(Debug, Serialize)]
+pub(super) struct Verdict {
+    pub(super) state: State,
+    pub(super) code: u8,
+    pub(super) line: String,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Verdict {
+    /// The worst comes first.
+    pub(super) fn of(mut findings: Vec<Finding>, well: &[String]) -> Self {
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.state));
+        let state = findings.first().map_or(State::Ok, |first| first.state);
+        let mut says: Vec<_> = findings.iter().take(TOLD).map(|finding| finding.says.clone()).collect();
+        if findings.len() > TOLD {
+            says.push(format!("and {} more", findings.len() - TOLD));
+        }
+        if says.is_empty() {
+            says = well.to_vec();
+        }
+        let line = one_line(&format!("{}: {}", state.word(), says.join("; ")));
+        Self { state, code: state.code(), line, findings }
+    }
+
+    /// The check could not be made.
+    pub(super) fn unknown(why: &str) -> Self {
+        Self::of(vec![Finding::new(State::Unknown, "not_checked", None, why)], &[])
+    }
+}
+
+/// Judges a schedule.
+pub(super) fn schedule(look: &ScheduleLook, limits: Limits, now: StoreTime) -> Vec<Finding> {
+    let record = &look.status.record;
+    let name = record.id.name.as_str();
+    let finding =
+        |state, kind, says: String| Finding::new(state, kind, Some(name), &format!("{name} {says}"));
+    let mut findings = Vec::new();
+    if let Some(pause) = record.pause.as_ref().filter(|_| look.paused) {
+        let since = times::ago(pause.since, now);
+        findings.push(finding(
+            State::Warning,
+            "paused",
+            format!("was paused {since} by {}: {}", pause.by, pause.why),
+        ));
+    } else if record.definition.is_none() {
+        findings.push(finding(State::Warning, "never_run", "was never run by any instance".to_owned()));
+    }
+    if let Some(due) = look.due.filter(|due| now.since(*due) > limits.overdue) {
+        let owner = match &look.owner {
+            None => "nobody has it".to_owned(),
+            Some(owner) => format!("{}{} has it", owner.holder, owner.life.mark()),
+        };
+        let by = times::length(now.since(due));
+        findings.push(finding(State::Critical, "overdue", format!("is overdue by {by}, {owner}")));
+    }
+    let failures = look.status.failures;
+    if failures > 0 {
+        let state = if failures >= limits.failures { State::Critical } else { State::Warning };
+        let finish = look.status.last.as_ref().and_then(|last| last.finish.as_ref());
+        let error = finish.and_then(|finish| finish.error.as_ref()).map(|error| format!(": {error}"));
+        let times = if failures == 1 {
+            "has failed once".to_owned()
+        } else {
+            format!("has failed {failures} times in a row")
+        };
+        findings.push(finding(state, "failures", format!("{times}{}", error.unwrap_or_default())));
+    }
+    findings
+}
+
+/// Who leads.
+#[derive(Debug)]
+pub(super) enum Leader {
+    /// The key has no record.
+    Never,
+    Nobody,
+    /// Somebody, who has last beaten so long ago.
+    Holder {
+        name: String,
+        life: Life,
+        beat: Option<Duration>,
+    },
+}
+
+/// Judges who leads: the words if it is well.
+pub(super) fn leader(key: &Key, leader: &Leader) -> Result<String, Finding> {
+    let key = key.as_str();
+    let finding = |kind, says: String| Err(Finding::new(State::Critical, kind, Some(key), &says));
+    match leader {
+        Leader::Never => finding("unknown_key", format!("the key {key:?} was never held")),
+        Leader::Nobody => finding("no_leader", format!("nobody holds {key:?}")),
+        Leader::Holder { name, life, beat } if life.looks_dead() => {
+            let beat = beat.map_or_else(
+                || "there is no record of its session".to_owned(),
+                |beat| format!("its last beat is {} old", times::length(beat)),
+            );
+            finding("leader_looks_dead", format!("{name} holds {key:?} and looks dead: {beat}"))
+        }
+        Leader::Holder { name, .. } => Ok(one_line(&format!("{name} holds {key:?}"))),
+    }
+}
+
+/// A number of things.
+pub(super) fn count(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests;

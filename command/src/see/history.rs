@@ -1,0 +1,148 @@
+//! `tenure history`: the ledger of a schedule.
+
+use clap::Args;
+use serde::Serialize;
+use tenure::{
+    model::{Entry, RunRecord, ScheduleId, ScheduleName, StoreTime},
+    store::ScheduleSeen,
+};
+
+use super::look::{Found, LIMIT, Look, PAGE, said};
+use crate::{
+    common::Common,
+    exit::Failure,
+    out::{self, Table, one_line},
+    times,
+};
+
+/// There is no such schedule.
+const NOT_FOUND: u8 = 1;
+
+#[derive(Args, Debug)]
+#[command(after_help = "Exits with 1 and a sentence if there is no such schedule.")]
+pub(crate) struct History {
+    /// Name of the schedule
+    name: String,
+
+    /// The most entries that are shown, the last ones
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    limit: usize,
+}
+
+/// A ledger, as far as it is shown.
+#[derive(Debug, Serialize)]
+struct Ledger {
+    schedule: ScheduleId,
+    #[serde(flatten)]
+    runs: Found<RunRecord>,
+    /// Runs up to this instant may have been removed.
+    mark: Option<StoreTime>,
+}
+
+pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure> {
+    let name = ScheduleName::new(&history.name).map_err(|error| Failure::usage(error.to_string()))?;
+    let look = Look::open(common).await?;
+    let id = ScheduleId { namespace: look.namespace.clone(), name };
+    let ledger = read(&look, id, history.limit).await?;
+    let seen = look.store().schedules(vec![ledger.schedule.clone()], LIMIT).await?.pop();
+    let is_known = !ledger.runs.items.is_empty() || !matches!(seen, Some(ScheduleSeen::Absent) | None);
+    out::print(common, &ledger, || if is_known { table(&ledger) } else { unknown(&ledger.schedule) })?;
+    look.close().await;
+    Ok(if is_known { 0 } else { NOT_FOUND })
+}
+
+async fn read(look: &Look, schedule: ScheduleId, at_most: usize) -> Result<Ledger, Failure> {
+    let (mut runs, mut mark, mut after) = (Found::default(), None, None);
+    loop {
+        let wanted = (at_most + 1).saturating_sub(runs.items.len()).clamp(1, PAGE);
+        let page = look.store().history(schedule.clone(), after, wanted, LIMIT).await?;
+        mark = mark.max(page.mark);
+        runs.items.extend(page.page.items);
+        runs.refuse(page.page.refused);
+        after = page.page.next;
+        if runs.items.len() > at_most {
+            runs.items.truncate(at_most);
+            runs.more = true;
+        }
+        if runs.more || after.is_none() {
+            return Ok(Ledger { schedule, runs, mark });
+        }
+    }
+}
+
+fn unknown(schedule: &ScheduleId) -> String {
+    let namespace = one_line(schedule.namespace.as_str());
+    format!(
+        "There is no schedule {:?} in namespace {namespace}: `tenure schedules` lists them.\n",
+        schedule.name.as_str()
+    )
+}
+
+fn table(ledger: &Ledger) -> String {
+    if ledger.runs.items.is_empty() {
+        return format!("{:?} has not run yet.\n{}", ledger.schedule.name.as_str(), ledger.runs.notes());
+    }
+    let mut table = Table::new(["INSTANT", "WHAT", "LATE", "TOOK", "ENDED", "HOLDER", "ATTEMPT", "NOTE"]);
+    for run in &ledger.runs.items {
+        table.row(row(run));
+    }
+    table.render() + &ledger.runs.notes()
+}
+
+fn row(run: &RunRecord) -> [String; 8] {
+    let none = || "-".to_owned();
+    let instant = times::local(run.id.instant);
+    if let Some(skipped) = &run.skipped {
+        let ticks = if skipped.count == 1 { "1 tick".to_owned() } else { format!("{} ticks", skipped.count) };
+        let note = format!("since {}: {}", times::local(skipped.from), skipped.why);
+        return [
+            instant,
+            format!("{ticks} not run"),
+            none(),
+            none(),
+            none(),
+            run.holder.to_string(),
+            none(),
+            note,
+        ];
+    }
+    let what = if run.id.entry == Entry::Order { "order" } else { "tick" };
+    let finish = run.finish.as_ref();
+    [
+        instant,
+        what.to_owned(),
+        times::length(run.lateness()),
+        finish.map_or_else(none, |finish| times::length(finish.at.since(run.started))),
+        finish.map_or_else(|| "no end yet".to_owned(), |finish| finish.outcome.as_str().to_owned()),
+        run.holder.to_string(),
+        run.attempt.to_string(),
+        said(finish.and_then(|finish| finish.error.as_ref())),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure::model::{Finish, Outcome, RunId, SessionId, Skipped, Term, Why};
+
+    use super::*;
+
+    #[test]
+    fn an_entry_tells_how_late_how_long_and_how_it_ended() {
+        let at = StoreTime::from_millis(1_767_225_600_000);
+        let schedule = ScheduleId { namespace: "n".parse().unwrap(), name: "s".parse().unwrap() };
+        let started = at.plus(Duration::from_secs(3));
+        let tick = RunId::tick(schedule, at);
+        let mut run =
+            RunRecord::new(tick, SessionId::from_u128(1), "pod-1".parse().unwrap(), Term::new(5), started);
+        assert_eq!(row(&run)[1..], ["tick", "3 s", "-", "no end yet", "pod-1", "1", "-"]);
+        let mut finish = Finish::new(started.plus(Duration::from_secs(61)), Outcome::Failed);
+        finish.error = Some(Why::shortened("disk full"));
+        run.finish = Some(finish);
+        assert_eq!(row(&run)[1..], ["tick", "3 s", "61 s", "failed", "pod-1", "1", "disk full"]);
+        run.skipped = Some(Skipped { from: at, count: 2, why: Why::shortened("late") });
+        assert_eq!(row(&run)[1], "2 ticks not run");
+        assert!(row(&run)[7].ends_with(": late"));
+    }
+}

@@ -1,0 +1,177 @@
+//! `tenure ls`: what is held, and by whom.
+
+use std::str::FromStr;
+
+use clap::Args;
+use serde::Serialize;
+use tenure::model::{Holder, Kind, LockRecord, SpreadName, StoreTime};
+
+use super::look::{Found, Life, Lives, Look, said};
+use crate::{
+    common::Common,
+    exit::Failure,
+    out::{self, Table},
+    times,
+};
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// Only keys of this kind: lock, task, task:SPREAD or schedule
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Wanted>,
+
+    /// Only what this holder has (--holder is the name of this instance itself)
+    #[arg(long, value_name = "NAME")]
+    held_by: Option<String>,
+
+    /// Those that are known and that nobody holds, instead of those that are held
+    #[arg(long, conflicts_with = "held_by")]
+    free: bool,
+
+    /// The most that are listed
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    limit: usize,
+}
+
+/// Kinds of keys that are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Locks,
+    Tasks,
+    TasksOf(SpreadName),
+    Schedules,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "lock" => Ok(Self::Locks),
+            "task" => Ok(Self::Tasks),
+            "schedule" => Ok(Self::Schedules),
+            _ => match text.strip_prefix("task:") {
+                Some(spread) => SpreadName::new(spread).map(Self::TasksOf).map_err(|error| error.to_string()),
+                None => Err("kinds are lock, task, task:SPREAD and schedule".to_owned()),
+            },
+        }
+    }
+}
+
+impl Wanted {
+    /// The kind to list; nothing if all have to be listed and some left out.
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Locks => Some(Kind::Lock),
+            Self::Tasks => None,
+            Self::TasksOf(spread) => Some(Kind::of_tasks(spread)),
+            Self::Schedules => Some(Kind::Schedule),
+        }
+    }
+
+    fn is_of(&self, kind: &Kind) -> bool {
+        match self {
+            Self::Tasks => matches!(kind, Kind::Task(_)),
+            _ => self.kind().as_ref() == Some(kind),
+        }
+    }
+}
+
+/// A key, and how its holder looks.
+#[derive(Debug, Serialize)]
+struct Item {
+    #[serde(flatten)]
+    record: LockRecord,
+    /// Nothing if nobody holds it.
+    life: Option<Life>,
+    looks_dead: bool,
+}
+
+pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
+    let held_by = ls.held_by.as_ref().map(Holder::new).transpose();
+    let held_by = held_by.map_err(|error| Failure::usage(format!("--held-by: {error}")))?;
+    let look = Look::open(common).await?;
+    let is_wanted = |record: &LockRecord| {
+        ls.kind.as_ref().is_none_or(|wanted| wanted.is_of(&record.id.kind))
+            && is_listed(record, held_by.as_ref(), ls.free)
+    };
+    let kind = ls.kind.as_ref().and_then(Wanted::kind);
+    let found = look.locks(kind, ls.limit, is_wanted).await?;
+    let holders = found.items.iter().filter_map(|record| record.holding.as_ref());
+    let lives = look.observe(holders.map(|held| held.by.session)).await?;
+    let now = lives.now();
+    let found = found.map(|record| Item::of(record, &lives, now));
+    out::print(common, &found, || table(&found, &look, ls.free, now))?;
+    look.close().await;
+    Ok(0)
+}
+
+fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool {
+    match &record.holding {
+        None => free,
+        Some(held) => !free && held_by.is_none_or(|holder| held.by.holder == *holder),
+    }
+}
+
+impl Item {
+    fn of(record: LockRecord, lives: &Lives, now: StoreTime) -> Self {
+        let life = record.holding.as_ref().map(|held| lives.life(held.by.session, now));
+        Self { record, life, looks_dead: life.is_some_and(Life::looks_dead) }
+    }
+}
+
+fn table(found: &Found<Item>, look: &Look, free: bool, now: StoreTime) -> String {
+    if found.items.is_empty() {
+        let what = if free { "No key is known that is free" } else { "Nothing is held" };
+        let namespace = out::one_line(look.namespace.as_str());
+        return format!("{what} in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
+    }
+    let mut table = if free {
+        Table::new(["KEY", "KIND", "CLOSED", "LAST HOLDER", "UNTIL", "TERM", "HOW"])
+    } else {
+        Table::new(["KEY", "KIND", "HOLDER", "SINCE", "TERM", "WHY"])
+    };
+    for Item { record, life, .. } in &found.items {
+        let (key, kind, term) =
+            (record.id.key.to_string(), record.id.kind.to_string(), record.term.to_string());
+        if let Some(held) = &record.holding {
+            let holder = format!("{}{}", held.by.holder, life.map_or("", Life::mark));
+            let since = times::ago(held.acquired_at, now);
+            table.row([key, kind, holder, since, term, said(held.by.why.as_ref())]);
+        } else {
+            let last = record.past.first();
+            table.row([
+                key,
+                kind,
+                closed(record, now),
+                said(last.map(|last| &last.holder)),
+                last.map_or_else(|| "-".to_owned(), |last| times::ago(last.to, now)),
+                term,
+                said(last.map(|last| last.how.as_str()).as_ref()),
+            ]);
+        }
+    }
+    table.render() + &found.notes()
+}
+
+/// For how long it is kept closed.
+fn closed(record: &LockRecord, now: StoreTime) -> String {
+    let left = record.closed.map(|closed| closed.left(now)).filter(|left| !left.is_zero());
+    left.map_or_else(|| "-".to_owned(), |left| format!("for {}", times::length(left)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_a_word_or_a_spread() {
+        let of = |text: &str| text.parse::<Wanted>();
+        assert_eq!(of("lock").unwrap().kind(), Some(Kind::Lock));
+        let topics = Kind::Task(SpreadName::new("topics").unwrap());
+        assert_eq!(of("task:topics").unwrap().kind(), Some(topics.clone()));
+        assert!(of("task").unwrap().is_of(&topics) && !of("task").unwrap().is_of(&Kind::Schedule));
+        assert!(of("schedule").unwrap().is_of(&Kind::Schedule));
+        assert!(of("task:").is_err() && of("locks").unwrap_err().contains("task:SPREAD"));
+    }
+}

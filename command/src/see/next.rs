@@ -1,0 +1,92 @@
+//! `tenure next`: the ticks of an expression, without a store.
+
+use clap::{Args, ValueEnum};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use tenure::{
+    model::StoreTime,
+    schedule::{Dst, Timing},
+};
+
+use crate::{
+    common::Common,
+    exit::Failure,
+    out::{self, Table},
+    times,
+};
+
+#[derive(Args, Debug)]
+pub(crate) struct Next {
+    /// Cron expression of five or six fields, or @daily, @every 90s, @at TIME, @after 10m
+    #[arg(value_name = "EXPR")]
+    expression: String,
+
+    /// Zone by whose clocks it is read, such as Europe/London [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+
+    /// How many ticks to show
+    #[arg(short = 'n', value_name = "N", default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    ticks: usize,
+
+    /// What becomes of times that a change of the clock skips
+    #[arg(long, value_enum, default_value_t = Rule::Vixie, value_name = "RULE")]
+    dst: Rule,
+
+    /// Name of the schedule, by which H and @every take their numbers
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// Rule for times that a change of the clock skips.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rule {
+    /// At the first instant after the gap
+    Vixie,
+    /// Not at all
+    Skip,
+    /// Later by the length of the gap
+    Shift,
+}
+
+/// Ticks of an expression.
+#[derive(Debug, Serialize)]
+struct Ticks {
+    expression: String,
+    zone: Option<String>,
+    dst: &'static str,
+    items: Vec<StoreTime>,
+}
+
+pub(crate) fn run(common: &Common, next: Next) -> Result<u8, Failure> {
+    let dst = match next.dst {
+        Rule::Vixie => Dst::Vixie,
+        Rule::Skip => Dst::Skip,
+        Rule::Shift => Dst::Shift,
+    };
+    let now = times::now();
+    let mut timing = Timing::new(&next.expression).dst(dst);
+    if let Some(zone) = &next.zone {
+        timing = timing.zone(zone);
+    }
+    if let Some(name) = &next.name {
+        timing = timing.named(name);
+    }
+    let items = timing.next(next.ticks, now).map_err(|error| Failure::usage(error.to_string()))?;
+    let ticks = Ticks { expression: next.expression, zone: next.zone, dst: dst.as_str(), items };
+    out::print(common, &ticks, || table(&ticks, now))?;
+    Ok(0)
+}
+
+fn table(ticks: &Ticks, now: StoreTime) -> String {
+    if ticks.items.is_empty() {
+        return "It has no tick from now on.\n".to_owned();
+    }
+    // The zone is known: the expression was read by it.
+    let zone = ticks.zone.as_ref().and_then(|zone| TimeZone::get(zone).ok()).unwrap_or(TimeZone::UTC);
+    let mut table = Table::new(["TICK", "HERE", "IN"]);
+    for tick in &ticks.items {
+        table.row([times::zoned(*tick, zone.clone()), times::local(*tick), times::length(tick.since(now))]);
+    }
+    table.render()
+}

@@ -1,0 +1,215 @@
+//! `tenure show`: all that is known of one key.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde::Serialize;
+use tenure::model::{Key, Kind, LockId, LockRecord, SessionRecord, SpreadName, StoreTime, Waiter};
+use tenure::store::{LockSeen, Refusal};
+
+use super::look::{LIMIT, Life, Look, said, value};
+use crate::{
+    common::Common,
+    exit::Failure,
+    out::{self, Table, one_line},
+    times,
+};
+
+/// Waiters that are shown.
+const WAITERS: usize = 100;
+/// The key was never held, or cannot be read.
+const NOT_FOUND: u8 = 1;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exits with 1 and a sentence if the key was never held, or if its record was removed since."
+)]
+pub(crate) struct Show {
+    /// The key
+    key: String,
+
+    /// The key is a task of this spread
+    #[arg(long, value_name = "SPREAD", conflicts_with = "schedule")]
+    task: Option<String>,
+
+    /// The key is a schedule
+    #[arg(long)]
+    schedule: bool,
+}
+
+/// What is known of a key.
+#[derive(Debug, Serialize)]
+struct Shown {
+    id: LockId,
+    /// Nothing if it was never held.
+    record: Option<LockRecord>,
+    /// Why its record cannot be used.
+    refusal: Option<Refusal>,
+    /// The session of its holder.
+    session: Option<SessionRecord>,
+    life: Option<Life>,
+    looks_dead: bool,
+    /// For how long nobody may take it yet.
+    closed_left_ms: Option<u64>,
+    waiters: Vec<Waiter>,
+    /// Nobody waits behind these.
+    whole: bool,
+}
+
+pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
+    let kind = match (&show.task, show.schedule) {
+        (Some(spread), _) => Kind::of_tasks(
+            &SpreadName::new(spread).map_err(|error| Failure::usage(format!("--task: {error}")))?,
+        ),
+        (None, true) => Kind::Schedule,
+        (None, false) => Kind::Lock,
+    };
+    let key = Key::new(&show.key).map_err(|error| Failure::usage(error.to_string()))?;
+    let look = Look::open(common).await?;
+    let id = LockId { namespace: look.namespace.clone(), kind, key };
+    let (shown, now) = read(&look, id).await?;
+    let found = shown.record.is_some();
+    let other = if found || shown.refusal.is_some() { None } else { elsewhere(&look, &shown.id).await? };
+    out::print(common, &shown, || match &shown.record {
+        Some(record) => text(&shown, record, now),
+        None => absent(&shown, other.as_ref()),
+    })?;
+    look.close().await;
+    Ok(if found { 0 } else { NOT_FOUND })
+}
+
+async fn read(look: &Look, id: LockId) -> Result<(Shown, StoreTime), Failure> {
+    let seen = look.seen_locks(vec![id.clone()]).await?.pop();
+    let line = look.store().waiters(id.clone(), WAITERS, LIMIT).await?;
+    let (record, refusal) = match seen {
+        Some(LockSeen::Found(record)) => (Some(record), None),
+        Some(LockSeen::Refused(refusal)) => (None, Some(refusal)),
+        Some(LockSeen::Absent) | None => (None, None),
+    };
+    let holder = record.as_ref().and_then(|record| record.holding.as_ref()).map(|held| held.by.session);
+    let lives = look.observe(holder).await?;
+    let now = lives.now();
+    let life = holder.map(|session| lives.life(session, now));
+    let left = record.as_ref().and_then(|record| record.closed).map(|closed| closed.left(now));
+    let left = left.filter(|left| !left.is_zero());
+    let shown = Shown {
+        session: holder.and_then(|session| lives.record(session)).cloned(),
+        life,
+        looks_dead: life.is_some_and(Life::looks_dead),
+        closed_left_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        waiters: line.waiters,
+        whole: line.whole,
+        id,
+        record,
+        refusal,
+    };
+    Ok((shown, now))
+}
+
+/// Another kind that has the same key: whoever forgot the option is told.
+async fn elsewhere(look: &Look, id: &LockId) -> Result<Option<Kind>, Failure> {
+    let others: Vec<_> = [Kind::Lock, Kind::Schedule].into_iter().filter(|kind| *kind != id.kind).collect();
+    let ids = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();
+    let seen = look.seen_locks(ids).await?;
+    let found = others.into_iter().zip(seen).find(|(_, seen)| !matches!(seen, LockSeen::Absent));
+    Ok(found.map(|(kind, _)| kind))
+}
+
+fn absent(shown: &Shown, other: Option<&Kind>) -> String {
+    let (kind, key) = (shown.id.kind.to_string(), shown.id.key.as_str());
+    let mut text = match &shown.refusal {
+        Some(refusal) => {
+            format!("The {} {key:?} cannot be read: {}.", one_line(&kind), one_line(&refusal.to_string()))
+        }
+        None => format!(
+            "The {} {key:?} was never held in namespace {}, or its record was removed since.",
+            one_line(&kind),
+            one_line(shown.id.namespace.as_str())
+        ),
+    };
+    match other {
+        Some(Kind::Schedule) => text.push_str(" There is a schedule of that name: --schedule shows it."),
+        Some(_) => text.push_str(" There is a lock of that name: without --task and --schedule it is shown."),
+        None => {}
+    }
+    text.push('\n');
+    text
+}
+
+fn text(shown: &Shown, record: &LockRecord, now: StoreTime) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<11}{}", one_line(&value));
+    };
+    line("key", format!("{} ({})", record.id.key, record.id.kind));
+    match &record.holding {
+        Some(held) => {
+            let by = &held.by;
+            line("holder", format!("{}{}", by.holder, shown.life.map_or("", Life::mark)));
+            if let Some(session) = &shown.session {
+                let about = &session.about;
+                line("place", format!("pid {} on {}", about.pid, about.host));
+                line("program", about.program.clone());
+                line(
+                    "last beat",
+                    format!("{}, ttl {}", times::ago(session.beat_at, now), times::length(session.ttl)),
+                );
+            }
+            line("session", by.session.to_string());
+            line(
+                "since",
+                format!("{} ({})", times::local(held.acquired_at), times::ago(held.acquired_at, now)),
+            );
+            line("who", said(by.who.as_ref()));
+            line("why", said(by.why.as_ref()));
+            line("value", by.value.as_ref().map_or_else(|| "-".to_owned(), value));
+        }
+        None => line("holder", "nobody".to_owned()),
+    }
+    line("term", record.term.to_string());
+    if let Some(closed) = record.closed.filter(|_| shown.closed_left_ms.is_some()) {
+        let left = times::length(closed.left(now));
+        line("closed", format!("until {}, for {left}: nobody may take it yet", times::local(closed.until)));
+    }
+    text.push_str(&queue(shown, now));
+    text.push_str(&past(record, now));
+    text
+}
+
+fn queue(shown: &Shown, now: StoreTime) -> String {
+    if shown.waiters.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["", "WAITING", "SINCE", "WHO", "WHY"]);
+    for (at, waiter) in shown.waiters.iter().enumerate() {
+        let by = &waiter.by;
+        table.row([
+            (at + 1).to_string(),
+            by.holder.to_string(),
+            times::ago(waiter.since, now),
+            said(by.who.as_ref()),
+            said(by.why.as_ref()),
+        ]);
+    }
+    let more = if shown.whole { "" } else { "Others wait behind these.\n" };
+    format!("\n{}{more}", table.render())
+}
+
+fn past(record: &LockRecord, now: StoreTime) -> String {
+    if record.past.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["BEFORE", "FROM", "FOR", "ENDED", "TERM", "HOW", "NOTE"]);
+    for past in &record.past {
+        table.row([
+            past.holder.to_string(),
+            times::local(past.from),
+            times::length(past.to.since(past.from)),
+            times::ago(past.to, now),
+            past.term.to_string(),
+            past.how.as_str().to_owned(),
+            said(past.note.as_ref()),
+        ]);
+    }
+    format!("\n{}", table.render())
+}

@@ -1,0 +1,159 @@
+//! `tenure watch`: what changes, line by line. It listens to hints, and looks again from time to time: a hint may be
+//! lost, and plain locks ring for those alone who wait for them.
+
+mod changes;
+mod snapshot;
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    time::Duration,
+};
+
+use clap::Args;
+use futures::{FutureExt, StreamExt, future::BoxFuture};
+use tenure::{
+    model::Key,
+    store::{Hint, Topic},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use self::{
+    changes::{Change, changes},
+    snapshot::{Scope, Snapshot},
+};
+use super::look::Look;
+use crate::{
+    common::{Common, Form},
+    exit::Failure,
+    times,
+};
+
+/// Time between looks at one key, and at all.
+const EVERY_KEY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(5);
+/// Hints that come together are followed by one look.
+const TOGETHER: Duration = Duration::from_millis(200);
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Runs and tasks are told as they happen; locks and instances when they are looked at, every --every."
+)]
+pub(crate) struct Watch {
+    /// Only this key: a lock, a task or a schedule
+    key: Option<String>,
+
+    /// Time between looks [default: 5s, of one key 1s]
+    #[arg(long, value_name = "TIME")]
+    every: Option<String>,
+}
+
+/// The output is closed: nobody reads on.
+struct Unread;
+
+pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
+    let key = watch.key.as_ref().map(Key::new).transpose();
+    let key = key.map_err(|error| Failure::usage(error.to_string()))?;
+    let every = match &watch.every {
+        Some(text) => times::duration("--every", text)?.max(TOGETHER),
+        None if key.is_some() => EVERY_KEY,
+        None => EVERY,
+    };
+    let mut end = ended()?;
+    let look = Look::open(common).await?;
+    let scope = Scope::of(&look, key).await?;
+    tokio::select! {
+        () = &mut end => {}
+        followed = follow(common, &look, scope, every) => followed?,
+    }
+    look.close().await;
+    Ok(0)
+}
+
+/// Waits for a signal that ends the program.
+fn ended() -> Result<BoxFuture<'static, ()>, Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::failed(format!("no signal can be awaited: {error}")));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+    .boxed())
+}
+
+/// Follows what changes until nobody reads it any more.
+async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration) -> Result<(), Failure> {
+    let mut known = Snapshot::read(look, &mut scope).await?;
+    let (topics, listened) = watch::channel(scope.topics().collect::<BTreeSet<Topic>>());
+    let mut hints = look.store().hints(listened);
+    if tell(common, &changes::begin(&known, &scope)).is_err() {
+        return Ok(());
+    }
+    let (mut listens, mut away) = (true, None);
+    loop {
+        let next = sleep(every);
+        tokio::pin!(next);
+        // What rings is looked at soon, whatever is not at the next turn.
+        loop {
+            tokio::select! {
+                () = &mut next => break,
+                hint = hints.next(), if listens => match hint {
+                    Some(Hint::Failing { error, .. }) => {
+                        complain(&mut away, &format!("no hints come, so looks alone tell: {error}"));
+                    }
+                    Some(_) => {
+                        let all = async { while hints.next().await.is_some() {} };
+                        // What comes together is followed by one look.
+                        let _ = timeout(TOGETHER, all).await;
+                        break;
+                    }
+                    None => listens = false,
+                },
+            }
+        }
+        match Snapshot::read(look, &mut scope).await {
+            Err(error) => complain(&mut away, &error.to_string()),
+            Ok(new) => {
+                away = None;
+                if tell(common, &changes(&known, &new)).is_err() {
+                    return Ok(());
+                }
+                known = new;
+                let wanted: BTreeSet<Topic> = scope.topics().collect();
+                topics.send_if_modified(|topics| {
+                    let is_new = *topics != wanted;
+                    *topics = wanted;
+                    is_new
+                });
+            }
+        }
+    }
+}
+
+/// Says once what is wrong, until it is well again or something else is.
+fn complain(said: &mut Option<String>, what: &str) {
+    if said.as_deref() != Some(what) {
+        eprintln!("tenure: {what}");
+        *said = Some(what.to_owned());
+    }
+}
+
+/// Prints a line for each change. `tenure watch | head` ends with the pipe.
+fn tell(common: &Common, changes: &[Change]) -> Result<(), Unread> {
+    let mut out = io::stdout().lock();
+    for change in changes {
+        let line = match common.output {
+            Form::Table => change.to_string(),
+            Form::Json => serde_json::to_string(change).map_err(|_| Unread)?,
+        };
+        writeln!(out, "{line}").map_err(|_| Unread)?;
+    }
+    out.flush().map_err(|_| Unread)
+}

@@ -1,0 +1,157 @@
+//! What `tenure check` says to a monitor: the first word, the code, and the same as JSON.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod looking;
+
+use std::time::Duration;
+
+use looking::{LIMIT, NAMESPACE, Ran, World, command, fields, until};
+use serde_json::Value;
+use tenure::{
+    model::{Kind, Rules, ScheduleId, Term},
+    store::Define,
+};
+
+/// Checks that the line and the document say the same, and returns the document.
+fn check(world: &World, arguments: &[&str]) -> (i32, String, Value) {
+    let arguments = [&["check"], arguments].concat();
+    let ran = world.run(&arguments);
+    assert_eq!((ran.out.lines().count(), ran.err.as_str()), (1, ""), "{ran:?}");
+    let as_json = world.run(&[&arguments[..], &["--output", "json"]].concat());
+    let json = as_json.json();
+    assert_eq!(as_json.code, ran.code);
+    fields(&json, &[("state", "string"), ("code", "number"), ("line", "string"), ("findings", "array")]);
+    for finding in json["findings"].as_array().unwrap() {
+        fields(
+            finding,
+            &[("state", "string"), ("kind", "string"), ("about", "string|null"), ("says", "string")],
+        );
+    }
+    assert_eq!(json["code"], ran.code);
+    let word = ran.out.split(':').next().unwrap().to_lowercase();
+    assert_eq!(json["state"], word);
+    (ran.code, ran.out.trim_end().to_owned(), json)
+}
+
+fn kinds(json: &Value) -> Vec<&str> {
+    json["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].as_str().unwrap()).collect()
+}
+
+async fn define(world: &World, name: &str, timing: &str) {
+    let define = Define {
+        schedule: ScheduleId { namespace: NAMESPACE.parse().unwrap(), name: name.parse().unwrap() },
+        term: Term::new(1),
+        timing: Rules::new(timing).unwrap(),
+        policies: Rules::new("of a test").unwrap(),
+        instead_of: None,
+    };
+    world.store.define(define, LIMIT).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schedules_are_well_fail_rest_and_are_missed() {
+    let world = World::sqlite();
+    assert_eq!(check(&world, &[]).1, "OK: 0 schedules");
+    let elect = world.engine("pod-1").await;
+    let well = elect.schedule("well", "0 0 1 1 *").run(|_, _| async { Ok::<_, String>(()) }).unwrap();
+    let failing = elect.schedule("failing", "0 0 1 1 *").run(|_, _| async { Err("disk full") }).unwrap();
+    let fail = async |times: u32| {
+        failing.run_now("a test").await.unwrap();
+        until("a failure", async || {
+            failing.status().await.unwrap().is_some_and(|status| status.failures == times)
+        })
+        .await;
+    };
+    well.run_now("a test").await.unwrap();
+    until("a run", async || {
+        well.status()
+            .await
+            .unwrap()
+            .is_some_and(|status| status.last.is_some_and(|last| last.has_succeeded()))
+    })
+    .await;
+    fail(1).await;
+
+    assert_eq!(check(&world, &["well"]).1, "OK: 1 schedule");
+    let (code, line, json) = check(&world, &[]);
+    assert_eq!((code, line.as_str()), (1, "WARNING: failing has failed once: disk full"));
+    assert_eq!((kinds(&json), &json["findings"][0]["about"]), (vec!["failures"], &"failing".into()));
+    assert_eq!(check(&world, &["failing", "--failures", "1"]).0, 2);
+    fail(2).await;
+    assert_eq!(check(&world, &[]).0, 1);
+    fail(3).await;
+    assert_eq!(check(&world, &["failing"]).1, "CRITICAL: failing has failed 3 times in a row: disk full");
+
+    well.pause("repairs\nfor now").await.unwrap();
+    let (code, line, json) = check(&world, &["well"]);
+    assert_eq!((code, kinds(&json)), (1, vec!["paused"]));
+    assert!(
+        line.starts_with("WARNING: well was paused ") && line.ends_with(" by pod-1: repairs\u{b7}for now"),
+        "{line}"
+    );
+
+    let (code, line, json) = check(&world, &["well", "nothing"]);
+    assert_eq!((code, kinds(&json)), (2, vec!["unknown_schedule", "paused"]));
+    assert!(line.starts_with("CRITICAL: there is no schedule \"nothing\"; "), "{line}");
+    elect.close().await;
+
+    define(&world, "missed", "@every 1s").await;
+    let overdue = ["check", "missed", "--overdue", "500ms"];
+    let json = world.json_until(&overdue, |json| json["state"] == "critical").await;
+    assert_eq!(kinds(&json), ["overdue"]);
+    assert!(json["line"].as_str().unwrap().ends_with("nobody has it"), "{json}");
+    assert_eq!(check(&world, &["missed"]).0, 0, "ten minutes are allowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_has_to_lead_and_enough_to_be_there() {
+    let world = World::sqlite();
+    assert_eq!(check(&world, &["--leader", "queue"]).1, "CRITICAL: the key \"queue\" was never held");
+    let elect = world.engine("pod-1").await;
+    let guard = elect.key("queue").try_acquire().await.unwrap().guard().unwrap();
+    assert_eq!(
+        check(&world, &["--leader", "queue", "--instances", "1"]).1,
+        "OK: pod-1 holds \"queue\"; 1 instance"
+    );
+    let (code, line, json) = check(&world, &["--instances", "2"]);
+    assert_eq!((code, line.as_str()), (2, "CRITICAL: 1 instance alive, 2 wanted"));
+    assert_eq!(kinds(&json), ["few_instances"]);
+    guard.release().await.unwrap();
+    assert_eq!(check(&world, &["--leader", "queue"]).1, "CRITICAL: nobody holds \"queue\"");
+
+    let silent = world.silent(7, "pod-7").await;
+    world.take(Kind::Lock, "mail", &silent).await;
+    let (code, line, json) = check(&world, &["--leader", "mail", "--leader", "queue"]);
+    assert_eq!((code, kinds(&json)), (2, vec!["leader_looks_dead", "no_leader"]));
+    assert!(line.starts_with("CRITICAL: pod-7 holds \"mail\" and looks dead: its last beat is "), "{line}");
+    assert_eq!(check(&world, &["--instances", "2"]).0, 2, "the silent one does not count");
+    elect.close().await;
+}
+
+#[test]
+fn what_cannot_be_checked_is_unknown() {
+    let world = World::sqlite();
+    let elsewhere = format!("{}-not", world.uri);
+    let ran = Ran::of(&mut command(&["--store", &elsewhere], &["check"]));
+    assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: there is no store at ")), (3, true), "{ran:?}");
+    let ran = Ran::of(&mut command(&["--store", &elsewhere], &["check", "--output", "json"]));
+    assert_eq!((ran.code, &ran.json()["state"]), (3, &"unknown".into()));
+    let ran = world.run(&["check", "--overdue", "soon"]);
+    assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: --overdue is \"soon\"")), (3, true), "{ran:?}");
+}
+
+#[cfg(feature = "mongodb")]
+#[test]
+#[allow(clippy::disallowed_methods, reason = "how long it takes is what is looked at")]
+fn a_server_that_does_not_answer_is_unknown_in_time() {
+    // Nobody listens there: the port is bound, and never accepted from.
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("mongodb://user:secret@{}/", bound.local_addr().unwrap());
+    let begun = std::time::Instant::now();
+    let ran = Ran::of(&mut command(&["--store", &uri], &["check", "--timeout", "1s"]));
+    assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: ")), (3, true), "{ran:?}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(8), "it took {took:?}");
+    assert!(!ran.out.contains("secret") && !ran.err.contains("secret"), "{ran:?}");
+}

@@ -1,0 +1,79 @@
+//! The listings on a real MongoDB.
+
+#![cfg(feature = "mongodb")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod looking;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use looking::{LIFE, LOCK, SESSION, World, and, fields, item, listing};
+use serde_json::Value;
+use tenure::{
+    model::{Kind, Share},
+    store::mongo::{MongoOptions, MongoStore},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_listings_are_the_same_on_a_server() {
+    let deployment = support::mongod::shared_single().await;
+    let database = format!("looking-{}", std::process::id());
+    let store = MongoStore::connect(deployment.uri(), MongoOptions::new().database(&database)).await.unwrap();
+    let uri = with_database(deployment.uri(), &database);
+    let world = World::on(Arc::new(store), &uri);
+
+    let elect = world.engine("pod-1").await;
+    let guard = elect.key("report").why("nightly").try_acquire().await.unwrap().guard().unwrap();
+    let job = elect.schedule("job", "0 0 1 1 *").run(|_, _| async { Err("disk full") }).unwrap();
+    job.run_now("a test").await.unwrap();
+    let topics = || Kind::Task("topics".parse().unwrap());
+    let silent = world
+        .session(7, "pod-7", Duration::from_millis(1), vec![Share::new("topics".parse().unwrap())])
+        .await;
+    world.take(topics(), "lost", &silent).await;
+    let note = "quarantined, failing since 2025-11-22T04:13:33.123Z, tries 3: no route to host";
+    world.close_for(topics(), "resting", &silent, note, HOUR).await;
+
+    let failed = |json: &Value| json["items"].as_array().unwrap().iter().any(|item| item["failures"] == 1);
+    let schedules = world.json_until(&["schedules"], failed).await;
+    assert_eq!(item(listing(&schedules), "/record/id/name", "job")["owner"]["holder"], "pod-1");
+    let held = world.json(&["ls"]);
+    let held = listing(&held);
+    for one in held {
+        fields(one, &and(LOCK, LIFE));
+    }
+    assert_eq!(
+        held.iter().map(|one| one["id"]["key"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["report", "job", "lost"]
+    );
+    assert_eq!(item(held, "/id/key", "lost")["life"], "silent");
+    assert_eq!(world.json(&["show", "report"])["record"]["holding"]["by"]["why"], "nightly");
+    let instances = world.json(&["instances"]);
+    let instances = listing(&instances);
+    for one in instances {
+        fields(one, &and(SESSION, &and(LIFE, &[("held", "object")])));
+    }
+    let first = item(instances, "/about/holder", "pod-1");
+    assert_eq!((&first["held"]["locks"], &first["held"]["schedules"]), (&1.into(), &1.into()));
+    let spread = world.json(&["spreads", "topics"]);
+    let tasks = spread["tasks"].as_array().unwrap();
+    assert_eq!(item(tasks, "/key", "resting")["state"]["kind"], "quarantined");
+    assert_eq!(spread["orphans"], serde_json::json!(["lost"]));
+    assert_eq!(listing(&world.json(&["spreads"])).len(), 2, "and that of the schedules");
+    assert_eq!(world.json(&["history", "job"])["items"][0]["finish"]["outcome"], "failed");
+    let check = world.run(&["check", "--leader", "report"]);
+    assert_eq!((check.code, check.out.as_str()), (0, "OK: pod-1 holds \"report\"\n"), "{check:?}");
+    assert_eq!(world.run(&["check"]).out, "WARNING: job has failed once: disk full\n");
+    drop(guard);
+    elect.close().await;
+}
+
+/// The same server with a database in its URI.
+fn with_database(uri: &str, database: &str) -> String {
+    let (server, options) = uri.split_once('?').unwrap_or((uri, ""));
+    format!("{}/{database}?{options}", server.trim_end_matches('/'))
+}

@@ -1,0 +1,159 @@
+//! What records tell of a spread.
+
+use std::time::Duration;
+
+use super::*;
+use crate::model::{
+    About, Candidate, Closed, Ended, Holder, LockId, Namespace, Nonce, Past, Term, Ticket, Why,
+};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn at(seconds: i64) -> StoreTime {
+    StoreTime::from_millis(1_763_784_813_000 + seconds * 1000)
+}
+
+fn topics() -> SpreadName {
+    "topics".parse().unwrap()
+}
+
+fn session(number: u128, holder: &str, change: impl FnOnce(&mut Share)) -> SessionRecord {
+    let about = About::new(Namespace::new("n").unwrap(), Holder::new(holder).unwrap());
+    let mut share = Share::new(topics());
+    change(&mut share);
+    let opened = SessionRecord::opened(SessionId::from_u128(number), about, Nonce::new(1), TTL, at(0));
+    SessionRecord { shares: vec![share], ..opened }
+}
+
+fn task(key: &str) -> LockRecord {
+    let id = LockId {
+        namespace: Namespace::new("n").unwrap(),
+        kind: Kind::of_tasks(&topics()),
+        key: key.parse().unwrap(),
+    };
+    LockRecord::new(id, Term::new(7))
+}
+
+fn held_by(key: &str, session: &SessionRecord) -> LockRecord {
+    let by = Candidate::new(session.id, Ticket::new(1), TTL, session.about.holder.clone());
+    LockRecord { holding: Some(Holding::new(by, at(0))), ..task(key) }
+}
+
+fn past(holder: &str, note: Option<Why>) -> Past {
+    let last = Past::new(holder.parse().unwrap(), Term::new(7), at(0), at(10), Ended::Released);
+    Past { note, ..last }
+}
+
+fn failing_note() -> Option<Why> {
+    Some(Quarantine { since: at(0), tries: 2, error: "no route".to_owned() }.note())
+}
+
+fn sentences(sessions: &[SessionRecord], locks: &[LockRecord], key: &str, now: StoreTime) -> Vec<String> {
+    let status = SpreadStatus::of_records(topics(), sessions, locks, now);
+    let key: Key = key.parse().unwrap();
+    let seen = locks.iter().find(|record| record.id.key == key);
+    let seen = seen.map_or(LockSeen::Absent, |record| LockSeen::Found(record.clone()));
+    Explanation::of_records(&status, sessions, key, &seen, now).sentences().to_vec()
+}
+
+#[test]
+fn a_task_is_held_free_reserved_at_rest_or_closed() {
+    let alive = session(1, "pod-1", |share| share.reserved = TTL);
+    let held = held_by("a", &alive);
+    let state = |record: &LockRecord, session: Option<&SessionRecord>, now| {
+        TaskState::of_record(record, session, at(now))
+    };
+    assert!(matches!(state(&held, Some(&alive), 0), TaskState::Held { session, .. } if session == alive.id));
+    assert!(
+        matches!(state(&held, None, 0), TaskState::Held { .. }),
+        "a session that is missing counts as alive"
+    );
+    let death = Death { at: at(5), by: "pod-1".parse().unwrap(), why: Death::own() };
+    let closed = SessionRecord { death: Some(death.clone()), ..alive.clone() };
+    assert!(matches!(state(&held, Some(&closed), 6), TaskState::Reserved { .. }));
+    assert_eq!(state(&held, Some(&closed), 36), TaskState::Free { next: None });
+    let crashed = SessionRecord { death: Some(Death { why: Why::shortened("unbeaten"), ..death }), ..alive };
+    assert_eq!(state(&held, Some(&crashed), 6), TaskState::Free { next: None });
+
+    let resting = LockRecord {
+        closed: Some(Closed::for_length(at(10), TTL)),
+        past: vec![past("pod-1", failing_note())],
+        ..task("b")
+    };
+    let TaskState::Quarantined { tries, error, until, .. } = state(&resting, None, 20) else {
+        panic!("it rests");
+    };
+    assert_eq!((tries, error.as_str(), until), (2, "no route", Duration::from_secs(20)));
+    assert_eq!(state(&resting, None, 41), TaskState::Free { next: None });
+    let done = LockRecord { past: vec![past("pod-1", None)], ..resting };
+    assert_eq!(state(&done, None, 20), TaskState::Closed);
+}
+
+#[test]
+fn members_are_those_alive_with_a_share_and_have_what_they_hold() {
+    let (one, two) = (session(1, "pod-2", |_| ()), session(2, "pod-1", |share| share.draining = true));
+    let other = SessionRecord { shares: Vec::new(), ..session(3, "pod-3", |_| ()) };
+    let locks = [held_by("a", &one), held_by("b", &one), held_by("c", &other), task("d")];
+    let status = SpreadStatus::of_records(topics(), &[one, two, other], &locks, at(1));
+    let members: Vec<_> = status
+        .members
+        .iter()
+        .map(|member| (member.holder.as_str(), member.tasks, member.share.draining))
+        .collect();
+    assert_eq!(members, [("pod-1", 0, true), ("pod-2", 2, false)]);
+    assert_eq!((status.held(), status.tasks.len()), (3, 4));
+}
+
+#[test]
+fn what_is_held_is_explained_by_its_holder() {
+    let one = session(1, "pod-1", |share| share.cap = 3);
+    let locks = [held_by("a", &one)];
+    let sessions = [one];
+    assert_eq!(
+        sentences(&sessions, &locks, "a", at(1)),
+        ["pod-1 has it, under term 7", "pod-1 has 1 task and a cap of 3"]
+    );
+    assert_eq!(
+        sentences(&sessions, &locks, "a", at(40))[1],
+        "pod-1 looks dead: its last beat is 40s old, and its ttl 30s; others take the task over when they have watched it for so long"
+    );
+    assert!(sentences(&[], &locks, "a", at(1))[1].starts_with("there is no readable record"));
+}
+
+#[test]
+fn what_nobody_has_is_explained_by_those_who_might() {
+    let (full, draining) =
+        (session(1, "pod-1", |share| share.cap = 1), session(2, "pod-2", |share| share.draining = true));
+    let (free, paused) = (session(3, "pod-3", |_| ()), session(4, "pod-4", |share| share.paused = true));
+    let locks = [held_by("a", &full), task("b")];
+    let sessions = [full, draining, free, paused];
+    assert_eq!(
+        sentences(&sessions, &locks, "b", at(1)),
+        [
+            "no instance has it",
+            "pod-1 has 1 task and a cap of 1",
+            "pod-2 drains",
+            "pod-3 has 0 tasks and room for more: it takes it if it knows it",
+            "pod-4 is paused",
+        ]
+    );
+    let absent = sentences(&[], &[], "c", at(1));
+    assert!(absent[0].starts_with("no instance has ever taken it"), "{absent:?}");
+    assert_eq!(absent[1], "no instance that is alive takes part in the spread");
+}
+
+#[test]
+fn what_rests_is_explained_by_its_failures() {
+    let resting = LockRecord {
+        closed: Some(Closed::for_length(at(10), TTL)),
+        past: vec![past("pod-1", failing_note())],
+        ..task("b")
+    };
+    let says = sentences(&[session(1, "pod-1", |_| ())], &[resting], "b", at(20));
+    assert_eq!(
+        says[0],
+        "it has been failing since 2025-11-22T04:13:33Z, was given up 2 times, and will be retried in 20.0s: no route"
+    );
+    assert_eq!(says[1], "other instances are preferred to pod-1, where it failed or was revoked");
+    assert!(says[2].starts_with("previously pod-1 had it under term 7, released (quarantined"), "{says:?}");
+}
