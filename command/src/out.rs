@@ -26,10 +26,6 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| one_line(&cell.into())).collect());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// The whole table. What is the last column is not padded.
     pub(crate) fn render(&self) -> String {
         let mut widths: Vec<usize> = self.headings.iter().map(|heading| width(heading)).collect();

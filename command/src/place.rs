@@ -93,9 +93,7 @@ impl Place {
                 Self::mongo(&uri, settings.store.as_ref().and_then(|uri| uri.file.clone()), purpose).await
             }
             #[cfg(not(feature = "mongodb"))]
-            Where::Mongo(_) => Err(Failure::usage(
-                "this build of tenure knows SQLite files only: build it with the feature mongodb, which is on by default",
-            )),
+            Where::Mongo(_) => Err(no_driver()),
         }
     }
 
@@ -167,4 +165,12 @@ pub(crate) fn without_secrets(uri: &str) -> String {
 /// Returns whether a URI has a password in it, which no child should inherit.
 pub(crate) fn has_secret(uri: &str) -> bool {
     uri.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+}
+
+/// A build without the driver was asked for a server.
+#[cfg(not(feature = "mongodb"))]
+pub(crate) fn no_driver() -> Failure {
+    Failure::usage(
+        "this build of tenure knows SQLite files only: build it with the feature mongodb, which is on by default",
+    )
 }

@@ -29,23 +29,21 @@ pub(crate) fn run(common: &Common, schema: Schema) -> Result<u8, Failure> {
                 path.display()
             ))?;
         }
-        Where::Mongo(uri) => out::text(&script(schema.database, &uri)?)?,
+        #[cfg(feature = "mongodb")]
+        Where::Mongo(uri) => out::text(&script(schema.database, &uri))?,
+        #[cfg(not(feature = "mongodb"))]
+        Where::Mongo(_) => return Err(crate::place::no_driver()),
     }
     Ok(0)
 }
 
 #[cfg(feature = "mongodb")]
-fn script(database: Option<String>, uri: &str) -> Result<String, Failure> {
+fn script(database: Option<String>, uri: &str) -> String {
     use tenure::store::mongo::{MongoOptions, index_script, role_script};
 
     let database = database.or_else(|| database_of(uri)).unwrap_or_else(|| "tenure".to_owned());
     let options = MongoOptions::new();
-    Ok(format!("{}\n{}", index_script(&database, &options), role_script(&database, &options)))
-}
-
-#[cfg(not(feature = "mongodb"))]
-fn script(_: Option<String>, _: &str) -> Result<String, Failure> {
-    Err(Failure::usage("this build of tenure knows SQLite files only, which need no preparation"))
+    format!("{}\n{}", index_script(&database, &options), role_script(&database, &options))
 }
 
 /// The database that a connection string names.

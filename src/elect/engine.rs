@@ -98,6 +98,8 @@ pub(crate) struct Engine {
     pub(crate) retiring: CancellationToken,
     /// Fires when everything has been given back, and the background ends.
     pub(crate) closing: CancellationToken,
+    /// An operator wants this instance to have no tasks.
+    pub(crate) drained: watch::Sender<bool>,
     /// When a heartbeat was last acknowledged.
     last_beat: Mutex<Option<Moment>>,
     /// When a write of locks or places was last answered, or given up.
@@ -182,6 +184,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             retiring: CancellationToken::new(),
             closing: CancellationToken::new(),
+            drained: watch::Sender::new(false),
             last_beat: Mutex::default(),
             last_write: Mutex::default(),
             probe: probe.map(|patience| Probe::new(patience, now)),

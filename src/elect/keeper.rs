@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Engine, LastFailure, Work, session::Session, troubles::chain};
+use super::{Engine, LastFailure, Work, drain, session::Session, troubles::chain};
 use crate::{
     StoreError,
     clock::Moment,
@@ -349,6 +349,10 @@ impl OneSession {
                 continue;
             }
             news = true;
+            if let Some(drained) = drain::word(&request) {
+                self.drain(drained, &request);
+                continue;
+            }
             match self.session.lease(&request.lock, request.term) {
                 Some(lease) => lease.cancel(Loss::Revoked { by: request.by, why: request.why }),
                 None => self.session.ask(request),
@@ -358,6 +362,18 @@ impl OneSession {
             // So that the record does not keep them.
             self.engine.hurry();
         }
+    }
+
+    /// Has this instance give its tasks away, or take some again.
+    fn drain(&self, drained: bool, request: &Request) {
+        let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
+        let (session, by, why) = (self.session.id, &request.by, &request.why);
+        if drained {
+            tracing::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance: its tasks go to others");
+        } else {
+            tracing::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance no more");
+        }
+        self.engine.drained.send_replace(drained);
     }
 
     fn probe(&mut self) {

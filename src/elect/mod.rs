@@ -35,6 +35,7 @@
 //! | [`Elect::close`] | everything, and the session | yes, and the releases | passed on; the session is dead, closed by its own instance | the program, at its end |
 //! | [`Elect::close_for_restart`] | everything, and the session | yes, and the releases | tasks of spreads are reserved for the next instance of this holder's name, other keys are passed on | the program, at a restart |
 //! | drop of the last handle of an instance | the session: nothing runs any more | | the session is dead, closed by its own instance | |
+//! | [`drain`] | all tasks and schedules of somebody else, who is asked to give them up | no | held by the others, as they take them | operators |
 //! | [`Elect::revoke`] | the key of somebody else, who is asked to give it up | no | passed on when that holder's job has stopped | operators |
 //!
 //! What is not given back in time stays held, and is free when the session is dead: at the latest a ttl after its last
@@ -68,6 +69,7 @@ mod ask;
 mod audit;
 mod batch;
 mod campaign;
+mod drain;
 mod engine;
 mod entropy;
 mod error;
@@ -105,6 +107,7 @@ use serde::Serialize;
 
 pub use ask::{Acquired, Busy, KeyRequest, Locked};
 pub use campaign::{Campaign, CampaignBuilder, Resigned};
+pub use drain::{drain, undrain};
 pub use error::Error;
 pub use events::{Event, EventStream};
 pub use guard::{Guard, Guards};

@@ -135,7 +135,9 @@ impl SpreadActor {
         let session = || engine.session.borrow().as_ref().map(|session| session.id);
         let mut known = session();
         let retiring = engine.retiring.clone();
+        let mut drained = engine.drained.subscribe();
         loop {
+            self.drain(*drained.borrow_and_update());
             let session_changed = engine.session_changes();
             let current = session();
             if known != current {
@@ -170,10 +172,22 @@ impl SpreadActor {
                 () = shared.woken() => {}
                 () = self.inbox.news() => {}
                 () = session_changed => {}
+                // The sender is in the engine.
+                _ = drained.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
         self.leave().await;
+    }
+
+    /// Follows what the program and operators say of draining.
+    fn drain(&self, drained: bool) {
+        let mut state = self.shared.state();
+        let draining = state.drains || drained;
+        if state.share.draining != draining {
+            state.share.draining = draining;
+            state.news = true;
+        }
     }
 
     // ----- when to plan

@@ -120,12 +120,12 @@ impl<M: Clone + Send + Sync + 'static> Spread<M> {
     /// Gives its tasks away and gets no new ones, until [`undrain`](Self::undrain). See
     /// [`until`](Self::until) for its end. One of the [ways to give a key up](crate::elect#ways-to-give-a-key-up).
     pub fn drain(&self) {
-        self.change(|share| share.draining = true);
+        self.shared.change(|state| state.drains = true);
     }
 
     /// Takes its part again.
     pub fn undrain(&self) {
-        self.change(|share| share.draining = false);
+        self.shared.change(|state| state.drains = false);
     }
 
     /// Keeps its tasks, and neither gives nor takes, until [`resume`](Self::resume): for an operator who looks into

@@ -39,6 +39,7 @@ impl Shared {
         Self {
             state: Mutex::new(ActorState {
                 view: SpreadView::new(spread.clone()),
+                drains: share.draining,
                 share,
                 keys: None,
                 news: true,
@@ -87,9 +88,12 @@ impl Shared {
 
 /// Everything known and wanted of a spread.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are about different things")]
 pub(super) struct ActorState {
     pub(super) view: SpreadView,
     pub(super) share: Share,
+    /// The program has it drained, whatever operators say.
+    pub(super) drains: bool,
     /// The set of tasks; `None` until the program has named it.
     pub(super) keys: Option<BTreeSet<Key>>,
     /// The share or the tasks have changed.

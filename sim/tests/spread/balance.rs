@@ -1,10 +1,12 @@
 //! Numbers of tasks of each member, and the cost of getting there.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tenure::{
-    model::Key,
+    elect::{drain, undrain},
+    model::{Key, Why},
     spread::TaskState,
+    store::{RevokeAnswer, Store},
     testing::{Counts, Operation},
 };
 use tokio::time::Instant;
@@ -166,6 +168,46 @@ async fn one_that_drains_gives_all_away_and_gets_its_part_back_later() {
     players[0].spread.until(|status| status.share().len() == 10).await;
     team.settled(&players).await;
     assert_eq!(counts(&players), [10; 3]);
+}
+
+/// What an operator asks for, everybody gives or takes, and what the program wants holds beside it.
+#[tokio::test(start_paused = true)]
+async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
+    let team = Team::new(30);
+    let players = team.of(3).await;
+    tokio::time::sleep(SECOND * 5).await;
+    let first = &players[0];
+    let store: Arc<dyn Store> = Arc::new(team.memory.clone());
+    let say = async |drained: bool| {
+        let session = first.elect.health().session.unwrap();
+        let record = store.observe(vec![session], SECOND).await.unwrap()[0].record().unwrap().clone();
+        let (by, why) = ("ops".parse().unwrap(), Why::new("the node is repaired").unwrap());
+        let asked = if drained {
+            drain(&*store, &record, by, why, SECOND).await
+        } else {
+            undrain(&*store, &record, by, why, SECOND).await
+        };
+        assert_eq!(asked.unwrap(), RevokeAnswer::Asked);
+    };
+    for _ in 0..2 {
+        say(true).await;
+        first.spread.until(|status| status.share().is_empty()).await;
+        team.settled(&players).await;
+        assert_eq!(counts(&players), [0, 15, 15]);
+        tokio::time::sleep(SECOND * 60).await;
+        assert_eq!(counts(&players), [0, 15, 15]);
+        say(false).await;
+        first.spread.until(|status| status.share().len() == 10).await;
+        team.settled(&players).await;
+    }
+    say(true).await;
+    first.spread.drain();
+    first.spread.until(|status| status.share().is_empty()).await;
+    say(false).await;
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(counts(&players), [0, 15, 15], "the program drains it still");
+    first.spread.undrain();
+    first.spread.until(|status| status.share().len() == 10).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,123 @@
+//! `tenure drain` and `tenure undrain`: an instance gives its tasks away, or may have some again.
+
+use clap::Args;
+use serde_json::json;
+use tenure::{elect, model::SessionRecord, store::RevokeAnswer};
+
+use super::{Because, Done, Operator};
+use crate::{exit::Failure, see::look::LIMIT};
+
+/// Say to an instance whether it may have tasks.
+///
+/// A drained one gives its tasks and schedules to the others, one after the other, and takes none until it is undrained
+/// or started anew. Keys that it holds otherwise are not concerned: `tenure release` asks for those.
+#[derive(Args, Debug)]
+pub(crate) struct Drain {
+    /// Name of the instance
+    #[arg(value_name = "HOLDER")]
+    name: String,
+
+    /// Its session, where several bear that name
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+
+    #[command(flatten)]
+    pub(super) because: Because,
+}
+
+pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -> Result<u8, Failure> {
+    let sessions = operator.look.sessions().await?.items;
+    let session = chosen(&sessions, &drain.name, drain.session.as_deref()).map_err(Failure::usage)?;
+    let name = &session.about.holder;
+    let what = if drained {
+        format!("have {name} give its tasks and schedules to others")
+    } else {
+        format!("let {name} have tasks again")
+    };
+    if !operator.agreed(&what)? {
+        return operator.nothing_done();
+    }
+    let (by, why) = (operator.by.clone(), operator.why.clone());
+    let store = &**operator.look.store();
+    let asked = if drained {
+        elect::drain(store, session, by, why, LIMIT).await?
+    } else {
+        elect::undrain(store, session, by, why, LIMIT).await?
+    };
+    let said = match asked {
+        RevokeAnswer::Refused(refusal) => return Err(Failure::failed(refusal.to_string())),
+        RevokeAnswer::NotHeld => return Err(Failure::failed(format!("{name} has ended meanwhile"))),
+        _ if drained => {
+            format!("{name} was asked to give its tasks away; `tenure instances` shows what it still has.")
+        }
+        _ => format!("{name} may have tasks again."),
+    };
+    let more = json!({ "done": true, "holder": name, "session": session.id, "drained": drained });
+    operator.tell(&Done::new(said, more))
+}
+
+/// The living session that is meant; or a sentence that says what to write.
+fn chosen<'a>(
+    sessions: &'a [SessionRecord],
+    name: &str,
+    session: Option<&str>,
+) -> Result<&'a SessionRecord, String> {
+    let alive = || sessions.iter().filter(|record| record.is_alive());
+    let named: Vec<_> = alive().filter(|record| record.about.holder.as_str() == name).collect();
+    let of_id = |record: &&SessionRecord| session.is_none_or(|id| record.id.to_string() == id);
+    let meant: Vec<_> = named.iter().copied().filter(of_id).collect();
+    match (&meant[..], &named[..]) {
+        ([one], _) => Ok(one),
+        ([], []) => {
+            let mut names: Vec<_> =
+                alive().map(|record| format!("{:?}", record.about.holder.as_str())).collect();
+            names.sort();
+            names.dedup();
+            Err(if names.is_empty() {
+                "no instance is alive in this namespace".to_owned()
+            } else {
+                format!("no living instance is called {name:?}; there are {}", names.join(", "))
+            })
+        }
+        ([], _) => {
+            Err(format!("no living instance called {name:?} has the session {:?}", session.unwrap_or("")))
+        }
+        _ => {
+            let all: Vec<_> = named
+                .iter()
+                .map(|record| format!("{} ({}, pid {})", record.id, record.about.host, record.about.pid))
+                .collect();
+            Err(format!("several instances are called {name:?}: choose one by --session: {}", all.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure::model::{About, Holder, Namespace, Nonce, SessionId, StoreTime};
+
+    use super::*;
+
+    fn session(id: u128, name: &str) -> SessionRecord {
+        let about = About::new(Namespace::new("n").unwrap(), Holder::new(name).unwrap());
+        let at = StoreTime::from_millis(0);
+        SessionRecord::opened(SessionId::from_u128(id), about, Nonce::new(1), Duration::from_secs(30), at)
+    }
+
+    #[test]
+    fn the_one_that_is_meant_is_found_or_told_how_to_name() {
+        let all = [session(1, "a"), session(2, "b"), session(3, "b")];
+        let id = |name, session| chosen(&all, name, session).map(|record| record.id.as_u128());
+        assert_eq!(id("a", None), Ok(1));
+        assert!(id("b", None).unwrap_err().contains("choose one by --session"));
+        let second = SessionId::from_u128(3).to_string();
+        assert_eq!(id("b", Some(&second)), Ok(3));
+        assert!(id("a", Some(&second)).is_err());
+        assert_eq!(
+            id("c", None),
+            Err("no living instance is called \"c\"; there are \"a\", \"b\"".to_owned())
+        );
+    }
+}

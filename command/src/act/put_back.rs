@@ -1,0 +1,82 @@
+//! `tenure put-back`: a task that rests because it failed too often is tried again at once.
+
+use clap::Args;
+use serde_json::json;
+use tenure::{
+    model::{Key, Kind, LockId, LockRecord, Request, SpreadName},
+    spread::TaskState,
+    store::{LockSeen, Revocation, RevokeAnswer},
+};
+
+use super::{Because, Done, Operator};
+use crate::{exit::Failure, see::look::LIMIT, times};
+
+/// End the rest of a task that failed too often, when the cause is mended.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["task", "all"]))]
+pub(crate) struct PutBack {
+    /// The task
+    #[arg(value_name = "TASK")]
+    task: Option<String>,
+
+    /// Its spread
+    #[arg(long, value_name = "NAME")]
+    spread: String,
+
+    /// All tasks of the spread that rest
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    pub(super) because: Because,
+}
+
+pub(super) async fn run(operator: &Operator<'_>, put_back: &PutBack) -> Result<u8, Failure> {
+    let spread =
+        SpreadName::new(&put_back.spread).map_err(|error| Failure::usage(format!("--spread: {error}")))?;
+    let kind = Kind::of_tasks(&spread);
+    let records = match &put_back.task {
+        None => operator.look.locks(Some(kind), usize::MAX, rests).await?.items,
+        Some(task) => {
+            let key = Key::new(task).map_err(|error| Failure::usage(error.to_string()))?;
+            let lock = LockId { namespace: operator.look.namespace.clone(), kind, key };
+            match operator.look.store().locks(vec![lock], LIMIT).await?.pop() {
+                Some(LockSeen::Found(record)) => vec![record],
+                Some(LockSeen::Refused(refusal)) => return Err(Failure::failed(refusal.to_string())),
+                _ => Vec::new(),
+            }
+        }
+    };
+    let resting: Vec<_> = records.into_iter().filter(rests).collect();
+    if resting.is_empty() {
+        let said = match &put_back.task {
+            Some(task) => format!(
+                "The task {task:?} of {spread} does not rest: `tenure spreads {spread} --explain {task}` says how it is."
+            ),
+            None => format!("No task of {spread} rests."),
+        };
+        return operator.tell(&Done::new(said, json!({ "done": false, "tasks": [] })));
+    }
+    let keys: Vec<_> = resting.iter().map(|record| record.id.key.clone()).collect();
+    let list = keys.iter().map(|key| format!("{:?}", key.as_str())).collect::<Vec<_>>().join(", ");
+    if !operator.agreed(&format!("have {list} tried again now"))? {
+        return operator.nothing_done();
+    }
+    for record in resting {
+        let request = Request {
+            lock: record.id,
+            term: record.term,
+            by: operator.by.clone(),
+            why: operator.why.clone(),
+        };
+        let opened = operator.look.store().revoke(Revocation::Reopen(request), LIMIT).await?;
+        if let RevokeAnswer::Refused(refusal) = opened {
+            return Err(Failure::failed(refusal.to_string()));
+        }
+    }
+    operator.tell(&Done::new(format!("Tried again: {list}."), json!({ "done": true, "tasks": keys })))
+}
+
+fn rests(record: &LockRecord) -> bool {
+    matches!(TaskState::of_record(record, None, times::now()), TaskState::Quarantined { .. })
+}

@@ -1,0 +1,190 @@
+//! What operators do, with engines of the library that feel it.
+
+mod cli;
+
+use std::{process::Output, time::Duration};
+
+use cli::{Folder, output, stderr, stdout, tenure};
+use tenure::{Elect, ElectConfig, model::Loss, schedule::Schedule, store::sqlite::SqliteStore};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn start(folder: &Folder, holder: &str) -> Elect {
+    let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
+    let config = ElectConfig::new("default", holder).unwrap().takeover_within(SECOND * 3);
+    Elect::start(store, config).await.unwrap()
+}
+
+async fn act(folder: &Folder, words: &[&str]) -> Output {
+    let (store, words): (_, Vec<String>) =
+        (folder.store(), words.iter().map(|word| (*word).to_owned()).collect());
+    let run = move || output(tenure(&store).args(["--holder", "ops"]).args(words));
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+async fn said(folder: &Folder, words: &[&str]) -> String {
+    let acted = act(folder, words).await;
+    assert_eq!(acted.status.code(), Some(0), "{}", stderr(&acted));
+    stdout(&acted).trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_asked_back_taken_or_was_never_held() {
+    let folder = Folder::new("release");
+    let elect = start(&folder, "pod-1").await;
+    let guard = elect.acquire("report").await.unwrap();
+    let lost = tokio::spawn(async move {
+        let loss = guard.lost().await;
+        guard.release().await.unwrap();
+        loss
+    });
+    let told = said(&folder, &["release", "report", "--yes", "--why", "it hangs", "--wait", "30s"]).await;
+    assert_eq!(told, "pod-1 has given lock \"report\" of default back.");
+    let Loss::Revoked { by, why } = lost.await.unwrap() else { panic!("it was not revoked") };
+    assert_eq!((by.as_str(), why.as_str()), ("ops", "it hangs"));
+
+    let guard = elect.acquire("report").await.unwrap();
+    let told = said(&folder, &["release", "report", "--yes", "--force", "-o", "json"]).await;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["done"], &told["how"], &told["holder"]),
+        (&true.into(), &"forced".into(), &"pod-1".into())
+    );
+    guard.lost().await;
+    drop(guard);
+    assert_eq!(
+        said(&folder, &["release", "other", "--yes"]).await,
+        "lock \"other\" of default was never held."
+    );
+    assert_eq!(
+        said(&folder, &["release", "report", "--yes"]).await,
+        "Nobody holds lock \"report\" of default."
+    );
+    elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_does_not_hear_keeps_it() {
+    let folder = Folder::new("keeps");
+    let elect = start(&folder, "pod-1").await;
+    let _guard = elect.acquire("report").await.unwrap();
+    let acted = act(&folder, &["release", "report", "--yes", "--wait", "200ms"]).await;
+    assert_eq!(acted.status.code(), Some(75));
+    assert!(
+        stderr(&acted).contains("pod-1 was asked, and still holds lock \"report\" of default after 200ms")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_unless_somebody_agrees() {
+    let folder = Folder::new("agreed");
+    let elect = start(&folder, "pod-1").await;
+    let guard = elect.acquire("report").await.unwrap();
+    let refused = act(&folder, &["release", "report"]).await;
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(stderr(&refused).contains("add --yes to do it"), "{}", stderr(&refused));
+    assert!(guard.is_valid() && guard.check().await.unwrap());
+    let unknown = act(&folder, &["drain", "pod-2", "--yes"]).await;
+    assert_eq!(unknown.status.code(), Some(64));
+    assert!(stderr(&unknown).contains("no living instance is called \"pod-2\"; there are \"pod-1\""));
+    drop(guard);
+    elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_drained_and_has_tasks_again() {
+    let folder = Folder::new("drain");
+    let (first, second) = (start(&folder, "pod-1").await, start(&folder, "pod-2").await);
+    let tasks: Vec<String> = (0..10).map(|task| format!("task {task}")).collect();
+    let join = |elect: &Elect| {
+        let spread = elect.spread("topics").tasks(&tasks);
+        spread.run(|_, lease| async move {
+            lease.cancelled().await;
+            Err::<(), _>("told to stop")
+        })
+    };
+    let (one, other) = (join(&first).unwrap(), join(&second).unwrap());
+    one.until(|status| status.share().len() == 5 && status.is_settled()).await;
+    said(&folder, &["drain", "pod-1", "--yes", "--why", "repair"]).await;
+    one.until(|status| status.share().is_empty()).await;
+    other.until(|status| status.share().len() == 10).await;
+    let instances = said(&folder, &["instances", "-o", "json"]).await;
+    let instances: serde_json::Value = serde_json::from_str(&instances).unwrap();
+    let draining = |name: &str| {
+        let items = instances["items"].as_array().unwrap();
+        let item = items.iter().find(|item| item["about"]["holder"] == name).unwrap();
+        item["shares"][0]["draining"].as_bool().unwrap()
+    };
+    assert!(draining("pod-1") && !draining("pod-2"), "{instances}");
+    said(&folder, &["undrain", "pod-1", "--yes"]).await;
+    one.until(|status| status.share().len() == 5).await;
+    first.close().await;
+    second.close().await;
+}
+
+async fn scheduled(elect: &Elect) -> (Schedule, tokio::sync::mpsc::UnboundedReceiver<bool>) {
+    let (send, ran) = tokio::sync::mpsc::unbounded_channel();
+    let schedule = elect.schedule("backup", "@yearly").run(move |tick, _| {
+        let _ = send.send(tick.is_ordered());
+        async { Ok::<_, String>(()) }
+    });
+    (schedule.unwrap(), ran)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schedules_are_held_back_let_go_and_run() {
+    let folder = Folder::new("schedules");
+    let elect = start(&folder, "pod-1").await;
+    let (schedule, mut ran) = scheduled(&elect).await;
+    while schedule.status().await.unwrap().is_none_or(|status| status.record.definition.is_none()) {
+        tokio::time::sleep(SECOND / 50).await;
+    }
+    assert!(
+        said(&folder, &["run", "backup", "--yes", "--why", "now"])
+            .await
+            .starts_with("\"backup\" was told to run, as 2")
+    );
+    assert_eq!(ran.recv().await, Some(true));
+    assert_eq!(
+        said(&folder, &["pause", "--all", "--yes", "--why", "maintenance"]).await,
+        "Paused: \"backup\"."
+    );
+    let pause = schedule.status().await.unwrap().unwrap().record.pause.unwrap();
+    assert!(pause.is_on() && pause.why.as_str() == "maintenance" && pause.by.as_str() == "ops");
+    assert_eq!(said(&folder, &["resume", "backup", "--yes"]).await, "Resumed: \"backup\".");
+    assert!(!schedule.status().await.unwrap().unwrap().record.pause.unwrap().is_on());
+    let unknown = act(&folder, &["run", "bakcup", "--yes"]).await;
+    assert_eq!(unknown.status.code(), Some(64));
+    assert!(stderr(&unknown).contains("there is no schedule \"bakcup\"; there are \"backup\""));
+    elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_rests_is_tried_again() {
+    let folder = Folder::new("put-back");
+    let elect = start(&folder, "pod-1").await;
+    let (send, mut tried) = tokio::sync::mpsc::unbounded_channel();
+    let spread = elect.spread("topics").tasks(["eu"]).tries(1).run(move |_, _| {
+        let _ = send.send(());
+        async { Err::<(), _>("the credentials have expired") }
+    });
+    let spread = spread.unwrap();
+    // It rests longer each time: wait until it rests for long enough to be seen.
+    let mut tries = 0;
+    while tries < 4 {
+        tried.recv().await.unwrap();
+        tries += 1;
+    }
+    spread.until(|status| status.quarantined().count() == 1).await;
+    while tried.try_recv().is_ok() {}
+    let told = said(&folder, &["put-back", "eu", "--spread", "topics", "--yes"]).await;
+    if told == "Tried again: \"eu\"." {
+        tried.recv().await.unwrap();
+    } else {
+        // It was tried again by itself in that moment.
+        assert!(told.contains("does not rest"), "{told}");
+    }
+    let told = said(&folder, &["put-back", "us", "--spread", "topics", "--yes"]).await;
+    assert!(told.starts_with("The task \"us\" of topics does not rest"), "{told}");
+    elect.close().await;
+}
