@@ -11,7 +11,8 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     process::{
-        Flock, FlockOffsetType, FlockType, Pid, Signal, WaitId, WaitIdOptions, fcntl_getlk, kill_process, waitid,
+        Flock, FlockOffsetType, FlockType, Pid, Signal, WaitId, WaitIdOptions, fcntl_getlk, kill_process,
+        waitid,
     },
 };
 use tenure::clock::Moment;
@@ -74,7 +75,8 @@ impl Crew {
 
     /// Starts another one. Returns its process id.
     pub(crate) fn start(&mut self, name: &str) -> Result<u32, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{name} cannot be started: {error}"));
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::failed(format!("{name} cannot be started: {error}"));
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let log = File::create(self.log(name)).map_err(|error| failed(&error))?;
         let mut command = Command::new(program);
@@ -143,7 +145,8 @@ impl Crew {
                 WaitId::Pid(self.processes[index].pid),
                 WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
             );
-            let writes = stopped.is_ok() && database.is_some_and(|path| writes(self.processes[index].pid, path));
+            let writes =
+                stopped.is_ok() && database.is_some_and(|path| writes(self.processes[index].pid, path));
             if !writes {
                 break;
             }
@@ -230,7 +233,8 @@ fn listen(index: usize, lines: impl io::Read, heard: &mpsc::UnboundedSender<Hear
 fn writes(pid: Pid, database: &Path) -> bool {
     let mut shared = database.as_os_str().to_owned();
     shared.push("-shm");
-    let Ok(file) = rustix::fs::open(PathBuf::from(shared), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+    let Ok(file) = rustix::fs::open(PathBuf::from(shared), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    else {
         return false;
     };
     let wanted = Flock {

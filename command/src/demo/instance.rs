@@ -97,7 +97,8 @@ pub(crate) async fn run() -> Result<u8, Failure> {
 async fn take_part(setup: &Setup, lines: &mut mpsc::UnboundedReceiver<String>) -> Result<(), Failure> {
     let place = Place::open(&setup.settings()?, For::Working).await?;
     let program = concat!("tenure demo ", env!("CARGO_PKG_VERSION"));
-    let elect = Elect::builder(place.store.clone(), setup.settings()?.config).program(program).start().await?;
+    let elect =
+        Elect::builder(place.store.clone(), setup.settings()?.config).program(program).start().await?;
     let mut events = elect.events();
     let spread = join(&elect, setup.tasks)?;
     let schedule = tick(&elect)?;
@@ -132,6 +133,11 @@ async fn take_part(setup: &Setup, lines: &mut mpsc::UnboundedReceiver<String>) -
 fn heard(event: &Event) {
     match event {
         Event::SessionLost { loss, .. } => say(&Said::Lost { why: loss.to_string() }),
+        Event::Quarantined { lock, .. } => {
+            if let Some(task) = number(lock.key.as_str()) {
+                say(&Said::Rests { task });
+            }
+        }
         Event::NotRun { count, why, .. } => say(&Said::NotRun { count: *count, why: format!("{why:?}") }),
         _ => {}
     }
@@ -284,7 +290,8 @@ fn end_with_the_demo() {
 fn log_to_stderr(level: &str) {
     let Ok(filter) = tracing_subscriber::EnvFilter::try_new(level) else { return };
     // One that was set before is as good.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).try_init();
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ fn row(record: &Record, index: usize, tasks: usize, view: &View<'_>) -> String {
         bar.replace_range(BAR - 1.., "+");
     }
     let head = format!("  {:<8} {:>7}  ", instance.name, instance.pid);
-    let tail = format!(" {tasks:>3} {:>4} {}", instance.ticks, if instance.ticks == 1 { "tick" } else { "ticks" });
+    let tail =
+        format!(" {tasks:>3} {:>4} {}", instance.ticks, if instance.ticks == 1 { "tick" } else { "ticks" });
     let plain = format!("{head}{word:<8} {bar:<BAR$}{tail}");
     if plain.chars().count() > view.width || !view.colours {
         return cut(&plain, view.width);
@@ -97,7 +98,9 @@ const fn look(state: State) -> (&'static str, &'static str) {
 
 /// How many tasks run, and how many ticks have.
 fn totals(record: &Record, counts: &[usize]) -> String {
-    let works = |index: &usize| matches!(record.instances[*index].state, State::Runs | State::Drains | State::Drained);
+    let works = |index: &usize| {
+        matches!(record.instances[*index].state, State::Runs | State::Drains | State::Drained)
+    };
     let run: usize = (0..counts.len()).filter(works).map(|index| counts[index]).sum();
     let mut text = format!("  {run} of {} tasks run", record.tasks.len());
     let ticks: usize = record.instances.iter().map(|instance| instance.ticks).sum();

@@ -1,140 +1,16 @@
 //! What is known of the fleet: what its instances said, and what was done to them.
 
-use std::{collections::BTreeMap, time::Duration};
+mod parts;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tenure::clock::Moment;
 
+pub(crate) use self::parts::{Attempt, Change, Death, Freeze, Holding, Instance, State, TickEnd, What};
 use super::said::{Said, Under};
-
-/// A task at one instance, under one term.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Holding {
-    pub(crate) instance: usize,
-    pub(crate) term: u64,
-    pub(crate) began: Moment,
-    /// Last moment at which it worked under a valid lease.
-    pub(crate) worked: Moment,
-    /// Time after that for which the lease was valid at least.
-    pub(crate) left: Duration,
-    pub(crate) ended: Option<Moment>,
-}
-
-/// An attempt at a tick.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attempt {
-    pub(crate) instance: usize,
-    pub(crate) number: u32,
-    pub(crate) began: Moment,
-    pub(crate) end: Option<(Moment, TickEnd)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TickEnd {
-    Done,
-    Stopped,
-}
-
-/// How an instance is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Starts,
-    Runs,
-    Frozen,
-    Drains,
-    Drained,
-    Closes,
-    /// It has closed, and ended.
-    Left,
-    Killed,
-    /// It has ended, and nobody wanted that.
-    Failed,
-}
-
-impl State {
-    pub(crate) const fn is_over(self) -> bool {
-        matches!(self, Self::Left | Self::Killed | Self::Failed)
-    }
-
-    /// It takes tasks.
-    pub(crate) const fn takes(self) -> bool {
-        matches!(self, Self::Runs)
-    }
-}
-
-/// A time for which an instance was stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Freeze {
-    pub(crate) from: Moment,
-    pub(crate) to: Option<Moment>,
-    /// By this demo, so that it is known when.
-    pub(crate) by_us: bool,
-    /// Moment at which the instance said that its session is over.
-    pub(crate) noticed: Option<Moment>,
-}
-
-/// The end of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Death {
-    /// It ran until then at least.
-    pub(crate) from: Moment,
-    /// It was gone by then.
-    pub(crate) gone: Moment,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Instance {
-    pub(crate) name: String,
-    pub(crate) pid: u32,
-    pub(crate) state: State,
-    pub(crate) ready: Option<Moment>,
-    pub(crate) heard: Option<Moment>,
-    /// Times for which it was not heard though it was not frozen, and when they ended.
-    pub(crate) stalls: Vec<(Moment, Duration)>,
-    pub(crate) freezes: Vec<Freeze>,
-    /// Moments at which it noticed that a session of its was over.
-    pub(crate) lost: Vec<Moment>,
-    pub(crate) death: Option<Death>,
-    /// When it was told to give its tasks away, and when it had none.
-    pub(crate) drained: Option<(Moment, Option<Moment>)>,
-    pub(crate) ticks: usize,
-    pub(crate) failure: Option<String>,
-}
-
-impl Instance {
-    pub(crate) fn is_frozen_at(&self, at: Moment) -> bool {
-        self.freezes.iter().any(|freeze| freeze.from <= at && freeze.to.is_none_or(|to| at <= to))
-    }
-}
-
-/// What changes who is to have which tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Started,
-    Killed,
-    Froze,
-    Thawed,
-    Drained,
-    Joined,
-    /// Its session was over though nobody had frozen it: the machine did not let it beat in time.
-    Lost,
-}
-
-impl What {
-    /// The instance that it happened to works no more.
-    pub(crate) const fn takes_away(self) -> bool {
-        matches!(self, Self::Killed | Self::Froze | Self::Lost)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) at: Moment,
-    pub(crate) what: What,
-    pub(crate) instance: usize,
-    pub(crate) by_us: bool,
-    /// When all tasks ran, evenly, after it and before the next one.
-    pub(crate) even: Option<Moment>,
-}
 
 /// All that is known.
 #[derive(Clone, Debug)]
@@ -143,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) instances: Vec<Instance>,
     /// Of each task, as they were heard.
     pub(crate) tasks: Vec<Vec<Holding>>,
+    /// Tasks that two holders in a row died with while they were on trial alone: nobody runs them for a while.
+    pub(crate) resting: BTreeSet<usize>,
     pub(crate) ticks: BTreeMap<i64, Vec<Attempt>>,
     pub(crate) not_run: Vec<String>,
     pub(crate) changes: Vec<Change>,
@@ -159,6 +37,7 @@ impl Record {
             begun,
             instances: Vec::new(),
             tasks: vec![Vec::new(); tasks],
+            resting: BTreeSet::new(),
             ticks: BTreeMap::new(),
             not_run: Vec::new(),
             changes: Vec::new(),
@@ -167,24 +46,11 @@ impl Record {
     }
 
     pub(crate) fn add(&mut self, name: String, pid: u32) {
-        self.instances.push(Instance {
-            name,
-            pid,
-            state: State::Starts,
-            ready: None,
-            heard: None,
-            stalls: Vec::new(),
-            freezes: Vec::new(),
-            lost: Vec::new(),
-            death: None,
-            drained: None,
-            ticks: 0,
-            failure: None,
-        });
+        self.instances.push(Instance::new(name, pid));
     }
 
-    pub(crate) fn changed(&mut self, at: Moment, what: What, instance: usize, by_us: bool) {
-        self.changes.push(Change { at, what, instance, by_us, even: None });
+    pub(crate) fn changed(&mut self, at: Moment, what: What, instance: usize) {
+        self.changes.push(Change { at, what, instance, even: None });
     }
 
     /// Takes in what an instance said.
@@ -222,11 +88,14 @@ impl Record {
                 self.end_tick(who, instant, attempt, (at, TickEnd::Stopped));
             }
             Said::NotRun { count, why } => self.not_run.push(format!("{count} not run: {why}")),
+            Said::Rests { task } => {
+                self.resting.insert(task);
+            }
             Said::Lost { .. } => {
                 instance.lost.push(at);
                 match instance.freezes.last_mut() {
                     Some(freeze) if freeze.noticed.is_none() => freeze.noticed = Some(at),
-                    _ => self.changed(at, What::Lost, who, false),
+                    _ => self.changed(at, What::Lost, who),
                 }
             }
             Said::Drained => {
@@ -283,17 +152,17 @@ impl Record {
         instance.state = State::Killed;
         // When one that was frozen was killed is not known more exactly.
         let at = killed.unwrap_or(if frozen.is_some() { gone } else { heard });
-        self.changed(at, What::Killed, who, killed.is_some());
+        self.changed(at, What::Killed, who);
     }
 
-    pub(crate) fn freeze(&mut self, who: usize, at: Moment, by_us: bool) {
+    pub(crate) fn freeze(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
-        instance.freezes.push(Freeze { from: at, to: None, by_us, noticed: None });
+        instance.freezes.push(Freeze { from: at, to: None, noticed: None });
         instance.state = State::Frozen;
-        self.changed(at, What::Froze, who, by_us);
+        self.changed(at, What::Froze, who);
     }
 
-    pub(crate) fn thaw(&mut self, who: usize, at: Moment, by_us: bool) {
+    pub(crate) fn thaw(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
         if let Some(freeze) = instance.freezes.last_mut() {
             freeze.to = Some(at);
@@ -304,14 +173,14 @@ impl Record {
             (_, Some((_, None))) => State::Drains,
             _ => State::Runs,
         };
-        self.changed(at, What::Thawed, who, by_us);
+        self.changed(at, What::Thawed, who);
     }
 
     pub(crate) fn drain(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
         instance.drained = Some((at, None));
         instance.state = State::Drains;
-        self.changed(at, What::Drained, who, true);
+        self.changed(at, What::Drained, who);
     }
 
     // ----- how it stands
@@ -337,7 +206,8 @@ impl Record {
     pub(crate) fn is_even(&self) -> bool {
         let takes = |instance: &usize| self.instances[*instance].state.takes();
         let starts = self.instances.iter().any(|instance| instance.state == State::Starts);
-        if starts || !self.owners().all(|owner| owner.as_ref().is_some_and(takes)) {
+        let mut runs = self.owners().enumerate().filter(|(task, _)| !self.resting.contains(task));
+        if starts || !runs.all(|(_, owner)| owner.as_ref().is_some_and(takes)) {
             return false;
         }
         let counts = self.counts();
@@ -417,7 +287,7 @@ pub(crate) mod tests {
     #[test]
     fn a_change_is_settled_once_and_by_the_state_after_it() {
         let mut record = fleet(1, 1);
-        record.changed(at(15), What::Started, 0, true);
+        record.changed(at(15), What::Started, 0);
         assert!(record.note_even(at(16)).is_none());
         record.hear(0, at(20), Said::Began(under(0, 1)));
         assert_eq!(record.note_even(at(20)).unwrap().what, What::Started);
@@ -428,7 +298,7 @@ pub(crate) mod tests {
     #[test]
     fn a_loss_is_of_the_freeze_before_it_or_of_the_machine() {
         let mut record = fleet(1, 1);
-        let freeze = Freeze { from: at(100), to: Some(at(5000)), by_us: true, noticed: None };
+        let freeze = Freeze { from: at(100), to: Some(at(5000)), noticed: None };
         record.instances[0].freezes.push(freeze);
         record.hear(0, at(5010), Said::Lost { why: "expired".to_owned() });
         assert_eq!(record.instances[0].freezes[0].noticed, Some(at(5010)));
@@ -440,7 +310,7 @@ pub(crate) mod tests {
     #[test]
     fn who_is_frozen_does_not_stall() {
         let mut record = fleet(1, 1);
-        record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), by_us: true, noticed: None });
+        record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), noticed: None });
         record.hear(0, at(910), Said::Pulse);
         assert!(record.instances[0].stalls.is_empty());
         record.hear(0, at(1400), Said::Pulse);

@@ -50,6 +50,10 @@ pub(crate) enum Said {
         count: u64,
         why: String,
     },
+    /// A task is not run by anybody for a while.
+    Rests {
+        task: usize,
+    },
     /// It noticed that its session is over.
     Lost {
         why: String,
@@ -66,7 +70,8 @@ pub(crate) enum Said {
 /// A line, its end included.
 pub(crate) fn write(at: Moment, said: &Said) -> String {
     let mut line = micros(at.since(BOOT)).to_string();
-    let under = |word: &str, Under { task, term, left }: &Under| format!("{word} {task} {term} {}", micros(*left));
+    let under =
+        |word: &str, Under { task, term, left }: &Under| format!("{word} {task} {term} {}", micros(*left));
     let tick = |word: &str, instant: i64, attempt: u32| format!("{word} {instant} {attempt}");
     let words = match said {
         Said::Ready => "ready".to_owned(),
@@ -78,6 +83,7 @@ pub(crate) fn write(at: Moment, said: &Said) -> String {
         Said::TickDone { instant, attempt } => tick("tick-done", *instant, *attempt),
         Said::TickStopped { instant, attempt } => tick("tick-stopped", *instant, *attempt),
         Said::NotRun { count, why } => format!("not-run {count} {}", one_line(why)),
+        Said::Rests { task } => format!("rests {task}"),
         Said::Lost { why } => format!("lost {}", one_line(why)),
         Said::Drained => "drained".to_owned(),
         Said::Closed => "closed".to_owned(),
@@ -107,6 +113,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Said)> {
             let (count, why) = rest.split_once(' ')?;
             Said::NotRun { count: count.parse().ok()?, why: why.to_owned() }
         }
+        "rests" => Said::Rests { task: number(&mut words)? },
         "lost" => Said::Lost { why: rest.to_owned() },
         "drained" => Said::Drained,
         "closed" => Said::Closed,
@@ -117,11 +124,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Said)> {
 }
 
 fn under(words: &mut std::str::Split<'_, char>) -> Option<Under> {
-    Some(Under {
-        task: number(words)?,
-        term: number(words)?,
-        left: Duration::from_micros(number(words)?),
-    })
+    Some(Under { task: number(words)?, term: number(words)?, left: Duration::from_micros(number(words)?) })
 }
 
 fn number<T: FromStr>(words: &mut std::str::Split<'_, char>) -> Option<T> {
@@ -156,6 +159,7 @@ mod tests {
             Said::TickDone { instant, attempt },
             Said::TickStopped { instant, attempt },
             Said::NotRun { count: 3, why: "too late".to_owned() },
+            Said::Rests { task: 12 },
             Said::Lost { why: "no heartbeat was acknowledged for 3s".to_owned() },
             Said::Drained,
             Said::Closed,

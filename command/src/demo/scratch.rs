@@ -90,9 +90,8 @@ impl Scratch {
 
     /// Says what stays where it cannot be removed: terms in a file of the user's never go back.
     pub(crate) fn stays(&self) -> Option<String> {
-        (self.is_named && self.database.is_some() && !self.keep).then(|| {
-            format!("Its records stay in {}, in the namespace {}.", self.name(), self.namespace)
-        })
+        (self.is_named && self.database.is_some() && !self.keep)
+            .then(|| format!("Its records stay in {}, in the namespace {}.", self.name(), self.namespace))
     }
 }
 

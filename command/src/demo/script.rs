@@ -30,8 +30,14 @@ enum Step {
 }
 
 /// When each step is taken, in hundredths of the whole time.
-const STEPS: [(Step, u32); 6] =
-    [(Step::Kill, 14), (Step::Freeze, 27), (Step::Thaw, 50), (Step::Drain, 62), (Step::Join, 75), (Step::Close, 93)];
+const STEPS: [(Step, u32); 6] = [
+    (Step::Kill, 14),
+    (Step::Freeze, 27),
+    (Step::Thaw, 50),
+    (Step::Drain, 62),
+    (Step::Join, 75),
+    (Step::Close, 93),
+];
 
 /// Fewer than so many that take tasks are not enough for the rest of the script.
 const FEWEST: usize = 2;
@@ -69,8 +75,9 @@ impl Script {
             return None;
         }
         self.next += 1;
-        let runs: Vec<usize> =
-            all().filter(|it| record.instances[*it].state == State::Runs && record.instances[*it].ready.is_some()).collect();
+        let runs: Vec<usize> = all()
+            .filter(|it| record.instances[*it].state == State::Runs && record.instances[*it].ready.is_some())
+            .collect();
         match step {
             // Who runs the schedule is the most missed.
             Step::Kill => whom(&runs, record.ticker()).map(Act::Kill),
@@ -81,7 +88,9 @@ impl Script {
             Step::Thaw => {
                 self.frozen.filter(|it| record.instances[*it].state == State::Frozen).map(Act::Thaw)
             }
-            Step::Drain => whom(&runs, runs.iter().copied().find(|it| Some(*it) != self.frozen)).map(Act::Drain),
+            Step::Drain => {
+                whom(&runs, runs.iter().copied().find(|it| Some(*it) != self.frozen)).map(Act::Drain)
+            }
             Step::Join => Some(Act::Join),
             Step::Close => Some(Act::Close),
         }
@@ -119,7 +128,7 @@ mod tests {
     #[test]
     fn a_step_waits_for_its_time_and_for_the_tasks() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0, true);
+        record.changed(at(0), What::Started, 0);
         assert_eq!(script.next(&record, at(3000)), None, "the tasks are not even");
         record.changes[0].even = Some(at(500));
         assert_eq!(script.next(&record, at(2000)), None, "it is too early");
@@ -129,14 +138,14 @@ mod tests {
     #[test]
     fn patience_has_an_end() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0, true);
+        record.changed(at(0), What::Started, 0);
         assert_eq!(script.next(&record, at(15_000)), Some(Act::Kill(0)));
     }
 
     #[test]
     fn who_ticks_is_killed_and_another_one_drained_than_was_frozen() {
         let (mut script, mut record) = (script(), fleet(4, 0));
-        record.changed(at(0), What::Started, 0, true);
+        record.changed(at(0), What::Started, 0);
         record.changes[0].even = Some(at(500));
         record.hear(2, at(1000), Said::TickBegan { instant: 0, attempt: 1 });
         assert_eq!(script.next(&record, at(20_000)), Some(Act::Kill(2)));
@@ -154,7 +163,7 @@ mod tests {
     #[test]
     fn whoever_was_killed_by_others_is_replaced_and_not_thawed() {
         let (mut script, mut record) = (script(), fleet(3, 0));
-        record.changed(at(0), What::Started, 0, true);
+        record.changed(at(0), What::Started, 0);
         record.changes[0].even = Some(at(500));
         script.next = 2;
         script.frozen = Some(0);

@@ -105,7 +105,7 @@ impl<'a> Stage<'a> {
         for _ in 0..INSTANCES {
             self.start()?;
         }
-        self.record.changed(self.record.begun, What::Started, 0, true);
+        self.record.changed(self.record.begun, What::Started, 0);
         self.say(&format!("{INSTANCES} instances start: {}", self.pids()));
         let mut frames = interval(FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -166,7 +166,8 @@ impl<'a> Stage<'a> {
     }
 
     fn pids(&self) -> String {
-        let all = self.record.instances.iter().map(|instance| format!("{} ({})", instance.name, instance.pid));
+        let all =
+            self.record.instances.iter().map(|instance| format!("{} ({})", instance.name, instance.pid));
         all.collect::<Vec<_>>().join(", ")
     }
 
@@ -195,28 +196,32 @@ impl<'a> Stage<'a> {
             }
             Act::Freeze(index) => {
                 let at = self.crew.freeze(index, self.database.as_deref());
-                self.record.freeze(index, at, true);
+                self.record.freeze(index, at);
                 let text = format!("{} is frozen (SIGSTOP), with {}", self.who(index), self.tasks_of(index));
                 self.say_of(at, &text);
             }
             Act::Thaw(index) => {
                 // Before it runs: what it says then is of a process that is not frozen.
                 let at = now();
-                self.record.thaw(index, at, true);
+                self.record.thaw(index, at);
                 self.crew.thaw(index);
-                let text = format!("{} goes on (SIGCONT), and does not know yet that it has lost its tasks", self.who(index));
+                let text = format!(
+                    "{} goes on (SIGCONT), and does not know yet that it has lost its tasks",
+                    self.who(index)
+                );
                 self.say_of(at, &text);
             }
             Act::Drain(index) => {
                 self.record.drain(index, now());
                 self.crew.order(index, Order::Drain);
-                let text = format!("{} is drained: it gives its {} away", self.who(index), self.tasks_of(index));
+                let text =
+                    format!("{} is drained: it gives its {} away", self.who(index), self.tasks_of(index));
                 self.say(&text);
             }
             Act::Join | Act::Replace => {
                 let at = now();
                 let index = self.start()?;
-                self.record.changed(at, What::Joined, index, true);
+                self.record.changed(at, What::Joined, index);
                 let text = format!("{} joins", self.who(index));
                 self.say_of(at, &text);
             }
@@ -278,7 +283,8 @@ impl<'a> Stage<'a> {
         let counts = self.record.counts();
         let all = self.record.instances.iter().zip(&counts).filter(|(instance, _)| !instance.state.is_over());
         let shares = all.map(|(instance, tasks)| format!("{} {tasks}", instance.name)).collect::<Vec<_>>();
-        let text = format!("all {TASKS} run, evenly, after {}: {}", seconds(at.since(since)), shares.join(", "));
+        let text =
+            format!("all {TASKS} run, evenly, after {}: {}", seconds(at.since(since)), shares.join(", "));
         self.say_of(at, &text);
     }
 
@@ -293,6 +299,9 @@ impl<'a> Stage<'a> {
                 Some(format!("{who} begins the tick of second {second:02} again: its runner did not end it"))
             }
             Said::NotRun { count, why } => Some(format!("{who} does not run {count} ticks: {why}")),
+            Said::Rests { task } => {
+                Some(format!("{who} lets task-{task:02} rest: processes died twice while it was tried alone"))
+            }
             Said::Failed { why } => Some(format!("{who} cannot go on: {why}")),
             _ => None,
         }
@@ -307,12 +316,12 @@ impl<'a> Stage<'a> {
             }
             Fate::Stopped if self.record.instances[index].state != State::Frozen => {
                 let heard = self.record.instances[index].heard.unwrap_or(at);
-                self.record.freeze(index, heard, false);
+                self.record.freeze(index, heard);
                 let text = format!("{} was frozen by somebody else", self.who(index));
                 self.say_of(at, &text);
             }
             Fate::Continued if self.record.instances[index].state == State::Frozen => {
-                self.record.thaw(index, at, false);
+                self.record.thaw(index, at);
                 let text = format!("{} goes on: somebody else has thawed it", self.who(index));
                 self.say_of(at, &text);
             }
@@ -342,12 +351,16 @@ impl<'a> Stage<'a> {
             Fate::Exited(0) if is_closing => instance.state = State::Left,
             Fate::Exited(code) => {
                 instance.state = State::Failed;
-                let why = instance.failure.get_or_insert_with(|| format!("it ended with code {code}")).clone();
+                let why =
+                    instance.failure.get_or_insert_with(|| format!("it ended with code {code}")).clone();
                 let name = instance.name.clone();
                 if !was_ready {
-                    return Err(Failure::failed(format!("{name} could not start: {why}{}", self.log_of(&name))));
+                    return Err(Failure::failed(format!(
+                        "{name} could not start: {why}{}",
+                        self.log_of(&name)
+                    )));
                 }
-                self.record.changed(at, What::Killed, index, false);
+                self.record.changed(at, What::Killed, index);
                 self.say_of(at, &format!("{name} has ended by itself: {why}"));
             }
             Fate::Stopped | Fate::Continued => {}

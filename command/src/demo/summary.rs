@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_broken_promise_is_named() {
-        let summary = summary(vec![verdict(Kept::Held, &[]), verdict(Kept::Broken, &["a puddle was dry"; 7])]);
+        let summary =
+            summary(vec![verdict(Kept::Held, &[]), verdict(Kept::Broken, &["a puddle was dry"; 7])]);
         assert!(!summary.held);
         expect_test::expect![[r"
 

@@ -51,11 +51,7 @@ fn overlap(record: &Record, task: usize, before: &Holding, after: &Holding) -> O
         return None;
     }
     let name = |holding: &Holding| &record.instances[holding.instance].name;
-    Some(format!(
-        "task-{task:02} ran at {} for {by:?} after it had begun at {}",
-        name(before),
-        name(after)
-    ))
+    Some(format!("task-{task:02} ran at {} for {by:?} after it had begun at {}", name(before), name(after)))
 }
 
 fn older_term(record: &Record, task: usize, before: &Holding, after: &Holding) -> Option<String> {
@@ -64,7 +60,10 @@ fn older_term(record: &Record, task: usize, before: &Holding, after: &Holding) -
         return None;
     }
     let name = &record.instances[after.instance].name;
-    Some(format!("task-{task:02} began at {name} under term {}, and term {} was before", after.term, before.term))
+    Some(format!(
+        "task-{task:02} began at {name} under term {}, and term {} was before",
+        after.term, before.term
+    ))
 }
 
 #[cfg(test)]

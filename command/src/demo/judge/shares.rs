@@ -1,6 +1,6 @@
 //! Who is drained ends with nothing, and the tasks are even after each change.
 
-use super::{Bounds, Verdict, count, seconds};
+use super::{Bounds, Verdict, count, seconds, takeover::suspects};
 use crate::demo::record::{Change, Record, What};
 
 pub(super) fn drained(record: &Record) -> Verdict {
@@ -15,15 +15,22 @@ pub(super) fn drained(record: &Record) -> Verdict {
             }
             continue;
         };
-        let left = holdings().filter(|it| it.began <= done && it.ended.is_none_or(|ended| ended > done)).count();
+        let left =
+            holdings().filter(|it| it.began <= done && it.ended.is_none_or(|ended| ended > done)).count();
         let new = holdings().filter(|it| it.began > done).count();
         for (number, what) in [(left, "had still"), (new, "began, later,")] {
             if number > 0 {
                 broken.push(format!("{} {what} {}", instance.name, count(number, "task")));
             }
         }
-        let had = holdings().filter(|it| it.began <= told && it.ended.is_none_or(|ended| ended > told)).count();
-        seen.push(format!("{}: {} given away in {}", instance.name, count(had, "task"), seconds(done.since(told))));
+        let had =
+            holdings().filter(|it| it.began <= told && it.ended.is_none_or(|ended| ended > told)).count();
+        seen.push(format!(
+            "{}: {} given away in {}",
+            instance.name,
+            count(had, "task"),
+            seconds(done.since(told))
+        ));
     }
     Verdict::new("an instance that is drained ends with none", seen, broken)
 }
@@ -38,7 +45,8 @@ pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
         }
         // What was overtaken by another change was given no time.
         let until = record.changes.get(index + 1).map(|next| next.at).or(record.closing);
-        if until.is_some_and(|until| until.since(change.at) >= bounds.even) {
+        let trials = suspects(record, bounds, change).values().max().copied().unwrap_or_default();
+        if until.is_some_and(|until| until.since(change.at) >= bounds.even + trials) {
             broken.push(uneven(record, change, bounds));
         }
     }
@@ -109,8 +117,8 @@ mod tests {
     #[test]
     fn a_change_has_its_time_unless_another_follows() {
         let mut record = fleet(1, 1);
-        record.changed(at(0), What::Started, 0, true);
-        record.changed(at(2000), What::Joined, 0, true);
+        record.changed(at(0), What::Started, 0);
+        record.changed(at(2000), What::Joined, 0);
         record.closing = Some(at(16_000));
         assert_eq!(even(&record, &BOUNDS).verdict, Kept::NotTried);
         record.closing = Some(at(18_000));

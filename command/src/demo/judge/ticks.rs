@@ -39,7 +39,11 @@ pub(super) fn ticks(record: &Record, bounds: &Bounds) -> Verdict {
         } else {
             format!(", {again} begun again after its runner was killed or frozen")
         };
-        seen.push(format!("{}{more}; longest wait between two {}", count(done, "tick"), longest(&first_starts)));
+        seen.push(format!(
+            "{}{more}; longest wait between two {}",
+            count(done, "tick"),
+            longest(&first_starts)
+        ));
     }
     Verdict::new("every tick runs, and once unless its runner dies", seen, broken)
 }
@@ -67,11 +71,13 @@ fn may_be_begun_again(record: &Record, before: &Attempt, after: &Attempt) -> boo
 /// Ticks between the first and the last that are not done.
 fn missing(record: &Record) -> Vec<String> {
     let done = |instant: &i64| record.ticks.get(instant).is_some_and(|attempts| attempts.iter().any(is_done));
-    let (Some(first), Some(last)) = (record.ticks.keys().next(), record.ticks.keys().rev().find(|at| done(at)))
+    let (Some(first), Some(last)) =
+        (record.ticks.keys().next(), record.ticks.keys().rev().find(|at| done(at)))
     else {
         return Vec::new();
     };
-    let mut instants = std::iter::successors(Some(*first), |at| Some(at + EVERY_MS)).take_while(|at| at <= last);
+    let mut instants =
+        std::iter::successors(Some(*first), |at| Some(at + EVERY_MS)).take_while(|at| at <= last);
     let mut missing = Vec::new();
     for instant in instants.by_ref().filter(|at| !done(at)) {
         missing.push(format!("{} was not run", of_day(instant)));
@@ -88,9 +94,10 @@ fn standstill(record: &Record, bounds: &Bounds, starts: &[Moment]) -> Option<Str
     starts.push(end);
     starts.sort_unstable();
     let (from, to) = starts.windows(2).map(|pair| (pair[0], pair[1])).max_by_key(|(a, b)| b.since(*a))?;
-    let deaths = record.changes.iter().filter(|change| {
-        change.what.takes_away() && change.at <= to && change.at + bounds.frozen >= from
-    });
+    let deaths = record
+        .changes
+        .iter()
+        .filter(|change| change.what.takes_away() && change.at <= to && change.at + bounds.frozen >= from);
     let more = u32::try_from(deaths.count()).unwrap_or(u32::MAX).max(1);
     let allowed = bounds.frozen.saturating_mul(more) + Duration::from_secs(1) + 3 * stalled(record, from, to);
     (to.since(from) > allowed).then(|| format!("nothing ticked for {}", seconds(to.since(from))))
