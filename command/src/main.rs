@@ -77,6 +77,9 @@ enum Command {
     Schema(schema::Schema),
     /// Watch instances come and go: a fleet of processes on this machine, in half a minute
     Demo(demo::Demo),
+    /// One of the instances of a demo
+    #[command(hide = true)]
+    DemoInstance,
     #[command(flatten)]
     Manual(manual::Manual),
 }
@@ -126,6 +129,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Doctor(doctor) => doctor::run(&common, doctor).await,
             Command::Schema(schema) => schema::run(&common, schema),
             Command::Demo(demo) => demo::run(&common, demo).await,
+            Command::DemoInstance => demo::instance::run().await,
             Command::Manual(manual) => manual::run(manual),
         }
     });

@@ -1,0 +1,129 @@
+//! Who is drained ends with nothing, and the tasks are even after each change.
+
+use super::{Bounds, Verdict, count, seconds, takeover::suspects};
+use crate::demo::record::{Change, Record, What};
+
+pub(super) fn drained(record: &Record) -> Verdict {
+    let (mut seen, mut broken) = (Vec::new(), Vec::new());
+    for (index, instance) in record.instances.iter().enumerate() {
+        let Some((told, done)) = instance.drained else { continue };
+        let holdings = || record.tasks.iter().flatten().filter(|holding| holding.instance == index);
+        let Some(done) = done else {
+            // Who died meanwhile, or was told to close, has not come to its end.
+            if instance.death.is_none() && record.closing.is_some() && instance.freezes.is_empty() {
+                broken.push(format!("{} was not done before the end", instance.name));
+            }
+            continue;
+        };
+        let left =
+            holdings().filter(|it| it.began <= done && it.ended.is_none_or(|ended| ended > done)).count();
+        let new = holdings().filter(|it| it.began > done).count();
+        for (number, what) in [(left, "had still"), (new, "began, later,")] {
+            if number > 0 {
+                broken.push(format!("{} {what} {}", instance.name, count(number, "task")));
+            }
+        }
+        let had =
+            holdings().filter(|it| it.began <= told && it.ended.is_none_or(|ended| ended > told)).count();
+        seen.push(format!(
+            "{}: {} given away in {}",
+            instance.name,
+            count(had, "task"),
+            seconds(done.since(told))
+        ));
+    }
+    Verdict::new("an instance that is drained ends with none", seen, broken)
+}
+
+pub(super) fn even(record: &Record, bounds: &Bounds) -> Verdict {
+    let (mut seen, mut broken) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
+    for (index, change) in record.changes.iter().enumerate() {
+        if let Some(even) = change.even {
+            times.push(format!("{} {}", word(change.what), seconds(even.since(change.at))));
+            continue;
+        }
+        // What was overtaken by another change was given no time.
+        let until = record.changes.get(index + 1).map(|next| next.at).or(record.closing);
+        let trials = suspects(record, bounds, change).values().max().copied().unwrap_or_default();
+        if until.is_some_and(|until| until.since(change.at) >= bounds.even + trials) {
+            broken.push(uneven(record, change, bounds));
+        }
+    }
+    if !times.is_empty() {
+        seen.push(format!("after each change to within one task: {}", times.join(", ")));
+    }
+    Verdict::new("all tasks run, spread evenly over those who take them", seen, broken)
+}
+
+fn word(what: What) -> &'static str {
+    match what {
+        What::Started => "start",
+        What::Killed => "kill",
+        What::Froze => "freeze",
+        What::Thawed => "thaw",
+        What::Drained => "drain",
+        What::Joined => "join",
+        What::Lost => "loss",
+    }
+}
+
+fn uneven(record: &Record, change: &Change, bounds: &Bounds) -> String {
+    let name = &record.instances[change.instance].name;
+    format!("not within {} after the {} of {name}", seconds(bounds.even), word(change.what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::demo::{
+        judge::Kept,
+        record::tests::{at, fleet, under},
+        said::Said,
+    };
+
+    const BOUNDS: Bounds = Bounds {
+        ttl: Duration::from_secs(3),
+        killed: Duration::from_secs(1),
+        frozen: Duration::from_secs(5),
+        notices: Duration::from_secs(1),
+        even: Duration::from_secs(15),
+    };
+
+    #[test]
+    fn a_drained_instance_has_nothing_and_gets_nothing() {
+        let mut record = fleet(1, 2);
+        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.instances[0].drained = Some((at(100), None));
+        record.hear(0, at(150), Said::Ended { task: 0, term: 1 });
+        record.hear(0, at(200), Said::Drained);
+        assert_eq!(drained(&record).seen, ["demo-1: 1 task given away in 0.10 s"]);
+        assert_eq!(drained(&record).verdict, Kept::Held);
+        record.hear(0, at(300), Said::Began(under(1, 1)));
+        assert_eq!(drained(&record).broken, ["demo-1 began, later, 1 task"]);
+    }
+
+    #[test]
+    fn who_is_never_done_is_told() {
+        let mut record = fleet(1, 1);
+        record.instances[0].drained = Some((at(100), None));
+        assert_eq!(drained(&record).verdict, Kept::NotTried);
+        record.closing = Some(at(9000));
+        assert_eq!(drained(&record).verdict, Kept::Broken);
+    }
+
+    #[test]
+    fn a_change_has_its_time_unless_another_follows() {
+        let mut record = fleet(1, 1);
+        record.changed(at(0), What::Started, 0);
+        record.changed(at(2000), What::Joined, 0);
+        record.closing = Some(at(16_000));
+        assert_eq!(even(&record, &BOUNDS).verdict, Kept::NotTried);
+        record.closing = Some(at(18_000));
+        assert_eq!(even(&record, &BOUNDS).broken, ["not within 15.00 s after the join of demo-1"]);
+        record.changes[1].even = Some(at(2500));
+        assert_eq!(even(&record, &BOUNDS).seen, ["after each change to within one task: join 0.50 s"]);
+    }
+}

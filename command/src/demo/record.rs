@@ -1,0 +1,319 @@
+//! What is known of the fleet: what its instances said, and what was done to them.
+
+mod parts;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tenure::clock::Moment;
+
+pub(crate) use self::parts::{Attempt, Change, Death, Freeze, Holding, Instance, State, TickEnd, What};
+use super::said::{Said, Under};
+
+/// All that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) begun: Moment,
+    pub(crate) instances: Vec<Instance>,
+    /// Of each task, as they were heard.
+    pub(crate) tasks: Vec<Vec<Holding>>,
+    /// Tasks that two holders in a row died with while they were on trial alone: nobody runs them for a while.
+    pub(crate) resting: BTreeSet<usize>,
+    pub(crate) ticks: BTreeMap<i64, Vec<Attempt>>,
+    pub(crate) not_run: Vec<String>,
+    pub(crate) changes: Vec<Change>,
+    /// When the instances were told to close.
+    pub(crate) closing: Option<Moment>,
+}
+
+/// A process that runs is heard more often.
+const STALL: Duration = Duration::from_millis(150);
+
+impl Record {
+    pub(crate) fn new(begun: Moment, tasks: usize) -> Self {
+        Self {
+            begun,
+            instances: Vec::new(),
+            tasks: vec![Vec::new(); tasks],
+            resting: BTreeSet::new(),
+            ticks: BTreeMap::new(),
+            not_run: Vec::new(),
+            changes: Vec::new(),
+            closing: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, name: String, pid: u32) {
+        self.instances.push(Instance::new(name, pid));
+    }
+
+    pub(crate) fn changed(&mut self, at: Moment, what: What, instance: usize) {
+        self.changes.push(Change { at, what, instance, even: None });
+    }
+
+    /// Takes in what an instance said.
+    pub(crate) fn hear(&mut self, who: usize, at: Moment, said: Said) {
+        self.note_life(who, at);
+        let instance = &mut self.instances[who];
+        match said {
+            Said::Pulse => {}
+            Said::Ready => {
+                instance.ready = Some(at);
+                if instance.state == State::Starts {
+                    instance.state = State::Runs;
+                }
+            }
+            Said::Began(under) => self.began(who, at, under),
+            Said::Worked(Under { task, term, left }) => {
+                if let Some(holding) = self.open(who, task, term) {
+                    (holding.worked, holding.left) = (at, left);
+                }
+            }
+            Said::Ended { task, term } => {
+                if let Some(holding) = self.open(who, task, term) {
+                    holding.ended = Some(at);
+                }
+            }
+            Said::TickBegan { instant, attempt } => {
+                let attempt = Attempt { instance: who, number: attempt, began: at, end: None };
+                self.ticks.entry(instant).or_default().push(attempt);
+            }
+            Said::TickDone { instant, attempt } => {
+                instance.ticks += 1;
+                self.end_tick(who, instant, attempt, (at, TickEnd::Done));
+            }
+            Said::TickStopped { instant, attempt } => {
+                self.end_tick(who, instant, attempt, (at, TickEnd::Stopped));
+            }
+            Said::NotRun { count, why } => self.not_run.push(format!("{count} not run: {why}")),
+            Said::Rests { task } => {
+                self.resting.insert(task);
+            }
+            Said::Lost { .. } => {
+                instance.lost.push(at);
+                match instance.freezes.last_mut() {
+                    Some(freeze) if freeze.noticed.is_none() => freeze.noticed = Some(at),
+                    _ => self.changed(at, What::Lost, who),
+                }
+            }
+            Said::Drained => {
+                if let Some((_, end)) = &mut instance.drained {
+                    *end = Some(at);
+                }
+                if instance.state == State::Drains {
+                    instance.state = State::Drained;
+                }
+            }
+            Said::Closed => instance.state = State::Closes,
+            Said::Failed { why } => instance.failure = Some(why),
+        }
+    }
+
+    fn note_life(&mut self, who: usize, at: Moment) {
+        let instance = &mut self.instances[who];
+        if let Some(before) = instance.heard {
+            let gap = at.since(before);
+            if gap > STALL && !instance.is_frozen_at(at) && !instance.is_frozen_at(before + gap / 2) {
+                instance.stalls.push((at, gap));
+            }
+        }
+        instance.heard = Some(instance.heard.map_or(at, |before| before.max(at)));
+    }
+
+    fn began(&mut self, who: usize, at: Moment, Under { task, term, left }: Under) {
+        if let Some(holdings) = self.tasks.get_mut(task) {
+            holdings.push(Holding { instance: who, term, began: at, worked: at, left, ended: None });
+        }
+    }
+
+    fn open(&mut self, who: usize, task: usize, term: u64) -> Option<&mut Holding> {
+        let holdings = self.tasks.get_mut(task)?;
+        holdings.iter_mut().rev().find(|it| it.instance == who && it.term == term && it.ended.is_none())
+    }
+
+    fn end_tick(&mut self, who: usize, instant: i64, number: u32, end: (Moment, TickEnd)) {
+        let attempts = self.ticks.entry(instant).or_default();
+        let it = attempts.iter_mut().rev().find(|it| it.instance == who && it.number == number);
+        if let Some(attempt) = it {
+            attempt.end = Some(end);
+        }
+    }
+
+    // ----- what is done to them, and by whomever
+
+    /// A process was killed, all that it had said is heard, and it is gone. When it was killed is known if it was by us.
+    pub(crate) fn die(&mut self, who: usize, killed: Option<Moment>, gone: Moment) {
+        let instance = &mut self.instances[who];
+        let heard = instance.heard.unwrap_or(gone);
+        let frozen = instance.freezes.last().filter(|freeze| freeze.to.is_none()).map(|freeze| freeze.from);
+        instance.death = Some(Death { from: frozen.or(killed).unwrap_or(heard), gone });
+        instance.state = State::Killed;
+        // When one that was frozen was killed is not known more exactly.
+        let at = killed.unwrap_or(if frozen.is_some() { gone } else { heard });
+        self.changed(at, What::Killed, who);
+    }
+
+    pub(crate) fn freeze(&mut self, who: usize, at: Moment) {
+        let instance = &mut self.instances[who];
+        instance.freezes.push(Freeze { from: at, to: None, noticed: None });
+        instance.state = State::Frozen;
+        self.changed(at, What::Froze, who);
+    }
+
+    pub(crate) fn thaw(&mut self, who: usize, at: Moment) {
+        let instance = &mut self.instances[who];
+        if let Some(freeze) = instance.freezes.last_mut() {
+            freeze.to = Some(at);
+        }
+        instance.state = match (instance.ready, instance.drained) {
+            (None, _) => State::Starts,
+            (_, Some((_, Some(_)))) => State::Drained,
+            (_, Some((_, None))) => State::Drains,
+            _ => State::Runs,
+        };
+        self.changed(at, What::Thawed, who);
+    }
+
+    pub(crate) fn drain(&mut self, who: usize, at: Moment) {
+        let instance = &mut self.instances[who];
+        instance.drained = Some((at, None));
+        instance.state = State::Drains;
+        self.changed(at, What::Drained, who);
+    }
+
+    // ----- how it stands
+
+    /// The instance that has each task now: the latest that began it, unless that one's job is over.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Option<usize>> {
+        self.tasks.iter().map(|holdings| {
+            let latest = holdings.iter().max_by_key(|holding| holding.began)?;
+            latest.ended.is_none().then_some(latest.instance)
+        })
+    }
+
+    /// Number of tasks that each instance has now.
+    pub(crate) fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.instances.len()];
+        for owner in self.owners().flatten() {
+            counts[owner] += 1;
+        }
+        counts
+    }
+
+    /// Returns whether all tasks run, on instances that take some, and as evenly as whole numbers allow.
+    pub(crate) fn is_even(&self) -> bool {
+        let takes = |instance: &usize| self.instances[*instance].state.takes();
+        let starts = self.instances.iter().any(|instance| instance.state == State::Starts);
+        let mut runs = self.owners().enumerate().filter(|(task, _)| !self.resting.contains(task));
+        if starts || !runs.all(|(_, owner)| owner.as_ref().is_some_and(takes)) {
+            return false;
+        }
+        let counts = self.counts();
+        let shares = (0..counts.len()).filter(takes).map(|instance| counts[instance]);
+        let (least, most) = shares.fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
+        most <= least.saturating_add(1)
+    }
+
+    /// Notes that the tasks are even now, for the changes that wait for it. Returns the last of them, if they did.
+    pub(crate) fn note_even(&mut self, at: Moment) -> Option<&Change> {
+        let waits = self.changes.last().is_some_and(|change| change.even.is_none());
+        if !waits || !self.is_even() {
+            return None;
+        }
+        let last = self.changes.last_mut()?;
+        last.even = Some(at);
+        Some(last)
+    }
+
+    /// The instance that ran the latest tick.
+    pub(crate) fn ticker(&self) -> Option<usize> {
+        let attempts = self.ticks.values().next_back()?;
+        attempts.last().map(|attempt| attempt.instance)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{super::said::BOOT, *};
+
+    pub(crate) fn at(ms: u64) -> Moment {
+        BOOT + Duration::from_millis(ms)
+    }
+
+    /// So many instances that are ready, and so many tasks.
+    pub(crate) fn fleet(instances: usize, tasks: usize) -> Record {
+        let mut record = Record::new(at(0), tasks);
+        for number in 1..=instances {
+            record.add(format!("demo-{number}"), 1000 + u32::try_from(number).unwrap());
+            record.hear(number - 1, at(10), Said::Ready);
+        }
+        record
+    }
+
+    pub(crate) fn under(task: usize, term: u64) -> Under {
+        Under { task, term, left: Duration::from_millis(2000) }
+    }
+
+    #[test]
+    fn a_task_is_of_whoever_began_it_last() {
+        let mut record = fleet(2, 2);
+        assert!(!record.is_even());
+        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(20), Said::Began(under(1, 1)));
+        assert_eq!(record.counts(), [2, 0]);
+        assert!(!record.is_even());
+        // Read in another order than it happened.
+        record.hear(1, at(40), Said::Began(under(1, 2)));
+        record.hear(0, at(30), Said::Ended { task: 1, term: 1 });
+        assert_eq!(record.counts(), [1, 1]);
+        assert!(record.is_even());
+    }
+
+    #[test]
+    fn what_a_drained_or_frozen_instance_has_is_not_even() {
+        let mut record = fleet(2, 2);
+        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(1, at(20), Said::Began(under(1, 1)));
+        for state in [State::Drains, State::Frozen, State::Killed] {
+            record.instances[1].state = state;
+            assert!(!record.is_even(), "{state:?}");
+        }
+        record.hear(0, at(30), Said::Began(under(1, 2)));
+        assert!(record.is_even());
+    }
+
+    #[test]
+    fn a_change_is_settled_once_and_by_the_state_after_it() {
+        let mut record = fleet(1, 1);
+        record.changed(at(15), What::Started, 0);
+        assert!(record.note_even(at(16)).is_none());
+        record.hear(0, at(20), Said::Began(under(0, 1)));
+        assert_eq!(record.note_even(at(20)).unwrap().what, What::Started);
+        assert!(record.note_even(at(21)).is_none());
+        assert_eq!(record.changes[0].even, Some(at(20)));
+    }
+
+    #[test]
+    fn a_loss_is_of_the_freeze_before_it_or_of_the_machine() {
+        let mut record = fleet(1, 1);
+        let freeze = Freeze { from: at(100), to: Some(at(5000)), noticed: None };
+        record.instances[0].freezes.push(freeze);
+        record.hear(0, at(5010), Said::Lost { why: "expired".to_owned() });
+        assert_eq!(record.instances[0].freezes[0].noticed, Some(at(5010)));
+        assert!(record.changes.is_empty());
+        record.hear(0, at(9000), Said::Lost { why: "expired".to_owned() });
+        assert_eq!(record.changes[0].what, What::Lost);
+    }
+
+    #[test]
+    fn who_is_frozen_does_not_stall() {
+        let mut record = fleet(1, 1);
+        record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), noticed: None });
+        record.hear(0, at(910), Said::Pulse);
+        assert!(record.instances[0].stalls.is_empty());
+        record.hear(0, at(1400), Said::Pulse);
+        assert_eq!(record.instances[0].stalls, [(at(1400), Duration::from_millis(490))]);
+    }
+}

@@ -1,0 +1,149 @@
+//! The parts of a record: holdings and attempts, instances, and what changes their shares.
+
+use std::time::Duration;
+
+use tenure::clock::Moment;
+
+/// A task at one instance, under one term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) instance: usize,
+    pub(crate) term: u64,
+    pub(crate) began: Moment,
+    /// Last moment at which it worked under a valid lease.
+    pub(crate) worked: Moment,
+    /// Time after that for which the lease was valid at least.
+    pub(crate) left: Duration,
+    pub(crate) ended: Option<Moment>,
+}
+
+/// An attempt at a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) instance: usize,
+    pub(crate) number: u32,
+    pub(crate) began: Moment,
+    pub(crate) end: Option<(Moment, TickEnd)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TickEnd {
+    Done,
+    Stopped,
+}
+
+/// How an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Starts,
+    Runs,
+    Frozen,
+    Drains,
+    Drained,
+    Closes,
+    /// It has closed, and ended.
+    Left,
+    Killed,
+    /// It has ended, and nobody wanted that.
+    Failed,
+}
+
+impl State {
+    pub(crate) const fn is_over(self) -> bool {
+        matches!(self, Self::Left | Self::Killed | Self::Failed)
+    }
+
+    /// It takes tasks.
+    pub(crate) const fn takes(self) -> bool {
+        matches!(self, Self::Runs)
+    }
+}
+
+/// A time for which an instance was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Freeze {
+    pub(crate) from: Moment,
+    pub(crate) to: Option<Moment>,
+    /// Moment at which the instance said that its session is over.
+    pub(crate) noticed: Option<Moment>,
+}
+
+/// The end of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Death {
+    /// It ran until then at least.
+    pub(crate) from: Moment,
+    /// It was gone by then.
+    pub(crate) gone: Moment,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) state: State,
+    pub(crate) ready: Option<Moment>,
+    pub(crate) heard: Option<Moment>,
+    /// Times for which it was not heard though it was not frozen, and when they ended.
+    pub(crate) stalls: Vec<(Moment, Duration)>,
+    pub(crate) freezes: Vec<Freeze>,
+    /// Moments at which it noticed that a session of its was over.
+    pub(crate) lost: Vec<Moment>,
+    pub(crate) death: Option<Death>,
+    /// When it was told to give its tasks away, and when it had none.
+    pub(crate) drained: Option<(Moment, Option<Moment>)>,
+    pub(crate) ticks: usize,
+    pub(crate) failure: Option<String>,
+}
+
+impl Instance {
+    pub(crate) const fn new(name: String, pid: u32) -> Self {
+        Self {
+            name,
+            pid,
+            state: State::Starts,
+            ready: None,
+            heard: None,
+            stalls: Vec::new(),
+            freezes: Vec::new(),
+            lost: Vec::new(),
+            death: None,
+            drained: None,
+            ticks: 0,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn is_frozen_at(&self, at: Moment) -> bool {
+        self.freezes.iter().any(|freeze| freeze.from <= at && freeze.to.is_none_or(|to| at <= to))
+    }
+}
+
+/// What changes who is to have which tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Started,
+    Killed,
+    Froze,
+    Thawed,
+    Drained,
+    Joined,
+    /// Its session was over though nobody had frozen it: the machine did not let it beat in time.
+    Lost,
+}
+
+impl What {
+    /// The instance that it happened to works no more.
+    pub(crate) const fn takes_away(self) -> bool {
+        matches!(self, Self::Killed | Self::Froze | Self::Lost)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) at: Moment,
+    pub(crate) what: What,
+    pub(crate) instance: usize,
+    /// When all tasks ran, evenly, after it and before the next one.
+    pub(crate) even: Option<Moment>,
+}

@@ -1,0 +1,376 @@
+//! The course of a demo: hears the fleet, does to it what the script says, and shows how it is.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use tenure::clock::Moment;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    INSTANCES, TASKS, TTL,
+    crew::{Crew, Fate, Heard},
+    instance::{Order, Setup, now},
+    judge::{Bounds, count, seconds},
+    record::{Change, Record, State, What},
+    said::Said,
+    scratch::Scratch,
+    screen::Screen,
+    script::{Act, Script},
+};
+use crate::exit::Failure;
+
+/// Time between two pictures, and between two looks at the script.
+const FRAME: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(20);
+/// Time for the instances to close. Those that take longer are killed.
+const CLOSING: Duration = Duration::from_secs(8);
+
+/// How a demo ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Over,
+    /// Somebody does not want to see more of it.
+    Signal(u8),
+}
+
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    crew: Crew,
+    hears: mpsc::UnboundedReceiver<Heard>,
+    record: Record,
+    script: Script,
+    screen: &'a mut Screen,
+    store: String,
+    database: Option<PathBuf>,
+    time: Duration,
+    /// Of those that were killed here: when.
+    killed: BTreeMap<usize, Moment>,
+    /// Processes that are gone, or of which all is heard, and not yet both.
+    gone: BTreeMap<usize, (Moment, Fate)>,
+    silent: Vec<usize>,
+    children: Signal,
+    stops: [(Signal, u8); 3],
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn new(
+        scratch: &Scratch,
+        screen: &'a mut Screen,
+        log: String,
+        time: Duration,
+        bounds: Bounds,
+    ) -> Result<Self, Failure> {
+        let listen = |kind: SignalKind| {
+            signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")))
+        };
+        let stops = [
+            (listen(SignalKind::interrupt())?, 2),
+            (listen(SignalKind::terminate())?, 15),
+            (listen(SignalKind::hangup())?, 1),
+        ];
+        let children = listen(SignalKind::child())?;
+        let setup = Setup {
+            store: scratch.uri().text.clone(),
+            store_file: scratch.uri().file.clone(),
+            namespace: scratch.namespace.clone(),
+            holder: String::new(),
+            tasks: TASKS,
+            ttl_ms: u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX),
+            log,
+        };
+        let (crew, hears) = Crew::new(setup, scratch.folder().to_owned());
+        let begun = now();
+        Ok(Self {
+            crew,
+            hears,
+            record: Record::new(begun, TASKS),
+            script: Script::new(begun, time, bounds.even),
+            screen,
+            store: scratch.name(),
+            database: scratch.database.clone(),
+            time,
+            killed: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            silent: Vec::new(),
+            children,
+            stops,
+        })
+    }
+
+    /// Plays it to its end.
+    pub(crate) async fn play(&mut self) -> Result<Ended, Failure> {
+        for _ in 0..INSTANCES {
+            self.start()?;
+        }
+        self.record.changed(self.record.begun, What::Started, 0);
+        self.say(&format!("{INSTANCES} instances start: {}", self.pids()));
+        let mut frames = interval(FRAME);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let [interrupt, terminate, hangup] = &mut self.stops;
+            tokio::select! {
+                _ = interrupt.0.recv() => return Ok(Ended::Signal(interrupt.1)),
+                _ = terminate.0.recv() => return Ok(Ended::Signal(terminate.1)),
+                _ = hangup.0.recv() => return Ok(Ended::Signal(hangup.1)),
+                _ = self.children.recv() => {
+                    for (index, fate) in self.crew.fates() {
+                        self.fate(index, fate)?;
+                    }
+                }
+                heard = self.hears.recv() => {
+                    if let Some(heard) = heard {
+                        self.hear(heard)?;
+                    }
+                }
+                _ = looks.tick() => {
+                    if let Some(act) = self.script.next(&self.record, now()) {
+                        self.act(act)?;
+                    }
+                    if self.is_over() {
+                        self.draw();
+                        return Ok(Ended::Over);
+                    }
+                }
+                _ = frames.tick() => {
+                    self.draw();
+                    if self.screen.is_gone() {
+                        // As if it had been killed by a pipe that nobody reads.
+                        return Ok(Ended::Signal(13));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends all processes. Returns what is known.
+    pub(crate) fn end(mut self) -> Record {
+        self.crew.end();
+        self.record
+    }
+
+    fn draw(&mut self) {
+        self.screen.draw(&self.record, now().since(self.record.begun), self.time, &self.store);
+    }
+
+    fn say(&mut self, text: &str) {
+        self.say_of(now(), text);
+    }
+
+    fn say_of(&mut self, at: Moment, text: &str) {
+        self.screen.event(at.since(self.record.begun), text);
+    }
+
+    fn pids(&self) -> String {
+        let all =
+            self.record.instances.iter().map(|instance| format!("{} ({})", instance.name, instance.pid));
+        all.collect::<Vec<_>>().join(", ")
+    }
+
+    fn who(&self, index: usize) -> String {
+        let instance = &self.record.instances[index];
+        format!("{} (pid {})", instance.name, instance.pid)
+    }
+
+    fn start(&mut self) -> Result<usize, Failure> {
+        let index = self.record.instances.len();
+        let name = format!("demo-{}", index + 1);
+        let pid = self.crew.start(&name)?;
+        self.record.add(name, pid);
+        Ok(index)
+    }
+
+    // ----- what is done
+
+    fn act(&mut self, act: Act) -> Result<(), Failure> {
+        match act {
+            Act::Kill(index) => {
+                let at = self.crew.kill(index);
+                self.killed.insert(index, at);
+                let text = format!("{} is killed (SIGKILL), with {}", self.who(index), self.tasks_of(index));
+                self.say_of(at, &text);
+            }
+            Act::Freeze(index) => {
+                let at = self.crew.freeze(index, self.database.as_deref());
+                self.record.freeze(index, at);
+                let text = format!("{} is frozen (SIGSTOP), with {}", self.who(index), self.tasks_of(index));
+                self.say_of(at, &text);
+            }
+            Act::Thaw(index) => {
+                // Before it runs: what it says then is of a process that is not frozen.
+                let at = now();
+                self.record.thaw(index, at);
+                self.crew.thaw(index);
+                let text = format!(
+                    "{} goes on (SIGCONT), and does not know yet that it has lost its tasks",
+                    self.who(index)
+                );
+                self.say_of(at, &text);
+            }
+            Act::Drain(index) => {
+                self.record.drain(index, now());
+                self.crew.order(index, Order::Drain);
+                let text =
+                    format!("{} is drained: it gives its {} away", self.who(index), self.tasks_of(index));
+                self.say(&text);
+            }
+            Act::Join | Act::Replace => {
+                let at = now();
+                let index = self.start()?;
+                self.record.changed(at, What::Joined, index);
+                let text = format!("{} joins", self.who(index));
+                self.say_of(at, &text);
+            }
+            Act::Close => {
+                self.record.closing = Some(now());
+                self.say("all are told to close");
+                for index in 0..self.record.instances.len() {
+                    let state = self.record.instances[index].state;
+                    if state == State::Frozen {
+                        // It cannot hear that.
+                        let at = self.crew.kill(index);
+                        self.killed.insert(index, at);
+                    } else if !state.is_over() {
+                        self.record.instances[index].state = State::Closes;
+                        self.crew.order(index, Order::Close);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tasks_of(&self, index: usize) -> String {
+        count(self.record.counts()[index], "task")
+    }
+
+    /// All have closed, or have had time enough.
+    fn is_over(&self) -> bool {
+        self.record.closing.is_some_and(|closing| {
+            self.record.instances.iter().all(|instance| instance.state.is_over())
+                || now().since(closing) > CLOSING
+        })
+    }
+
+    // ----- what happens
+
+    fn hear(&mut self, heard: Heard) -> Result<(), Failure> {
+        let (index, at, said) = match heard {
+            Heard::Said(index, at, said) => (index, at, said),
+            Heard::Ended(index) => {
+                self.silent.push(index);
+                return self.settle(index);
+            }
+        };
+        let told = self.tell_of(index, &said);
+        let may_settle = matches!(said, Said::Began(_) | Said::Ended { .. } | Said::Ready | Said::Drained);
+        self.record.hear(index, at, said);
+        if let Some(text) = told {
+            self.say_of(at, &text);
+        }
+        if may_settle && self.record.closing.is_none() {
+            self.note_even(at);
+        }
+        Ok(())
+    }
+
+    fn note_even(&mut self, at: Moment) {
+        let Some(Change { at: since, .. }) = self.record.note_even(at).cloned() else { return };
+        let counts = self.record.counts();
+        let all = self.record.instances.iter().zip(&counts).filter(|(instance, _)| !instance.state.is_over());
+        let shares = all.map(|(instance, tasks)| format!("{} {tasks}", instance.name)).collect::<Vec<_>>();
+        let text =
+            format!("all {TASKS} run, evenly, after {}: {}", seconds(at.since(since)), shares.join(", "));
+        self.say_of(at, &text);
+    }
+
+    /// What an instance says, if people want to know it.
+    fn tell_of(&self, index: usize, said: &Said) -> Option<String> {
+        let who = &self.record.instances[index].name;
+        match said {
+            Said::Lost { why } => Some(format!("{who} notices that its session is over ({why})")),
+            Said::Drained => Some(format!("{who} has given all its tasks away")),
+            Said::TickBegan { instant, attempt } if *attempt > 1 => {
+                let second = instant.div_euclid(1000).rem_euclid(60);
+                Some(format!("{who} begins the tick of second {second:02} again: its runner did not end it"))
+            }
+            Said::NotRun { count, why } => Some(format!("{who} does not run {count} ticks: {why}")),
+            Said::Rests { task } => {
+                Some(format!("{who} lets task-{task:02} rest: processes died twice while it was tried alone"))
+            }
+            Said::Failed { why } => Some(format!("{who} cannot go on: {why}")),
+            _ => None,
+        }
+    }
+
+    fn fate(&mut self, index: usize, fate: Fate) -> Result<(), Failure> {
+        let at = now();
+        match fate {
+            Fate::Exited(_) | Fate::Killed(_) => {
+                self.gone.insert(index, (at, fate));
+                self.settle(index)?;
+            }
+            Fate::Stopped if self.record.instances[index].state != State::Frozen => {
+                let heard = self.record.instances[index].heard.unwrap_or(at);
+                self.record.freeze(index, heard);
+                let text = format!("{} was frozen by somebody else", self.who(index));
+                self.say_of(at, &text);
+            }
+            Fate::Continued if self.record.instances[index].state == State::Frozen => {
+                self.record.thaw(index, at);
+                let text = format!("{} goes on: somebody else has thawed it", self.who(index));
+                self.say_of(at, &text);
+            }
+            Fate::Stopped | Fate::Continued => {}
+        }
+        Ok(())
+    }
+
+    /// Takes note of the end of a process, once it is gone and all is heard that it had said.
+    fn settle(&mut self, index: usize) -> Result<(), Failure> {
+        let Some((at, fate)) = self.gone.get(&index).copied().filter(|_| self.silent.contains(&index)) else {
+            return Ok(());
+        };
+        let was_ready = self.record.instances[index].ready.is_some();
+        let is_closing = self.record.closing.is_some();
+        let instance = &mut self.record.instances[index];
+        match fate {
+            Fate::Killed(_) => {
+                let by_us = self.killed.get(&index).copied();
+                self.record.die(index, by_us, at);
+                if by_us.is_none() {
+                    let text = format!("{} was killed by somebody else", self.who(index));
+                    self.say_of(at, &text);
+                }
+                self.note_even(at);
+            }
+            Fate::Exited(0) if is_closing => instance.state = State::Left,
+            Fate::Exited(code) => {
+                instance.state = State::Failed;
+                let why =
+                    instance.failure.get_or_insert_with(|| format!("it ended with code {code}")).clone();
+                let name = instance.name.clone();
+                if !was_ready {
+                    return Err(Failure::failed(format!(
+                        "{name} could not start: {why}{}",
+                        self.log_of(&name)
+                    )));
+                }
+                self.record.changed(at, What::Killed, index);
+                self.say_of(at, &format!("{name} has ended by itself: {why}"));
+            }
+            Fate::Stopped | Fate::Continued => {}
+        }
+        Ok(())
+    }
+
+    /// The last line of what an instance wrote to stderr, which may say why it ended.
+    fn log_of(&self, name: &str) -> String {
+        let log = std::fs::read_to_string(self.crew.log(name)).unwrap_or_default();
+        log.lines().last().map(|line| format!(" ({line})")).unwrap_or_default()
+    }
+}

@@ -1,0 +1,145 @@
+//! What was promised and what was seen, for people and for programs.
+
+use std::{fmt::Write, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    judge::{Kept, Verdict, seconds},
+    record::Record,
+};
+
+/// The outcome of a demo.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) held: bool,
+    pub(crate) promises: Vec<Verdict>,
+    pub(crate) instances: Vec<Shown>,
+    pub(crate) store: String,
+    pub(crate) namespace: String,
+    pub(crate) took_ms: u64,
+}
+
+/// An instance that took part.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    name: String,
+    pid: u32,
+    killed: bool,
+    starts: usize,
+    ticks: usize,
+}
+
+impl Summary {
+    pub(crate) fn new(
+        record: &Record,
+        promises: Vec<Verdict>,
+        store: String,
+        namespace: String,
+        took: Duration,
+    ) -> Self {
+        let starts = |index: usize| record.tasks.iter().flatten().filter(|it| it.instance == index).count();
+        let shown = record.instances.iter().enumerate().map(|(index, instance)| Shown {
+            name: instance.name.clone(),
+            pid: instance.pid,
+            killed: instance.death.is_some(),
+            starts: starts(index),
+            ticks: instance.ticks,
+        });
+        Self {
+            held: promises.iter().all(|promise| promise.verdict != Kept::Broken),
+            instances: shown.collect(),
+            promises,
+            store,
+            namespace,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = "\nWhat was promised, and what was seen:\n\n".to_owned();
+        for Verdict { promise, verdict, seen, broken } in &self.promises {
+            let word = match verdict {
+                Kept::Held => "held",
+                Kept::Broken => "BROKEN",
+                Kept::NotTried => "not tried",
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {word:<9} {promise}");
+            for line in seen {
+                let _ = writeln!(text, "            {line}");
+            }
+            for line in broken.iter().take(MOST) {
+                let _ = writeln!(text, "            broken: {line}");
+            }
+            if broken.len() > MOST {
+                let _ = writeln!(text, "            broken: and {} more", broken.len() - MOST);
+            }
+        }
+        let took = seconds(Duration::from_millis(self.took_ms));
+        let _ = match self.promises.iter().filter(|promise| promise.verdict == Kept::Broken).count() {
+            0 => writeln!(text, "\nEvery promise held. It took {took}."),
+            1 => writeln!(text, "\nOne promise was broken. It took {took}."),
+            broken => writeln!(text, "\n{broken} promises were broken. It took {took}."),
+        };
+        text
+    }
+}
+
+/// Lines about one promise: the first ones say what is wrong.
+const MOST: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::record::tests::fleet;
+
+    fn verdict(verdict: Kept, broken: &[&str]) -> Verdict {
+        Verdict {
+            promise: "water is wet".to_owned(),
+            verdict,
+            seen: vec!["it was".to_owned()],
+            broken: broken.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn summary(promises: Vec<Verdict>) -> Summary {
+        let (store, namespace) = ("sqlite:x".to_owned(), "demo".to_owned());
+        Summary::new(&fleet(1, 1), promises, store, namespace, Duration::from_secs(24))
+    }
+
+    #[test]
+    fn a_broken_promise_is_named() {
+        let summary =
+            summary(vec![verdict(Kept::Held, &[]), verdict(Kept::Broken, &["a puddle was dry"; 7])]);
+        assert!(!summary.held);
+        expect_test::expect![[r"
+
+            What was promised, and what was seen:
+
+              held      water is wet
+                        it was
+              BROKEN    water is wet
+                        it was
+                        broken: a puddle was dry
+                        broken: a puddle was dry
+                        broken: a puddle was dry
+                        broken: a puddle was dry
+                        broken: a puddle was dry
+                        broken: and 2 more
+
+            One promise was broken. It took 24.00 s.
+        "]]
+        .assert_eq(&summary.text());
+    }
+
+    #[test]
+    fn what_was_not_tried_is_not_broken() {
+        let summary = summary(vec![verdict(Kept::NotTried, &[])]);
+        assert!(summary.held);
+        assert!(summary.text().contains("not tried water is wet"));
+        let json = serde_json::to_value(&summary).unwrap();
+        assert_eq!(json["promises"][0]["verdict"], "not_tried");
+        assert_eq!(json["took_ms"], 24_000);
+    }
+}

@@ -1,0 +1,202 @@
+//! A demo that runs, in a folder for temporary files of its own.
+
+use std::{
+    fmt, fs,
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How each promise begins.
+pub(crate) const PROMISES: [&str; 7] = [
+    "a task runs in one place at a time",
+    "the tasks of a process that is killed run elsewhere within",
+    "those of one that is frozen, once its lease is over: within",
+    "a process that goes on after its lease has ended notices, and stops its jobs",
+    "an instance that is drained ends with none",
+    "all tasks run, spread evenly over those who take them",
+    "every tick runs, and once unless its runner dies",
+];
+
+/// For what happens within seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One at a time: two fleets on two processors hold each other up.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A folder for temporary files, gone with this.
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tenure-test-demo-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self { path, _turn: turn }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The command, with nothing set that is not meant.
+pub(crate) fn command(program: &str, folder: &Folder) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TENURE_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("TMPDIR", &folder.path).env("TERM", "xterm");
+    // A store that somebody has set for all commands is none for a demo.
+    command.env("TENURE_STORE", "sqlite:/nowhere/in/use.db");
+    command
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+pub(crate) struct Demo {
+    child: Child,
+    lines: Option<mpsc::Receiver<String>>,
+    out: String,
+    err: std::thread::JoinHandle<String>,
+    folder: Folder,
+}
+
+impl Demo {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let folder = Folder::new();
+        let mut command = command(env!("CARGO_BIN_EXE_tenure"), &folder);
+        command
+            .arg("demo")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                let Ok(line) = line else { break };
+                // Nobody reads it any more: the pipe is closed by that.
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let err = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = err.read_to_string(&mut text);
+            text
+        });
+        Self { child, lines: Some(lines), out: String::new(), err, folder }
+    }
+
+    /// Waits for a line with these words in it.
+    pub(crate) fn wait_for(&mut self, words: &str) {
+        let begun = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let line = self.lines.as_ref().unwrap().recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("{words} is not in:\n{}", self.out));
+            self.out.push_str(&line);
+            self.out.push('\n');
+            if line.contains(words) {
+                return;
+            }
+        }
+    }
+
+    /// Process ids of the first instances, in the order of their names.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        pids(&self.out)
+    }
+
+    /// Those of them that were not killed by the demo.
+    pub(crate) fn living(&self, pids: &[u32]) -> Vec<u32> {
+        let is_killed = |pid: &u32| self.out.contains(&format!("(pid {pid}) is killed"));
+        pids.iter().copied().filter(|pid| !is_killed(pid)).collect()
+    }
+
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.child.id(), which);
+    }
+
+    pub(crate) fn close_output(&mut self) {
+        self.lines = None;
+    }
+
+    pub(crate) fn wait(mut self) -> Over {
+        for line in self.lines.iter().flatten() {
+            self.out.push_str(&line);
+            self.out.push('\n');
+        }
+        let status = self.child.wait().unwrap();
+        Over { code: status.code(), out: self.out, err: self.err.join().unwrap(), folder: self.folder }
+    }
+}
+
+/// A demo that is over.
+pub(crate) struct Over {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    folder: Folder,
+}
+
+impl Over {
+    /// Instances that are left: those whose environment has this folder in it.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        processes_of(&self.folder)
+    }
+
+    pub(crate) fn assert_nothing_is_left(&self) {
+        assert_eq!(self.processes(), [], "{self}");
+        let left: Vec<_> = fs::read_dir(&self.folder.path).unwrap().map(|it| it.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}: {self}");
+    }
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "code {:?}\n{}\n{}", self.code, self.out, self.err)
+    }
+}
+
+/// Processes that live and were started with this folder for temporary files.
+pub(crate) fn processes_of(folder: &Folder) -> Vec<u32> {
+    let wanted = format!("TMPDIR={}", folder.path.display());
+    let of_folder = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    let all = fs::read_dir("/proc").unwrap();
+    let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(of_folder).collect()
+}
+
+/// The process ids in `demo-1 (123), demo-2 (124)`.
+pub(crate) fn pids(out: &str) -> Vec<u32> {
+    let line = out.lines().find(|line| line.contains("instances start")).expect("the first line names them");
+    line.split('(').skip(1).map(|rest| rest.split(')').next().unwrap().parse().unwrap()).collect()
+}

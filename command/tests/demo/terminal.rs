@@ -1,0 +1,192 @@
+//! The picture, on a terminal of 80 columns and 24 rows that is a real one to whoever draws on it.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    process::Stdio,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::OFlags,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+use crate::run::{Folder, command, processes_of};
+
+const WIDTH: u16 = 80;
+const HEIGHT: u16 = 24;
+
+/// Both ends of a terminal.
+fn terminal() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = Winsize { ws_row: HEIGHT, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let no_ctty = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+    let slave = OpenOptions::new().read(true).write(true).custom_flags(no_ctty).open(name).unwrap();
+    (File::from(master), slave)
+}
+
+/// Everything that comes out of a terminal until all who have it open are gone.
+fn read_all(mut master: File) -> mpsc::Receiver<String> {
+    let (sender, all) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        // The last one to leave is told by an error.
+        while let Ok(read @ 1..) = master.read(&mut buffer) {
+            if sender.send(String::from_utf8_lossy(&buffer[..read]).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
+    all
+}
+
+/// A screen that obeys the few commands that are sent to it.
+struct Screen {
+    rows: Vec<Vec<char>>,
+    row: usize,
+    column: usize,
+    frames: usize,
+    shows_cursor: bool,
+    /// Text that went beyond the right edge.
+    wrapped: bool,
+    escape: Option<String>,
+}
+
+impl Screen {
+    fn new() -> Self {
+        let rows = vec![vec![' '; usize::from(WIDTH)]; usize::from(HEIGHT)];
+        Self { rows, row: 0, column: 0, frames: 0, shows_cursor: true, wrapped: false, escape: None }
+    }
+
+    fn feed(&mut self, text: &str) {
+        for c in text.chars() {
+            match (&mut self.escape, c) {
+                (Some(escape), c) if escape.is_empty() && c == '[' => escape.push(c),
+                (Some(escape), c) if c.is_ascii_alphabetic() => {
+                    let escape = escape.trim_start_matches('[').to_owned();
+                    self.escape = None;
+                    self.obey(&escape, c);
+                }
+                (Some(escape), c) => escape.push(c),
+                (None, '\x1b') => self.escape = Some(String::new()),
+                (None, '\r') => self.column = 0,
+                (None, '\n') => self.line_feed(),
+                (None, c) => self.put(c),
+            }
+        }
+    }
+
+    fn put(&mut self, c: char) {
+        if self.column >= usize::from(WIDTH) {
+            self.wrapped = true;
+            return;
+        }
+        self.rows[self.row][self.column] = c;
+        self.column += 1;
+    }
+
+    fn line_feed(&mut self) {
+        self.column = 0;
+        if self.row + 1 < self.rows.len() {
+            self.row += 1;
+        } else {
+            self.rows.remove(0);
+            self.rows.push(vec![' '; usize::from(WIDTH)]);
+        }
+    }
+
+    fn obey(&mut self, escape: &str, command: char) {
+        match (escape, command) {
+            (up, 'A') => {
+                self.frames += 1;
+                self.row = self.row.checked_sub(up.parse().unwrap()).expect("it stays on the screen");
+            }
+            ("", 'K') => self.rows[self.row][self.column..].fill(' '),
+            ("", 'J') => {
+                self.rows[self.row][self.column..].fill(' ');
+                for row in &mut self.rows[self.row + 1..] {
+                    row.fill(' ');
+                }
+            }
+            ("?25", 'l') => self.shows_cursor = false,
+            ("?25", 'h') => self.shows_cursor = true,
+            (_, 'm') => {}
+            other => panic!("a terminal need not know {other:?}"),
+        }
+    }
+
+    fn text(&self) -> String {
+        let lines: Vec<String> =
+            self.rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect();
+        lines.join("\n")
+    }
+}
+
+/// Starts a demo whose controlling terminal this is.
+fn start(slave: File, folder: &Folder, arguments: &[&str]) -> std::process::Child {
+    let same = || Stdio::from(OwnedFd::from(slave.try_clone().unwrap()));
+    let mut command = command("setsid", folder);
+    command.arg("--ctty").arg(env!("CARGO_BIN_EXE_tenure")).arg("demo").args(arguments);
+    command.stdin(same()).stdout(same()).stderr(same());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_picture_is_drawn_again_and_again_and_the_summary_stands_under_it() {
+    let folder = Folder::new();
+    let (master, slave) = terminal();
+    let mut child = start(slave, &folder, &["--time", "10s"]);
+    let (mut screen, mut all) = (Screen::new(), String::new());
+    let mut fullest = String::new();
+    for text in read_all(master) {
+        screen.feed(&text);
+        all.push_str(&text);
+        let seen = screen.text();
+        if seen.contains("100 of 100 tasks run") && seen.contains("kill -9 any of these pids") {
+            fullest = seen;
+        }
+    }
+    assert!(child.wait().unwrap().success(), "{}", screen.text());
+    assert!(!screen.wrapped, "{all:?}");
+    assert!(screen.shows_cursor);
+    assert!(all.starts_with("\x1b[?25l"), "the cursor is hidden first: {all:?}");
+    assert!((25..=100).contains(&screen.frames), "{} frames", screen.frames);
+    for name in 1..=6 {
+        assert!(fullest.contains(&format!("\n  demo-{name} ")), "{fullest}");
+    }
+    assert!(fullest.starts_with("tenure demo ") && fullest.contains("####"), "{fullest}");
+    assert!(screen.text().contains("Every promise held."), "{}", screen.text());
+    assert_eq!(processes_of(&folder), []);
+}
+
+#[test]
+fn ctrl_c_ends_all_of_it_and_the_cursor_is_back() {
+    let folder = Folder::new();
+    let (mut master, slave) = terminal();
+    let mut child = start(slave, &folder, &[]);
+    let all = read_all(master.try_clone().unwrap());
+    let mut screen = Screen::new();
+    while !screen.text().contains("100 of 100 tasks run") {
+        screen.feed(&all.recv_timeout(Duration::from_secs(30)).expect("it goes on"));
+    }
+    assert!(!screen.shows_cursor);
+    let told = Instant::now();
+    master.write_all(b"\x03").unwrap();
+    let status = child.wait().unwrap();
+    assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
+    assert_eq!(status.code(), Some(130));
+    for text in all {
+        screen.feed(&text);
+    }
+    assert!(screen.shows_cursor);
+    assert_eq!(processes_of(&folder), []);
+    assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 0);
+}
