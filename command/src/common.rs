@@ -118,7 +118,7 @@ pub(crate) enum Colour {
 }
 
 /// How much is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 pub(crate) enum Level {
     Off,
     Error,

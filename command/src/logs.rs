@@ -8,7 +8,12 @@ use crate::common::{Common, Level};
 
 /// Starts to log what was asked for, or else from that level up.
 pub(crate) fn start(common: &Common, otherwise: Level) {
-    let most = match common.log.unwrap_or(otherwise) {
+    start_at(common.log.unwrap_or(otherwise));
+}
+
+/// Starts to log from that level up.
+pub(crate) fn start_at(level: Level) {
+    let most = match level {
         Level::Off => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,

@@ -63,6 +63,11 @@ pub(crate) struct Uri {
 }
 
 impl Settings {
+    /// Settings that nobody has written.
+    pub(crate) const fn new(store: Option<Uri>, config: ElectConfig) -> Self {
+        Self { store, config, sources: BTreeMap::new() }
+    }
+
     pub(crate) fn of(common: &Common) -> Result<Self, Failure> {
         check_variables(env::vars_os().map(|(name, _)| name))?;
         let mut written = common.config.as_ref().map_or_else(|| Ok(Table::new()), read_file)?;

@@ -22,7 +22,9 @@ use tokio::{
 
 use super::said::{Said, Under, write};
 use crate::{
+    common::Level,
     exit::Failure,
+    logs,
     place::{For, Place},
     settings::{Settings, Uri},
 };
@@ -45,7 +47,7 @@ pub(crate) struct Setup {
     pub(crate) holder: String,
     pub(crate) tasks: usize,
     pub(crate) ttl_ms: u64,
-    pub(crate) log: String,
+    pub(crate) log: Level,
 }
 
 impl Setup {
@@ -55,7 +57,8 @@ impl Setup {
             .map_err(|error| Failure::config(error.to_string()))?
             .with_refresh_duration(ttl)
             .with_refresh_interval(ttl / 6);
-        Ok(Settings { store: Some(Uri { text: self.store.clone(), file: self.store_file.clone() }), config })
+        let store = Uri { text: self.store.clone(), file: self.store_file.clone() };
+        Ok(Settings::new(Some(store), config))
     }
 }
 
@@ -85,7 +88,7 @@ pub(crate) async fn run() -> Result<u8, Failure> {
     let setup = lines.recv().await.unwrap_or_default();
     let setup: Setup = serde_json::from_str(&setup)
         .map_err(|error| Failure::usage(format!("an instance is started by tenure demo only: {error}")))?;
-    log_to_stderr(&setup.log);
+    logs::start_at(setup.log);
     let ended = take_part(&setup, &mut lines).await;
     match &ended {
         Ok(()) => say(&Said::Closed),
@@ -287,13 +290,6 @@ fn end_with_the_demo() {
     }
 }
 
-fn log_to_stderr(level: &str) {
-    let Ok(filter) = tracing_subscriber::EnvFilter::try_new(level) else { return };
-    // One that was set before is as good.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).try_init();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,7 +319,7 @@ mod tests {
             holder: "demo-1".to_owned(),
             tasks: 100,
             ttl_ms: u64::try_from(super::super::TTL.as_millis()).unwrap(),
-            log: "error".to_owned(),
+            log: Level::Error,
         };
         let config = setup.settings().unwrap().config;
         config.validate().unwrap();

@@ -20,7 +20,7 @@ use super::{
     screen::Screen,
     script::{Act, Script},
 };
-use crate::exit::Failure;
+use crate::{common::Level, exit::Failure};
 
 /// Time between two pictures, and between two looks at the script.
 const FRAME: Duration = Duration::from_millis(200);
@@ -59,7 +59,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn new(
         scratch: &Scratch,
         screen: &'a mut Screen,
-        log: String,
+        log: Level,
         time: Duration,
         bounds: Bounds,
     ) -> Result<Self, Failure> {

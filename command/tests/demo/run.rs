@@ -171,7 +171,7 @@ impl Over {
     }
 
     pub(crate) fn assert_nothing_is_left(&self) {
-        assert_eq!(self.processes(), [], "{self}");
+        assert_eq!(self.processes(), [0; 0], "{self}");
         let left: Vec<_> = fs::read_dir(&self.folder.path).unwrap().map(|it| it.unwrap().path()).collect();
         assert!(left.is_empty(), "{left:?}: {self}");
     }

@@ -164,7 +164,7 @@ fn a_picture_is_drawn_again_and_again_and_the_summary_stands_under_it() {
     }
     assert!(fullest.starts_with("tenure demo ") && fullest.contains("####"), "{fullest}");
     assert!(screen.text().contains("Every promise held."), "{}", screen.text());
-    assert_eq!(processes_of(&folder), []);
+    assert_eq!(processes_of(&folder), [0; 0]);
 }
 
 #[test]
@@ -187,6 +187,6 @@ fn ctrl_c_ends_all_of_it_and_the_cursor_is_back() {
         screen.feed(&text);
     }
     assert!(screen.shows_cursor);
-    assert_eq!(processes_of(&folder), []);
+    assert_eq!(processes_of(&folder), [0; 0]);
     assert_eq!(std::fs::read_dir(&folder.path).unwrap().count(), 0);
 }
