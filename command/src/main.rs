@@ -25,6 +25,8 @@ mod check_config;
 mod cron;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod exec;
 mod key_lock;
 mod manual;
