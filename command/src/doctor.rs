@@ -1,10 +1,67 @@
-//! Stub of doctor.
-use crate::{common::Common, exit::Failure};
+//! `tenure doctor`: what is wrong with a store, and what to do about it.
 
-/// Stub.
-#[derive(clap::Args, Debug)]
-pub(crate) struct Doctor {}
+mod dry_run;
+mod findings;
+#[cfg(feature = "mongodb")]
+mod mongodb;
+mod sqlite;
 
-pub(crate) async fn run(_: &Common, _: Doctor) -> Result<u8, Failure> {
-    Err(Failure::failed("not there yet"))
+use clap::Args;
+
+use self::findings::{Findings, Level};
+use crate::{
+    common::{Colour, Common},
+    exit::{Failure, STORE_AWAY},
+    out,
+    place::{For, Place, Where},
+    settings::Settings,
+};
+
+/// Look for what is wrong with the store, its rights and the durations, and say what to do.
+///
+/// It locks and releases a key of its own in the namespace tenure.doctor, to see how long that takes. Exit code 0 if
+/// nothing is wrong, 1 with a warning, 2 with something bad, 69 if the store cannot be used.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Only look: lock nothing
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub(crate) async fn run(common: &Common, doctor: Doctor) -> Result<u8, Failure> {
+    let settings = Settings::of(common)?;
+    let mut findings = Findings::default();
+    let place = Where::of(settings.store.as_ref())?;
+    match &place {
+        Where::Sqlite(path) => sqlite::look(path, &mut findings),
+        #[cfg(feature = "mongodb")]
+        Where::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
+        #[cfg(not(feature = "mongodb"))]
+        Where::Mongo(_) => return Err(crate::place::no_driver()),
+    }
+    let mut code = None;
+    // One that was told not to make anything must not be told that nothing is there.
+    let purpose = if doctor.read_only { For::Looking } else { For::Working };
+    match Place::open(&settings, purpose).await {
+        Ok(place) => {
+            findings.ok("open", format!("{} can be opened and used", place.name));
+            if doctor.read_only {
+                findings.untested("dry run", "it was told to look only");
+            } else {
+                dry_run::run(&place, &settings.config, &mut findings).await;
+            }
+            place.close().await;
+        }
+        Err(failure) => {
+            findings.bad("open", failure.message, "mend that first: the rest was not tested");
+            code = Some(STORE_AWAY);
+        }
+    }
+    let colours = common.color != Colour::Never && out::colours(common);
+    out::print(common, &findings, || findings.render(colours))?;
+    Ok(code.unwrap_or(match findings.worst() {
+        Level::Bad => 2,
+        Level::Warning => 1,
+        _ => 0,
+    }))
 }

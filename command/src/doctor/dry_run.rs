@@ -1,0 +1,141 @@
+//! A key is locked, waited for and handed over, as programs do it, and the time of each step is told.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tenure::{Elect, ElectConfig};
+
+use super::findings::Findings;
+use crate::{place::Place, times};
+
+const NAMESPACE: &str = "tenure.doctor";
+/// The whole of it takes no longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A hand-over within this came by a hint.
+const SOON: Duration = Duration::from_secs(1);
+/// So much a clock may be off without being told.
+const OFF: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(place: &Place, config: &ElectConfig, findings: &mut Findings) {
+    match tokio::time::timeout(PATIENCE, steps(place, config, findings)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => findings.bad("dry run", error, "look at what the error names"),
+        Err(_) => findings.bad(
+            "dry run",
+            format!("it was not through after {}", humantime::format_duration(PATIENCE)),
+            "look at the load of the store, and at the way to it",
+        ),
+    }
+}
+
+async fn steps(place: &Place, config: &ElectConfig, findings: &mut Findings) -> Result<(), String> {
+    // Of this process alone: several may look at once.
+    let name = |part: &str| format!("doctor-{}-{part}", std::process::id());
+    let start = async |part: &str| {
+        let config = ElectConfig::new(NAMESPACE, name(part)).map_err(|error| error.to_string())?;
+        let config = config.with_refresh_duration(Duration::from_secs(20));
+        let elect = Elect::builder(Arc::clone(&place.store), config).program("tenure doctor").start().await;
+        elect.map_err(|error| error.to_string())
+    };
+    let begin = Instant::now();
+    let first = start("one").await?;
+    let opened = begin.elapsed();
+    let begin = Instant::now();
+    let guard = first.acquire(name("key")).await.map_err(|error| error.to_string())?;
+    let taken = begin.elapsed();
+    let took = format!("a session was opened in {opened:.1?}, a key locked in {taken:.1?}");
+    let slow = config.refresh_interval() / 4;
+    if opened.max(taken) > slow {
+        let advice = format!(
+            "that is much of a refresh interval of {}: look at the way to the store, or make the interval longer",
+            humantime::format_duration(config.refresh_interval())
+        );
+        findings.warning("speed", took, advice);
+    } else {
+        findings.ok("speed", took);
+    }
+    proof(&guard.lease(), place, findings);
+    clock(&first, findings);
+    hand_over(&first, guard, start("two").await?, &name("key"), findings).await?;
+    first.close().await;
+    Ok(())
+}
+
+fn proof(lease: &tenure::elect::Lease, place: &Place, findings: &mut Findings) {
+    if place.file.is_none() {
+        return;
+    }
+    if lease.presence().is_some() {
+        findings.ok("proof", "the end of a process is noticed at once");
+    } else {
+        findings.warning(
+            "proof",
+            "the end of a process is not noticed here, so its keys are taken over after its ttl",
+            "put the file on a local file system, and let all who use it write into its folder",
+        );
+    }
+}
+
+fn clock(elect: &Elect, findings: &mut Findings) {
+    let Some((store, off_by)) = elect.health().store_time else {
+        findings.untested("clock", "the store's time is not known yet");
+        return;
+    };
+    let here = times::now();
+    let apart = if here > store { here.since(store) } else { store.since(here) };
+    let says = format!(
+        "the clock of this machine and that of the store are {apart:.1?} apart, at most {off_by:.1?} more"
+    );
+    if apart > OFF + off_by {
+        findings.warning(
+            "clock",
+            says,
+            "synchronise the clocks: schedules run by that of the store, people read their own",
+        );
+    } else {
+        findings.ok("clock", says);
+    }
+}
+
+/// One waits for the key and gets it when the other gives it back: without hints, at its next poll.
+async fn hand_over(
+    first: &Elect,
+    guard: tenure::elect::Guard,
+    second: Elect,
+    key: &str,
+    findings: &mut Findings,
+) -> Result<(), String> {
+    let waiting = tokio::spawn({
+        let (second, key) = (second.clone(), key.to_owned());
+        async move { second.acquire(key).await }
+    });
+    // It waits in the store when the lock is marked as wanted; a moment more for its place in line.
+    while second.health().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let begin = Instant::now();
+    guard.release().await.map_err(|error| error.to_string())?;
+    let got = waiting.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let took = begin.elapsed();
+    let by = first.health().hints;
+    let says = format!("a key was handed over in {took:.1?}");
+    match by {
+        Some(way) if took < SOON => findings.ok("hints", format!("{says}, by {way}")),
+        Some(way) => findings.warning(
+            "hints",
+            format!("{says}, though there are {way}"),
+            "look at the log (--log warn): hints may lack a right, or the store is slow",
+        ),
+        None => findings.warning(
+            "hints",
+            format!("{says}: there are no hints, so who waits looks from time to time"),
+            "give the store's user the rights that `tenure schema` prints",
+        ),
+    }
+    got.release().await.map_err(|error| error.to_string())?;
+    second.close().await;
+    Ok(())
+}
