@@ -54,9 +54,10 @@ pub(crate) struct Demo {
 }
 
 const AFTER_HELP: &str = "\
-Five processes share 100 tasks and a schedule. One of them is killed, one is frozen and goes on later, one is drained,
+Five processes share 100 tasks and a schedule. One of them is killed, one is frozen and goes on later, one is drained, \
 and one joins. At the end it says what was promised and what was seen: exit code 0 if every promise held, else 1.
-It works on a SQLite file of its own, which is removed, unless --store is among its arguments: then under a namespace
+
+It works on a SQLite file of its own, which is removed, unless --store is among its arguments: then under a namespace \
 of its own. It has durations of its own, too.";
 
 pub(crate) async fn run(common: &Common, demo: Demo) -> Result<u8, Failure> {

@@ -28,19 +28,19 @@ pub(crate) enum Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) promise: String,
-    pub(crate) verdict: Kept,
+    pub(crate) kept: Kept,
     pub(crate) seen: Vec<String>,
     pub(crate) broken: Vec<String>,
 }
 
 impl Verdict {
     fn new(promise: impl Into<String>, seen: Vec<String>, broken: Vec<String>) -> Self {
-        let verdict = match (broken.is_empty(), seen.is_empty()) {
+        let kept = match (broken.is_empty(), seen.is_empty()) {
             (false, _) => Kept::Broken,
             (true, false) => Kept::Held,
             (true, true) => Kept::NotTried,
         };
-        Self { promise: promise.into(), verdict, seen, broken }
+        Self { promise: promise.into(), kept, seen, broken }
     }
 }
 
@@ -74,6 +74,11 @@ pub(crate) fn all(record: &Record, bounds: &Bounds) -> Vec<Verdict> {
         verdicts.push(Verdict::new("no instance ends by itself", Vec::new(), failed));
     }
     verdicts
+}
+
+/// Number of tasks that the latest change has made suspects of killing their holders.
+pub(crate) fn suspects(record: &Record, bounds: &Bounds) -> usize {
+    record.changes.last().map_or(0, |change| takeover::suspects(record, bounds, change).len())
 }
 
 fn failures(record: &Record) -> Vec<String> {

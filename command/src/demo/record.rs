@@ -253,7 +253,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn under(task: usize, term: u64) -> Under {
-        Under { task, term, left: Duration::from_millis(2000) }
+        Under { task, term, left: Duration::from_secs(2) }
     }
 
     #[test]

@@ -34,12 +34,11 @@ impl Scratch {
         let named = if is_named { Settings::of(common)?.store } else { None };
         let number = RandomState::new().hash_one(std::process::id());
         let folder = std::env::temp_dir().join(format!("tenure-demo-{number:016x}"));
-        let (uri, namespace) = match named {
-            Some(uri) => (uri, format!("demo-{number:016x}")),
-            None => {
-                let text = format!("sqlite:{}", folder.join("tenure.db").display());
-                (Uri { text, file: None }, "demo".to_owned())
-            }
+        let (uri, namespace) = if let Some(uri) = named {
+            (uri, format!("demo-{number:016x}"))
+        } else {
+            let text = format!("sqlite:{}", folder.join("tenure.db").display());
+            (Uri { text, file: None }, "demo".to_owned())
         };
         let database = match Where::of(Some(&uri))? {
             Where::Sqlite(path) => Some(std::path::absolute(path).map_err(|error| cannot(&folder, &error))?),

@@ -13,14 +13,17 @@ use super::{
     INSTANCES, TASKS, TTL,
     crew::{Crew, Fate, Heard},
     instance::{Order, Setup, now},
-    judge::{Bounds, count, seconds},
+    judge::{self, Bounds, count, seconds},
     record::{Change, Record, State, What},
     said::Said,
     scratch::Scratch,
     screen::Screen,
     script::{Act, Script},
 };
-use crate::{common::Level, exit::Failure};
+use crate::{
+    common::Level,
+    exit::{FAILED, Failure},
+};
 
 /// Time between two pictures, and between two looks at the script.
 const FRAME: Duration = Duration::from_millis(200);
@@ -46,6 +49,7 @@ pub(crate) struct Stage<'a> {
     store: String,
     database: Option<PathBuf>,
     time: Duration,
+    bounds: Bounds,
     /// Of those that were killed here: when.
     killed: BTreeMap<usize, Moment>,
     /// Processes that are gone, or of which all is heard, and not yet both.
@@ -92,6 +96,7 @@ impl<'a> Stage<'a> {
             store: scratch.name(),
             database: scratch.database.clone(),
             time,
+            bounds,
             killed: BTreeMap::new(),
             gone: BTreeMap::new(),
             silent: Vec::new(),
@@ -106,7 +111,7 @@ impl<'a> Stage<'a> {
             self.start()?;
         }
         self.record.changed(self.record.begun, What::Started, 0);
-        self.say(&format!("{INSTANCES} instances start: {}", self.pids()));
+        self.say(&format!("{INSTANCES} instances start: pids {}", self.pids()));
         let mut frames = interval(FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looks = interval(LOOK);
@@ -199,16 +204,14 @@ impl<'a> Stage<'a> {
                 self.record.freeze(index, at);
                 let text = format!("{} is frozen (SIGSTOP), with {}", self.who(index), self.tasks_of(index));
                 self.say_of(at, &text);
+                self.tell_of_suspects(index);
             }
             Act::Thaw(index) => {
                 // Before it runs: what it says then is of a process that is not frozen.
                 let at = now();
                 self.record.thaw(index, at);
                 self.crew.thaw(index);
-                let text = format!(
-                    "{} goes on (SIGCONT), and does not know yet that it has lost its tasks",
-                    self.who(index)
-                );
+                let text = format!("{} goes on (SIGCONT): others have its tasks", self.who(index));
                 self.say_of(at, &text);
             }
             Act::Drain(index) => {
@@ -242,6 +245,17 @@ impl<'a> Stage<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Why some tasks of an instance that is gone will not run as soon as the others.
+    fn tell_of_suspects(&mut self, index: usize) {
+        let lost = judge::suspects(&self.record, &self.bounds);
+        if lost > 0 {
+            let name = &self.record.instances[index].name;
+            let text =
+                format!("{} of {name} lost a holder before: each runs alone first", count(lost, "task"));
+            self.say(&text);
+        }
     }
 
     fn tasks_of(&self, index: usize) -> String {
@@ -292,7 +306,7 @@ impl<'a> Stage<'a> {
     fn tell_of(&self, index: usize, said: &Said) -> Option<String> {
         let who = &self.record.instances[index].name;
         match said {
-            Said::Lost { why } => Some(format!("{who} notices that its session is over ({why})")),
+            Said::Lost { why } => Some(format!("{who} notices: {why}")),
             Said::Drained => Some(format!("{who} has given all its tasks away")),
             Said::TickBegan { instant, attempt } if *attempt > 1 => {
                 let second = instant.div_euclid(1000).rem_euclid(60);
@@ -346,19 +360,18 @@ impl<'a> Stage<'a> {
                     let text = format!("{} was killed by somebody else", self.who(index));
                     self.say_of(at, &text);
                 }
+                self.tell_of_suspects(index);
                 self.note_even(at);
             }
             Fate::Exited(0) if is_closing => instance.state = State::Left,
             Fate::Exited(code) => {
                 instance.state = State::Failed;
-                let why =
-                    instance.failure.get_or_insert_with(|| format!("it ended with code {code}")).clone();
-                let name = instance.name.clone();
+                let (name, said) = (instance.name.clone(), instance.failure.clone());
+                let why = said.unwrap_or_else(|| format!("it ended with code {code}{}", self.log_of(&name)));
+                self.record.instances[index].failure = Some(why.clone());
                 if !was_ready {
-                    return Err(Failure::failed(format!(
-                        "{name} could not start: {why}{}",
-                        self.log_of(&name)
-                    )));
+                    let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(FAILED);
+                    return Err(Failure::new(code, format!("{name} cannot start: {why}")));
                 }
                 self.record.changed(at, What::Killed, index);
                 self.say_of(at, &format!("{name} has ended by itself: {why}"));

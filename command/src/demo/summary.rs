@@ -47,7 +47,7 @@ impl Summary {
             ticks: instance.ticks,
         });
         Self {
-            held: promises.iter().all(|promise| promise.verdict != Kept::Broken),
+            held: promises.iter().all(|promise| promise.kept != Kept::Broken),
             instances: shown.collect(),
             promises,
             store,
@@ -58,26 +58,26 @@ impl Summary {
 
     pub(crate) fn text(&self) -> String {
         let mut text = "\nWhat was promised, and what was seen:\n\n".to_owned();
-        for Verdict { promise, verdict, seen, broken } in &self.promises {
-            let word = match verdict {
+        for Verdict { promise, kept, seen, broken } in &self.promises {
+            let word = match kept {
                 Kept::Held => "held",
                 Kept::Broken => "BROKEN",
                 Kept::NotTried => "not tried",
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {word:<9} {promise}");
+            text.push_str(&wrapped(&format!("  {word:<9} "), promise));
             for line in seen {
-                let _ = writeln!(text, "            {line}");
+                text.push_str(&wrapped(UNDER, line));
             }
             for line in broken.iter().take(MOST) {
-                let _ = writeln!(text, "            broken: {line}");
+                text.push_str(&wrapped(UNDER, &format!("broken: {line}")));
             }
             if broken.len() > MOST {
-                let _ = writeln!(text, "            broken: and {} more", broken.len() - MOST);
+                text.push_str(&wrapped(UNDER, &format!("broken: and {} more", broken.len() - MOST)));
             }
         }
         let took = seconds(Duration::from_millis(self.took_ms));
-        let _ = match self.promises.iter().filter(|promise| promise.verdict == Kept::Broken).count() {
+        let _ = match self.promises.iter().filter(|promise| promise.kept == Kept::Broken).count() {
             0 => writeln!(text, "\nEvery promise held. It took {took}."),
             1 => writeln!(text, "\nOne promise was broken. It took {took}."),
             broken => writeln!(text, "\n{broken} promises were broken. It took {took}."),
@@ -88,16 +88,37 @@ impl Summary {
 
 /// Lines about one promise: the first ones say what is wrong.
 const MOST: usize = 5;
+/// Columns of any terminal.
+const WIDTH: usize = 80;
+/// Where what is said of a promise begins.
+const UNDER: &str = "            ";
+
+/// A text behind a beginning, in lines of which the others begin where the first one's text does.
+fn wrapped(beginning: &str, text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), beginning.to_owned());
+    for word in text.split(' ') {
+        let is_first = line.trim_end().len() == beginning.trim_end().len();
+        if !is_first && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push_str(&line);
+            lines.push('\n');
+            UNDER.clone_into(&mut line);
+        } else if !is_first {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line + "\n"
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::demo::record::tests::fleet;
 
-    fn verdict(verdict: Kept, broken: &[&str]) -> Verdict {
+    fn verdict(kept: Kept, broken: &[&str]) -> Verdict {
         Verdict {
             promise: "water is wet".to_owned(),
-            verdict,
+            kept,
             seen: vec!["it was".to_owned()],
             broken: broken.iter().map(ToString::to_string).collect(),
         }
@@ -134,12 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let long = "a task that lost a second holder ".repeat(9);
+        let text = wrapped("  held      ", long.trim_end());
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with(UNDER)), "{text}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&text)[1..], words(&long), "no word is lost");
+    }
+
+    #[test]
     fn what_was_not_tried_is_not_broken() {
         let summary = summary(vec![verdict(Kept::NotTried, &[])]);
         assert!(summary.held);
         assert!(summary.text().contains("not tried water is wet"));
         let json = serde_json::to_value(&summary).unwrap();
-        assert_eq!(json["promises"][0]["verdict"], "not_tried");
+        assert_eq!(json["promises"][0]["kept"], "not_tried");
         assert_eq!(json["took_ms"], 24_000);
     }
 }

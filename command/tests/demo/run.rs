@@ -171,7 +171,7 @@ impl Over {
     }
 
     pub(crate) fn assert_nothing_is_left(&self) {
-        assert_eq!(self.processes(), [0; 0], "{self}");
+        assert!(self.processes().is_empty(), "{self}");
         let left: Vec<_> = fs::read_dir(&self.folder.path).unwrap().map(|it| it.unwrap().path()).collect();
         assert!(left.is_empty(), "{left:?}: {self}");
     }
@@ -195,8 +195,9 @@ pub(crate) fn processes_of(folder: &Folder) -> Vec<u32> {
     pids.filter(of_folder).collect()
 }
 
-/// The process ids in `demo-1 (123), demo-2 (124)`.
+/// The process ids in `5 instances start: pids 123, 124`.
 pub(crate) fn pids(out: &str) -> Vec<u32> {
-    let line = out.lines().find(|line| line.contains("instances start")).expect("the first line names them");
-    line.split('(').skip(1).map(|rest| rest.split(')').next().unwrap().parse().unwrap()).collect()
+    let line = out.lines().find_map(|line| line.split_once("instances start: pids "));
+    let (_, pids) = line.expect("the first line names them");
+    pids.split(", ").map(|pid| pid.parse().unwrap()).collect()
 }

@@ -86,7 +86,7 @@ mod tests {
         record.hear(1, at(60), Said::Began(under(0, 2)));
         // Its line comes late, and is of no work.
         record.hear(0, at(70), Said::Ended { task: 0, term: 1 });
-        assert_eq!(tasks(&record).verdict, Kept::Held);
+        assert_eq!(tasks(&record).kept, Kept::Held);
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         record.hear(1, at(60), Said::Began(under(0, 2)));
         record.hear(0, at(61), Said::Worked(under(0, 1)));
         let verdict = tasks(&record);
-        assert_eq!(verdict.verdict, Kept::Broken);
+        assert_eq!(verdict.kept, Kept::Broken);
         assert_eq!(verdict.broken, ["task-00 ran at demo-1 for 1ms after it had begun at demo-2"]);
     }
 
@@ -106,14 +106,14 @@ mod tests {
         record.hear(0, at(20), Said::Began(under(0, 1)));
         record.hear(1, at(60), Said::Began(under(0, 2)));
         record.instances[0].death = Some(Death { from: at(70), gone: at(75) });
-        assert_eq!(tasks(&record).verdict, Kept::Broken);
+        assert_eq!(tasks(&record).kept, Kept::Broken);
         // It said that it had given it away.
         record.tasks[0][0].ended = Some(at(55));
-        assert_eq!(tasks(&record).verdict, Kept::Held);
+        assert_eq!(tasks(&record).kept, Kept::Held);
         // It was frozen, its lease ran out, and then it was killed.
         record.tasks[0][0].ended = None;
         record.tasks[0][0].left = at(50).since(at(20));
-        assert_eq!(tasks(&record).verdict, Kept::Held);
+        assert_eq!(tasks(&record).kept, Kept::Held);
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         record.hear(0, at(30), Said::Ended { task: 0, term: 5 });
         record.hear(0, at(35), Said::Began(under(0, 5)));
         record.hear(0, at(40), Said::Ended { task: 0, term: 5 });
-        assert_eq!(tasks(&record).verdict, Kept::Held);
+        assert_eq!(tasks(&record).kept, Kept::Held);
         record.hear(1, at(60), Said::Began(under(0, 5)));
         let verdict = tasks(&record);
         assert_eq!(verdict.broken, ["task-00 began at demo-2 under term 5, and term 5 was before"]);

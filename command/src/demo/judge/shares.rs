@@ -100,7 +100,7 @@ mod tests {
         record.hear(0, at(150), Said::Ended { task: 0, term: 1 });
         record.hear(0, at(200), Said::Drained);
         assert_eq!(drained(&record).seen, ["demo-1: 1 task given away in 0.10 s"]);
-        assert_eq!(drained(&record).verdict, Kept::Held);
+        assert_eq!(drained(&record).kept, Kept::Held);
         record.hear(0, at(300), Said::Began(under(1, 1)));
         assert_eq!(drained(&record).broken, ["demo-1 began, later, 1 task"]);
     }
@@ -109,9 +109,9 @@ mod tests {
     fn who_is_never_done_is_told() {
         let mut record = fleet(1, 1);
         record.instances[0].drained = Some((at(100), None));
-        assert_eq!(drained(&record).verdict, Kept::NotTried);
+        assert_eq!(drained(&record).kept, Kept::NotTried);
         record.closing = Some(at(9000));
-        assert_eq!(drained(&record).verdict, Kept::Broken);
+        assert_eq!(drained(&record).kept, Kept::Broken);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         record.changed(at(0), What::Started, 0);
         record.changed(at(2000), What::Joined, 0);
         record.closing = Some(at(16_000));
-        assert_eq!(even(&record, &BOUNDS).verdict, Kept::NotTried);
+        assert_eq!(even(&record, &BOUNDS).kept, Kept::NotTried);
         record.closing = Some(at(18_000));
         assert_eq!(even(&record, &BOUNDS).broken, ["not within 15.00 s after the join of demo-1"]);
         record.changes[1].even = Some(at(2500));

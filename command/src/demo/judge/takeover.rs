@@ -185,7 +185,7 @@ mod tests {
         record.hear(1, at(1300), Said::Began(under(0, 2)));
         record.hear(1, at(1500), Said::Began(under(1, 2)));
         let verdict = killed(&record, &BOUNDS);
-        assert_eq!(verdict.verdict, Kept::Held);
+        assert_eq!(verdict.kept, Kept::Held);
         assert_eq!(verdict.seen, ["demo-1: 2 tasks taken over, median 0.50 s, slowest 0.50 s"]);
     }
 
@@ -214,7 +214,7 @@ mod tests {
         killed_at(&mut record, 0, 1000);
         killed_at(&mut record, 1, 1100);
         record.hear(2, at(2900), Said::Began(under(0, 2)));
-        assert_eq!(killed(&record, &BOUNDS).verdict, Kept::Held);
+        assert_eq!(killed(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         record.hear(2, at(2300), Said::Began(under(1, 2)));
         record.hear(2, at(3900), Said::Began(under(0, 3)));
         let verdict = killed(&record, &BOUNDS);
-        assert_eq!(verdict.verdict, Kept::Held);
+        assert_eq!(verdict.kept, Kept::Held);
         assert_eq!(
             verdict.seen[1..],
             [
@@ -239,7 +239,7 @@ mod tests {
         record.tasks[0].last_mut().unwrap().began = at(4100);
         assert_eq!(killed(&record, &BOUNDS).broken, ["task-00 of demo-2 ran elsewhere after 2.10 s"]);
         record.resting.insert(0);
-        assert_eq!(killed(&record, &BOUNDS).verdict, Kept::Held);
+        assert_eq!(killed(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         record.hear(0, at(900), Said::Ended { task: 0, term: 1 });
         killed_at(&mut record, 0, 1000);
         record.closing = Some(at(9000));
-        assert_eq!(killed(&record, &BOUNDS).verdict, Kept::NotTried);
+        assert_eq!(killed(&record, &BOUNDS).kept, Kept::NotTried);
     }
 
     #[test]
@@ -260,8 +260,8 @@ mod tests {
         record.instances[0].freezes.push(freeze);
         record.changed(at(100), What::Froze, 0);
         record.closing = Some(at(20_000));
-        assert_eq!(frozen(&record, &BOUNDS).verdict, Kept::NotTried);
-        assert_eq!(noticed(&record, &BOUNDS).verdict, Kept::NotTried);
+        assert_eq!(frozen(&record, &BOUNDS).kept, Kept::NotTried);
+        assert_eq!(noticed(&record, &BOUNDS).kept, Kept::NotTried);
     }
 
     #[test]

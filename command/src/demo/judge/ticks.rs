@@ -149,7 +149,7 @@ mod tests {
         }
         record.closing = Some(at(3500));
         let verdict = ticks(&record, &BOUNDS);
-        assert_eq!(verdict.verdict, Kept::Held);
+        assert_eq!(verdict.kept, Kept::Held);
         assert_eq!(verdict.seen, ["3 ticks, each once; longest wait between two 1.00 s"]);
     }
 
@@ -161,16 +161,16 @@ mod tests {
         let verdict = ticks(&record, &BOUNDS);
         assert_eq!(verdict.broken, ["the tick at 00:00:01 UTC ran at demo-1, and again at demo-2"]);
         record.instances[0].death = Some(Death { from: at(1035), gone: at(1050) });
-        assert_eq!(ticks(&record, &BOUNDS).verdict, Kept::Held);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
         // A death that came later is no excuse.
         record.instances[0].death = Some(Death { from: at(1600), gone: at(1605) });
-        assert_eq!(ticks(&record, &BOUNDS).verdict, Kept::Broken);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Broken);
         // Nor is one so long after it that the store knew.
         record.ticks.clear();
         ran(&mut record, 0, 1, 1, 1000);
         ran(&mut record, 1, 1, 2, 9000);
         record.instances[0].death = Some(Death { from: at(8000), gone: at(8005) });
-        assert_eq!(ticks(&record, &BOUNDS).verdict, Kept::Broken);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Broken);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         record.hear(0, at(1000), Said::TickBegan { instant: 1000, attempt: 1 });
         record.hear(0, at(1010), Said::TickStopped { instant: 1000, attempt: 1 });
         ran(&mut record, 1, 1, 2, 1400);
-        assert_eq!(ticks(&record, &BOUNDS).verdict, Kept::Held);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         // The last one may still be on its way when the fleet ends.
         record.ticks.remove(&3000);
         record.hear(0, at(2000), Said::TickBegan { instant: 2000, attempt: 1 });
-        assert_eq!(ticks(&record, &BOUNDS).verdict, Kept::Held);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]

@@ -1,0 +1,153 @@
+//! `tenure doctor` on stores that are well, and on deployments that are broken in each of the ways it knows.
+
+mod cli;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::{fs, process::Output};
+
+use cli::{Folder, output, stderr, stdout, tenure};
+use serde_json::Value;
+use support::mongod::{Deployment, Options, Shape, Timing};
+
+struct Report {
+    code: Option<i32>,
+    items: Vec<Value>,
+    text: String,
+}
+
+impl Report {
+    fn of(output: &Output) -> Self {
+        let text = stdout(output);
+        let report: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {}", stderr(output)));
+        Self { code: output.status.code(), items: report["items"].as_array().unwrap().clone(), text }
+    }
+
+    /// The finding about that, of that level.
+    fn has(&self, level: &str, about: &str, says: &str) {
+        let is_it = |item: &&Value| {
+            item["level"] == level && item["about"] == about && item["says"].as_str().unwrap().contains(says)
+        };
+        let found = self.items.iter().find(is_it);
+        let found = found.unwrap_or_else(|| panic!("no finding {level} {about} {says:?}: {}", self.text));
+        assert_eq!(found["advice"].is_string(), ["warning", "bad"].contains(&level), "{found}");
+    }
+
+    fn is_well_about(&self, about: &str) {
+        self.has("ok", about, "");
+    }
+}
+
+async fn doctor(store: &str, more: &[&str]) -> Report {
+    let (store, more): (_, Vec<String>) =
+        (store.to_owned(), more.iter().map(|word| (*word).to_owned()).collect());
+    let run = move || output(tenure(&store).args(["doctor", "-o", "json"]).args(more));
+    Report::of(&tokio::task::spawn_blocking(run).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_file_that_is_well_is_found_so() {
+    let folder = Folder::new("doctor");
+    let report = doctor(&folder.store(), &[]).await;
+    assert_eq!(report.code, Some(0), "{}", report.text);
+    for about in ["disk", "open", "speed", "proof", "clock", "hints"] {
+        report.is_well_about(about);
+    }
+    let report = doctor(&folder.store(), &["--read-only"]).await;
+    assert_eq!(report.code, Some(0), "{}", report.text);
+    report.has("untested", "dry run", "look only");
+    let text = output(tenure(&folder.store()).args(["doctor", "--color", "never"]));
+    assert!(stdout(&text).starts_with("ok          file"), "{}", stdout(&text));
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named() {
+    let folder = Folder::new("doctor-files");
+    let nowhere = doctor(&format!("sqlite:{}", folder.join("none/tenure.db").display()), &[]).await;
+    assert_eq!(nowhere.code, Some(69));
+    nowhere.has("bad", "open", "none");
+    fs::write(
+        folder.join("tenure.db"),
+        "no database, but some words that are longer than the header of one would be, so that it is read",
+    )
+    .unwrap();
+    let foreign = doctor(&folder.store(), &[]).await;
+    assert_eq!(foreign.code, Some(69));
+    foreign.has("bad", "open", "tenure.db");
+    fs::remove_file(folder.join("tenure.db")).unwrap();
+    let absent = doctor(&folder.store(), &["--read-only"]).await;
+    assert_eq!(absent.code, Some(69));
+    absent.has("bad", "open", "there is no store at");
+}
+
+#[tokio::test]
+async fn a_set_of_one_is_well_but_for_being_one() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let report = doctor(deployment.uri(), &[]).await;
+    assert_eq!(report.code, Some(1), "{}", report.text);
+    for about in [
+        "shape",
+        "version",
+        "compatibility",
+        "durations",
+        "clocks",
+        "updates",
+        "open",
+        "speed",
+        "clock",
+        "hints",
+    ] {
+        report.is_well_about(about);
+    }
+    report.has("warning", "members", "one member holds data");
+    assert!(!report.text.contains("BAD"));
+}
+
+#[tokio::test]
+async fn a_standalone_server_is_refused_with_what_to_do() {
+    let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
+    let report = doctor(deployment.uri(), &[]).await;
+    report.has("bad", "shape", "this is a standalone server");
+    report.has("bad", "open", "");
+    assert_eq!(report.code, Some(69), "{}", report.text);
+}
+
+#[tokio::test]
+async fn members_that_are_down_and_clocks_that_differ_are_found() {
+    let options = Options { steppable_clock: true, timing: Timing::Default, ..Options::default() };
+    let deployment = Deployment::start(Shape::ReplicaSet, options).await;
+    let primary = deployment.wait_for_primary(None).await.port();
+    let mut others = deployment.nodes().iter().filter(|node| node.port() != primary);
+    deployment.step_clock_of(others.next().unwrap(), 60_000).await;
+    let report = doctor(deployment.uri(), &["--takeover-within", "3s"]).await;
+    report.has("warning", "clocks", "is furthest from this machine's");
+    report.has("warning", "durations", "every such failover stops every job");
+    report.has("ok", "members", "all 3 members are up");
+    let down = others.next().unwrap();
+    deployment.kill(down).await;
+    // The others notice it by its silence.
+    let mut report = doctor(deployment.uri(), &["--read-only"]).await;
+    for _ in 0..60 {
+        if report.text.contains("is (not reachable/healthy)") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        report = doctor(deployment.uri(), &["--read-only"]).await;
+    }
+    report.has("warning", "members", "is (not reachable/healthy)");
+    report.has("untested", "clocks", &down.port().to_string());
+    assert_eq!(report.code, Some(1).filter(|_| !report.text.contains("\"bad\"")).or(report.code));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_soon_and_no_password_is_told() {
+    let begin = std::time::Instant::now();
+    let report = doctor("mongodb://somebody:s3cret@127.0.0.1:1/shop?replicaSet=rs0", &[]).await;
+    assert_eq!(report.code, Some(69));
+    report.has("bad", "reach", "no server answers within 5 s");
+    assert!(!report.text.contains("s3cret"), "{}", report.text);
+    assert!(begin.elapsed() < cli::SOON);
+    let report = doctor("mongodb://", &[]).await;
+    report.has("bad", "uri", "the connection string cannot be read");
+}
