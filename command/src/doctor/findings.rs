@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(findings.worst(), Level::Warning);
         assert_eq!(
             findings.render(false),
-            "ok          open    it can be opened\nWARNING     disk    1 MiB is free\n                      \
+            "ok          open    it can be opened\nWARNING     disk    1 MiB is free\n                    \
              -> make room\nnot tested  clocks  there is one\n"
         );
         findings.bad("open", "no", "mend it");

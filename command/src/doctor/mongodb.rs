@@ -119,7 +119,7 @@ fn shape(hello: &Document, findings: &mut Findings) {
     } else {
         findings.bad(
             "shape",
-            "this is a standalone server, where no write is safe from a crash and no hint can come",
+            "this is a standalone server: nothing takes its place when it is down, and it has no transactions for fences",
             "make it a replica set, of one member at least: mongod --replSet rs0, then rs.initiate()",
         );
     }
