@@ -277,7 +277,7 @@ fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
 #[test]
 fn every_test_that_a_promise_names_exists() {
     let mut all = Vec::new();
-    for folder in ["src", "tests", "sim/src", "sim/tests"] {
+    for folder in ["src", "tests", "sim/src", "sim/tests", "command/src", "command/tests"] {
         sources(Path::new(folder), &mut all);
     }
     let mut functions = BTreeSet::new();

@@ -1,5 +1,8 @@
 //! What operators do, with engines of the library that feel it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
 mod cli;
 
 use std::{process::Output, time::Duration};
@@ -122,7 +125,7 @@ async fn an_instance_is_drained_and_has_tasks_again() {
     second.close().await;
 }
 
-async fn scheduled(elect: &Elect) -> (Schedule, tokio::sync::mpsc::UnboundedReceiver<bool>) {
+fn scheduled(elect: &Elect) -> (Schedule, tokio::sync::mpsc::UnboundedReceiver<bool>) {
     let (send, ran) = tokio::sync::mpsc::unbounded_channel();
     let schedule = elect.schedule("backup", "@yearly").run(move |tick, _| {
         let _ = send.send(tick.is_ordered());
@@ -135,7 +138,7 @@ async fn scheduled(elect: &Elect) -> (Schedule, tokio::sync::mpsc::UnboundedRece
 async fn schedules_are_held_back_let_go_and_run() {
     let folder = Folder::new("schedules");
     let elect = start(&folder, "pod-1").await;
-    let (schedule, mut ran) = scheduled(&elect).await;
+    let (schedule, mut ran) = scheduled(&elect);
     while schedule.status().await.unwrap().is_none_or(|status| status.record.definition.is_none()) {
         tokio::time::sleep(SECOND / 50).await;
     }

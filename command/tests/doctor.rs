@@ -1,5 +1,8 @@
 //! `tenure doctor` on stores that are well, and on deployments that are broken in each of the ways it knows.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
 mod cli;
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -1,5 +1,8 @@
 //! `tenure exec` on a file: what becomes of the program, of the key, and of what the program started.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
 mod cli;
 
 use std::{

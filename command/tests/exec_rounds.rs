@@ -3,6 +3,9 @@
 //!
 //! `TENURE_ROUNDS=100` for more than a few rounds of each.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
 mod cli;
 
 use std::{

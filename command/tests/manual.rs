@@ -2,10 +2,14 @@
 //!
 //! `TENURE_BLESS=1 cargo test -p tenure-cli --test manual` writes them anew.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
 mod cli;
 
 use std::{
     fs,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -105,7 +109,6 @@ fn what_is_mistyped_is_told_with_what_was_meant() {
         assert_eq!(refused.status.code(), Some(64), "{words:?}");
         assert!(stderr(&refused).contains(said), "{words:?}: {}", stderr(&refused));
     }
-    use std::os::unix::ffi::OsStrExt;
     let broken = std::ffi::OsStr::from_bytes(b"\xff");
     let refused = output(bare().args(["exec", "--key"]).arg(broken).args(["--", "true"]));
     assert_eq!(refused.status.code(), Some(64));
