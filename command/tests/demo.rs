@@ -25,8 +25,10 @@ fn it_comes_to_its_end_and_every_promise_held() {
     let demo = Demo::start(&["--plain", "--time", "10s"]);
     let ended = demo.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
+    // Lines are as wide as a terminal.
+    let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for promise in PROMISES {
-        assert!(ended.out.contains(&format!("  held      {promise}")), "{promise}: {ended}");
+        assert!(words.contains(&format!(" held {promise}")), "{promise}: {ended}");
     }
     for line in [
         "is killed (SIGKILL), with 20 tasks",
@@ -37,7 +39,7 @@ fn it_comes_to_its_end_and_every_promise_held() {
         "never two at once, each under a larger term",
         "Every promise held.",
     ] {
-        assert!(ended.out.contains(line), "{line}: {ended}");
+        assert!(words.contains(line), "{line}: {ended}");
     }
     assert!(!ended.out.contains('\x1b'), "{ended}");
     ended.assert_nothing_is_left();
@@ -141,7 +143,7 @@ fn a_time_that_is_too_short_is_refused() {
 fn a_store_that_is_not_there_is_named() {
     let ended = Demo::start(&["--plain", "--store", "sqlite:/nowhere/at/all.db"]).wait();
     assert_eq!(ended.code, Some(69), "{ended}");
-    assert!(ended.err.starts_with("tenure: demo-") && ended.err.contains("/nowhere/at/all.db"), "{ended}");
+    assert!(ended.err.starts_with("tenure: demo-") && ended.err.contains("/nowhere/at"), "{ended}");
     ended.assert_nothing_is_left();
 }
 

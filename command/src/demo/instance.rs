@@ -124,13 +124,19 @@ async fn take_part(setup: &Setup, lines: &mut mpsc::UnboundedReceiver<String>) -
                 is_drained = true;
                 say(&Said::Drained);
             }
-            _ = pulse.tick() => say(&Said::Pulse),
+            _ = pulse.tick() => say(&Said::Pulse { late: late(&elect) }),
         }
     }
     elect.close().await;
     drop((spread, schedule, elect));
     place.close().await;
     Ok(())
+}
+
+/// Time by which the answer to a heartbeat is overdue.
+fn late(elect: &Elect) -> Duration {
+    let since = elect.health().last_beat.unwrap_or_default();
+    since.saturating_sub(elect.config().refresh_interval())
 }
 
 fn heard(event: &Event) {

@@ -11,6 +11,7 @@ mod ticks;
 use std::time::Duration;
 
 use serde::Serialize;
+use tenure::clock::Moment;
 
 use super::record::Record;
 
@@ -98,9 +99,44 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// The longest of stalls that fell into that time: what a machine without a free processor adds to everything.
-fn stalled(record: &Record, from: tenure::clock::Moment, to: tenure::clock::Moment) -> Duration {
+/// The part of that time for which some instance did not run, or was not answered by the store: what a machine without
+/// a free processor, or with a busy disk, adds to everything. What is done then is a few steps, one after the other.
+fn stalled(record: &Record, from: Moment, to: Moment) -> Duration {
     let stalls = record.instances.iter().flat_map(|instance| &instance.stalls);
-    let within = stalls.filter(|(at, _)| from <= *at && *at <= to);
-    within.map(|(_, time)| *time).max().unwrap_or_default()
+    let mut within: Vec<_> = stalls.map(|(begun, ended)| (*begun.max(&from), *ended.min(&to))).collect();
+    within.sort_unstable();
+    let (mut all, mut reached) = (Duration::ZERO, from);
+    for (begun, ended) in within {
+        all += ended.since(begun.max(reached));
+        reached = reached.max(ended);
+    }
+    all * STEPS
+}
+
+/// Steps of a takeover that wait for the store: a death is declared, locks are taken, jobs begin.
+const STEPS: u32 = 3;
+
+/// The longest time for which an instance did not run, or was not answered, if that is worth a word.
+pub(crate) fn busy(record: &Record) -> Option<Duration> {
+    let stalls = record.instances.iter().flat_map(|instance| &instance.stalls);
+    stalls.map(|(from, to)| to.since(*from)).max().filter(|time| *time > Duration::from_millis(300))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::record::tests::{at, fleet};
+
+    #[test]
+    fn stalls_of_several_count_once() {
+        let mut record = fleet(2, 0);
+        record.instances[0].stalls = vec![(at(100), at(400)), (at(1000), at(5000))];
+        record.instances[1].stalls = vec![(at(300), at(600))];
+        assert_eq!(stalled(&record, at(0), at(1100)), Duration::from_millis(600) * STEPS);
+        assert_eq!(stalled(&record, at(350), at(500)), Duration::from_millis(150) * STEPS);
+        assert_eq!(stalled(&record, at(700), at(900)), Duration::ZERO);
+        assert_eq!(busy(&record), Some(Duration::from_secs(4)));
+        record.instances[0].stalls.clear();
+        assert_eq!(busy(&record), None);
+    }
 }

@@ -2,10 +2,7 @@
 
 mod parts;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::clock::Moment;
 
@@ -27,9 +24,6 @@ pub(crate) struct Record {
     /// When the instances were told to close.
     pub(crate) closing: Option<Moment>,
 }
-
-/// A process that runs is heard more often.
-const STALL: Duration = Duration::from_millis(150);
 
 impl Record {
     pub(crate) fn new(begun: Moment, tasks: usize) -> Self {
@@ -58,7 +52,7 @@ impl Record {
         self.note_life(who, at);
         let instance = &mut self.instances[who];
         match said {
-            Said::Pulse => {}
+            Said::Pulse { late } => instance.stalled(at - late, at),
             Said::Ready => {
                 instance.ready = Some(at);
                 if instance.state == State::Starts {
@@ -114,10 +108,7 @@ impl Record {
     fn note_life(&mut self, who: usize, at: Moment) {
         let instance = &mut self.instances[who];
         if let Some(before) = instance.heard {
-            let gap = at.since(before);
-            if gap > STALL && !instance.is_frozen_at(at) && !instance.is_frozen_at(before + gap / 2) {
-                instance.stalls.push((at, gap));
-            }
+            instance.stalled(before, at);
         }
         instance.heard = Some(instance.heard.map_or(at, |before| before.max(at)));
     }
@@ -236,6 +227,8 @@ impl Record {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::{super::said::BOOT, *};
 
     pub(crate) fn at(ms: u64) -> Moment {
@@ -251,6 +244,8 @@ pub(crate) mod tests {
         }
         record
     }
+
+    pub(crate) const PULSE: Said = Said::Pulse { late: Duration::ZERO };
 
     pub(crate) fn under(task: usize, term: u64) -> Under {
         Under { task, term, left: Duration::from_secs(2) }
@@ -311,9 +306,19 @@ pub(crate) mod tests {
     fn who_is_frozen_does_not_stall() {
         let mut record = fleet(1, 1);
         record.instances[0].freezes.push(Freeze { from: at(20), to: Some(at(900)), noticed: None });
-        record.hear(0, at(910), Said::Pulse);
+        record.hear(0, at(910), Said::Pulse { late: Duration::from_millis(400) });
         assert!(record.instances[0].stalls.is_empty());
-        record.hear(0, at(1400), Said::Pulse);
-        assert_eq!(record.instances[0].stalls, [(at(1400), Duration::from_millis(490))]);
+        record.hear(0, at(1400), PULSE);
+        assert_eq!(record.instances[0].stalls, [(at(910), at(1400))]);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_a_stall_that_grows() {
+        let mut record = fleet(1, 1);
+        for ms in (10_u64..4000).step_by(50) {
+            let late = Duration::from_millis(ms.saturating_sub(1000));
+            record.hear(0, at(ms), Said::Pulse { late });
+        }
+        assert_eq!(record.instances[0].stalls, [(at(1000), at(3960))]);
     }
 }

@@ -21,8 +21,10 @@ pub(crate) struct Under {
 pub(crate) enum Said {
     /// It takes part.
     Ready,
-    /// It runs.
-    Pulse,
+    /// It runs, and the store's answer to its heartbeat is so late.
+    Pulse {
+        late: Duration,
+    },
     /// The first poll of a task's job.
     Began(Under),
     /// It works, and holds the lease.
@@ -75,7 +77,7 @@ pub(crate) fn write(at: Moment, said: &Said) -> String {
     let tick = |word: &str, instant: i64, attempt: u32| format!("{word} {instant} {attempt}");
     let words = match said {
         Said::Ready => "ready".to_owned(),
-        Said::Pulse => "pulse".to_owned(),
+        Said::Pulse { late } => format!("pulse {}", micros(*late)),
         Said::Began(it) => under("began", it),
         Said::Worked(it) => under("worked", it),
         Said::Ended { task, term } => format!("ended {task} {term}"),
@@ -102,7 +104,7 @@ pub(crate) fn read(line: &str) -> Option<(Moment, Said)> {
     let mut words = rest.split(' ');
     let said = match word {
         "ready" => Said::Ready,
-        "pulse" => Said::Pulse,
+        "pulse" => Said::Pulse { late: Duration::from_micros(number(&mut words)?) },
         "began" => Said::Began(under(&mut words)?),
         "worked" => Said::Worked(under(&mut words)?),
         "ended" => Said::Ended { task: number(&mut words)?, term: number(&mut words)? },
@@ -151,7 +153,7 @@ mod tests {
         let (instant, attempt) = (1_767_225_600_000, 2);
         for said in [
             Said::Ready,
-            Said::Pulse,
+            Said::Pulse { late: Duration::from_micros(1_234_567) },
             Said::Began(under),
             Said::Worked(under),
             Said::Ended { task: 99, term: 3 },

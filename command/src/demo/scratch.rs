@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::Access;
+
 use crate::{
     common::Common,
     exit::Failure,
@@ -33,7 +35,7 @@ impl Scratch {
         let is_named = names_a_store(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));
         let named = if is_named { Settings::of(common)?.store } else { None };
         let number = RandomState::new().hash_one(std::process::id());
-        let folder = std::env::temp_dir().join(format!("tenure-demo-{number:016x}"));
+        let folder = temporary().join(format!("tenure-demo-{number:016x}"));
         let (uri, namespace) = if let Some(uri) = named {
             (uri, format!("demo-{number:016x}"))
         } else {
@@ -101,6 +103,13 @@ impl Drop for Scratch {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// A folder for what is not kept: in memory if there is one, where no busy disk holds up a picture.
+fn temporary() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let is_usable = || rustix::fs::access(memory, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if std::env::var_os("TMPDIR").is_none() && is_usable() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
 fn cannot(folder: &Path, error: &std::io::Error) -> Failure {

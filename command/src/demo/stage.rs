@@ -171,8 +171,7 @@ impl<'a> Stage<'a> {
     }
 
     fn pids(&self) -> String {
-        let all =
-            self.record.instances.iter().map(|instance| format!("{} ({})", instance.name, instance.pid));
+        let all = self.record.instances.iter().map(|instance| instance.pid.to_string());
         all.collect::<Vec<_>>().join(", ")
     }
 
@@ -296,9 +295,8 @@ impl<'a> Stage<'a> {
         let Some(Change { at: since, .. }) = self.record.note_even(at).cloned() else { return };
         let counts = self.record.counts();
         let all = self.record.instances.iter().zip(&counts).filter(|(instance, _)| !instance.state.is_over());
-        let shares = all.map(|(instance, tasks)| format!("{} {tasks}", instance.name)).collect::<Vec<_>>();
-        let text =
-            format!("all {TASKS} run, evenly, after {}: {}", seconds(at.since(since)), shares.join(", "));
+        let shares = all.map(|(_, tasks)| tasks.to_string()).collect::<Vec<_>>().join(" ");
+        let text = format!("all {TASKS} run, evenly, after {}: {shares}", seconds(at.since(since)));
         self.say_of(at, &text);
     }
 

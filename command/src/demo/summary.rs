@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use serde::Serialize;
 
 use super::{
-    judge::{Kept, Verdict, seconds},
+    judge::{self, Kept, Verdict, seconds},
     record::Record,
 };
 
@@ -18,6 +18,8 @@ pub(crate) struct Summary {
     pub(crate) store: String,
     pub(crate) namespace: String,
     pub(crate) took_ms: u64,
+    /// The longest time for which an instance did not run, or was not answered by the store.
+    pub(crate) busy_ms: Option<u64>,
 }
 
 /// An instance that took part.
@@ -52,7 +54,8 @@ impl Summary {
             promises,
             store,
             namespace,
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: ms(took),
+            busy_ms: judge::busy(record).map(ms),
         }
     }
 
@@ -76,6 +79,15 @@ impl Summary {
                 text.push_str(&wrapped(UNDER, &format!("broken: and {} more", broken.len() - MOST)));
             }
         }
+        if let Some(busy) = self.busy_ms.map(Duration::from_millis) {
+            let busy = format!(
+                "The machine or its disk was busy: for {} some instance did not run, or had no answer of the store. \
+                 The times allow for that.",
+                seconds(busy)
+            );
+            text.push('\n');
+            text.push_str(&wrapped("  ", &busy));
+        }
         let took = seconds(Duration::from_millis(self.took_ms));
         let _ = match self.promises.iter().filter(|promise| promise.kept == Kept::Broken).count() {
             0 => writeln!(text, "\nEvery promise held. It took {took}."),
@@ -84,6 +96,10 @@ impl Summary {
         };
         text
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Lines about one promise: the first ones say what is wrong.
@@ -101,7 +117,7 @@ fn wrapped(beginning: &str, text: &str) -> String {
         if !is_first && line.chars().count() + 1 + word.chars().count() > WIDTH {
             lines.push_str(&line);
             lines.push('\n');
-            UNDER.clone_into(&mut line);
+            line = " ".repeat(beginning.chars().count());
         } else if !is_first {
             line.push(' ');
         }

@@ -34,7 +34,7 @@ fn judge(record: &Record, bounds: &Bounds, what: What, promise: String) -> Verdi
         let name = &record.instances[change.instance].name;
         let suspects = suspects(record, bounds, change);
         let (mut times, mut trials) = (Vec::new(), Vec::new());
-        for task in left_behind(record, change).filter(|task| !record.resting.contains(task)) {
+        for task in left_behind(record, bounds, change).filter(|task| !record.resting.contains(task)) {
             let next = next_start(record, task, change);
             let until = next.or(record.closing).unwrap_or(change.at);
             let time = until.since(change.at);
@@ -74,27 +74,30 @@ pub(super) fn suspects(record: &Record, bounds: &Bounds, change: &Change) -> BTr
     let all_within = bounds.ttl * 10;
     let earlier = || record.changes.iter().filter(|it| it.what.takes_away() && it.at <= change.at);
     let mut deaths: BTreeMap<usize, u32> = BTreeMap::new();
-    for task in earlier().flat_map(|it| left_behind(record, it)) {
+    for task in earlier().flat_map(|it| left_behind(record, bounds, it)) {
         *deaths.entry(task).or_default() += 1;
     }
     // Those of a death before may still be on trial.
     let on_trial = earlier().filter(|it| change.at.since(it.at) <= all_within);
     let on_trial: BTreeSet<usize> =
-        on_trial.flat_map(|it| left_behind(record, it)).filter(|it| deaths[it] > 1).collect();
+        on_trial.flat_map(|it| left_behind(record, bounds, it)).filter(|it| deaths[it] > 1).collect();
     let most = on_trial.iter().map(|task| deaths[task]).max().unwrap_or_default();
     let one = bounds.ttl / 3 * (1 << most.saturating_sub(2).min(8));
     let number = u32::try_from(on_trial.len()).unwrap_or(u32::MAX);
     let time = all_within.min(one.saturating_mul(number));
-    left_behind(record, change).filter(|task| on_trial.contains(task)).map(|task| (task, time)).collect()
+    left_behind(record, bounds, change)
+        .filter(|task| on_trial.contains(task))
+        .map(|task| (task, time))
+        .collect()
 }
 
-/// Tasks that the instance had then, as far as it has said.
-fn left_behind(record: &Record, change: &Change) -> impl Iterator<Item = usize> {
+/// Tasks that the instance had then, as far as it has said. Of one that has lost its session: those that it had before,
+/// for it stopped their jobs in time, and could not give their locks back.
+fn left_behind(record: &Record, bounds: &Bounds, change: &Change) -> impl Iterator<Item = usize> {
+    let since = if change.what == What::Lost { change.at - bounds.ttl } else { change.at };
     let has = move |task: &usize| {
         let latest = record.tasks[*task].iter().filter(|it| it.began <= change.at).max_by_key(|it| it.began);
-        latest.is_some_and(|it| {
-            it.instance == change.instance && it.ended.is_none_or(|ended| ended > change.at)
-        })
+        latest.is_some_and(|it| it.instance == change.instance && it.ended.is_none_or(|ended| ended > since))
     };
     (0..record.tasks.len()).filter(has)
 }
@@ -116,7 +119,7 @@ fn allowed(record: &Record, bounds: &Bounds, change: &Change, until: Moment) -> 
         .changes
         .iter()
         .filter(|other| other.instance != change.instance && change.at < other.at && other.at < until);
-    bound(change) + meanwhile.map(bound).sum::<Duration>() + 3 * stalled(record, change.at, until)
+    bound(change) + meanwhile.map(bound).sum::<Duration>() + stalled(record, change.at, until)
 }
 
 fn was_thawed_before(record: &Record, change: &Change, until: Moment) -> bool {
@@ -141,7 +144,7 @@ pub(super) fn noticed(record: &Record, bounds: &Bounds) -> Verdict {
                     seconds(time)
                 ));
             }
-            if time > bounds.notices + 3 * stalled(record, to, to + time) {
+            if time > bounds.notices + stalled(record, to, to + time) {
                 let how = if freeze.noticed.is_some() { "noticed after" } else { "had not noticed after" };
                 broken.push(format!("{} {how} {} that its lease was over", instance.name, seconds(time)));
             }
@@ -157,7 +160,7 @@ mod tests {
         judge::Kept,
         record::{
             Freeze,
-            tests::{at, fleet, under},
+            tests::{PULSE, at, fleet, under},
         },
         said::Said,
     };
@@ -196,7 +199,7 @@ mod tests {
         record.hear(0, at(20), Said::Began(under(1, 1)));
         killed_at(&mut record, 0, 1000);
         for ms in (20..5000).step_by(50) {
-            record.hear(1, at(ms), Said::Pulse);
+            record.hear(1, at(ms), PULSE);
         }
         record.hear(1, at(2200), Said::Began(under(0, 2)));
         record.closing = Some(at(5000));
@@ -225,6 +228,9 @@ mod tests {
         killed_at(&mut record, 0, 1000);
         record.hear(1, at(1300), Said::Began(under(0, 2)));
         killed_at(&mut record, 1, 2000);
+        for ms in (20..5000).step_by(50) {
+            record.hear(2, at(ms), PULSE);
+        }
         record.hear(2, at(2300), Said::Began(under(1, 2)));
         record.hear(2, at(3900), Said::Began(under(0, 3)));
         let verdict = killed(&record, &BOUNDS);
@@ -240,6 +246,18 @@ mod tests {
         assert_eq!(killed(&record, &BOUNDS).broken, ["task-00 of demo-2 ran elsewhere after 2.10 s"]);
         record.resting.insert(0);
         assert_eq!(killed(&record, &BOUNDS).kept, Kept::Held);
+    }
+
+    #[test]
+    fn a_session_that_was_lost_is_a_holder_that_was() {
+        let mut record = fleet(2, 1);
+        record.hear(0, at(20), Said::Began(under(0, 1)));
+        record.hear(0, at(2200), Said::Ended { task: 0, term: 1 });
+        record.hear(0, at(2700), Said::Lost { why: "expired".to_owned() });
+        record.hear(1, at(3000), Said::Began(under(0, 2)));
+        assert!(suspects(&record, &BOUNDS, record.changes.last().unwrap()).is_empty());
+        killed_at(&mut record, 1, 4000);
+        assert_eq!(suspects(&record, &BOUNDS, record.changes.last().unwrap())[&0], BOUNDS.ttl / 3);
     }
 
     #[test]

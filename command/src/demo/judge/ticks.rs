@@ -99,7 +99,7 @@ fn standstill(record: &Record, bounds: &Bounds, starts: &[Moment]) -> Option<Str
         .iter()
         .filter(|change| change.what.takes_away() && change.at <= to && change.at + bounds.frozen >= from);
     let more = u32::try_from(deaths.count()).unwrap_or(u32::MAX).max(1);
-    let allowed = bounds.frozen.saturating_mul(more) + Duration::from_secs(1) + 3 * stalled(record, from, to);
+    let allowed = bounds.frozen.saturating_mul(more) + Duration::from_secs(1) + stalled(record, from, to);
     (to.since(from) > allowed).then(|| format!("nothing ticked for {}", seconds(to.since(from))))
 }
 
@@ -122,7 +122,7 @@ mod tests {
         judge::Kept,
         record::{
             Death,
-            tests::{at, fleet},
+            tests::{PULSE, at, fleet},
         },
         said::Said,
     };
@@ -198,7 +198,7 @@ mod tests {
     fn a_schedule_that_stands_still_is_told() {
         let mut record = fleet(1, 0);
         for ms in (10..20_000).step_by(50) {
-            record.hear(0, at(ms), Said::Pulse);
+            record.hear(0, at(ms), PULSE);
         }
         ran(&mut record, 0, 1, 1, 1000);
         record.closing = Some(at(20_000));

@@ -32,6 +32,9 @@ pub(crate) enum TickEnd {
     Stopped,
 }
 
+/// A process that runs, on a store that answers, is heard more often.
+const STALL: Duration = Duration::from_millis(150);
+
 /// How an instance is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -84,8 +87,8 @@ pub(crate) struct Instance {
     pub(crate) state: State,
     pub(crate) ready: Option<Moment>,
     pub(crate) heard: Option<Moment>,
-    /// Times for which it was not heard though it was not frozen, and when they ended.
-    pub(crate) stalls: Vec<(Moment, Duration)>,
+    /// Times, from and to, for which it did not run though it was not frozen, or the store did not answer it.
+    pub(crate) stalls: Vec<(Moment, Moment)>,
     pub(crate) freezes: Vec<Freeze>,
     /// Moments at which it noticed that a session of its was over.
     pub(crate) lost: Vec<Moment>,
@@ -114,8 +117,20 @@ impl Instance {
         }
     }
 
-    pub(crate) fn is_frozen_at(&self, at: Moment) -> bool {
-        self.freezes.iter().any(|freeze| freeze.from <= at && freeze.to.is_none_or(|to| at <= to))
+    fn was_frozen(&self, from: Moment, to: Moment) -> bool {
+        self.freezes.iter().any(|freeze| freeze.from <= to && freeze.to.is_none_or(|thawed| from <= thawed))
+    }
+
+    /// Takes note of a time for which it stood still.
+    pub(crate) fn stalled(&mut self, from: Moment, to: Moment) {
+        if to.since(from) <= STALL || self.was_frozen(from, to) {
+            return;
+        }
+        match self.stalls.last_mut() {
+            // It goes on.
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => self.stalls.push((from, to)),
+        }
     }
 }
 
