@@ -129,7 +129,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Check(check) => check::run(&common, check).await,
             Command::CheckConfig(check) => check_config::run(&common, check),
             Command::Doctor(doctor) => doctor::run(&common, doctor).await,
-            Command::Schema(schema) => schema::run(&common, schema),
+            Command::Schema(schema) => schema::run(&common, &schema),
             Command::Demo(demo) => demo::run(&common, demo).await,
             Command::DemoInstance => demo::instance::run().await,
             Command::Manual(manual) => manual::run(manual),

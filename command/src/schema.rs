@@ -14,7 +14,7 @@ pub(crate) struct Schema {
     database: Option<String>,
 }
 
-pub(crate) fn run(common: &Common, schema: Schema) -> Result<u8, Failure> {
+pub(crate) fn run(common: &Common, schema: &Schema) -> Result<u8, Failure> {
     let settings = Settings::of(common)?;
     let place = match (&schema.database, &settings.store) {
         // Whoever names a database means a server.
@@ -30,7 +30,7 @@ pub(crate) fn run(common: &Common, schema: Schema) -> Result<u8, Failure> {
             ))?;
         }
         #[cfg(feature = "mongodb")]
-        Where::Mongo(uri) => out::text(&script(schema.database, &uri))?,
+        Where::Mongo(uri) => out::text(&script(schema.database.clone(), &uri))?,
         #[cfg(not(feature = "mongodb"))]
         Where::Mongo(_) => return Err(crate::place::no_driver()),
     }

@@ -78,6 +78,10 @@ impl Scratch {
     }
 
     /// Removes what the demo has written, unless it is to be kept. The folder goes when this is dropped.
+    #[cfg_attr(
+        not(feature = "mongodb"),
+        expect(clippy::unused_async, reason = "only a server is waited for")
+    )]
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         if self.keep || !self.is_named {
             return Ok(());

@@ -44,8 +44,8 @@ fn past(holder: &str, note: Option<Why>) -> Past {
     Past { note, ..last }
 }
 
-fn failing_note() -> Option<Why> {
-    Some(Quarantine { since: at(0), tries: 2, error: "no route".to_owned() }.note())
+fn failing_note() -> Why {
+    Quarantine { since: at(0), tries: 2, error: "no route".to_owned() }.note()
 }
 
 fn sentences(sessions: &[SessionRecord], locks: &[LockRecord], key: &str, now: StoreTime) -> Vec<String> {
@@ -77,7 +77,7 @@ fn a_task_is_held_free_reserved_at_rest_or_closed() {
 
     let resting = LockRecord {
         closed: Some(Closed::for_length(at(10), TTL)),
-        past: vec![past("pod-1", failing_note())],
+        past: vec![past("pod-1", Some(failing_note()))],
         ..task("b")
     };
     let TaskState::Quarantined { tries, error, until, .. } = state(&resting, None, 20) else {
@@ -146,7 +146,7 @@ fn what_nobody_has_is_explained_by_those_who_might() {
 fn what_rests_is_explained_by_its_failures() {
     let resting = LockRecord {
         closed: Some(Closed::for_length(at(10), TTL)),
-        past: vec![past("pod-1", failing_note())],
+        past: vec![past("pod-1", Some(failing_note()))],
         ..task("b")
     };
     let says = sentences(&[session(1, "pod-1", |_| ())], &[resting], "b", at(20));
