@@ -79,6 +79,7 @@ pub(crate) async fn run(common: &Common, demo: Demo) -> Result<u8, Failure> {
     let ended = stage.play().await;
     let record = stage.end();
     let ended = ended?;
+    #[cfg(feature = "mongodb")]
     scratch.clear().await?;
     if let Ended::Signal(number) = ended {
         return Ok(128 + number);

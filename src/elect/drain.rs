@@ -1,19 +1,19 @@
 //! An operator's word to an instance: to give its tasks away, or that it may have some again.
 //!
-//! It goes the way of revocations, as a request in the session's record. What it names is no lock: a task of a spread
-//! that nobody has, whose key is the word. Words count in the order in which they come.
+//! It goes the way of revocations, as a request in the session's record. What it names is no lock: a key that says the
+//! word and the session, among the tasks of a spread that the instance takes part in, so that it listens to it. Words
+//! count in the order in which they come.
 
 use std::time::{Duration, SystemTime};
 
 use crate::{
     StoreError,
-    model::{Holder, Key, Kind, LockId, Request, SessionRecord, SpreadName, StoreTime, Term, Why},
+    model::{Holder, Key, Kind, LockId, Request, SessionId, SessionRecord, StoreTime, Term, Why},
     store::{Revocation, RevokeAnswer, Store},
 };
 
-const SPREAD: &str = "tenure.drain";
-const DRAIN: &str = "drain";
-const UNDRAIN: &str = "undrain";
+const DRAIN: &str = "tenure.drain";
+const UNDRAIN: &str = "tenure.undrain";
 
 /// Asks an instance to give all tasks of its spreads and all its schedules to others, one after the other, and to take
 /// none, as [`Spread::drain`](crate::spread::Spread::drain) does for one spread. It holds until the instance is
@@ -57,8 +57,8 @@ async fn ask(
 ) -> Result<RevokeAnswer, StoreError> {
     let lock = LockId {
         namespace: session.about.namespace.clone(),
-        kind: Kind::Task(SpreadName::new(SPREAD).expect("it is a name")),
-        key: Key::new(word).expect("it is a key"),
+        kind: session.shares.first().map_or(Kind::Lock, |share| Kind::of_tasks(&share.spread)),
+        key: key(word, session.id),
     };
     // Another one each time: the same word may be said again.
     #[expect(clippy::disallowed_methods, reason = "it is an identity, and compared with nothing")]
@@ -67,13 +67,15 @@ async fn ask(
     store.revoke(Revocation::Ask { session: session.id, request }, limit).await
 }
 
-/// Returns whether a request is such a word: to drain, or not to drain any more.
-pub(super) fn word(request: &Request) -> Option<bool> {
-    let Kind::Task(spread) = &request.lock.kind else { return None };
-    match request.lock.key.as_str() {
-        _ if spread.as_str() != SPREAD => None,
-        DRAIN => Some(true),
-        UNDRAIN => Some(false),
-        _ => None,
+/// A key that no task has by chance.
+fn key(word: &str, session: SessionId) -> Key {
+    Key::new(format!("{word} {session}")).expect("it is a key")
+}
+
+/// Returns whether a request to a session is such a word: to drain, or not to drain any more.
+pub(super) fn word(session: SessionId, request: &Request) -> Option<bool> {
+    if request.lock.key == key(DRAIN, session) {
+        return Some(true);
     }
+    (request.lock.key == key(UNDRAIN, session)).then_some(false)
 }

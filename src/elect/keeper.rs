@@ -349,7 +349,7 @@ impl OneSession {
                 continue;
             }
             news = true;
-            if let Some(drained) = drain::word(&request) {
+            if let Some(drained) = drain::word(self.session.id, &request) {
                 self.drain(drained, &request);
                 continue;
             }

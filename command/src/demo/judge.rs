@@ -99,9 +99,13 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// The part of that time for which some instance did not run, or was not answered by the store: what a machine without
-/// a free processor, or with a busy disk, adds to everything. What is done then is a few steps, one after the other.
+/// What a machine without a free processor, or with a busy disk, adds to a takeover: a few steps, one after the other.
 fn stalled(record: &Record, from: Moment, to: Moment) -> Duration {
+    standstill(record, from, to) * STEPS
+}
+
+/// The part of that time for which some instance did not run, or was not answered by the store.
+fn standstill(record: &Record, from: Moment, to: Moment) -> Duration {
     let stalls = record.instances.iter().flat_map(|instance| &instance.stalls);
     let mut within: Vec<_> = stalls.map(|(begun, ended)| (*begun.max(&from), *ended.min(&to))).collect();
     within.sort_unstable();
@@ -110,7 +114,19 @@ fn stalled(record: &Record, from: Moment, to: Moment) -> Duration {
         all += ended.since(begun.max(reached));
         reached = reached.max(ended);
     }
-    all * STEPS
+    all
+}
+
+/// The moment so long after another, not counting the time for which anything stood still.
+fn after(record: &Record, from: Moment, time: Duration) -> Moment {
+    let mut to = from + time;
+    loop {
+        let later = from + time + standstill(record, from, to);
+        if later <= to {
+            return to;
+        }
+        to = later;
+    }
 }
 
 /// Steps of a takeover that wait for the store: a death is declared, locks are taken, jobs begin.
@@ -135,6 +151,9 @@ mod tests {
         assert_eq!(stalled(&record, at(0), at(1100)), Duration::from_millis(600) * STEPS);
         assert_eq!(stalled(&record, at(350), at(500)), Duration::from_millis(150) * STEPS);
         assert_eq!(stalled(&record, at(700), at(900)), Duration::ZERO);
+        assert_eq!(after(&record, at(50), Duration::from_millis(10)), at(60));
+        assert_eq!(after(&record, at(350), Duration::from_millis(100)), at(700));
+        assert_eq!(after(&record, at(350), Duration::from_millis(500)), at(5100));
         assert_eq!(busy(&record), Some(Duration::from_secs(4)));
         record.instances[0].stalls.clear();
         assert_eq!(busy(&record), None);

@@ -77,20 +77,13 @@ impl Scratch {
         })
     }
 
-    /// Removes what the demo has written, unless it is to be kept. The folder goes when this is dropped.
-    #[cfg_attr(
-        not(feature = "mongodb"),
-        expect(clippy::unused_async, reason = "only a server is waited for")
-    )]
+    /// Removes what the demo has written to a server, unless it is to be kept. The folder goes when this is dropped.
+    #[cfg(feature = "mongodb")]
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        if self.keep || !self.is_named {
+        if self.keep || self.database.is_some() {
             return Ok(());
         }
-        #[cfg(feature = "mongodb")]
-        if self.database.is_none() {
-            return forget(&self.uri.text, &self.namespace).await;
-        }
-        Ok(())
+        forget(&self.uri.text, &self.namespace).await
     }
 
     /// Says what stays where it cannot be removed: terms in a file of the user's never go back.

@@ -190,8 +190,10 @@ async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
         assert_eq!(asked.unwrap(), RevokeAnswer::Asked);
     };
     for _ in 0..2 {
+        let said = Instant::now();
         say(true).await;
         first.spread.until(|status| status.share().is_empty()).await;
+        assert!(said.elapsed() <= SECOND, "by a hint, long before a beat: {:?}", said.elapsed());
         team.settled(&players).await;
         assert_eq!(counts(&players), [0, 15, 15]);
         tokio::time::sleep(SECOND * 60).await;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tenure::clock::Moment;
 
-use super::{Bounds, Verdict, count, seconds, stalled};
+use super::{Bounds, Verdict, after as known, count, seconds, stalled};
 use crate::demo::record::{Attempt, Freeze, Record, TickEnd};
 
 /// The schedule ticks every second.
 const EVERY_MS: i64 = 1000;
-/// Time within which the store knows that a tick is done, however slow it is.
+/// Time within which a store that answers knows that a tick is done.
 const KNOWN: Duration = Duration::from_secs(2);
 
 pub(super) fn ticks(record: &Record, bounds: &Bounds) -> Verdict {
@@ -37,7 +37,7 @@ pub(super) fn ticks(record: &Record, bounds: &Bounds) -> Verdict {
         let more = if again == 0 {
             ", each once".to_owned()
         } else {
-            format!(", {again} begun again after its runner was killed or frozen")
+            format!(", {again} begun again as its runner was gone, or had no answer, at its end")
         };
         seen.push(format!(
             "{}{more}; longest wait between two {}",
@@ -58,7 +58,7 @@ fn may_be_begun_again(record: &Record, before: &Attempt, after: &Attempt) -> boo
     let instance = &record.instances[before.instance];
     let (began, until) = match before.end {
         Some((_, TickEnd::Stopped)) => return true,
-        Some((done, TickEnd::Done)) => (before.began, after.began.min(done + KNOWN)),
+        Some((done, TickEnd::Done)) => (before.began, after.began.min(known(record, done, KNOWN))),
         None => (before.began, after.began),
     };
     let meets = |from: Moment, to: Moment| from <= until && began <= to;
@@ -139,6 +139,8 @@ mod tests {
         let instant = second * 1000;
         record.hear(who, at(ms), Said::TickBegan { instant, attempt });
         record.hear(who, at(ms + 30), Said::TickDone { instant, attempt });
+        // In between they ran, though they have not said so here.
+        record.instances.iter_mut().for_each(|instance| instance.stalls.clear());
     }
 
     #[test]
@@ -171,6 +173,17 @@ mod tests {
         ran(&mut record, 1, 1, 2, 9000);
         record.instances[0].death = Some(Death { from: at(8000), gone: at(8005) });
         assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Broken);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_does_not_know_that_it_is_done() {
+        let mut record = fleet(2, 0);
+        ran(&mut record, 0, 1, 1, 1000);
+        record.hear(0, at(4500), Said::Lost { why: "expired".to_owned() });
+        ran(&mut record, 1, 1, 2, 6000);
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Broken);
+        record.instances[0].stalls = vec![(at(1500), at(4500))];
+        assert_eq!(ticks(&record, &BOUNDS).kept, Kept::Held);
     }
 
     #[test]
