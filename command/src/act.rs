@@ -21,7 +21,6 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Act {
-    /// Ask whoever holds a key to give it back, or take it
     Release(release::Release),
     /// Have an instance give all its tasks and schedules to others, and take none
     Drain(drain::Drain),
@@ -31,9 +30,7 @@ pub(crate) enum Act {
     Pause(schedules::Pause),
     /// Let a paused schedule go on
     Resume(schedules::Pause),
-    /// Have a schedule run now, once, besides its ticks
     Run(schedules::Run),
-    /// End the rest of a task that failed too often
     PutBack(put_back::PutBack),
 }
 

@@ -27,7 +27,9 @@ use crate::{
 /// Ticks that `--test` shows of each line.
 const SHOWN: usize = 3;
 
-/// Run a program at certain times, by one instance of all that have this schedule.
+/// Run a program at certain times, once per fleet
+///
+/// Each tick is run by one of the instances that have a schedule of this name.
 ///
 /// An expression has five fields (minute, hour, day, month, weekday), or six with seconds first, or is @daily,
 /// @every 90s, @at TIME. All instances of a name share its ticks; the ledger keeps what became of each.

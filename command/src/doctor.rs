@@ -17,7 +17,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Look for what is wrong with the store, its rights and the durations, and say what to do.
+/// Look for what is wrong with the store, and say what to do
 ///
 /// It locks and releases a key of its own in the namespace tenure.doctor, to see how long that takes. Exit code 0 if
 /// nothing is wrong, 1 with a warning, 2 with something bad, 69 if the store cannot be used.

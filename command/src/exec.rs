@@ -26,7 +26,9 @@ use crate::{
 /// Longest that a single look at the store may take.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Run a program while holding a key: no other instance that asks for it runs meanwhile.
+/// Run a program while holding a key
+///
+/// No other program that asks for the key runs meanwhile.
 ///
 /// The program does not outlive its lease: if the lease is lost it gets SIGTERM and then SIGKILL, with all it has
 /// started, before anybody else may hold the key; also if tenure itself is killed or frozen.
@@ -75,27 +77,29 @@ pub(crate) async fn run(common: &Common, exec: Exec) -> Result<u8, Failure> {
     let lock = LockId { namespace: settings.config.namespace().clone(), kind: Kind::Lock, key };
     let deadline = wait.map(|wait| Instant::now() + wait);
 
-    let have = async {
+    let opened = async {
         let place = Place::open(&settings, For::Working).await?;
         let elect = Elect::builder(Arc::clone(&place.store), settings.config.clone())
             .program(concat!("tenure exec ", env!("CARGO_PKG_VERSION")))
             .start()
             .await?;
-        let asked = Asked { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
-        let got = asked.guard().await?;
-        Ok::<_, Failure>((place, elect, got))
+        Ok::<_, Failure>((place, elect))
     };
-    let (place, elect, got) = tokio::select! {
-        have = have => have?,
+    let (place, elect) = tokio::select! {
+        opened = opened => opened?,
+        came = first(&mut signals) => return Ok(ended_by(came)),
+    };
+    let asked = Asked { exec: &exec, lock: &lock, deadline, place: &place, elect: &elect };
+    let got = tokio::select! {
+        got = asked.guard() => got,
         // Nothing runs yet that it would have to be passed to.
-        came = first(&mut signals) => return Ok(u8::try_from(128 + came.signal).unwrap_or(FAILED)),
+        came = first(&mut signals) => Ok(Got::Not(ended_by(came), None)),
     };
     let (guard, key_file) = match got {
-        Got::Guard(guard, key_file) => (guard, key_file),
-        Got::Not(reason) => {
-            eprintln!("tenure: {reason}");
+        Ok(Got::Guard(guard, key_file)) => (guard, key_file),
+        not => {
             close(elect, place).await;
-            return Ok(exec.conflict_exit_code);
+            return not.map(Got::told);
         }
     };
     let without = without(&settings);
@@ -133,6 +137,11 @@ pub(crate) fn without(settings: &Settings) -> Vec<&'static str> {
     if is_secret { vec!["TENURE_STORE"] } else { Vec::new() }
 }
 
+/// As a shell says that a signal ended this process.
+fn ended_by(came: Came) -> u8 {
+    u8::try_from(128 + came.signal).unwrap_or(FAILED)
+}
+
 async fn first(signals: &mut mpsc::UnboundedReceiver<Came>) -> Came {
     match signals.recv().await {
         Some(came) => came,
@@ -157,8 +166,23 @@ fn code(ended: &Ended, lock: &LockId) -> u8 {
 /// Outcome of asking for the key.
 enum Got {
     Guard(Guard, Option<KeyFile>),
-    /// Not, and why.
-    Not(String),
+    /// Not: the exit code, and why if that is not known.
+    Not(u8, Option<String>),
+}
+
+impl Got {
+    /// Says why not, and returns the exit code.
+    fn told(self) -> u8 {
+        match self {
+            Self::Guard(..) => 0,
+            Self::Not(code, reason) => {
+                if let Some(reason) = reason {
+                    eprintln!("tenure: {reason}");
+                }
+                code
+            }
+        }
+    }
 }
 
 struct Asked<'a> {
@@ -170,6 +194,10 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    fn not(&self, reason: String) -> Got {
+        Got::Not(self.exec.conflict_exit_code, Some(reason))
+    }
+
     fn request(&self) -> tenure::elect::KeyRequest {
         let request = self.elect.key(&self.lock.key);
         match &self.exec.why {
@@ -183,7 +211,7 @@ impl Asked<'_> {
             Acquired::Guard(guard) => guard,
             Acquired::Busy(busy) => match self.wait_for(busy).await? {
                 Ok(guard) => guard,
-                Err(reason) => return Ok(Got::Not(reason)),
+                Err(reason) => return Ok(self.not(reason)),
             },
         };
         let Some(file) = &self.place.file else { return Ok(Got::Guard(guard, None)) };
@@ -198,7 +226,7 @@ impl Asked<'_> {
         );
         if self.exec.nonblock {
             guard.release().await?;
-            return Ok(Got::Not(reason));
+            return Ok(self.not(reason));
         }
         eprintln!("tenure: waiting: {reason}");
         let locked = key_file.lock();
@@ -207,7 +235,7 @@ impl Asked<'_> {
             Some(deadline) => {
                 let Ok(locked) = tokio::time::timeout_at(deadline, locked).await else {
                     guard.release().await?;
-                    return Ok(Got::Not(reason));
+                    return Ok(self.not(reason));
                 };
                 locked
             }

@@ -54,16 +54,13 @@ pub(crate) struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: those of the child, or 128 + its signal; 64 usage, 69 store away, 75 held by somebody else,
+Exit codes: those of the child, or 128 + its signal; 64 usage, 69 store away, 75 held by another,
 78 configuration, 80 lease lost, 125 tenure failed, 126 not executable, 127 not found.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program while holding a key
     Exec(exec::Exec),
-    /// Run a program at certain times, once per fleet
     Cron(cron::Cron),
-    /// Run one child per task, spread over the instances
     Spread(spread::Spread),
     #[command(flatten)]
     See(see::See),
@@ -73,9 +70,7 @@ enum Command {
     Check(check::Check),
     /// Check the settings without touching the store
     CheckConfig(check_config::CheckConfig),
-    /// Look for what is wrong with the store, and say what to do
     Doctor(doctor::Doctor),
-    /// Print the indexes and the least rights that the store needs, ready to paste
     Schema(schema::Schema),
     /// Watch instances come and go: a fleet of processes on this machine, in half a minute
     Demo(demo::Demo),

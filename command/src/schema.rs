@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::{common::Common, exit::Failure, out, place::Where, settings::Settings};
 
-/// Print the indexes and the least rights that the store needs, ready to paste.
+/// Print the indexes and the least rights that the store needs, ready to paste
 ///
 /// For MongoDB: a script for mongosh, run by an administrator. A SQLite file needs no preparation.
 #[derive(Args, Debug)]

@@ -30,7 +30,9 @@ use crate::{
 /// What stands for the task in a command.
 const PLACE: &str = "{}";
 
-/// Run one child per task, each on one instance of all that take part; tasks move as instances come and go.
+/// Run one child per task, spread over the instances
+///
+/// Each task has its child on one instance of all that take part; tasks move as instances come and go.
 ///
 /// The task's key replaces {} in the command, and is in the variable `TENURE_KEY`.
 #[derive(Args, Debug)]

@@ -109,6 +109,55 @@ fn who_does_not_wait_is_told_who_holds_the_key() {
     assert_eq!(stdout(&free), "ran\n", "{}", stderr(&free));
 }
 
+/// One that is frozen looks as one whose machine is gone: who tries once must not be locked out for ever.
+#[test]
+fn a_holder_that_looks_dead_is_watched_by_who_does_not_wait() {
+    let folder = Folder::new("exec-dead");
+    let durations = ["--refresh-duration", "3s", "--refresh-interval", "500ms"];
+    let begun = folder.join("begun");
+    let script = format!("echo > {}; exec sleep 600", begun.display());
+    let mut first = tenure(&folder.store());
+    first.args(durations).args(["exec", "--key", "k", "--", "sh", "-c", &script]);
+    let first = Running::start(&mut first);
+    until("the child's beginning", || begun.exists().then_some(()));
+    first.signal(Signal::STOP);
+    let once = || {
+        output(
+            tenure(&folder.store()).args(durations).args(["exec", "--key", "k", "-n", "--", "echo", "ran"]),
+        )
+    };
+    assert_eq!(once().status.code(), Some(75), "it may live");
+    let taken = until("an answer other than that", || {
+        let answer = once();
+        (answer.status.code() != Some(75)).then_some(answer)
+    });
+    assert_eq!(stdout(&taken), "ran\n", "{}", stderr(&taken));
+    assert!(stderr(&taken).contains("which has stopped beating: watching it"), "{}", stderr(&taken));
+    first.signal(Signal::CONT);
+}
+
+/// Whatever became of its tenure: who holds the file of the key is named, and waited for.
+#[test]
+fn a_former_child_that_lives_holds_up_the_next() {
+    let folder = Folder::new("exec-former");
+    assert_eq!(sh(&mut exec(&folder.store(), "k"), "exit 0").status.code(), Some(0));
+    let file = folder.join("tenure.db-keys").join("default.lock.k");
+    let file = fs::File::open(file).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let own = std::process::id().to_string();
+    for words in [["-n"].as_slice(), &["--wait", "300ms"]] {
+        let busy = sh(exec(&folder.store(), "k").args(words), "echo ran");
+        assert_eq!((busy.status.code(), stdout(&busy).as_str()), (Some(75), ""));
+        let said = stderr(&busy);
+        assert!(
+            said.contains("a former child of the key \"k\" is still there: pid") && said.contains(&own),
+            "{said}"
+        );
+    }
+    drop(file);
+    assert_eq!(stdout(&sh(&mut exec(&folder.store(), "k"), "echo ran")), "ran\n");
+}
+
 #[test]
 fn what_the_child_leaves_behind_ends_with_it() {
     let folder = Folder::new("exec-behind");

@@ -11,7 +11,9 @@ use tenure::{
 use super::{Because, Done, Operator};
 use crate::{exit::Failure, see::look::LIMIT, times};
 
-/// End the rest of a task that failed too often, when the cause is mended.
+/// End the rest of a task that failed too often
+///
+/// When the cause is mended, nobody has to wait for the next try.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["task", "all"]))]
 pub(crate) struct PutBack {

@@ -19,7 +19,9 @@ use crate::{
 /// Between two looks whether it was given back.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Ask whoever holds a key to give it back: its job is told to stop, and the key is free when it has.
+/// Ask whoever holds a key to give it back, or take it
+///
+/// Its job is told to stop, and the key is free when it has.
 ///
 /// A holder that does not run any more loses it after its ttl anyway. --force takes the key at once: the holder may go
 /// on until it notices, so that two work at the same time; only the term protects what they write. A key that is kept

@@ -32,7 +32,9 @@ pub(crate) struct Pause {
     pub(super) because: Because,
 }
 
-/// Have a schedule run now, once, besides its ticks, by the instance that has it; also if it is paused.
+/// Have a schedule run now, once, besides its ticks
+///
+/// The instance that has it runs it; also if it is paused.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The schedule
