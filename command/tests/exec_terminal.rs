@@ -33,7 +33,7 @@ fn on(device: &File, folder: &Folder, script: &str) -> Running {
     let of = cli::tenure(&folder.store());
     // It makes the terminal that of the new session.
     let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait"]).arg(of.get_program());
+    command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args());
     for (name, value) in of.get_envs() {
         match value {
             Some(value) => command.env(name, value),

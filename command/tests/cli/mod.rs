@@ -55,8 +55,12 @@ pub(crate) fn tenure(store: &str) -> Command {
 }
 
 /// The binary without a store.
+///
+/// It gets its signals, also where whoever runs the tests ignores some, as a shell does for what it runs in the
+/// background.
 pub(crate) fn bare() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_tenure")]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TENURE_") {
             command.env_remove(name);
