@@ -201,6 +201,8 @@ async fn one_that_an_operator_drains_gives_all_away_until_that_is_taken_back() {
         say(false).await;
         first.spread.until(|status| status.share().len() == 10).await;
         team.settled(&players).await;
+        // What was just moved may rest before it moves again.
+        tokio::time::sleep(SECOND * 5).await;
     }
     say(true).await;
     first.spread.drain();
