@@ -7,6 +7,7 @@
     reason = "a test asks for the time as everybody does, and may panic"
 )]
 
+mod pty;
 #[path = "demo/run.rs"]
 mod run;
 #[cfg(feature = "mongodb")]

@@ -10,6 +10,7 @@ mod support;
 use std::{fs, process::Output};
 
 use cli::{Folder, output, stderr, stdout, tenure};
+use mongodb::bson::{Document, doc};
 use serde_json::Value;
 use support::mongod::{Deployment, Options, Shape, Timing};
 
@@ -89,22 +90,90 @@ async fn a_set_of_one_is_well_but_for_being_one() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
     let report = doctor(deployment.uri(), &[]).await;
     assert_eq!(report.code, Some(1), "{}", report.text);
-    for about in [
-        "shape",
-        "version",
-        "compatibility",
-        "durations",
-        "clocks",
-        "updates",
-        "open",
-        "speed",
-        "clock",
-        "hints",
-    ] {
+    for about in
+        ["shape", "version", "compatibility", "durations", "clocks", "open", "speed", "clock", "hints"]
+    {
         report.is_well_about(about);
     }
     report.has("warning", "members", "one member holds data");
-    assert!(!report.text.contains("BAD"));
+    report.has("note", "user", "nobody has to log in");
+    report.has("note", "indexes", "has no collection of tenure yet");
+    // The look has made them.
+    let report = doctor(deployment.uri(), &["--read-only"]).await;
+    report.is_well_about("indexes");
+    report.has("untested", "dry run", "look only");
+}
+
+/// What keeps the store from working, or makes it slow, in a database that somebody prepared by hand.
+#[tokio::test]
+async fn indexes_that_are_missing_or_delete_records_are_named() {
+    let deployment = support::mongod::shared_single().await;
+    let (server, options) = deployment.uri().split_once('?').unwrap_or((deployment.uri(), ""));
+    let name = format!("doctor-{}", std::process::id());
+    let uri = format!("{}/{name}?{options}", server.trim_end_matches('/'));
+    doctor(&uri, &[]).await.is_well_about("open");
+    let client = deployment.client().await;
+    let database = client.database(&name);
+    let ttl = doc! { "key": { "at": 1 }, "name": "old", "expireAfterSeconds": 60 };
+    for command in [
+        doc! { "createIndexes": "sessions", "indexes": [ttl] },
+        doc! { "dropIndexes": "locks", "index": "audit" },
+        doc! { "drop": "fences" },
+    ] {
+        database.run_command(command).await.unwrap();
+    }
+    let report = doctor(&uri, &["--read-only"]).await;
+    report.has("bad", "indexes", "the TTL index old of sessions deletes records that are in use");
+    report.has("warning", "indexes", "locks lacks the index audit");
+    report.has("warning", "indexes", "there is no collection fences");
+    assert_eq!(report.code, Some(2), "{}", report.text);
+}
+
+#[tokio::test]
+async fn users_who_may_not_and_passwords_that_are_wrong_are_named() {
+    let deployment = Deployment::start_guarded().await;
+    let client = mongodb::Client::with_uri_str(deployment.uri_as("root", "root", "admin")).await.unwrap();
+    let reads =
+        doc! { "createUser": "reader", "pwd": "s3cret", "roles": [{ "role": "read", "db": "tenure" }] };
+    client.database("admin").run_command(reads).await.unwrap();
+    let reader = doctor(&deployment.uri_as("reader", "s3cret", "admin"), &[]).await;
+    reader.has("ok", "user", "it is the user reader");
+    reader.has("untested", "members", "the user may not ask for the state of the members");
+    reader.has("bad", "open", "insert, update, remove on tenure.sessions");
+    assert_eq!(reader.code, Some(69), "{}", reader.text);
+    let wrong = doctor(&deployment.uri_as("reader", "s4cret", "admin"), &[]).await;
+    wrong.has("bad", "login", "the server refuses the login");
+    assert_eq!(wrong.code, Some(69), "{}", wrong.text);
+    for report in [reader, wrong] {
+        assert!(!report.text.contains("s3cret") && !report.text.contains("s4cret"), "{}", report.text);
+    }
+}
+
+/// As on servers that speak the protocol and are not MongoDB, and on one that is not through with its upgrade.
+#[tokio::test]
+async fn a_server_that_lacks_what_locks_are_written_with_is_found() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let node = &deployment.nodes()[0];
+    let unknown = doc! { "errorCode": 9 };
+    node.ask(doc! { "setFeatureCompatibilityVersion": "5.0" }).await;
+    node.fail_command(&["findAndModify"], 1000, unknown).await;
+    let report = doctor(deployment.uri(), &[]).await;
+    report.has("bad", "open", "updates by an aggregation pipeline");
+    report.has("warning", "compatibility", "the server behaves as 5.0");
+    assert_eq!(report.code, Some(69), "{}", report.text);
+}
+
+/// A write that reaches no majority, or a server that is frozen, is told in time.
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_found() {
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    doctor(deployment.uri(), &[]).await.is_well_about("open");
+    deployment.nodes()[0].ask(doc! { "fsync": 1, "lock": true }).await;
+    let report = doctor(deployment.uri(), &[]).await;
+    assert!([Some(2), Some(69)].contains(&report.code), "{}", report.text);
+    assert!(report.items.iter().any(|item| item["level"] == "bad"), "{}", report.text);
+    deployment.nodes()[0].ask(doc! { "fsyncUnlock": 1 }).await;
+    doctor(deployment.uri(), &[]).await.is_well_about("open");
 }
 
 #[tokio::test]
@@ -127,6 +196,18 @@ async fn members_that_are_down_and_clocks_that_differ_are_found() {
     report.has("warning", "durations", "every such failover stops every job");
     report.has("ok", "members", "all 3 members are up");
     let down = others.next().unwrap();
+    // It gets the writes and does not apply them.
+    down.fail_point("rsSyncApplyStop", "alwaysOn", doc! {}).await;
+    let client = deployment.client().await;
+    let written = client.database("test").collection::<Document>("written");
+    let begin = std::time::Instant::now();
+    let mut report = doctor(deployment.uri(), &["--read-only"]).await;
+    while !report.text.contains("behind the primary") && begin.elapsed() < cli::SOON {
+        written.insert_one(doc! {}).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        report = doctor(deployment.uri(), &["--read-only"]).await;
+    }
+    report.has("warning", "members", "s behind the primary");
     deployment.kill(down).await;
     // The others notice it by its silence.
     let mut report = doctor(deployment.uri(), &["--read-only"]).await;

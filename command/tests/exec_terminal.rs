@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
 
 mod cli;
+mod pty;
 
 use std::{
     fs::{self, File},
@@ -13,20 +14,7 @@ use std::{
 };
 
 use cli::{Folder, Running, until};
-use rustix::{
-    fs::{Mode, OFlags, open},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-};
-
-/// A terminal, and the device for whoever runs on it.
-fn terminal() -> (File, File) {
-    let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&keys).unwrap();
-    unlockpt(&keys).unwrap();
-    let name = ptsname(&keys, Vec::new()).unwrap();
-    let device = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    (keys.into(), device.into())
-}
+use pty::terminal;
 
 /// Runs `tenure exec` in the foreground of a terminal of its own.
 fn on(device: &File, folder: &Folder, script: &str) -> Running {

@@ -11,12 +11,13 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::net::UnixDatagram,
-    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use cli::{Folder, Running, children, output, signal, stderr, stdout, tenure, until, with_variable};
+use cli::{
+    Folder, Running, all, children, lines, output, running_tasks, signal, stderr, stdout, tenure, until,
+};
 use rustix::process::Signal;
 use tenure::{
     model::{Namespace, RunRecord, ScheduleId, ScheduleName},
@@ -27,10 +28,6 @@ fn quick(folder: &Folder) -> Command {
     let mut command = tenure(&folder.store());
     command.args(["--refresh-duration", "3s", "--refresh-interval", "300ms"]).stderr(Stdio::null());
     command
-}
-
-fn lines(path: &Path) -> Vec<String> {
-    fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
 }
 
 fn ledger(folder: &Folder, name: &str) -> Vec<RunRecord> {
@@ -139,34 +136,6 @@ fn spread(folder: &Folder, tasks: &str) -> Command {
         .arg("echo $TENURE_HOLDER $TENURE_KEY {} >> $TENURE_TEST/ran; exec sleep 600")
         .env("TENURE_TEST", folder.path());
     command
-}
-
-/// The tasks whose children run now, by the instance they run under.
-fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for pid in with_variable(&format!("TENURE_TEST={}", folder.path().display())) {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let environ = String::from_utf8_lossy(&environ).into_owned();
-        let value = |name: &str| {
-            environ.split('\0').find_map(|entry| entry.strip_prefix(name)).map(ToOwned::to_owned)
-        };
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        if let (Some(holder), Some(key), false) =
-            (value("TENURE_HOLDER="), value("TENURE_KEY="), program.ends_with("tenure"))
-        {
-            found.entry(holder).or_default().push(key);
-        }
-    }
-    for tasks in found.values_mut() {
-        tasks.sort();
-    }
-    found
-}
-
-fn all(running: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let mut all: Vec<_> = running.values().flatten().cloned().collect();
-    all.sort();
-    all
 }
 
 #[test]

@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod looking;
+mod pty;
 
 use std::{
-    io::{BufRead, BufReader},
-    process::{Child, ChildStdout, Stdio},
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
 use looking::{World, fields, lead};
+use pty::{read_all, terminal};
 use serde_json::Value;
 use tenure::model::Kind;
 
@@ -116,4 +118,35 @@ async fn a_watch_that_nobody_reads_ends() {
     let ended =
         tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the pipe is closed").unwrap();
     assert_eq!(ended.code(), Some(0));
+}
+
+/// On a terminal: a line for each thing, none of it wider than what it says, and Ctrl-C ends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_on_a_terminal_tells_line_by_line_until_its_interrupt_key() {
+    let world = World::sqlite();
+    let elect = world.engine("pod-1").await;
+    let (mut keys, device) = terminal();
+    let of = world.command(&["watch", "--every", "200ms"]);
+    // It makes the terminal that of a session of its own.
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args()).env("TZ", "UTC");
+    let side = || device.try_clone().unwrap();
+    let mut watching = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+    drop((command, device));
+    let shown = read_all(keys.try_clone().unwrap());
+    let mut text = String::new();
+    let mut until_shown = |wanted: &str| {
+        while !text.contains(wanted) {
+            let more = shown.recv_timeout(Duration::from_secs(30));
+            text.push_str(&more.unwrap_or_else(|_| panic!("no {wanted:?} in {text}")));
+        }
+    };
+    until_shown("1 instances alive");
+    let guard = lead(&elect, "report").await;
+    until_shown("acquired  report by pod-1");
+    guard.release().await.unwrap();
+    until_shown("released  report by pod-1");
+    keys.write_all(b"\x03").unwrap();
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+    elect.close().await;
 }

@@ -2,9 +2,6 @@
 //! answers, and the instance goes on.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::Path,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -27,11 +24,7 @@ use tenure::{
 use crate::{
     captured::Log,
     fleet::{SECOND, bounded, config, lock, until},
-    support::{
-        mongod::{Deployment, Options, Shape},
-        proxy::Proxy,
-        wire,
-    },
+    support::{mongod::Deployment, proxy::Proxy},
 };
 
 const FORMER: &str = "f0rmer-pw";
@@ -53,18 +46,10 @@ struct Secret {
 }
 
 impl Guarded {
-    async fn start(name: &str) -> Self {
-        let key = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("key-{}-{name}", std::process::id()));
-        fs::write(&key, "dGVudXJlJ3MgdGVzdHMga2VlcCBubyBzZWNyZXRzIGhlcmU=").unwrap();
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let args = vec!["--keyFile".to_owned(), key.display().to_string()];
-        let server = Deployment::start(Shape::Single, Options { args, ..Options::default() }).await;
-        fs::remove_file(&key).unwrap();
+    async fn start() -> Self {
+        let server = Deployment::start_guarded().await;
         let port = server.nodes()[0].port();
-        let root = doc! { "createUser": "root", "pwd": "root", "roles": ["root"] };
-        wire::ask(port, root).await.expect("the first user can be created from this machine");
-        let admin = format!("mongodb://root:root@127.0.0.1:{port}/?directConnection=true");
-        let admin = Client::with_uri_str(admin).await.unwrap();
+        let admin = Client::with_uri_str(server.uri_as("root", "root", "admin")).await.unwrap();
         let guarded = Self {
             _server: server,
             proxy: Proxy::start(port),
@@ -113,7 +98,7 @@ fn uri(password: &str, port: u16) -> String {
 
 #[tokio::test]
 async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
-    let guarded = Guarded::start("goes-on").await;
+    let guarded = Guarded::start().await;
     let (log, _here) = Log::start();
     let store = guarded.store().await;
     // With a keeper's connection of its own, which is made anew as well.
@@ -167,7 +152,7 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not_too_often() {
-    let guarded = Guarded::start("not-yet").await;
+    let guarded = Guarded::start().await;
     let (log, _here) = Log::start();
     let store = guarded.store().await;
     let elect = Elect::builder(store, config("pod-1")).keeper_thread(false).start().await.unwrap();

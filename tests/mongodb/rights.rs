@@ -1,7 +1,7 @@
 //! Rights that tenure asks for at its start: those of the role that `docs/operations.md` shows, each of which it
 //! names where it is lacking.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
+use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use mongodb::{
@@ -17,10 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     Place,
     captured::Log,
-    support::{
-        mongod::{Deployment, Options, Shape, shared_single},
-        wire,
-    },
+    support::mongod::{Deployment, shared_single},
 };
 
 const PAGE: &str = include_str!("../../docs/operations.md");
@@ -29,19 +26,7 @@ const COLLECTIONS: [&str; 5] = ["sessions", "locks", "waiters", "fences", "runs"
 /// A replica set of one that asks who one is. Its first user may do everything.
 async fn guarded() -> &'static Deployment {
     static GUARDED: OnceCell<Deployment> = OnceCell::const_new();
-    let start = async {
-        let key = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("key-{}", std::process::id()));
-        fs::write(&key, "dGVudXJlJ3MgdGVzdHMga2VlcCBubyBzZWNyZXRzIGhlcmU=").unwrap();
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let args = vec!["--keyFile".to_owned(), key.display().to_string()];
-        let server = Deployment::start(Shape::Single, Options { args, ..Options::default() }).await;
-        fs::remove_file(&key).unwrap();
-        let root = doc! { "createUser": "root", "pwd": "root", "roles": ["root"] };
-        let port = server.nodes()[0].port();
-        wire::ask(port, root).await.expect("the first user can be created from this machine");
-        server
-    };
-    GUARDED.get_or_init(|| start).await
+    GUARDED.get_or_init(Deployment::start_guarded).await
 }
 
 /// The database of a test, with whoever may do everything in it.
@@ -55,7 +40,7 @@ impl Guarded {
     async fn new(name: &str) -> Self {
         let server = guarded().await;
         let name = format!("test-{}-{name}", std::process::id());
-        let admin = Client::with_uri_str(uri(server, "root", "root", "admin")).await.unwrap();
+        let admin = Client::with_uri_str(server.uri_as("root", "root", "admin")).await.unwrap();
         Self { server, name, admin }
     }
 
@@ -70,7 +55,7 @@ impl Guarded {
     async fn user_in(&self, user: &str, role: Document) -> String {
         let create = doc! { "createUser": user, "pwd": "secret", "roles": [role] };
         self.admin.database(&self.name).run_command(create).await.unwrap();
-        uri(self.server, user, "secret", &self.name)
+        self.server.uri_as(user, "secret", &self.name)
     }
 
     async fn connect(&self, uri: &str, options: MongoOptions) -> Result<MongoStore, ConnectError> {
@@ -91,12 +76,6 @@ impl Guarded {
             assert_eq!(found, 0, "what was asked left something behind in {name}");
         }
     }
-}
-
-fn uri(server: &Deployment, user: &str, password: &str, source: &str) -> String {
-    let hosts = server.uri().strip_prefix("mongodb://").unwrap();
-    let more = if hosts.contains('?') { '&' } else { '?' };
-    format!("mongodb://{user}:{password}@{hosts}{more}authSource={source}")
 }
 
 /// The privileges on the page, in another database.

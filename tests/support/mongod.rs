@@ -8,7 +8,9 @@
 //! A [`Client`] lives on the runtime that made it, and each test has its own:
 //! tests share deployments, never clients.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -155,6 +157,30 @@ impl Deployment {
             nodes,
             supervisor: Arc::new(supervisor),
         }
+    }
+
+    /// Starts a replica set of one that asks who one is. Its first user is `root`, whose password is `root`.
+    pub(crate) async fn start_guarded() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let key = std::env::temp_dir().join(format!("tenure-key-{}-{count}", std::process::id()));
+        fs::write(&key, "dGVudXJlJ3MgdGVzdHMga2VlcCBubyBzZWNyZXRzIGhlcmU=")
+            .expect("the folder for temporary files takes one");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is our own");
+        let args = vec!["--keyFile".to_owned(), key.display().to_string()];
+        let server = Self::start(Shape::Single, Options { args, ..Options::default() }).await;
+        fs::remove_file(&key).expect("it is our own");
+        let root = doc! { "createUser": "root", "pwd": "root", "roles": ["root"] };
+        let port = server.nodes()[0].port();
+        wire::ask(port, root).await.expect("the first user can be created from this machine");
+        server
+    }
+
+    /// The URI for one of its users.
+    pub(crate) fn uri_as(&self, user: &str, password: &str, source: &str) -> String {
+        let hosts = self.uri.strip_prefix("mongodb://").expect("it is one");
+        let more = if hosts.contains('?') { '&' } else { '?' };
+        format!("mongodb://{user}:{password}@{hosts}{more}authSource={source}")
     }
 
     pub(crate) fn uri(&self) -> &str {

@@ -1,4 +1,7 @@
-//! A MongoDB deployment: its shape, its members, their clocks, and the durations beside its own.
+//! A MongoDB deployment: its shape, its versions, the clocks of its members, and whoever asks.
+
+mod indexes;
+mod members;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,8 +20,6 @@ use super::findings::Findings;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Members whose clocks differ by more than this are told.
 const OFF: Duration = Duration::from_secs(2);
-/// A member that is further behind than this is told.
-const BEHIND: Duration = Duration::from_secs(10);
 
 pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Findings) {
     let client = match client(uri, None).await {
@@ -30,11 +31,20 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
     };
     let hello = match ask(&client, doc! { "hello": 1 }).await {
         Ok(hello) => hello,
+        Err(error) if error.contains("uthentication") => {
+            findings.bad(
+                "login",
+                format!("the server refuses the login: {error}"),
+                "look at the user, the password, and the database of the user (authSource=NAME in the URI)",
+            );
+            shut(client).await;
+            return;
+        }
         Err(error) => {
             findings.bad(
                 "reach",
                 format!("no server answers within {} s: {error}", LIMIT.as_secs()),
-                "look at the names of the hosts, the network, the replica set's name, the user and the password",
+                "look at the names of the hosts, the network, and the replica set's name",
             );
             shut(client).await;
             return;
@@ -43,11 +53,12 @@ pub(super) async fn look(uri: &str, config: &ElectConfig, findings: &mut Finding
     shape(&hello, findings);
     version(&client, findings).await;
     if hello.get_str("setName").is_ok() {
-        members(&client, findings).await;
-        durations(&client, config, findings).await;
+        members::look(&client, findings).await;
+        members::durations(&client, config, findings).await;
         clocks(uri, &hello, findings).await;
     }
-    pipeline_updates(&client, findings).await;
+    user(&client, findings).await;
+    indexes::look(&client, findings).await;
     shut(client).await;
 }
 
@@ -128,144 +139,37 @@ fn shape(hello: &Document, findings: &mut Findings) {
 async fn version(client: &Client, findings: &mut Findings) {
     match ask(client, doc! { "buildInfo": 1 }).await {
         Err(error) => findings.untested("version", error),
-        Ok(info) => {
-            let version = info.get_str("version").unwrap_or("unknown");
-            let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0);
-            if major < 6 {
-                findings.bad(
-                    "version",
-                    format!("the server is {version}"),
-                    "tenure needs MongoDB 6.0 or later",
-                );
-            } else {
-                findings.ok("version", format!("the server is MongoDB {version}"));
-            }
-        }
+        Ok(info) => match info.get_str("version") {
+            Ok(version) if is_too_old(version) => findings.bad(
+                "version",
+                format!("the server is {version}"),
+                "tenure needs MongoDB 6.0 or later",
+            ),
+            Ok(version) => findings.ok("version", format!("the server is MongoDB {version}")),
+            Err(_) => findings.untested("version", "the server does not tell it"),
+        },
     }
     let asked = doc! { "getParameter": 1, "featureCompatibilityVersion": 1 };
     match ask(client, asked).await {
         Err(error) => findings.untested("compatibility", error),
         Ok(answer) => {
-            let version = answer
-                .get_document("featureCompatibilityVersion")
-                .and_then(|answer| answer.get_str("version"));
-            let version = version.unwrap_or("unknown");
-            let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok()).unwrap_or(0);
-            if major < 6 {
-                findings.warning(
+            let version = answer.get_document("featureCompatibilityVersion");
+            match version.and_then(|version| version.get_str("version")) {
+                Ok(version) if is_too_old(version) => findings.warning(
                     "compatibility",
                     format!("the server behaves as {version}"),
                     "finish its upgrade: db.adminCommand({ setFeatureCompatibilityVersion: \"6.0\" })",
-                );
-            } else {
-                findings.ok("compatibility", format!("the server behaves as {version}"));
+                ),
+                Ok(version) => findings.ok("compatibility", format!("the server behaves as {version}")),
+                Err(_) => findings.untested("compatibility", "the server does not tell it"),
             }
         }
     }
 }
 
-async fn members(client: &Client, findings: &mut Findings) {
-    let status = match ask(client, doc! { "replSetGetStatus": 1 }).await {
-        Ok(status) => status,
-        Err(error) => {
-            findings
-                .untested("members", format!("the user may not ask for the state of the members: {error}"));
-            return;
-        }
-    };
-    let members = status.get_array("members").cloned().unwrap_or_default();
-    let members: Vec<Document> = members.iter().filter_map(|member| member.as_document().cloned()).collect();
-    for (level_is_bad, says) in judge_members(&members) {
-        if level_is_bad {
-            findings.bad("members", says, "bring members back: without a majority nothing can be locked");
-        } else {
-            findings.warning("members", says, "look at that member: one more that fails may be one too many");
-        }
-    }
-    if judge_members(&members).is_empty() {
-        findings.ok("members", format!("all {} members are up and follow", members.len()));
-    }
-}
-
-/// What is wrong with the members: whether it stops everything, and the words.
-fn judge_members(members: &[Document]) -> Vec<(bool, String)> {
-    let name = |member: &Document| member.get_str("name").unwrap_or("a member").to_owned();
-    let mut found = Vec::new();
-    let is_up = |member: &&Document| {
-        let state = member.get_i32("state").unwrap_or(-1);
-        member.get_f64("health").unwrap_or(1.0) > 0.0 && [1, 2, 7].contains(&state)
-    };
-    let up = members.iter().filter(is_up).count();
-    for member in members.iter().filter(|member| !is_up(member)) {
-        let state = member.get_str("stateStr").unwrap_or("unknown");
-        found.push((false, format!("{} is {state}", name(member))));
-    }
-    if up * 2 <= members.len() {
-        found.push((true, format!("{up} of {} members are up, which is no majority", members.len())));
-    }
-    let primary = members.iter().find(|member| member.get_i32("state").is_ok_and(|state| state == 1));
-    if let Some(newest) = primary.and_then(|primary| primary.get_datetime("optimeDate").ok()) {
-        for member in members.iter().filter(|member| member.get_i32("state").is_ok_and(|state| state == 2)) {
-            let Ok(at) = member.get_datetime("optimeDate") else { continue };
-            let behind = u64::try_from(newest.timestamp_millis() - at.timestamp_millis()).unwrap_or(0);
-            if Duration::from_millis(behind) > BEHIND {
-                found.push((false, format!("{} is {} s behind the primary", name(member), behind / 1000)));
-            }
-        }
-    }
-    found
-}
-
-async fn durations(client: &Client, config: &ElectConfig, findings: &mut Findings) {
-    let answer = match ask(client, doc! { "replSetGetConfig": 1 }).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            findings
-                .untested("durations", format!("the user may not read the replica set's settings: {error}"));
-            return;
-        }
-    };
-    let settings = answer.get_document("config").and_then(|config| config.get_document("settings")).cloned();
-    let settings = settings.unwrap_or_default();
-    let timeout = settings.get_i64("electionTimeoutMillis");
-    let timeout =
-        timeout.or_else(|_| settings.get_i32("electionTimeoutMillis").map(i64::from)).unwrap_or(10_000);
-    let election = Duration::from_millis(u64::try_from(timeout).unwrap_or(10_000));
-    match judge_durations(config, election) {
-        Ok(says) => findings.ok("durations", says),
-        Err((says, advice)) => findings.warning("durations", says, advice),
-    }
-}
-
-/// Whether leases outlive an election: its timeout, the time until the next beat, and a moment for the vote.
-fn judge_durations(config: &ElectConfig, election: Duration) -> Result<String, (String, String)> {
-    let without = election + Duration::from_secs(2);
-    // The last beat may be an interval old when the primary goes, and jobs are cancelled before the end.
-    let lasts =
-        (config.ttl()).saturating_sub(config.refresh_interval() + config.margin() + config.stop_grace());
-    let (lasts, without, timeout) = (
-        humantime::format_duration(Duration::from_millis(
-            u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX),
-        )),
-        humantime::format_duration(without),
-        humantime::format_duration(election),
-    );
-    let survives =
-        config.ttl().saturating_sub(config.refresh_interval() + config.margin() + config.stop_grace())
-            >= election + Duration::from_secs(2);
-    if survives {
-        Ok(format!(
-            "leases survive {lasts} without a primary; with electionTimeoutMillis at {timeout} a killed one is replaced within {without}"
-        ))
-    } else {
-        Err((
-            format!(
-                "leases survive {lasts} without a primary, and with electionTimeoutMillis at {timeout} a killed one is \
-                 replaced after up to {without}: every such failover stops every job"
-            ),
-            "make --refresh-duration longer, or electionTimeoutMillis shorter".to_owned(),
-        ))
-    }
+/// Returns whether a version is one before 6.0.
+fn is_too_old(version: &str) -> bool {
+    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major < 6)
 }
 
 async fn clocks(uri: &str, hello: &Document, findings: &mut Findings) {
@@ -313,61 +217,52 @@ async fn clock_of(uri: &str, host: &str) -> Result<Duration, String> {
     Ok(apart.saturating_sub(way))
 }
 
-/// Some servers that speak the protocol lack what locks are written with. This one matches nothing and writes nothing.
-async fn pipeline_updates(client: &Client, findings: &mut Findings) {
-    let update = doc! {
-        "update": "tenure.doctor",
-        "updates": [{ "q": { "_id": "none" }, "u": [{ "$set": { "seen": { "$literal": true } } }] }],
-    };
-    let database = client.default_database().unwrap_or_else(|| client.database("tenure"));
-    match tokio::time::timeout(LIMIT * 2, database.run_command(update)).await {
-        Ok(Ok(_)) => findings.ok("updates", "the server updates by pipelines"),
-        Ok(Err(error)) => match error_code(&error) {
-            // Unauthorized: the store's own collections are looked at when it is opened.
-            Some(13) => findings.untested("updates", "the user may not write here, which is as it should be"),
-            Some(9 | 14 | 40324 | 59) => findings.bad(
-                "updates",
-                "the server does not update by pipelines, as some that only speak the protocol",
-                "use MongoDB itself, 6.0 or later",
-            ),
-            _ => findings.untested("updates", short(&error.kind.to_string())),
-        },
-        Err(_) => findings.untested("updates", "it does not answer"),
+/// Whether somebody has to log in. What that user may do is found out when the store is opened.
+async fn user(client: &Client, findings: &mut Findings) {
+    match ask(client, doc! { "connectionStatus": 1 }).await {
+        Err(error) => findings.untested("user", error),
+        Ok(status) => {
+            let users = status.get_document("authInfo").and_then(|info| info.get_array("authenticatedUsers"));
+            let user = users.ok().and_then(|users| users.first()?.as_document()?.get_str("user").ok());
+            match user {
+                Some(user) => findings.ok("user", format!("it is the user {user}")),
+                None => findings.note(
+                    "user",
+                    "nobody has to log in: whoever reaches the server may take and free every lock",
+                ),
+            }
+        }
     }
-}
-
-fn error_code(error: &tenure::store::mongo::driver::error::Error) -> Option<i32> {
-    use tenure::store::mongo::driver::error::ErrorKind;
-
-    if let ErrorKind::Command(error) = &*error.kind { Some(error.code) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn member(name: &str, state: i32, health: f64) -> Document {
-        doc! { "name": name, "state": state, "stateStr": if state == 8 { "(not reachable/healthy)" } else { "SECONDARY" }, "health": health }
+    #[test]
+    fn the_shape_of_a_set_is_judged() {
+        let judged = |hello: Document| {
+            let mut findings = Findings::default();
+            shape(&hello, &mut findings);
+            findings.render(false)
+        };
+        let set = |more: Document| {
+            let mut hello = doc! { "setName": "rs0", "hosts": ["a", "b"], "primary": "a" };
+            hello.extend(more);
+            judged(hello)
+        };
+        assert!(set(doc! {}).starts_with("ok "), "{}", set(doc! {}));
+        assert!(set(doc! { "arbiters": ["c"] }).contains("WARNING     arbiter"));
+        assert!(set(doc! { "hosts": ["a"] }).contains("WARNING     members"));
+        let none = judged(doc! { "setName": "rs0", "hosts": ["a", "b"] });
+        assert!(none.contains("BAD") && none.contains("rs0 has no primary"), "{none}");
+        assert!(judged(doc! { "msg": "isdbgrid" }).contains("was not tested"));
+        assert!(judged(doc! {}).contains("BAD         shape  this is a standalone server"));
     }
 
     #[test]
-    fn members_that_are_down_are_named() {
-        let all = [member("a", 1, 1.0), member("b", 2, 1.0), member("c", 8, 0.0)];
-        assert_eq!(judge_members(&all), [(false, "c is (not reachable/healthy)".to_owned())]);
-        let few = [member("a", 2, 1.0), member("b", 8, 0.0), member("c", 8, 0.0)];
-        assert_eq!(
-            judge_members(&few).last(),
-            Some(&(true, "1 of 3 members are up, which is no majority".to_owned()))
-        );
-    }
-
-    #[test]
-    fn durations_are_judged_beside_an_election() {
-        let second = Duration::from_secs(1);
-        let config = ElectConfig::new("n", "h").unwrap();
-        assert!(judge_durations(&config, 10 * second).is_ok());
-        let short = ElectConfig::new("n", "h").unwrap().takeover_within(3 * second);
-        let (says, _) = judge_durations(&short, 10 * second).unwrap_err();
-        assert!(says.contains("every such failover stops every job"), "{says}");
+    fn versions_before_six_are_too_old() {
+        assert!(["5.0.14", "4.4", "", "x"].into_iter().all(is_too_old));
+        assert!(!["6.0.5", "7.0", "10.0.1"].into_iter().any(is_too_old));
     }
 }

@@ -36,23 +36,25 @@ fn room(folder: &Path, findings: &mut Findings) {
         Err(error) => findings.untested("disk", format!("{} cannot be looked at: {error}", folder.display())),
         Ok(disk) => {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-            let says = format!("{} are free on the disk of {}", size(free), folder.display());
-            if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-                findings.bad(
-                    "disk",
-                    format!("{} is on a disk that is read only", folder.display()),
-                    "mount it for writing",
-                );
-            } else if free < ROOM {
-                findings.warning(
-                    "disk",
-                    says,
-                    "make room: on a full disk no heartbeat is written, and leases are lost",
-                );
-            } else {
-                findings.ok("disk", says);
-            }
+            let is_read_only = disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
+            judge_disk(folder, free, is_read_only, findings);
         }
+    }
+}
+
+fn judge_disk(folder: &Path, free: u64, is_read_only: bool, findings: &mut Findings) {
+    let folder = folder.display();
+    let says = format!("{} are free on the disk of {folder}", size(free));
+    if is_read_only {
+        findings.bad("disk", format!("{folder} is on a disk that is read only"), "mount it for writing");
+    } else if free < ROOM {
+        findings.warning(
+            "disk",
+            says,
+            "make room: on a full disk no heartbeat is written, and leases are lost",
+        );
+    } else {
+        findings.ok("disk", says);
     }
 }
 
@@ -68,6 +70,31 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_or_read_only_is_told() {
+        let judged = |free, is_read_only| {
+            let mut findings = Findings::default();
+            judge_disk(Path::new("/data"), free, is_read_only, &mut findings);
+            findings.render(false)
+        };
+        assert!(judged(ROOM, false).starts_with("ok "));
+        assert!(
+            judged(ROOM - 1, false).starts_with("WARNING     disk  63 MiB are free on the disk of /data")
+        );
+        assert!(judged(ROOM, true).starts_with("BAD         disk  /data is on a disk that is read only"));
+    }
+
+    #[test]
+    fn a_log_that_grew_is_told() {
+        let folder = std::env::temp_dir().join(format!("tenure-doctor-log-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut findings = Findings::default();
+        fs::File::create(folder.join("tenure.db-wal")).unwrap().set_len(LOG + 1).unwrap();
+        look(&folder.join("tenure.db"), &mut findings);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(findings.render(false).contains("WARNING     log   the log beside the file has 64 MiB"));
+    }
 
     #[test]
     fn sizes_are_told_by_one_unit() {

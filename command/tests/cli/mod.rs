@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Read,
     path::{Path, PathBuf},
@@ -167,4 +168,37 @@ pub(crate) fn with_variable(variable: &str) -> Vec<i32> {
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The lines of a file, none if it is not there.
+pub(crate) fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
+}
+
+/// The tasks whose children run now, by the instance they run under.
+pub(crate) fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pid in with_variable(&format!("TENURE_TEST={}", folder.path().display())) {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let environ = String::from_utf8_lossy(&environ).into_owned();
+        let value = |name: &str| {
+            environ.split('\0').find_map(|entry| entry.strip_prefix(name)).map(ToOwned::to_owned)
+        };
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        if let (Some(holder), Some(key), false) =
+            (value("TENURE_HOLDER="), value("TENURE_KEY="), program.ends_with("tenure"))
+        {
+            found.entry(holder).or_default().push(key);
+        }
+    }
+    for tasks in found.values_mut() {
+        tasks.sort();
+    }
+    found
+}
+
+pub(crate) fn all(running: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut all: Vec<_> = running.values().flatten().cloned().collect();
+    all.sort();
+    all
 }

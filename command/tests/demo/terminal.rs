@@ -1,52 +1,17 @@
 //! The picture, on a terminal of 80 columns and 24 rows that is a real one to whoever draws on it.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{Read, Write},
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    fs::File,
+    io::Write,
+    os::fd::OwnedFd,
     process::Stdio,
-    sync::mpsc,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::OFlags,
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+use crate::{
+    pty::{HEIGHT, WIDTH, read_all, terminal},
+    run::{Folder, command, processes_of},
 };
-
-use crate::run::{Folder, command, processes_of};
-
-const WIDTH: u16 = 80;
-const HEIGHT: u16 = 24;
-
-/// Both ends of a terminal.
-fn terminal() -> (File, File) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let size = Winsize { ws_row: HEIGHT, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&master, size).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let no_ctty = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
-    let slave = OpenOptions::new().read(true).write(true).custom_flags(no_ctty).open(name).unwrap();
-    (File::from(master), slave)
-}
-
-/// Everything that comes out of a terminal until all who have it open are gone.
-fn read_all(mut master: File) -> mpsc::Receiver<String> {
-    let (sender, all) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        // The last one to leave is told by an error.
-        while let Ok(read @ 1..) = master.read(&mut buffer) {
-            if sender.send(String::from_utf8_lossy(&buffer[..read]).into_owned()).is_err() {
-                break;
-            }
-        }
-    });
-    all
-}
 
 /// A screen that obeys the few commands that are sent to it.
 struct Screen {

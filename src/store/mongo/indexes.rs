@@ -76,6 +76,14 @@ pub(super) fn create_indexes(names: &Collections) -> Vec<Document> {
     indexes(names).into_iter().map(command).collect()
 }
 
+/// The collections, and the names of the indexes of each.
+pub(super) fn names(names: &Collections) -> Vec<(String, Vec<&'static str>)> {
+    let all = indexes(names);
+    let of =
+        |name: &str| all.iter().filter(|index| index.collection == name).map(|index| index.name).collect();
+    names.all().into_iter().map(|name| (name.to_owned(), of(name))).collect()
+}
+
 /// The same as a script for the server's shell.
 pub(super) fn script(database: &str, names: &Collections, bells: &Buckets) -> String {
     let mut script = format!("const tenure = db.getSiblingDB({database:?});\n");

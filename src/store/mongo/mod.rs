@@ -80,6 +80,13 @@ pub fn index_script(database: impl AsRef<str>, options: &MongoOptions) -> String
     indexes::script(database, &names, &Buckets::new(database, options))
 }
 
+/// The names of the indexes of each collection that the script of [`index_script`] creates, for those who look whether
+/// all are there.
+#[must_use]
+pub fn index_names(options: &MongoOptions) -> Vec<(String, Vec<&'static str>)> {
+    indexes::names(&Collections::new(&options.prefix))
+}
+
 /// A script for the server's shell that creates the role with the least rights that a store needs, for its user.
 #[must_use]
 pub fn role_script(database: impl AsRef<str>, options: &MongoOptions) -> String {

@@ -1,0 +1,47 @@
+//! A terminal of 80 columns and 24 rows that is a real one to whoever runs on it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Read,
+    os::unix::fs::OpenOptionsExt,
+    sync::mpsc,
+};
+
+use rustix::{
+    fs::OFlags,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+pub(crate) const WIDTH: u16 = 80;
+pub(crate) const HEIGHT: u16 = 24;
+
+/// Both ends of a terminal: the keys, and the device for whoever runs on it.
+pub(crate) fn terminal() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = Winsize { ws_row: HEIGHT, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let no_ctty = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+    let slave = OpenOptions::new().read(true).write(true).custom_flags(no_ctty).open(name).unwrap();
+    (File::from(master), slave)
+}
+
+/// Everything that comes out of a terminal until all who have it open are gone.
+pub(crate) fn read_all(mut master: File) -> mpsc::Receiver<String> {
+    let (sender, all) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        // The last one to leave is told by an error.
+        while let Ok(read @ 1..) = master.read(&mut buffer) {
+            if sender.send(String::from_utf8_lossy(&buffer[..read]).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
+    all
+}

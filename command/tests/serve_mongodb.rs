@@ -1,0 +1,121 @@
+//! `tenure cron` and `tenure spread` on a replica set, with operators and monitors beside them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
+
+mod cli;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use cli::{Folder, Running, all, lines, output, running_tasks, stderr, stdout, tenure, until};
+use rustix::process::Signal;
+use support::mongod::shared_replica_set;
+
+/// A database of the shared replica set, and a folder for what children write.
+struct Stage {
+    uri: String,
+    folder: Folder,
+}
+
+impl Stage {
+    async fn new(name: &str) -> Self {
+        let deployment = shared_replica_set().await;
+        let (server, options) = deployment.uri().split_once('?').unwrap_or((deployment.uri(), ""));
+        let uri = format!("{}/{name}-{}?{options}", server.trim_end_matches('/'), std::process::id());
+        Self { uri, folder: Folder::new(name) }
+    }
+
+    /// One that runs for long.
+    fn start(&self, holder: &str, words: &[&str]) -> Running {
+        let mut command = self.command();
+        command
+            .args(["--refresh-duration", "3s", "--refresh-interval", "300ms", "--holder", holder])
+            .args(words);
+        command.env("TENURE_TEST", self.folder.path()).stderr(Stdio::null());
+        Running::start(&mut command)
+    }
+
+    fn command(&self) -> Command {
+        tenure(&self.uri)
+    }
+
+    /// Runs the command to its end, and returns what it said.
+    fn said(&self, words: &[&str]) -> String {
+        let ended = output(self.command().args(words));
+        assert_eq!(ended.status.code(), Some(0), "{words:?}: {} {}", stdout(&ended), stderr(&ended));
+        stdout(&ended).trim().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn tasks_move_away_from_whoever_is_killed_or_drained() {
+    let stage = Stage::new("spread-server").await;
+    let file = stage.folder.join("tasks");
+    fs::write(&file, "a\nb\nc\nd\ne\nf\n").unwrap();
+    let file = file.display().to_string();
+    let words = ["spread", "--name", "topics", "--tasks", file.as_str(), "--", "sh", "-c", "exec sleep 600"];
+    let shares = |first: usize, second: usize| {
+        let running = running_tasks(&stage.folder);
+        let count = |holder| running.get(holder).map_or(0, Vec::len);
+        let is_so = count("first") == first && count("second") == second;
+        (is_so && all(&running) == ["a", "b", "c", "d", "e", "f"]).then_some(())
+    };
+    let mut first = stage.start("first", &words);
+    until("all tasks", || shares(6, 0));
+    let second = stage.start("second", &words);
+    until("three each", || shares(3, 3));
+    stage.said(&["drain", "first", "--yes", "--why", "repair"]);
+    until("all tasks on the second", || shares(0, 6));
+    stage.said(&["undrain", "first", "--yes"]);
+    until("three each again", || shares(3, 3));
+    second.signal(Signal::KILL);
+    until("all tasks on the first", || shares(6, 0));
+    first.signal(Signal::TERM);
+    assert_eq!(first.join().code(), Some(0));
+    assert_eq!(all(&running_tasks(&stage.folder)), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
+    let stage = Stage::new("cron-server").await;
+    let mut watch = stage.command();
+    watch.args(["watch", "--every", "200ms", "-o", "json"]).stdout(Stdio::piped());
+    let mut watch = Running::start(&mut watch);
+    let mut told = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let ran = stage.folder.join("ran");
+    let script = format!("echo $TENURE_TICK >> {}", ran.display());
+    let words = ["cron", "@every 1s", "--name", "beat", "--", "sh", "-c", script.as_str()];
+    let mut fleet = ["first", "second"].map(|holder| stage.start(holder, &words));
+    until("four ticks", || (lines(&ran).len() >= 4).then_some(()));
+    let ended = |line: &str| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        event["kind"] == "run_ended" && event["schedule"] == "beat" && event["outcome"] == "succeeded"
+    };
+    assert!(told.by_ref().map(Result::unwrap).any(|line| ended(&line)), "the watch tells of runs");
+    assert!(stage.said(&["history", "beat"]).contains("succeeded"));
+    assert_eq!(stage.said(&["check", "beat"]).split(':').next(), Some("OK"));
+    assert_eq!(stage.said(&["pause", "beat", "--yes", "--why", "quiet"]), "Paused: \"beat\".");
+    stage.said(&["run", "beat", "--yes", "--why", "now"]);
+    stage.said(&["resume", "beat", "--yes"]);
+    let count = lines(&ran).len();
+    until("ticks again", || (lines(&ran).len() > count + 1).then_some(()));
+    fleet[0].signal(Signal::KILL);
+    let count = lines(&ran).len();
+    until("ticks by who is left", || (lines(&ran).len() > count + 1).then_some(()));
+    for running in [&mut fleet[1], &mut watch] {
+        running.signal(Signal::TERM);
+        assert_eq!(running.join().code(), Some(0));
+    }
+    let mut ticks = BTreeMap::new();
+    for tick in lines(&ran) {
+        *ticks.entry(tick).or_insert(0) += 1;
+    }
+    assert!(ticks.values().all(|times| *times == 1), "{ticks:?}");
+}
