@@ -70,11 +70,12 @@ fn until_begun(folder: &Folder, count: usize) {
 /// The processes of the children, without those of tenure, which have the variable, too.
 fn left(folder: &Folder) -> Vec<i32> {
     let mut pids = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
-    pids.retain(|pid| {
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        !program.ends_with("tenure")
-    });
+    pids.retain(|pid| !is_tenure(*pid));
     pids
+}
+
+fn is_tenure(pid: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("tenure"))
 }
 
 struct Round {
@@ -163,6 +164,8 @@ fn a_signal_at_any_moment_leaves_nobody() {
         let mut command = tenure(&folder.store());
         command.args(["exec", "--key", "k", "--", "sleep", "600"]).env("TENURE_TEST", folder.path());
         let mut running = Running::start(command.stderr(Stdio::null()));
+        // Before that it may ignore what whoever runs the tests ignores.
+        until("the command itself", || is_tenure(running.pid()).then_some(()));
         std::thread::sleep(Duration::from_micros(u64::from(round) * 1_700 % 40_000));
         running.signal(signals[round as usize % signals.len()]);
         let status = running.join();
