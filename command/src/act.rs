@@ -23,12 +23,19 @@ use crate::{
 pub(crate) enum Act {
     Release(release::Release),
     /// Have an instance give all its tasks and schedules to others, and take none
+    ///
+    /// They go one after the other, and none comes back until the instance is undrained or started anew. Keys that it
+    /// holds otherwise are not concerned: `tenure release` asks for those.
     Drain(drain::Drain),
     /// Let a drained instance have tasks again
     Undrain(drain::Drain),
     /// Hold a schedule back: no tick of it is run
+    ///
+    /// A run that is on goes on. Ticks within the pause are not made up for.
     Pause(schedules::Pause),
     /// Let a paused schedule go on
+    ///
+    /// Ticks within the pause are not made up for.
     Resume(schedules::Pause),
     Run(schedules::Run),
     PutBack(put_back::PutBack),
@@ -37,7 +44,7 @@ pub(crate) enum Act {
 /// Options of all of these.
 #[derive(Args, Debug)]
 pub(crate) struct Because {
-    /// Why: it goes on record
+    /// Why: it goes on record, except that of resume and put-back, which keep none
     #[arg(long, default_value = "by hand", value_name = "TEXT")]
     why: String,
 

@@ -22,9 +22,13 @@ use crate::{
     times,
 };
 
+const OVERDUE: &str = "10m";
+const FAILURES: u32 = 3;
+
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without schedules, leaders or instances named, all schedules of the namespace are checked.
+All schedules of the namespace are checked, unless some are named; beside --leader and --instances, only if
+--overdue or --failures says by what.
 The line begins with OK (exit code 0), WARNING (1), CRITICAL (2), or UNKNOWN (3) if the check could not be made.
 WARNING: a schedule is paused, was never run, or failed in its last runs.
 CRITICAL: nobody leads, or the leader looks dead; a schedule is overdue, failed too often in a row, or is
@@ -37,13 +41,13 @@ pub(crate) struct Check {
     #[arg(long, value_name = "KEY")]
     leader: Vec<String>,
 
-    /// Time for which a tick may be due
-    #[arg(long, value_name = "TIME", default_value = "10m")]
-    overdue: String,
+    /// Time for which a tick may be due [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    overdue: Option<String>,
 
-    /// Runs in a row that have failed when it is critical
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    failures: u32,
+    /// Runs in a row that have failed when it is critical [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    failures: Option<u32>,
 
     /// The least number of instances that have to be alive
     #[arg(long, value_name = "MIN")]
@@ -94,13 +98,15 @@ impl Wanted {
         let schedules: Vec<_> = check.schedules.iter().map(named).collect::<Result<_, _>>()?;
         let key = |key: &String| Key::new(key).map_err(|error| Failure::usage(format!("--leader: {error}")));
         let leaders: Vec<_> = check.leader.iter().map(key).collect::<Result<_, _>>()?;
-        let all = schedules.is_empty() && leaders.is_empty() && check.instances.is_none();
+        let is_of_others = !leaders.is_empty() || check.instances.is_some();
+        let is_of_schedules = check.overdue.is_some() || check.failures.is_some();
+        let all = schedules.is_empty() && (is_of_schedules || !is_of_others);
         Ok(Self {
             schedules: (!all).then_some(schedules),
             leaders,
             limits: Limits {
-                overdue: times::duration("--overdue", &check.overdue)?,
-                failures: check.failures,
+                overdue: times::duration("--overdue", check.overdue.as_deref().unwrap_or(OVERDUE))?,
+                failures: check.failures.unwrap_or(FAILURES),
                 instances: check.instances,
             },
             timeout: times::duration("--timeout", &check.timeout)?,

@@ -21,7 +21,7 @@ pub(crate) struct CheckConfig {}
 struct Row {
     setting: &'static str,
     value: String,
-    /// `option`, `variable`, `file`, `default`, or `derived` from others.
+    /// `option`, `variable`, `file`, `derived` from others, or `default`.
     from: &'static str,
 }
 

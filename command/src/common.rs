@@ -76,7 +76,7 @@ pub(crate) struct Common {
     )]
     pub(crate) refresh_duration: Option<String>,
 
-    /// Time a child has between SIGTERM and SIGKILL [default: a sixth of the ttl]
+    /// How long before its lease ends a child is told to stop: the most of --kill-after [default: a sixth of the ttl]
     #[arg(long, global = true, env = "TENURE_STOP_GRACE", value_name = "TIME", help_heading = "Durations")]
     pub(crate) stop_grace: Option<String>,
 

@@ -46,7 +46,7 @@ pub(crate) struct Exec {
     #[arg(long, short, value_name = "TIME")]
     wait: Option<String>,
 
-    /// Exit with this code if the key could not be had
+    /// Exit with this code if the key could not be had; with 0 in silence
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = HELD)]
     conflict_exit_code: u8,
 
@@ -176,7 +176,8 @@ impl Got {
         match self {
             Self::Guard(..) => 0,
             Self::Not(code, reason) => {
-                if let Some(reason) = reason {
+                // Whoever asks for 0 does not count it as a failure: cron mails whatever is printed.
+                if let Some(reason) = reason.filter(|_| code != 0) {
                     eprintln!("tenure: {reason}");
                 }
                 code
@@ -313,7 +314,7 @@ fn held_sentence(held: &HeldBy) -> String {
 }
 
 fn sentence(key: &Key, holder: &str, since: StoreTime, why: Option<&str>) -> String {
-    let why = why.map_or_else(String::new, |why| format!(", for {why}"));
+    let why = why.map_or_else(String::new, |why| format!(", why: {why}"));
     crate::out::one_line(&format!(
         "the key {:?} is held by {holder} since {} ({}){why}",
         key.as_str(),

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, process::Stdio};
 
 use tenure::{
     elect::Lease,
-    model::{Kind, LockId},
+    model::{Kind, LockId, Why},
 };
 use tokio::runtime::Handle;
 
@@ -88,7 +88,18 @@ fn told(ended: &Ended, tail: &str) -> Result<(), String> {
         (None, Status::Signaled(signal)) => format!("ended by signal {signal}"),
         (None, Status::Unknown) => "its guardian was killed".to_owned(),
     };
+    let most = Why::MAX_BYTES.saturating_sub(how.len() + ": ".len());
+    let tail = last(tail, most);
     Err(if tail.is_empty() { how } else { format!("{how}: {tail}") })
+}
+
+/// The end of a text, so many bytes at most: what a program says last is why it failed.
+fn last(text: &str, most: usize) -> &str {
+    let mut begin = text.len().saturating_sub(most);
+    while !text.is_char_boundary(begin) {
+        begin += 1;
+    }
+    &text[begin..]
 }
 
 #[cfg(test)]
@@ -101,5 +112,14 @@ mod tests {
         assert_eq!(told(&ended(Status::Exited(0)), "words"), Ok(()));
         assert_eq!(told(&ended(Status::Exited(3)), "disk full"), Err("exit code 3: disk full".to_owned()));
         assert_eq!(told(&ended(Status::Signaled(9)), ""), Err("ended by signal 9".to_owned()));
+    }
+
+    #[test]
+    fn the_end_of_what_it_said_is_kept_whatever_comes_before_it() {
+        let ended = Ended { status: Status::Exited(3), loss: None, stuck: Vec::new() };
+        let said = format!("{}the disk is full", "\u{e9} | ".repeat(1000));
+        let record = told(&ended, &said).unwrap_err();
+        assert!(record.len() <= Why::MAX_BYTES && record.len() > Why::MAX_BYTES - 4, "{}", record.len());
+        assert!(record.starts_with("exit code 3: ") && record.ends_with("the disk is full"), "{record}");
     }
 }

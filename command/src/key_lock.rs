@@ -21,6 +21,11 @@ use crate::exit::Failure;
 /// The longest name of a file that keeps its whole key.
 const LONGEST: usize = 200;
 
+/// Who may read and write the store.
+fn mode(store: &Path) -> io::Result<u32> {
+    Ok(fs::metadata(store)?.mode() & 0o666)
+}
+
 /// The file of a key, not yet locked.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
@@ -42,10 +47,19 @@ impl KeyFile {
                     _ => {}
                 }
                 // Whoever may use the store may use the locks of its keys.
-                let mode = fs::metadata(store)?.mode() & 0o666;
+                let mode = mode(store)?;
                 fs::set_permissions(&folder, fs::Permissions::from_mode(mode | mode >> 2 & 0o111))?;
             }
-            File::options().read(true).write(true).create(true).truncate(false).open(&path)
+            match File::options().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    file.set_permissions(fs::Permissions::from_mode(mode(store)?))?;
+                    Ok(file)
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    File::options().read(true).write(true).open(&path)
+                }
+                Err(error) => Err(error),
+            }
         };
         let file = open().map_err(|error| {
             Failure::store(format!("the file {} for the key cannot be opened: {error}", path.display()))
@@ -142,6 +156,20 @@ mod tests {
         let (one, other) = ("x".repeat(400), format!("{}y", "x".repeat(399)));
         let (one, other) = (name(&lock(&one)), name(&lock(&other)));
         assert!(one != other && one.len() < 255 && other.len() < 255);
+    }
+
+    #[test]
+    fn whoever_may_use_the_store_may_use_it() {
+        let folder = std::env::temp_dir().join(format!("tenure-key-mode-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let store = folder.join("tenure.db");
+        File::create(&store).unwrap();
+        for shared in [0o660, 0o600] {
+            fs::set_permissions(&store, fs::Permissions::from_mode(shared)).unwrap();
+            let file = KeyFile::open(&store, &lock(&format!("{shared:o}"))).unwrap();
+            assert_eq!(file.file().metadata().unwrap().mode() & 0o777, shared);
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
     // Two threads: one for beats' answers while the other prints.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(spread::MOST)
+        .max_blocking_threads(spread::THREADS)
         .thread_keep_alive(spread::IDLE)
         .enable_all()
         .build()

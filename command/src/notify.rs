@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use tenure::Elect;
-
 /// Where it is told, if anywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Notify(Option<Arc<(UnixDatagram, SocketAddr)>>);
@@ -51,8 +49,9 @@ impl Notify {
         }
     }
 
-    /// Says from time to time that this instance is healthy, if that is wanted; and nothing while it is not.
-    pub(crate) fn watchdog(&self, elect: Elect) {
+    /// Says from time to time that this process does not hang, if that is wanted. A store that is away is no reason to
+    /// start it anew.
+    pub(crate) fn watchdog(&self) {
         let Some(every) = wanted(env::var("WATCHDOG_USEC").ok(), env::var("WATCHDOG_PID").ok()) else {
             return;
         };
@@ -61,9 +60,7 @@ impl Notify {
             let mut ticks = tokio::time::interval(every);
             loop {
                 ticks.tick().await;
-                if elect.health().is_ok() {
-                    this.say("WATCHDOG=1");
-                }
+                this.say("WATCHDOG=1");
             }
         });
     }

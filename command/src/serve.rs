@@ -90,7 +90,7 @@ impl Served {
     /// Says that all is in place, for whoever started this.
     pub(crate) fn ready(&mut self) {
         self.notify.ready();
-        self.notify.watchdog(self.elect.clone());
+        self.notify.watchdog();
     }
 
     /// Waits for the next signal that says something.

@@ -24,6 +24,9 @@ const MORE: [&str; 8] = [
     "retention.sessions",
 ];
 
+/// What `takeover_within` decides.
+const FOLLOW: [&str; 5] = ["refresh_interval", "refresh_duration", "hold_duration", "stop_grace", "margin"];
+
 /// What was set, and where.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -39,7 +42,8 @@ pub(crate) enum Source {
     Option,
     Variable,
     File,
-    /// The default, or derived from other settings.
+    /// What follows from others.
+    Derived,
     Default,
 }
 
@@ -49,6 +53,7 @@ impl Source {
             Self::Option => "option",
             Self::Variable => "variable",
             Self::File => "file",
+            Self::Derived => "derived",
             Self::Default => "default",
         }
     }
@@ -112,7 +117,10 @@ impl Settings {
 
     /// Where a setting comes from.
     pub(crate) fn source(&self, setting: &str) -> Source {
-        self.sources.get(setting).copied().unwrap_or(Source::Default)
+        let follows =
+            setting == "ttl" || FOLLOW.contains(&setting) && self.sources.contains_key("takeover_within");
+        let otherwise = if follows { Source::Derived } else { Source::Default };
+        self.sources.get(setting).copied().unwrap_or(otherwise)
     }
 }
 

@@ -45,8 +45,8 @@ pub(crate) struct Spread {
     #[arg(long, value_name = "FILE")]
     tasks: PathBuf,
 
-    /// The most tasks of this instance [default: no limit]
-    #[arg(long, value_name = "N")]
+    /// The most tasks of this instance, 4096 at most [default: as many]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MOST)))]
     cap: Option<u32>,
 
     /// This instance's part in proportion to the others'
@@ -61,7 +61,7 @@ pub(crate) struct Spread {
     #[arg(long)]
     once: bool,
 
-    /// Failures of a child in a row until its task rests, and another instance tries
+    /// Failures of a child in a row until its task rests, and another instance tries [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tries: Option<u32>,
 
@@ -83,10 +83,8 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
         without: without(&served.settings),
         file: served.file().map(ToOwned::to_owned),
     };
-    let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight);
-    if let Some(cap) = spread.cap {
-        builder = builder.cap(cap);
-    }
+    let cap = spread.cap.unwrap_or(MOST);
+    let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight).cap(cap);
     if let Some(tries) = spread.tries {
         builder = builder.tries(tries);
     }
@@ -188,7 +186,10 @@ fn with_task(command: &[OsString], task: &Key) -> Vec<OsString> {
 }
 
 /// The most children at once: each has a thread that waits for it.
-pub(crate) const MOST: usize = 4096;
+const MOST: u32 = 4096;
+
+/// Threads for all of them, and for those that end meanwhile.
+pub(crate) const THREADS: usize = MOST as usize + 256;
 
 /// So long an idle thread is kept.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);

@@ -81,6 +81,11 @@ async fn schedules_are_well_fail_rest_and_are_missed() {
     fail(2).await;
     assert_eq!(check(&world, &[]).0, 1);
     fail(3).await;
+    // Beside a leader, schedules are checked if somebody says by what.
+    let guard = elect.key("queue").try_acquire().await.unwrap().guard().unwrap();
+    assert_eq!(check(&world, &["--leader", "queue"]).0, 0);
+    assert_eq!(check(&world, &["--leader", "queue", "--overdue", "10m"]).0, 2);
+    guard.release().await.unwrap();
     assert_eq!(check(&world, &["failing"]).1, "CRITICAL: failing has failed 3 times in a row: disk full");
 
     well.pause("repairs\nfor now").await.unwrap();

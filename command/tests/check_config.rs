@@ -44,10 +44,20 @@ fn an_option_counts_before_a_variable_and_that_before_the_file() {
     is("holder", "option", "option");
     is("refresh_duration", "1m", "file");
     is("refresh_interval", "5s", "default");
-    is("ttl", "1m", "default");
+    is("ttl", "1m", "derived");
     is("stop_grace", "10s", "default");
     is("retention.locks", "3days", "file");
     is("retention.runs", "5days", "variable");
+}
+
+#[test]
+fn what_follows_from_others_is_said_to() {
+    let folder = Folder::new("config-derived");
+    let settings = settings(bare().env("XDG_STATE_HOME", folder.path()).args(["--takeover-within", "10s"]));
+    for name in ["refresh_interval", "refresh_duration", "ttl"] {
+        assert_eq!(settings[name].1, "derived", "{name}");
+    }
+    assert_eq!(settings["retention.runs"].1, "default");
 }
 
 #[test]

@@ -95,11 +95,13 @@ fn who_does_not_wait_is_told_who_holds_the_key() {
     assert_eq!(stdout(&busy), "");
     let said = stderr(&busy);
     assert!(
-        said.starts_with("tenure: the key \"report\" is held by ") && said.contains(", for for a test"),
+        said.starts_with("tenure: the key \"report\" is held by ") && said.contains(", why: for a test"),
         "{said}"
     );
     let busy = sh(exec(&folder.store(), "report").args(["-n", "-E", "9"]), "echo ran");
     assert_eq!(busy.status.code(), Some(9));
+    let busy = sh(exec(&folder.store(), "report").args(["-n", "-E", "0"]), "echo ran");
+    assert_eq!((busy.status.code(), stdout(&busy), stderr(&busy)), (Some(0), String::new(), String::new()));
     let begin = Instant::now();
     let busy = sh(exec(&folder.store(), "report").args(["--wait", "300ms"]), "echo ran");
     assert_eq!(busy.status.code(), Some(75), "{}", stderr(&busy));

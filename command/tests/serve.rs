@@ -20,7 +20,7 @@ use cli::{
 };
 use rustix::process::Signal;
 use tenure::{
-    model::{Namespace, RunRecord, ScheduleId, ScheduleName},
+    model::{Namespace, Outcome, RunRecord, ScheduleId, ScheduleName},
     store::{Store, sqlite::SqliteStore},
 };
 
@@ -101,6 +101,47 @@ fn a_failure_is_on_record_with_its_last_words() {
     assert_eq!(failed.error.unwrap().as_str(), "exit code 3: the disk is full");
 }
 
+/// A tick that takes too long is ended and tried again, and its zone is the one that was asked for.
+#[test]
+fn the_options_of_a_tick_hold() {
+    let folder = Folder::new("cron-options");
+    let ran = folder.join("ran");
+    let script = format!("echo $TENURE_ATTEMPT >> {}; exec sleep 600", ran.display());
+    let _running = Running::start(quick(&folder).args([
+        "cron",
+        "@every 1h",
+        "--name",
+        "slow",
+        "--timeout",
+        "200ms",
+        "--retries",
+        "2",
+        "--retry-after",
+        "100ms",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]));
+    until("a ledger", || folder.join("tenure.db").exists().then_some(()));
+    until("the schedule", || {
+        let run = output(tenure(&folder.store()).args(["run", "slow", "--yes"]));
+        run.status.success().then_some(())
+    });
+    until("both tries", || (lines(&ran) == ["1", "2"]).then_some(()));
+    let failed =
+        || ledger(&folder, "slow").into_iter().find_map(|run| run.finish.filter(|_| run.attempt == 2));
+    assert_eq!(until("its end", failed).outcome, Outcome::TimedOut);
+    let next = |zone: &[&str]| {
+        let words = [&["cron", "30 2 1 1 *", "--name", "x", "--test", "-o", "json"], zone, &["--", "true"]];
+        let shown = output(tenure(&folder.store()).args(words.concat()));
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["items"][0]["next"][0].as_str().unwrap().to_owned()
+    };
+    assert!(next(&[]).ends_with("-01-01T02:30:00Z"), "{}", next(&[]));
+    assert!(next(&["--zone", "Europe/Berlin"]).ends_with("-01-01T01:30:00Z"));
+}
+
 #[test]
 fn a_crontab_is_checked_and_read_again() {
     let folder = Folder::new("crontab");
@@ -165,6 +206,43 @@ fn tasks_move_as_instances_come_and_go() {
     first.signal(Signal::TERM);
     assert_eq!(first.join().code(), Some(0));
     assert_eq!(all(&running_tasks(&folder)), [""; 0]);
+}
+
+/// From standard input, two at a time, each for good; a link's file is read again when somebody says so.
+#[test]
+fn tasks_that_are_done_do_not_come_back() {
+    let folder = Folder::new("spread-once");
+    let ran = folder.join("ran");
+    let script = format!("echo {{}} >> {}", ran.display());
+    let words = ["--once", "--cap", "2", "--", "sh", "-c", &script];
+    let mut running = Running::start(
+        quick(&folder).args(["spread", "--name", "once", "--tasks", "-"]).args(words).stdin(Stdio::piped()),
+    );
+    running.0.stdin.take().unwrap().write_all(b"a\nb\nc\nd\n").unwrap();
+    let done = |count| {
+        until("all tasks", || (lines(&ran).len() >= count).then_some(()));
+        let mut done = lines(&ran);
+        done.sort();
+        done
+    };
+    assert_eq!(done(4), ["a", "b", "c", "d"]);
+    running.signal(Signal::TERM);
+    assert_eq!(running.join().code(), Some(0));
+    // Nobody sees that a file of another folder changes.
+    let there = Folder::new("spread-linked");
+    fs::write(there.join("tasks"), "a\n").unwrap();
+    std::os::unix::fs::symlink(there.join("tasks"), folder.join("tasks")).unwrap();
+    let tasks = folder.join("tasks").display().to_string();
+    let running =
+        Running::start(quick(&folder).args(["spread", "--name", "once", "--tasks", &tasks]).args(words));
+    let ready = || {
+        let instances = output(tenure(&folder.store()).args(["spreads", "once"]));
+        instances.status.success().then_some(())
+    };
+    until("the spread", ready);
+    fs::write(there.join("tasks"), "a\ne\n").unwrap();
+    running.signal(Signal::HUP);
+    assert_eq!(done(5), ["a", "b", "c", "d", "e"], "what was done stays done");
 }
 
 #[test]

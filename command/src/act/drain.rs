@@ -7,10 +7,7 @@ use tenure::{elect, model::SessionRecord, store::RevokeAnswer};
 use super::{Because, Done, Operator};
 use crate::{exit::Failure, see::look::LIMIT};
 
-/// Say to an instance whether it may have tasks.
-///
-/// A drained one gives its tasks and schedules to the others, one after the other, and takes none until it is undrained
-/// or started anew. Keys that it holds otherwise are not concerned: `tenure release` asks for those.
+/// To drain an instance, and to undrain it.
 #[derive(Args, Debug)]
 pub(crate) struct Drain {
     /// Name of the instance

@@ -14,9 +14,7 @@ use crate::{
     times,
 };
 
-/// Hold schedules back, or let them go on.
-///
-/// Of a paused schedule no tick is run; a run that is on goes on. Ticks within the pause are not made up for.
+/// To hold schedules back, and to let them go on.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["names", "all"]))]
 pub(crate) struct Pause {

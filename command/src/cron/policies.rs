@@ -24,7 +24,7 @@ pub(crate) struct Policies {
     #[arg(long, value_enum, default_value_t = Crash::Again, value_name = "RULE", help_heading = "Ticks")]
     on_crash: Crash,
 
-    /// Tries of a tick that fails, in all
+    /// Tries of a tick, in all: one that fails is not tried again if this is 1
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Ticks")]
     retries: u32,
 

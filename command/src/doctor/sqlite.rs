@@ -48,11 +48,7 @@ fn judge_disk(folder: &Path, free: u64, is_read_only: bool, findings: &mut Findi
     if is_read_only {
         findings.bad("disk", format!("{folder} is on a disk that is read only"), "mount it for writing");
     } else if free < ROOM {
-        findings.warning(
-            "disk",
-            says,
-            "make room: on a full disk no heartbeat is written, and leases are lost",
-        );
+        findings.warning("disk", says, "make room: on a full disk nothing new can be locked or recorded");
     } else {
         findings.ok("disk", says);
     }
