@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -29,19 +29,40 @@ pub(crate) const PROMISES: [&str; 7] = [
 /// For what happens within seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One at a time: two fleets on two processors hold each other up.
-static TURN: Mutex<()> = Mutex::new(());
+/// Fleets that may run at once: they wait more than they compute, and more of them would hold each other up.
+const AT_ONCE: u32 = 3;
+static TURNS: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// A turn to run a fleet, until it is dropped.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Self {
+        let (running, ended) = &TURNS;
+        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        *ended.wait_while(running, |running| *running >= AT_ONCE).unwrap_or_else(PoisonError::into_inner) +=
+            1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        TURNS.1.notify_one();
+    }
+}
 
 /// A folder for temporary files, gone with this.
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Folder {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::wait();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tenure-test-demo-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
