@@ -23,6 +23,9 @@ use super::{
     wire::{self, Heard, News, Order, Times},
 };
 
+/// Between two looks for orphans that are killed.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// A program with its arguments and surroundings.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -178,9 +181,11 @@ fn forget(guardian: &Child) {
     }
 }
 
-/// Kills the descendants that have no guardian, until there are none.
+/// Kills the descendants that have no guardian, until two looks one after the other find none: a single one may miss a
+/// process that is born while it goes on.
 fn sweep_orphans() {
-    loop {
+    let (mut seen, mut empty) = (BTreeSet::new(), 0);
+    while empty < 2 {
         // While they are looked for, no guardian is started.
         let guardians = guardians();
         let orphans = kin::descendants(&guardians);
@@ -188,15 +193,12 @@ fn sweep_orphans() {
             kin::signal(*orphan, Signal::KILL);
         }
         drop(guardians);
-        if orphans.is_empty() {
-            return;
-        }
-        for orphan in orphans {
-            if let Some(pid) = Pid::from_raw(orphan.pid) {
-                // One that is somebody else's child is reaped there.
-                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-            }
-        }
-        std::thread::yield_now();
+        empty = if orphans.is_empty() { empty + 1 } else { 0 };
+        seen.extend(orphans.iter().map(|orphan| orphan.pid));
+        std::thread::sleep(LOOK);
+    }
+    for pid in seen.into_iter().filter_map(Pid::from_raw) {
+        // By now each is a child of this process, or somebody has collected it.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

@@ -7,7 +7,10 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid},
+    process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open,
+        pidfd_send_signal, wait, waitid,
+    },
 };
 
 /// A process as the kernel lists it.
@@ -86,10 +89,17 @@ pub(super) fn signal(process: Process, signal: Signal) -> bool {
     pidfd_send_signal(descriptor, signal) != Err(Errno::PERM)
 }
 
-/// Collects the children that have ended.
+/// Returns whether this process has children, ended or not. Without one, nobody is left of those whose orphans it adopts:
+/// that is certain, while a look at all processes may miss one that is born while it goes on.
+pub(super) fn has_children() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, look), Err(Errno::CHILD))
+}
+
+/// Collects the children that have ended, of whatever group.
 pub(super) fn reap() -> Vec<(i32, WaitStatus)> {
     let mut ended = Vec::new();
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         ended.push((pid.as_raw_nonzero().get(), status));
     }
     ended
