@@ -247,3 +247,21 @@ fn a_store_that_cannot_be_used_is_told() {
     assert_eq!(foreign.status.code(), Some(69), "{}", stderr(&foreign));
     assert!(stderr(&foreign).contains("tenure.db"), "{}", stderr(&foreign));
 }
+
+/// A child that runs for months may leave many behind, in sessions of their own.
+#[test]
+fn orphans_that_have_ended_do_not_stay_as_zombies() {
+    let folder = Folder::new("exec-zombies");
+    let script = "(setsid true &); (setsid true &)
+        i=0; while [ $i -lt 200 ]; do
+            zombies=0; orphans=0
+            for child in $(cat /proc/$PPID/task/*/children); do
+                [ $child = $$ ] || orphans=$((orphans+1))
+                grep -qs '^State:.Z' /proc/$child/status && zombies=$((zombies+1))
+            done
+            [ $orphans = 0 ] && [ $i -gt 5 ] && exit 0
+            i=$((i+1)); sleep 0.02
+        done; echo $zombies zombies; exit 1";
+    let ended = sh(&mut exec(&folder.store(), "k"), script);
+    assert_eq!((ended.status.code(), stdout(&ended)), (Some(0), String::new()), "{}", stderr(&ended));
+}
