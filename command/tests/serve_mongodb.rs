@@ -8,7 +8,7 @@ mod cli;
 mod support;
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
@@ -90,7 +90,7 @@ async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
     let mut watch = Running::start(&mut watch);
     let mut told = BufReader::new(watch.0.stdout.take().unwrap()).lines();
     let ran = stage.folder.join("ran");
-    let script = format!("echo $TENURE_TICK >> {}", ran.display());
+    let script = format!("echo $TENURE_TICK $TENURE_ATTEMPT >> {}", ran.display());
     let words = ["cron", "@every 1s", "--name", "beat", "--", "sh", "-c", script.as_str()];
     let mut fleet = ["first", "second"].map(|holder| stage.start(holder, &words));
     until("four ticks", || (lines(&ran).len() >= 4).then_some(()));
@@ -113,9 +113,8 @@ async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
         running.signal(Signal::TERM);
         assert_eq!(running.join().code(), Some(0));
     }
-    let mut ticks = BTreeMap::new();
-    for tick in lines(&ran) {
-        *ticks.entry(tick).or_insert(0) += 1;
-    }
-    assert!(ticks.values().all(|times| *times == 1), "{ticks:?}");
+    let ran = lines(&ran);
+    assert_eq!(ran.iter().collect::<BTreeSet<_>>().len(), ran.len(), "{ran:?}");
+    // The run of the one that was killed may have been begun again.
+    assert!(ran.iter().filter(|line| !line.ends_with(" 1")).count() <= 1, "{ran:?}");
 }
