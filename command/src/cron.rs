@@ -108,7 +108,11 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
             },
             heard = changed => if heard.is_none() { changes = None },
         }
-        // A file with a slip in it, or none for a moment, changes nothing.
+        // A file with a slip in it, none for a moment or a blank one changes nothing.
+        if cron.file.as_deref().is_some_and(file::is_blank) {
+            eprintln!("tenure: the schedules stay as they are: the crontab is empty, without even a comment");
+            continue;
+        }
         let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
         if let Err(failure) = read {
             eprintln!("tenure: the schedules stay as they are: {failure}");

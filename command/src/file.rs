@@ -1,13 +1,21 @@
 //! A file that is followed: whoever waits learns that it may have changed.
 
 use std::{
+    ffi::OsStr,
     io,
     mem::MaybeUninit,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::sync::mpsc;
+
+/// Returns whether a file is empty, as one is that somebody is about to write. It is not what is wanted from now on:
+/// whoever wants nothing writes a comment.
+pub(crate) fn is_blank(file: &Path) -> bool {
+    file.metadata().is_ok_and(|file| file.len() == 0)
+}
 
 /// Follows the folder of a file, as a file that is replaced by another is not the one that was opened. What is in a
 /// volume of Kubernetes changes by a link beside it.
@@ -18,6 +26,7 @@ pub(crate) fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
     };
     let watch = inotify::init(CreateFlags::CLOEXEC)?;
     let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE;
+    let own = file.file_name().map(ToOwned::to_owned);
     inotify::add_watch(&watch, &folder, what)?;
     // One that was not heard yet stands for all that came since.
     let (send, receive) = mpsc::channel(1);
@@ -26,7 +35,14 @@ pub(crate) fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
         let mut events = Reader::new(watch, &mut space);
         loop {
             match events.next() {
-                Ok(_) => {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+                    let is_link = name.as_ref().is_some_and(|name| folder.join(name).is_symlink());
+                    // A file that is made is empty until it is closed; of others only links concern this one.
+                    let is_whole = !event.events().contains(ReadFlags::CREATE);
+                    if !(is_link || is_whole && name == own) {
+                        continue;
+                    }
                     if send.try_send(()) == Err(mpsc::error::TrySendError::Closed(())) {
                         return;
                     }

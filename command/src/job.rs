@@ -56,9 +56,11 @@ impl Jobs {
                 }
             };
             let follow = |stderr| tail = Tail::follow(stderr);
-            under::run(lease, program, key_file, self.patience, None, follow)
-                .await
-                .map_err(|failure| failure.message)
+            let ended = under::run(lease, program, key_file, self.patience, None, follow).await;
+            let ended = ended.map_err(|failure| failure.message)?;
+            // The key is given back when this returns.
+            under::until_gone(&ended.stuck).await;
+            Ok::<_, String>(ended)
         })?;
         told(&ended, &tail.end())
     }

@@ -8,6 +8,7 @@ use std::{
     io,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
@@ -20,6 +21,9 @@ use crate::exit::Failure;
 
 /// The longest name of a file that keeps its whole key.
 const LONGEST: usize = 200;
+
+/// Between two looks whether nobody has it any more.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Who may read and write the store.
 fn mode(store: &Path) -> io::Result<u32> {
@@ -76,16 +80,13 @@ impl KeyFile {
         }
     }
 
-    /// Locks it as soon as nobody has it. If this is dropped, the lock is let go as soon as it is got.
+    /// Locks it as soon as nobody has it.
     pub(crate) async fn lock(self) -> Result<Self, Failure> {
-        let wait = move || loop {
-            match flock(&self.file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(self),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(self.failed(error)),
-            }
-        };
-        tokio::task::spawn_blocking(wait).await.map_err(|error| Failure::failed(error.to_string()))?
+        // A thread that waits for it could not be called back when nobody wants it any more.
+        while !self.try_lock()? {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(self)
     }
 
     fn failed(&self, error: Errno) -> Failure {

@@ -115,10 +115,14 @@ impl Place {
                 })?;
             }
             let store = SqliteStore::open(&path).map_err(|error| Failure::store(error.to_string()))?;
+            // By whatever links it was named: what lies beside it has to be the same for all.
+            let file = fs::canonicalize(&path).map_err(|error| {
+                Failure::store(format!("the path {} cannot be followed: {error}", path.display()))
+            })?;
             Ok(Self {
                 store: Arc::new(store.clone()),
                 name: format!("sqlite:{}", path.display()),
-                file: Some(path),
+                file: Some(file),
                 kind: Opened::Sqlite(store),
             })
         };

@@ -83,7 +83,7 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
         without: without(&served.settings),
         file: served.file().map(ToOwned::to_owned),
     };
-    let cap = spread.cap.unwrap_or(MOST);
+    let cap = allowed(spread.cap, open_files())?;
     let mut builder = served.elect.spread(&name).tasks(tasks).weight(spread.weight).cap(cap);
     if let Some(tries) = spread.tries {
         builder = builder.tries(tries);
@@ -123,6 +123,10 @@ async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<()
                 Next::Reload => {}
             },
             heard = changed => if heard.is_none() { changes = None },
+        }
+        if file::is_blank(&spread.tasks) {
+            eprintln!("tenure: the tasks stay as they are: the file is empty, without even a comment");
+            continue;
         }
         match spread.read() {
             Ok(tasks) => {
@@ -188,6 +192,28 @@ fn with_task(command: &[OsString], task: &Key) -> Vec<OsString> {
 /// The most children at once: each has a thread that waits for it.
 const MOST: u32 = 4096;
 
+/// The files that this process may have open.
+fn open_files() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The cap, which the limit of open files allows: each child takes some.
+fn allowed(cap: Option<u32>, open_files: u64) -> Result<u32, Failure> {
+    let room = open_files.saturating_sub(FILES_BESIDE) / FILES_OF_A_CHILD;
+    let room = u32::try_from(room).unwrap_or(u32::MAX).min(MOST);
+    match cap {
+        Some(cap) if cap > room => Err(Failure::usage(format!(
+            "--cap {cap} needs more open files than the limit of {open_files} allows, which is enough for {room}: raise \
+             it (ulimit -n, LimitNOFILE=)"
+        ))),
+        cap => Ok(cap.unwrap_or(room)),
+    }
+}
+
+/// Descriptors that a child takes of this process, and those that it has beside them.
+const FILES_OF_A_CHILD: u64 = 4;
+const FILES_BESIDE: u64 = 128;
+
 /// Threads for all of them, and for those that end meanwhile.
 pub(crate) const THREADS: usize = MOST as usize + 256;
 
@@ -197,6 +223,14 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cap_fits_the_open_files() {
+        assert_eq!(allowed(None, 1024).unwrap(), 224);
+        assert_eq!(allowed(None, u64::MAX).unwrap(), MOST);
+        assert_eq!(allowed(Some(100), 1024).unwrap(), 100);
+        assert!(allowed(Some(1000), 1024).unwrap_err().message.contains("is enough for 224"));
+    }
 
     #[test]
     fn tasks_are_lines() {

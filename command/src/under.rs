@@ -49,6 +49,11 @@ impl Patience {
         }
     }
 
+    /// So long after the lease was cancelled the guardian has had all the time there is.
+    fn too_long(self) -> Duration {
+        self.stop_grace.saturating_sub(allowance(self.stop_grace) / 4)
+    }
+
     /// From SIGTERM to SIGKILL when the lease is cancelled: all have to be gone when the grace is over.
     fn at_the_end(self) -> Duration {
         self.kill_after.min(self.stop_grace.saturating_sub(allowance(self.stop_grace)))
@@ -144,20 +149,23 @@ pub(crate) async fn run(
                     child.join().await;
                     return Ok(ended);
                 }
-                None => {
-                    child.sweep().await;
-                    return Ok(ended);
-                }
+                None => return gone(child, ended, has_begun, lease).await,
             },
             () = lease.cancelled(), if !is_stopped => {
                 is_stopped = true;
                 child.stop(patience.at_the_end());
-                too_long.as_mut().reset(tokio::time::Instant::now() + patience.stop_grace);
+                too_long.as_mut().reset(tokio::time::Instant::now() + patience.too_long());
                 if !has_ended {
                     ended.loss = lease.loss();
                 }
             }
-            () = &mut too_long, if is_stopped && !ended.stuck.is_empty() => return Ok(ended),
+            () = &mut too_long, if is_stopped => {
+                // Its guardian does not answer: it may be frozen, or the machine too slow for it.
+                if ended.stuck.is_empty() {
+                    ended.stuck = swept(child, lease).await;
+                }
+                return Ok(ended);
+            }
             came = next(&mut signals) => match came {
                 // Until it is there, nobody but this process can have got it.
                 Some(Came { signal, .. }) if !has_begun => early.push(signal),
@@ -171,6 +179,34 @@ pub(crate) async fn run(
                 }
             }
         }
+    }
+}
+
+/// The guardian is gone without a word that none is left: this process ends what it has left.
+async fn gone(child: Guarded, mut ended: Ended, has_begun: bool, lease: &Lease) -> Result<Ended, Failure> {
+    ended.stuck = swept(child, lease).await;
+    if !has_begun {
+        ended.loss = lease.loss();
+        if ended.loss.is_none() {
+            return Err(Failure::failed("the child could not be started: its guardian has ended"));
+        }
+    }
+    Ok(ended)
+}
+
+async fn swept(child: Guarded, lease: &Lease) -> Vec<i32> {
+    let stuck = child.sweep().await;
+    for pid in &stuck {
+        eprintln!("tenure: {}", stuck_sentence(*pid, lease.key().as_str()));
+    }
+    stuck
+}
+
+/// Waits until processes that could not be ended have ended.
+pub(crate) async fn until_gone(pids: &[i32]) {
+    let is_there = |pid: &i32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    while pids.iter().any(is_there) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

@@ -265,3 +265,14 @@ fn orphans_that_have_ended_do_not_stay_as_zombies() {
     let ended = sh(&mut exec(&folder.store(), "k"), script);
     assert_eq!((ended.status.code(), stdout(&ended)), (Some(0), String::new()), "{}", stderr(&ended));
 }
+
+/// What lies beside the store's file is the same by whatever link it is named: the second lock is one for all.
+#[test]
+fn a_link_to_the_store_is_the_store() {
+    let folder = Folder::new("exec-link");
+    let run = |store: &str| assert_eq!(stdout(&sh(&mut exec(store, "k"), "echo ran")), "ran\n");
+    run(&folder.store());
+    std::os::unix::fs::symlink(folder.join("tenure.db"), folder.join("link.db")).unwrap();
+    run(&format!("sqlite:{}", folder.join("link.db").display()));
+    assert!(folder.join("tenure.db-keys").exists() && !folder.join("link.db-keys").exists());
+}

@@ -155,6 +155,50 @@ fn both_are_killed() {
     until("the end of the child", || left(&folder).is_empty().then_some(()));
 }
 
+/// By whatever names the kernel lists them: cut in the middle of a letter, or with a first thread that has ended.
+#[test]
+fn children_that_are_hard_to_see_end_with_tenure() {
+    let threads = "import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).syscall(60, 0)";
+    for word in ["name", "thread"] {
+        if word == "thread" && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        let folder = Folder::new("unseen");
+        let program = folder.join("ежедневный");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut command = tenure(&folder.store());
+        command.args(["exec", "--key", "k", "--"]).env("TENURE_TEST", folder.path());
+        let running = match word {
+            "name" => Running::start(command.arg(&program).arg("600")),
+            _ => Running::start(command.args(["python3", "-c", threads])),
+        };
+        let child = until("the child", || {
+            let child = *children(guardian(&running)).first()?;
+            let stat = fs::read(format!("/proc/{child}/stat")).unwrap_or_default();
+            let is_it = |part: &str| String::from_utf8_lossy(&stat).contains(part);
+            is_it(if word == "name" { "(ежеднев" } else { ") Z " }).then_some(child)
+        });
+        running.signal(Signal::KILL);
+        until("its end", || (!Path::new(&format!("/proc/{child}")).exists()).then_some(()));
+    }
+}
+
+/// A guardian that is frozen cannot do what it is told, so tenure does.
+#[test]
+fn the_guardian_is_frozen() {
+    let folder = Folder::new("guardian-frozen");
+    let mut first = start(&folder, 0);
+    until_begun(&folder, 1);
+    signal(guardian(&first), Signal::STOP);
+    let mut force = tenure(&folder.store());
+    force.args(["release", "k", "--force", "--yes"]);
+    assert!(cli::output(&mut force).status.success());
+    assert_eq!(first.join().code(), Some(80));
+    assert_eq!(left(&folder), [0; 0]);
+}
+
 /// Whenever a signal comes, from the first moment on, the command ends, and nothing is left of it.
 #[test]
 fn a_signal_at_any_moment_leaves_nobody() {

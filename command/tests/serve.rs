@@ -245,6 +245,27 @@ fn tasks_that_are_done_do_not_come_back() {
     assert_eq!(done(5), ["a", "b", "c", "d", "e"], "what was done stays done");
 }
 
+/// As editors save: another file takes its place, and is empty at first.
+#[test]
+fn a_file_that_is_saved_again_disturbs_nobody() {
+    let folder = Folder::new("spread-saved");
+    let file = folder.join("tasks");
+    fs::write(&file, "a\nb\n").unwrap();
+    let _running = Running::start(&mut spread(&folder, &file.display().to_string()));
+    until("both tasks", || (all(&running_tasks(&folder)) == ["a", "b"]).then_some(()));
+    for _ in 0..3 {
+        fs::rename(&file, folder.join("tasks~")).unwrap();
+        let mut new = fs::File::create(&file).unwrap();
+        // Whoever reads it now finds nothing.
+        std::thread::sleep(Duration::from_millis(200));
+        new.write_all(b"a\nb\n").unwrap();
+    }
+    fs::rename(&file, folder.join("tasks~")).unwrap();
+    fs::write(&file, "a\nb\nc\n").unwrap();
+    until("the new task", || (all(&running_tasks(&folder)) == ["a", "b", "c"]).then_some(()));
+    assert_eq!(lines(&folder.join("ran")).len(), 3, "none was started again");
+}
+
 #[test]
 fn a_guardian_that_is_killed_costs_one_task_a_moment() {
     let folder = Folder::new("spread-guardian");

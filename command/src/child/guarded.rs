@@ -5,13 +5,13 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::process::CommandExt,
     },
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
@@ -25,6 +25,8 @@ use super::{
 
 /// Between two looks for orphans that are killed.
 const LOOK: Duration = Duration::from_millis(2);
+/// An orphan that has not ended so long after SIGKILL cannot be ended.
+const STUCK: Duration = Duration::from_millis(500);
 
 /// A program with its arguments and surroundings.
 #[derive(Debug)]
@@ -96,21 +98,15 @@ impl Guarded {
         // It holds the other end of the socket.
         drop(command);
         let stderr = guardian.stderr.take();
-        let this = Self { control: UnixStream::from_std(here.into())?, guardian, stderr };
-        let null;
-        let stdin = io::stdin();
-        let stdin = match program.stdin {
-            Input::Same => stdin.as_fd(),
-            Input::Null => {
-                null = std::fs::File::open("/dev/null")?;
-                null.as_fd()
+        match begin(here, program.stdin, presence, key_lock, times) {
+            Ok(control) => Ok(Self { control, guardian, stderr }),
+            Err(error) => {
+                let _ = guardian.kill();
+                let _ = guardian.wait();
+                forget(&guardian);
+                Err(error)
             }
-        };
-        let presence = presence.and_then(Presence::descriptor);
-        let with: Vec<BorrowedFd<'_>> = [Some(stdin), presence, key_lock].into_iter().flatten().collect();
-        let begin = Order::Begin { presence: presence.is_some(), key_lock: key_lock.is_some(), times };
-        wire::begin(&this.control, begin, &with)?;
-        Ok(this)
+        }
     }
 
     /// Waits for what the guardian has to say; `None` if it is gone.
@@ -152,17 +148,18 @@ impl Guarded {
         let _ = wire::order(&self.control, order);
     }
 
-    /// Ends the descendants of a guardian that is gone without having said that none is left.
-    pub(crate) async fn sweep(mut self) {
+    /// Ends the descendants of a guardian that is gone without having said that none is left. Returns those that cannot be
+    /// ended.
+    pub(crate) async fn sweep(mut self) -> Vec<i32> {
         let sweep = move || {
             // It is gone already, or closing the socket tells it to.
             let _ = self.guardian.kill();
             let _ = self.guardian.wait();
             forget(&self.guardian);
-            sweep_orphans();
+            sweep_orphans()
         };
         // An error means that the runtime ends, and this process with it.
-        let _ = tokio::task::spawn_blocking(sweep).await;
+        tokio::task::spawn_blocking(sweep).await.unwrap_or_default()
     }
 
     /// Waits for the end of a guardian that has nothing left to guard.
@@ -175,30 +172,66 @@ impl Guarded {
     }
 }
 
+/// Gives the guardian what it needs to begin.
+fn begin(
+    here: OwnedFd,
+    stdin: Input,
+    presence: Option<&Presence>,
+    key_lock: Option<BorrowedFd<'_>>,
+    times: Times,
+) -> io::Result<UnixStream> {
+    let control = UnixStream::from_std(here.into())?;
+    let null;
+    let own = io::stdin();
+    let stdin = match stdin {
+        Input::Same => own.as_fd(),
+        Input::Null => {
+            null = std::fs::File::open("/dev/null")?;
+            null.as_fd()
+        }
+    };
+    let presence = presence.and_then(Presence::descriptor);
+    let with: Vec<BorrowedFd<'_>> = [Some(stdin), presence, key_lock].into_iter().flatten().collect();
+    let begin = Order::Begin { presence: presence.is_some(), key_lock: key_lock.is_some(), times };
+    wire::begin(&control, begin, &with)?;
+    Ok(control)
+}
+
 fn forget(guardian: &Child) {
     if let Ok(pid) = i32::try_from(guardian.id()) {
         guardians().remove(&pid);
     }
 }
 
-/// Kills the descendants that have no guardian, until two looks one after the other find none: a single one may miss a
-/// process that is born while it goes on.
-fn sweep_orphans() {
-    let (mut seen, mut empty) = (BTreeSet::new(), 0);
-    while empty < 2 {
+/// Kills the descendants that have no guardian, until none is left. Returns those that cannot be ended.
+fn sweep_orphans() -> Vec<i32> {
+    let (begin, mut empty) = (Instant::now(), 0);
+    loop {
         // While they are looked for, no guardian is started.
         let guardians = guardians();
         let orphans = kin::descendants(&guardians);
-        for orphan in &orphans {
-            kin::signal(*orphan, Signal::KILL);
+        let refused = orphans.iter().flatten().filter(|orphan| !kin::signal(**orphan, Signal::KILL)).count();
+        let children = kin::children_except(&guardians);
+        for child in children.iter().flatten().filter_map(|pid| Pid::from_raw(*pid)) {
+            // One that has ended is collected, so that it does not stay as a zombie.
+            let _ = waitpid(Some(child), WaitOptions::NOHANG);
         }
+        let nobody = if guardians.is_empty() {
+            !kin::has_children()
+        } else {
+            let is_empty = |found: &io::Result<Vec<i32>>| found.as_ref().is_ok_and(Vec::is_empty);
+            orphans.as_ref().is_ok_and(Vec::is_empty) && is_empty(&children)
+        };
         drop(guardians);
-        empty = if orphans.is_empty() { empty + 1 } else { 0 };
-        seen.extend(orphans.iter().map(|orphan| orphan.pid));
+        // The kernel's list may leave one out while another ends.
+        empty = if nobody { empty + 1 } else { 0 };
+        if empty == 2 {
+            return Vec::new();
+        }
+        let orphans: Vec<i32> = orphans.iter().flatten().map(|orphan| orphan.pid).collect();
+        if !orphans.is_empty() && (refused == orphans.len() || begin.elapsed() > STUCK) {
+            return orphans;
+        }
         std::thread::sleep(LOOK);
-    }
-    for pid in seen.into_iter().filter_map(Pid::from_raw) {
-        // By now each is a child of this process, or somebody has collected it.
-        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

@@ -71,6 +71,9 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     // Kept until this process ends: the proof of the session's death.
     let _presence = if presence { descriptors.next() } else { None };
     let key_lock = if key_lock { descriptors.next() } else { None };
+    if boot_time() >= times.end.saturating_sub(times.grace) {
+        return Err(io::Error::other("the lease has ended before it was started"));
+    }
     let children = prepare()?;
     let child = start(command, stdin, key_lock.as_ref())?;
     // From here on it is CMD's alone.
@@ -139,7 +142,7 @@ impl Guardian {
             }
             let now = boot_time();
             // The lease's end comes near, and nobody said that it was extended.
-            if self.stopping.is_none() && now >= self.times.end.saturating_sub(self.times.grace) {
+            if self.stopping.is_none() && now >= self.acts_at() {
                 self.stop(self.times.kill_after);
             }
             if let Some(sweep) = &mut self.stopping {
@@ -222,7 +225,12 @@ impl Guardian {
     fn next_look(&self) -> Duration {
         match &self.stopping {
             Some(sweep) => sweep.next_step(boot_time()),
-            None => self.times.end.saturating_sub(self.times.grace),
+            None => self.acts_at(),
         }
+    }
+
+    /// When it ends them without being told: a moment after tenure would have told it, so that tenure says why.
+    fn acts_at(&self) -> Duration {
+        self.times.end.saturating_sub(self.times.grace) + self.times.allowance / 4
     }
 }

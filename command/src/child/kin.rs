@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
 };
 
 use rustix::{
@@ -19,13 +19,15 @@ pub(super) struct Process {
     pub(super) pid: i32,
     parent: i32,
     state: char,
+    /// Of a process whose first thread has ended, others may go on.
+    threads: u32,
     /// When it started: another process of the same pid started later.
     started: u64,
 }
 
 impl Process {
     fn is_over(self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 }
 
@@ -38,18 +40,20 @@ fn parse(stat: &str) -> Option<Process> {
         pid: pid.parse().ok()?,
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
     })
 }
 
 fn look(pid: i32) -> Option<Process> {
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    // The name may be cut in the middle of a letter.
+    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-fn everybody() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+fn everybody() -> io::Result<Vec<Process>> {
+    let entries = fs::read_dir("/proc")?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(look).collect()
+    Ok(pids.filter_map(look).collect())
 }
 
 /// Finds the descendants of a process among all; those of `except` and these themselves are left out.
@@ -70,12 +74,14 @@ fn descendants_among(all: &[Process], of: i32, except: &BTreeSet<i32>) -> Vec<Pr
     found
 }
 
-/// The descendants of this process that have not ended.
-pub(super) fn descendants(except: &BTreeSet<i32>) -> Vec<Process> {
+/// The descendants of this process that have not ended; those of `except` and these themselves are left out.
+///
+/// One that is born while this looks may be missed: only [`has_children`] says that nobody is left.
+pub(super) fn descendants(except: &BTreeSet<i32>) -> io::Result<Vec<Process>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let mut found = descendants_among(&everybody(), own, except);
+    let mut found = descendants_among(&everybody()?, own, except);
     found.retain(|process| !process.is_over());
-    found
+    Ok(found)
 }
 
 /// Sends a signal to that very process. Returns false if it may not be sent: the process belongs to somebody else.
@@ -96,6 +102,23 @@ pub(super) fn has_children() -> bool {
     !matches!(waitid(WaitId::All, look), Err(Errno::CHILD))
 }
 
+/// The children of this process that are none of these, as the kernel lists them, those that have ended too. Who forks
+/// and ends is seen here by its child, which this process adopts.
+pub(super) fn children_except(these: &BTreeSet<i32>) -> io::Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in fs::read_dir("/proc/self/task")? {
+        let listed = match fs::read_to_string(thread?.path().join("children")) {
+            Ok(listed) => listed,
+            // The thread has ended, and its children are another one's.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        children.extend(listed.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    children.retain(|child| !these.contains(child));
+    Ok(children)
+}
+
 /// Collects the children that have ended, of whatever group.
 pub(super) fn reap() -> Vec<(i32, WaitStatus)> {
     let mut ended = Vec::new();
@@ -110,13 +133,13 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32) -> Process {
-        Process { pid, parent, state: 'S', started: 0 }
+        Process { pid, parent, state: 'S', threads: 1, started: 0 }
     }
 
     #[test]
     fn a_name_with_parentheses_does_not_mislead() {
         let stat = "42 (a) b (c) S 7 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 1 1";
-        assert_eq!(parse(stat), Some(Process { pid: 42, parent: 7, state: 'S', started: 777 }));
+        assert_eq!(parse(stat), Some(Process { pid: 42, parent: 7, state: 'S', threads: 1, started: 777 }));
     }
 
     #[test]
