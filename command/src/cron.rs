@@ -17,10 +17,10 @@ use crate::{
     common::Common,
     exec::without,
     exit::Failure,
-    file,
+    file::Followed,
     job::Jobs,
     out::{self, Table},
-    serve::{Long, Next, Served},
+    serve::{Long, Served},
     times,
 };
 
@@ -86,33 +86,9 @@ pub(crate) async fn run(common: &Common, cron: Cron) -> Result<u8, Failure> {
     };
     running.keep(&served.elect, lines)?;
     served.ready();
-    let mut changes =
-        match &cron.file {
-            None => None,
-            Some(path) => Some(file::follow(path).map_err(|error| {
-                Failure::failed(format!("{} cannot be followed: {error}", path.display()))
-            })?),
-        };
-    loop {
-        let changed = async {
-            match &mut changes {
-                Some(changes) => changes.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            next = served.next() => match next {
-                Next::Stop => break,
-                Next::Reload if cron.file.is_none() => break,
-                Next::Reload => {}
-            },
-            heard = changed => if heard.is_none() { changes = None },
-        }
-        // A file with a slip in it, none for a moment or a blank one changes nothing.
-        if cron.file.as_deref().is_some_and(file::is_blank) {
-            eprintln!("tenure: the schedules stay as they are: the crontab is empty, without even a comment");
-            continue;
-        }
+    let mut file = Followed::of(cron.file.as_deref())?;
+    while served.reload(&mut file).await {
+        // A file with a slip in it, or none for a moment, changes nothing.
         let read = cron.lines().and_then(|lines| running.keep(&served.elect, lines));
         if let Err(failure) = read {
             eprintln!("tenure: the schedules stay as they are: {failure}");

@@ -11,15 +11,52 @@ use std::{
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::sync::mpsc;
 
-/// Returns whether a file is empty, as one is that somebody is about to write. It is not what is wanted from now on:
-/// whoever wants nothing writes a comment.
-pub(crate) fn is_blank(file: &Path) -> bool {
-    file.metadata().is_ok_and(|file| file.len() == 0)
+use crate::exit::Failure;
+
+/// A file that is read again when it changes; or none.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    path: Option<PathBuf>,
+    changes: Option<mpsc::Receiver<()>>,
+}
+
+impl Followed {
+    pub(crate) fn of(path: Option<&Path>) -> Result<Self, Failure> {
+        let cannot =
+            |path: &Path, error| Failure::failed(format!("{} cannot be followed: {error}", path.display()));
+        let changes = path.map(|path| follow(path).map_err(|error| cannot(path, error))).transpose()?;
+        Ok(Self { path: path.map(ToOwned::to_owned), changes })
+    }
+
+    pub(crate) const fn is_there(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Waits until it may have changed.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn changed(&mut self) {
+        match &mut self.changes {
+            Some(changes) => {
+                if changes.recv().await.is_none() {
+                    self.changes = None;
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns its path if it is empty, as one is that somebody is about to write. That is not what is wanted from now
+    /// on: whoever wants nothing writes a comment.
+    pub(crate) fn blank(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|path| path.metadata().is_ok_and(|file| file.len() == 0))
+    }
 }
 
 /// Follows the folder of a file, as a file that is replaced by another is not the one that was opened. What is in a
 /// volume of Kubernetes changes by a link beside it.
-pub(crate) fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
+fn follow(file: &Path) -> io::Result<mpsc::Receiver<()>> {
     let folder: PathBuf = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => ".".into(),

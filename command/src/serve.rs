@@ -9,6 +9,7 @@ use tenure::Elect;
 use crate::{
     common::{Common, Level},
     exit::Failure,
+    file::Followed,
     logs,
     metrics::Metrics,
     notify::Notify,
@@ -42,7 +43,7 @@ pub(crate) struct Served {
 }
 
 /// What a served instance is to do next.
-pub(crate) enum Next {
+enum Next {
     /// Read its file again.
     Reload,
     /// End.
@@ -93,8 +94,24 @@ impl Served {
         self.notify.watchdog();
     }
 
+    /// Waits until a file is to be read again. Returns false if this is to end.
+    pub(crate) async fn reload(&mut self, file: &mut Followed) -> bool {
+        loop {
+            tokio::select! {
+                next = self.next() => match next {
+                    Next::Stop => return false,
+                    Next::Reload if !file.is_there() => return false,
+                    Next::Reload => {}
+                },
+                () = file.changed() => {}
+            }
+            let Some(blank) = file.blank() else { return true };
+            eprintln!("tenure: all stays as it is: {} is empty, without even a comment", blank.display());
+        }
+    }
+
     /// Waits for the next signal that says something.
-    pub(crate) async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> Next {
         loop {
             match self.signals.recv().await {
                 Some(came) if came.signal == SIGHUP && !came.from_terminal => return Next::Reload,

@@ -21,9 +21,9 @@ use crate::{
     common::Common,
     exec::without,
     exit::Failure,
-    file,
+    file::Followed,
     job::Jobs,
-    serve::{Long, Next, Served},
+    serve::{Long, Served},
     times,
 };
 
@@ -108,26 +108,9 @@ pub(crate) async fn run(common: &Common, spread: Spread) -> Result<u8, Failure> 
 
 /// Reads the file again when somebody says so, until this is to end.
 async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<(), Failure> {
-    let mut changes = if spread.is_stdin() { None } else { Some(spread.follow()?) };
-    loop {
-        let changed = async {
-            match &mut changes {
-                Some(changes) => changes.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            next = served.next() => match next {
-                Next::Stop => return Ok(()),
-                Next::Reload if spread.is_stdin() => return Ok(()),
-                Next::Reload => {}
-            },
-            heard = changed => if heard.is_none() { changes = None },
-        }
-        if file::is_blank(&spread.tasks) {
-            eprintln!("tenure: the tasks stay as they are: the file is empty, without even a comment");
-            continue;
-        }
+    let file = (!spread.is_stdin()).then_some(spread.tasks.as_path());
+    let mut file = Followed::of(file)?;
+    while served.reload(&mut file).await {
         match spread.read() {
             Ok(tasks) => {
                 let tasks = tasks.into_iter().filter_map(|key| Task::new(key, ()).ok());
@@ -137,16 +120,12 @@ async fn serve(spread: &Spread, served: &mut Served, share: &Share) -> Result<()
             Err(failure) => eprintln!("tenure: the tasks stay as they are: {failure}"),
         }
     }
+    Ok(())
 }
 
 impl Spread {
     fn is_stdin(&self) -> bool {
         self.tasks == Path::new("-")
-    }
-
-    fn follow(&self) -> Result<tokio::sync::mpsc::Receiver<()>, Failure> {
-        file::follow(&self.tasks)
-            .map_err(|error| Failure::failed(format!("{} cannot be followed: {error}", self.tasks.display())))
     }
 
     fn read(&self) -> Result<BTreeSet<Key>, Failure> {

@@ -108,9 +108,8 @@ async fn a_set_of_one_is_well_but_for_being_one() {
 #[tokio::test]
 async fn indexes_that_are_missing_or_delete_records_are_named() {
     let deployment = support::mongod::shared_single().await;
-    let (server, options) = deployment.uri().split_once('?').unwrap_or((deployment.uri(), ""));
     let name = format!("doctor-{}", std::process::id());
-    let uri = format!("{}/{name}?{options}", server.trim_end_matches('/'));
+    let uri = deployment.uri_in(&name);
     doctor(&uri, &[]).await.is_well_about("open");
     let client = deployment.client().await;
     let database = client.database(&name);
@@ -163,7 +162,7 @@ async fn a_server_that_lacks_what_locks_are_written_with_is_found() {
     assert_eq!(report.code, Some(69), "{}", report.text);
 }
 
-/// A write that reaches no majority, or a server that is frozen, is told in time.
+/// As for a backup of its files.
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_found() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cli::{Folder, Running, children, signal, tenure, until, with_variable};
+use cli::{Folder, Running, children, is_tenure, signal, tenure, until, with_variable};
 use rustix::process::Signal;
 
 fn rounds() -> u32 {
@@ -72,10 +72,6 @@ fn left(folder: &Folder) -> Vec<i32> {
     let mut pids = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
     pids.retain(|pid| !is_tenure(*pid));
     pids
-}
-
-fn is_tenure(pid: i32) -> bool {
-    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("tenure"))
 }
 
 struct Round {

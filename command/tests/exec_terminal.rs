@@ -9,28 +9,17 @@ mod pty;
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    process::Command,
     time::Duration,
 };
 
 use cli::{Folder, Running, until};
-use pty::terminal;
+use pty::{in_foreground, terminal};
 
 /// Runs `tenure exec` in the foreground of a terminal of its own.
 fn on(device: &File, folder: &Folder, script: &str) -> Running {
-    let of = cli::tenure(&folder.store());
-    // It makes the terminal that of the new session.
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args());
-    for (name, value) in of.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let mut command = cli::tenure(&folder.store());
     command.args(["exec", "--key", "k", "--", "sh", "-c", script]);
-    let device = || device.try_clone().unwrap();
-    Running::start(command.stdin(device()).stdout(device()).stderr(device()))
+    Running::start(&mut in_foreground(device, &command))
 }
 
 fn lines(folder: &Folder, name: &str) -> usize {

@@ -23,7 +23,7 @@ async fn the_listings_are_the_same_on_a_server() {
     let deployment = support::mongod::shared_single().await;
     let database = format!("looking-{}", std::process::id());
     let store = MongoStore::connect(deployment.uri(), MongoOptions::new().database(&database)).await.unwrap();
-    let uri = with_database(deployment.uri(), &database);
+    let uri = deployment.uri_in(&database);
     let world = World::on(Arc::new(store), &uri);
 
     let elect = world.engine("pod-1").await;
@@ -70,10 +70,4 @@ async fn the_listings_are_the_same_on_a_server() {
     assert_eq!(world.run(&["check"]).out, "WARNING: job has failed once: disk full\n");
     drop(guard);
     elect.close().await;
-}
-
-/// The same server with a database in its URI.
-fn with_database(uri: &str, database: &str) -> String {
-    let (server, options) = uri.split_once('?').unwrap_or((uri, ""));
-    format!("{}/{database}?{options}", server.trim_end_matches('/'))
 }

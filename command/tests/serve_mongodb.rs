@@ -26,9 +26,7 @@ struct Stage {
 
 impl Stage {
     async fn new(name: &str) -> Self {
-        let deployment = shared_replica_set().await;
-        let (server, options) = deployment.uri().split_once('?').unwrap_or((deployment.uri(), ""));
-        let uri = format!("{}/{name}-{}?{options}", server.trim_end_matches('/'), std::process::id());
+        let uri = shared_replica_set().await.uri_in(&format!("{name}-{}", std::process::id()));
         Self { uri, folder: Folder::new(name) }
     }
 

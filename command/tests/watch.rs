@@ -7,12 +7,12 @@ mod pty;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdout, Stdio},
     time::Duration,
 };
 
 use looking::{World, fields, lead};
-use pty::{read_all, terminal};
+use pty::{in_foreground, read_all, terminal};
 use serde_json::Value;
 use tenure::model::Kind;
 
@@ -120,19 +120,15 @@ async fn a_watch_that_nobody_reads_ends() {
     assert_eq!(ended.code(), Some(0));
 }
 
-/// On a terminal: a line for each thing, none of it wider than what it says, and Ctrl-C ends it.
+/// On a terminal: a line for each thing, and Ctrl-C ends it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_on_a_terminal_tells_line_by_line_until_its_interrupt_key() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let (mut keys, device) = terminal();
-    let of = world.command(&["watch", "--every", "200ms"]);
-    // It makes the terminal that of a session of its own.
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args()).env("TZ", "UTC");
-    let side = || device.try_clone().unwrap();
-    let mut watching = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-    drop((command, device));
+    let command = world.command(&["watch", "--every", "200ms"]);
+    let mut watching = in_foreground(&device, &command).spawn().unwrap();
+    drop(device);
     let shown = read_all(keys.try_clone().unwrap());
     let mut text = String::new();
     let mut until_shown = |wanted: &str| {

@@ -183,6 +183,12 @@ impl Deployment {
         format!("mongodb://{user}:{password}@{hosts}{more}authSource={source}")
     }
 
+    /// The URI with a database in it.
+    pub(crate) fn uri_in(&self, database: &str) -> String {
+        let (server, options) = self.uri.split_once('?').unwrap_or((&self.uri, ""));
+        format!("{}/{database}?{options}", server.trim_end_matches('/'))
+    }
+
     pub(crate) fn uri(&self) -> &str {
         &self.uri
     }

@@ -19,14 +19,10 @@ use tenure::store::Presence;
 use tokio::{io::Interest, net::UnixStream};
 
 use super::{
-    guardian, kin,
+    guardian,
+    kin::{self, LOOK, STUCK},
     wire::{self, Heard, News, Order, Times},
 };
-
-/// Between two looks for orphans that are killed.
-const LOOK: Duration = Duration::from_millis(2);
-/// An orphan that has not ended so long after SIGKILL cannot be ended.
-const STUCK: Duration = Duration::from_millis(500);
 
 /// A program with its arguments and surroundings.
 #[derive(Debug)]
@@ -219,8 +215,7 @@ fn sweep_orphans() -> Vec<i32> {
         let nobody = if guardians.is_empty() {
             !kin::has_children()
         } else {
-            let is_empty = |found: &io::Result<Vec<i32>>| found.as_ref().is_ok_and(Vec::is_empty);
-            orphans.as_ref().is_ok_and(Vec::is_empty) && is_empty(&children)
+            orphans.as_ref().is_ok_and(Vec::is_empty) && children.as_ref().is_ok_and(Vec::is_empty)
         };
         drop(guardians);
         // The kernel's list may leave one out while another ends.

@@ -71,7 +71,7 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     // Kept until this process ends: the proof of the session's death.
     let _presence = if presence { descriptors.next() } else { None };
     let key_lock = if key_lock { descriptors.next() } else { None };
-    if boot_time() >= times.end.saturating_sub(times.grace) {
+    if boot_time() >= times.grace_begins() {
         return Err(io::Error::other("the lease has ended before it was started"));
     }
     let children = prepare()?;
@@ -231,6 +231,6 @@ impl Guardian {
 
     /// When it ends them without being told: a moment after tenure would have told it, so that tenure says why.
     fn acts_at(&self) -> Duration {
-        self.times.end.saturating_sub(self.times.grace) + self.times.allowance / 4
+        self.times.grace_begins() + self.times.allowance / 4
     }
 }

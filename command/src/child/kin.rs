@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    time::Duration,
 };
 
 use rustix::{
@@ -12,6 +13,11 @@ use rustix::{
         pidfd_send_signal, wait, waitid,
     },
 };
+
+/// Between two looks while processes are killed: who forks meanwhile is seen by the next.
+pub(super) const LOOK: Duration = Duration::from_millis(2);
+/// A process that has not ended so long after SIGKILL cannot be ended.
+pub(super) const STUCK: Duration = Duration::from_millis(500);
 
 /// A process as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,13 @@ pub(crate) struct Times {
     pub(crate) kill_after: Duration,
 }
 
+impl Times {
+    /// When its grace begins.
+    pub(super) fn grace_begins(self) -> Duration {
+        self.end.saturating_sub(self.grace)
+    }
+}
+
 /// What the guardian says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {

@@ -175,6 +175,11 @@ pub(crate) fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
 }
 
+/// Whether a process is one of tenure itself.
+pub(crate) fn is_tenure(pid: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("tenure"))
+}
+
 /// The tasks whose children run now, by the instance they run under.
 pub(crate) fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -184,9 +189,8 @@ pub(crate) fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
         let value = |name: &str| {
             environ.split('\0').find_map(|entry| entry.strip_prefix(name)).map(ToOwned::to_owned)
         };
-        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         if let (Some(holder), Some(key), false) =
-            (value("TENURE_HOLDER="), value("TENURE_KEY="), program.ends_with("tenure"))
+            (value("TENURE_HOLDER="), value("TENURE_KEY="), is_tenure(pid))
         {
             found.entry(holder).or_default().push(key);
         }

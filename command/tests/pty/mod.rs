@@ -6,6 +6,7 @@ use std::{
     fs::{File, OpenOptions},
     io::Read,
     os::unix::fs::OpenOptionsExt,
+    process::Command,
     sync::mpsc,
 };
 
@@ -29,6 +30,21 @@ pub(crate) fn terminal() -> (File, File) {
     let no_ctty = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
     let slave = OpenOptions::new().read(true).write(true).custom_flags(no_ctty).open(name).unwrap();
     (File::from(master), slave)
+}
+
+/// The same command in the foreground of a terminal, in a session of its own.
+pub(crate) fn in_foreground(device: &File, of: &Command) -> Command {
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait"]).arg(of.get_program()).args(of.get_args());
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let side = || device.try_clone().unwrap();
+    command.stdin(side()).stdout(side()).stderr(side());
+    command
 }
 
 /// Everything that comes out of a terminal until all who have it open are gone.

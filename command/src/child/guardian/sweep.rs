@@ -4,14 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rustix::process::Signal;
 
-use super::super::kin;
+use super::super::kin::{self, LOOK, STUCK};
 
-/// Between two looks while they are killed: who forks meanwhile is seen by the next.
-const LOOK: Duration = Duration::from_millis(2);
 /// Between two looks while they may end by themselves, which the end of a child shortens.
 const PATIENT: Duration = Duration::from_millis(50);
-/// A process that has not ended so long after SIGKILL cannot be ended.
-const STUCK: Duration = Duration::from_millis(500);
 
 /// Descendants that are being ended.
 pub(super) struct Sweep {
