@@ -100,6 +100,11 @@ const GOALS: &[(&str, Goal)] = &[
     ("sqlite_idle_calls_per_beat", AtMost(1.2)),
     // With it a look at the lock and one at its holder, at the pace of the poll, which is shortened at random.
     ("sqlite_waiting_calls_per_beat", AtMost(4.0)),
+    // The page on 10,000 locks, 1,000 tasks on 50 instances, 2,000 schedules, and a ledger of a million entries.
+    ("page_first_commands", AtMost(20.0)),
+    ("page_first_cpu_ms", AtMost(200.0)),
+    ("page_update_cpu_ms", AtMost(50.0)),
+    ("page_ten_open_to_one_instance", AtMost(1.0)),
 ];
 
 /// A figure that has a goal.

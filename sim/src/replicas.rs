@@ -578,7 +578,7 @@ impl Store for Way {
     }
 
     store_methods! { reads:
-        observe sessions locks waiters places held_by list_locks schedules list_schedules
-        history
+        observe sessions locks waiters places held_by latest_grants list_locks schedules list_schedules
+        history last_runs
     }
 }

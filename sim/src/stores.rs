@@ -46,7 +46,8 @@ macro_rules! pass_on_what_nobody_judges {
 
         tenure::store_methods! {
             to $to:
-            sessions waiters places list_locks schedules list_schedules delete_schedule history purge
+            sessions waiters places list_locks latest_grants schedules list_schedules delete_schedule
+            history last_runs purge
             $($more)*
         }
     };

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  a page of records ─▶ their locks ─▶ sessions of those who hold them ─▶ ledgers of those that nobody has
-//!  100 each poll        one read       one read                           one read each, of few
+//!  100 each poll        one read       one read                           one read, and one of their records
 //! ```
 
 use std::{
@@ -24,10 +24,9 @@ use crate::{
         tick::{Unowned, unowned},
     },
     model::{
-        Holder, Kind, LockId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord,
-        StoreTime,
+        Holder, Kind, LockId, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord, StoreTime,
     },
-    store::{Cursor, LockSeen, SessionSeen},
+    store::{Cursor, LockSeen, ScheduleSeen, SessionSeen},
 };
 
 /// Records that are looked at each `poll_interval`.
@@ -208,7 +207,7 @@ async fn unowned_of(
     });
     let holders: BTreeSet<_> = holders.collect();
     let alive = alive_of(engine, holders.into_iter().collect()).await?;
-    let mut found = Vec::new();
+    let mut nobodys = Vec::new();
     for (record, lock) in records.into_iter().zip(locks) {
         let freed = match lock {
             LockSeen::Found(lock) => match &lock.holding {
@@ -219,14 +218,24 @@ async fn unowned_of(
             LockSeen::Absent => None,
             LockSeen::Refused(_) => continue,
         };
-        let limit = engine.limit();
-        let page = engine.store.history(record.id.clone(), None, READ, limit);
-        let page = engine.call(Work::Schedules, limit, page).await?;
-        let (runs, is_all): (Vec<RunRecord>, _) = (page.page.items, page.page.next.is_none());
-        let record = ScheduleRecord { mark: record.mark.max(page.mark), ..record };
-        let patience = PATIENCE + engine.times.ttl * 2;
-        let unowned_state = unowned(&record, &runs, is_all, now, patience);
-        found.push((record, unowned_state, freed));
+        nobodys.push((record.id, freed));
+    }
+    if nobodys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (ids, freed): (Vec<_>, Vec<_>) = nobodys.into_iter().unzip();
+    let limit = engine.limit();
+    let ledgers = engine.store.last_runs(ids.clone(), READ, limit);
+    let ledgers = engine.call(Work::Schedules, limit, ledgers).await?;
+    // After the runs: a purge between the two raises the mark over what it removes.
+    let limit = engine.limit();
+    let records = engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await?;
+    let patience = PATIENCE + engine.times.ttl * 2;
+    let mut found = Vec::new();
+    for ((seen, ledger), freed) in records.into_iter().zip(ledgers).zip(freed) {
+        let ScheduleSeen::Found(record) = seen else { continue };
+        let state = unowned(&record, &ledger.items, ledger.next.is_none(), now, patience);
+        found.push((record, state, freed));
     }
     Ok(found)
 }

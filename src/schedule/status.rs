@@ -26,6 +26,13 @@ pub struct ScheduleStatus {
     pub failures: u32,
 }
 
+/// What the rules of a schedule tell.
+pub(crate) struct Reading {
+    pub(crate) in_words: String,
+    pub(crate) zone: Option<String>,
+    pub(crate) next: Vec<StoreTime>,
+}
+
 impl ScheduleStatus {
     /// Entries of the ledger that a status is made of.
     pub const LOOKED_AT: usize = 20;
@@ -49,9 +56,25 @@ impl ScheduleStatus {
     /// of a version that is not known here. They are told whether or not it is paused.
     #[must_use]
     pub fn next(&self, n: usize, after: StoreTime) -> Vec<StoreTime> {
-        let Some((calendar, since)) = self.calendar() else { return Vec::new() };
+        self.rules(n, after).map(|rules| rules.next).unwrap_or_default()
+    }
+
+    /// Returns all that its rules tell. To read them takes longer than what they are read for.
+    pub(crate) fn rules(&self, n: usize, after: StoreTime) -> Option<Reading> {
+        let (calendar, since) = self.calendar()?;
         let next = |after: &StoreTime| calendar.next(*after, since);
-        std::iter::successors(next(&after.max(since)), next).take(n).collect()
+        Some(Reading {
+            in_words: calendar.in_words(&self.record.id.name),
+            zone: calendar.zone_name().map(ToOwned::to_owned),
+            next: std::iter::successors(next(&after.max(since)), next).take(n).collect(),
+        })
+    }
+
+    /// Returns its expression in words, as `At 02:30, on Monday`; nothing if there is none, or one of a version that is not
+    /// known here.
+    #[must_use]
+    pub fn in_words(&self) -> Option<String> {
+        self.calendar().map(|(calendar, _)| calendar.in_words(&self.record.id.name))
     }
 
     /// Returns the zone by whose clocks it goes; nothing if it goes by none, as `@every` does.

@@ -278,6 +278,12 @@ impl Cursor {
         &self.0
     }
 
+    /// The place as hexadecimal digits, which [`from_hex`](Self::from_hex) reads again.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        Hex(&self.0).to_string()
+    }
+
     /// The place that was serialized as these hexadecimal digits; `None` if they are no such digits.
     #[must_use]
     pub fn from_hex(digits: impl AsRef<str>) -> Option<Self> {
@@ -324,6 +330,13 @@ impl<T> Page<T> {
     #[must_use]
     pub const fn new(items: Vec<T>, next: Option<Cursor>) -> Self {
         Self { items, refused: Vec::new(), next }
+    }
+
+    /// The same with other items.
+    #[must_use]
+    pub fn map<U>(self, to: impl FnMut(T) -> U) -> Page<U> {
+        let Self { items, refused, next } = self;
+        Page { items: items.into_iter().map(to).collect(), refused, next }
     }
 }
 

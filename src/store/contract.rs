@@ -194,6 +194,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Answer<'_, Page<Held>>;
 
+    /// Of all that these sessions hold, the locks with the largest terms, largest first, and those of one term by
+    /// namespace, kind and key; at most so many of all sessions together. A lock the store cannot make sense of is left
+    /// out, also if it is one of so many. Of each session no more is read than may be answered with.
+    fn latest_grants(
+        &self,
+        sessions: Vec<SessionId>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Vec<crate::model::LockRecord>>;
+
     /// Gets a lock back for an operator: by asking a session, which may not hold it any more; by force; or by
     /// opening a lock that is kept closed.
     fn revoke(&self, revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer>;
@@ -255,6 +265,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         at_most: usize,
         limit: Duration,
     ) -> Answer<'_, RunPage>;
+
+    /// The last entries of several ledgers, in the order the schedules were asked for: each page as
+    /// [`history`](Self::history) answers it from no place, without the mark. A ledger without entries is an empty page.
+    /// However many they are, they are read together, and each from its end only.
+    fn last_runs(
+        &self,
+        schedules: Vec<ScheduleId>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Vec<Page<crate::model::RunRecord>>>;
 
     /// Purges runs of a schedule that started longer than `older_than` ago, except the latest
     /// `keep`, and answers with what is gone, earliest instant first. Raises the mark first. Called by the

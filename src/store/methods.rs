@@ -29,8 +29,8 @@ macro_rules! store_methods {
         $crate::store_methods! {
             $each:
             open beat observe declare sessions take release wait stop_waiting waiters
-            places set_value locks list_locks held_by revoke define instruct schedules
-            list_schedules delete_schedule claim finish history purge_runs purge
+            places set_value locks list_locks held_by latest_grants revoke define instruct schedules
+            list_schedules delete_schedule claim finish history last_runs purge_runs purge
         }
     };
     ($each:ident: $($method:ident)+) => {
@@ -128,6 +128,14 @@ macro_rules! store_methods {
             ) -> $crate::store::Page<$crate::store::Held>
         }
     };
+    (@latest_grants [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
+            $($with)* latest_grants(
+                sessions: Vec<$crate::model::SessionId>,
+                at_most: usize
+            ) -> Vec<$crate::model::LockRecord>
+        }
+    };
     (@revoke [$($each:tt)+] $($with:tt)*) => {
         $($each)+! {
             $($with)* revoke(
@@ -178,6 +186,14 @@ macro_rules! store_methods {
                 after: Option<$crate::store::Cursor>,
                 at_most: usize
             ) -> $crate::store::RunPage
+        }
+    };
+    (@last_runs [$($each:tt)+] $($with:tt)*) => {
+        $($each)+! {
+            $($with)* last_runs(
+                schedules: Vec<$crate::model::ScheduleId>,
+                at_most: usize
+            ) -> Vec<$crate::store::Page<$crate::model::RunRecord>>
         }
     };
     (@purge_runs [$($each:tt)+] $($with:tt)*) => {

@@ -24,6 +24,7 @@
 //! | [`revoke`] | asked, or taken away |
 //! | [`schedules`] | defined by their owner, held back and wanted by anybody |
 //! | [`runs`], [`purge_runs`] | a tick is claimed and ended once; the mark never goes back |
+//! | [`last_runs`] | the ends of several ledgers are read at once |
 //! | [`entries`] | ticks, orders, and ticks that were not run stand side by side |
 //! | [`purge`], [`abandoned`] | only what nobody needs, and all of it |
 //! | [`hints`] | they come, and are right |
@@ -42,6 +43,7 @@ pub mod dedicated;
 pub mod entries;
 mod fixture;
 pub mod hints;
+pub mod last_runs;
 pub mod listings;
 pub mod locks;
 pub mod purge;
@@ -209,6 +211,9 @@ macro_rules! conformance_tests {
             what_a_session_holds_is_listed_latest_first
             a_listing_goes_on_where_items_have_gone
             what_a_session_holds_follows_every_change
+            the_latest_grants_of_sessions_come_largest_term_first
+            the_latest_grants_of_hundreds_of_sessions_are_found
+            the_latest_grants_follow_every_change
         }
         $crate::conformance_tests! { @subject [$store] queue:
             waiters_stand_in_the_order_they_came
@@ -289,6 +294,12 @@ macro_rules! conformance_tests {
             entries_are_listed_last_first
             entries_are_purged_first_to_last
         }
+        $crate::conformance_tests! { @subject [$store] last_runs:
+            the_last_runs_are_those_a_history_begins_with
+            a_ledger_asked_for_twice_is_answered_twice
+            many_ledgers_are_read_at_once
+            the_last_runs_follow_a_purge
+        }
         $crate::conformance_tests! { @subject [$store] purge_runs:
             young_runs_are_not_purged
             the_latest_runs_are_kept
@@ -356,6 +367,7 @@ mod tests {
             include_str!("conformance/dedicated.rs"),
             include_str!("conformance/entries.rs"),
             include_str!("conformance/hints.rs"),
+            include_str!("conformance/last_runs.rs"),
             include_str!("conformance/listings.rs"),
             include_str!("conformance/locks.rs"),
             include_str!("conformance/purge.rs"),

@@ -17,7 +17,8 @@ pub use slow::Slow;
 use crate::{
     error::{Applied, StoreError},
     model::{
-        Kind, LockId, LockRecord, Namespace, ScheduleId, ScheduleRecord, SessionId, SessionRecord, Ticket,
+        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, FinishRun, Held,
@@ -315,6 +316,7 @@ operations! {
         namespace: Namespace, kind: Option<Kind>, after: Option<Cursor>, at_most: usize
     ) -> Page<LockRecord>, 1;
     HeldBy held_by(session: SessionId, after: Option<Cursor>, at_most: usize) -> Page<Held>, 1;
+    LatestGrants latest_grants(sessions: Vec<SessionId>, at_most: usize) -> Vec<LockRecord>, sessions.len();
     Revoke revoke(revocation: Revocation) -> RevokeAnswer, 1;
     Define define(define: Define) -> ScheduleSeen, 1;
     Instruct instruct(schedule: ScheduleId, instruction: Instruction) -> ScheduleSeen, 1;
@@ -326,6 +328,9 @@ operations! {
     Claim claim(claim: Claim) -> ClaimAnswer, 1;
     Finish finish(finish: FinishRun) -> ClaimAnswer, 1;
     History history(schedule: ScheduleId, after: Option<Cursor>, at_most: usize) -> RunPage, 1;
+    LastRuns last_runs(
+        schedules: Vec<ScheduleId>, at_most: usize
+    ) -> Vec<Page<RunRecord>>, schedules.len();
     PurgeRuns purge_runs(schedule: ScheduleId, older_than: Duration, keep: usize) -> RunPage, 1;
     Purge purge(namespace: Namespace, retention: Retention, after: Option<Cursor>) -> Purged, 1;
 }

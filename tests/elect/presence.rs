@@ -93,8 +93,8 @@ impl Store for Watching {
     store_methods! {
         to store:
         beat observe sessions take release wait stop_waiting waiters places set_value locks list_locks
-        held_by revoke define instruct schedules list_schedules delete_schedule claim finish history
-        purge_runs purge
+        held_by latest_grants revoke define instruct schedules list_schedules delete_schedule claim finish
+        history last_runs purge_runs purge
     }
 }
 

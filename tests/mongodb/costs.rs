@@ -208,7 +208,44 @@ async fn store_methods(place: &Place, table: &mut Table) {
     store.claim(claim, LIMIT).await.unwrap();
     store.finish(finish, LIMIT).await.unwrap();
     table.check("store, claim and finish a tick", &measured.cost().await);
+
+    reads_of_many(place, &meter, &fixture, table).await;
     store.close().await;
+}
+
+/// What is read of many records at once.
+async fn reads_of_many(place: &Place, meter: &Meter, fixture: &Fixture, table: &mut Table) {
+    let store = fixture.store();
+    let sessions: Vec<_> = (0..100).map(|_| fixture.session()).collect();
+    let schedules: Vec<_> =
+        (0..100).map(|number| fixture.schedule(&format!("of many {number:03}"))).collect();
+    for (number, (session, schedule)) in sessions.iter().zip(&schedules).enumerate() {
+        let takes = (0..5).map(|key| tenure::store::Take {
+            lock: fixture.lock(&format!("of one {number:03} {key}")),
+            by: fixture.candidate(*session, key),
+        });
+        fixture.take_all(takes.collect(), &[]).await;
+        for instant in 0..5 {
+            let run = RunId::tick(schedule.clone(), StoreTime::from_millis(instant));
+            let claim = Claim {
+                run,
+                session: *session,
+                holder: "pod".parse().unwrap(),
+                term: Term::new(1),
+                attempt: 1,
+                instead_of: None,
+                skipped: None,
+            };
+            store.claim(claim, LIMIT).await.unwrap();
+        }
+    }
+    let measured = place.measure(meter).await;
+    let pages = store.last_runs(schedules, 3, LIMIT).await.unwrap();
+    assert!(pages.iter().all(|page| page.items.len() == 3 && page.next.is_some()));
+    table.check("store, the last 3 runs of 100 schedules", &measured.cost().await);
+    let measured = place.measure(meter).await;
+    assert_eq!(store.latest_grants(sessions, 10, LIMIT).await.unwrap().len(), 10);
+    table.check("store, the latest 10 grants of 100 sessions", &measured.cost().await);
 }
 
 /// Acquire and release by an engine.

@@ -568,6 +568,11 @@ async fn an_entry_under_an_id_of_another_shape_is_refused_in_its_history() {
         }
     }
     assert_eq!((items, refused), (1, 6));
+    for at_most in [1, 3, 7] {
+        let history = place.store.history(schedule.clone(), None, at_most, LIMIT).await.unwrap().page;
+        let last = place.store.last_runs(vec![schedule.clone()], at_most, LIMIT).await.unwrap();
+        assert_eq!(last, [history], "{at_most} at most");
+    }
 }
 
 #[tokio::test]
@@ -599,8 +604,13 @@ async fn a_run_that_cannot_be_read_counts_as_claimed() {
         };
         let finished = place.store.finish(finish, LIMIT).await.unwrap();
         assert!(matches!(finished, ClaimAnswer::Refused(_)), "{finished:?}");
-        let history = place.store.history(schedule, None, 10, LIMIT).await.unwrap();
+        let history = place.store.history(schedule.clone(), None, 10, LIMIT).await.unwrap();
+        let beside = fixture.schedule("beside");
+        place.store.claim(self::claim(&fixture, &beside, 1000), LIMIT).await.unwrap();
         assert_eq!((history.page.items.len(), history.page.refused.len()), (0, 1));
+        let last = place.store.last_runs(vec![beside, schedule], 10, LIMIT).await.unwrap();
+        assert_eq!(last[0].items.len(), 1, "one ledger is not the worse for another");
+        assert_eq!(last[1], history.page);
         assert_eq!(place.collection("runs").find_one(id).await.unwrap().unwrap(), before);
     }
 }

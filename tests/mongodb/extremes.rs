@@ -216,6 +216,8 @@ impl OneLock {
             10 => {
                 let held = store.held_by(self.holder.session, None, 10, LIMIT).await;
                 wrong.note("an audit", damage, held);
+                let latest = store.latest_grants(vec![self.holder.session], 10, LIMIT).await;
+                wrong.note("the latest grants", damage, latest);
                 let all = store.list_locks(self.fixture.namespace().clone(), None, None, 10, LIMIT).await;
                 wrong.note("a listing", damage, all);
             }

@@ -225,9 +225,11 @@ fn reads(fixture: &Fixture) -> Vec<Op> {
         op!(locks by "find", locks = vec![fixture.lock("taken")]),
         op!(list_locks by "find", namespace = namespace.clone(), kind = None, after = None, most = 10),
         op!(held_by by "find", session = fixture.session(), after = None, most = 10),
+        op!(latest_grants by "find", sessions = vec![fixture.session()], most = 10),
         op!(waiters by "find", lock = fixture.lock("line"), most = 10),
         op!(schedules by "find", schedules = vec![schedule.clone()]),
         op!(history by "find", schedule = schedule.clone(), after = None, most = 10),
+        op!(last_runs by "aggregate", schedules = vec![schedule.clone()], most = 10),
         op!(purge_runs by "find", schedule = schedule.clone(), older = hour, keep = 10),
         op!(purge by "find", namespace = namespace.clone(), retention = Retention::default(), after = None),
     ]

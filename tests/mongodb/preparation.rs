@@ -3,7 +3,7 @@
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use mongodb::{
     Client, IndexModel,
-    bson::{Bson, Document, doc},
+    bson::{Bson, DateTime, Document, doc},
 };
 use tenure::{
     store::{
@@ -179,9 +179,14 @@ async fn a_client_of_the_programs_own_serves_too() {
 
 /// Entry of the server's profiler about the last find on a collection.
 async fn profile(place: &Place, collection: &str) -> Document {
+    profile_of(place, "find", collection).await
+}
+
+async fn profile_of(place: &Place, command: &str, collection: &str) -> Document {
     let seen = place.database.collection::<Document>("system.profile");
     let ns = format!("{}.{collection}", place.database.name());
-    let last = seen.find_one(doc! { "ns": ns, "command.find": collection }).sort(doc! { "$natural": -1 });
+    let read = format!("command.{command}");
+    let last = seen.find_one(doc! { "ns": ns, read: collection }).sort(doc! { "$natural": -1 });
     last.await.unwrap().expect("the profiler is on")
 }
 
@@ -233,4 +238,44 @@ async fn a_look_along_the_line_reads_no_more_than_it_was_asked_for() {
     let profile = profile(&place, "waiters").await;
     assert_eq!((count(&profile, "docsExamined"), count(&profile, "keysExamined")), (3, 3), "{profile}");
     assert_eq!(profile.get_bool("hasSortStage").ok(), None, "the index has them in order: {profile}");
+}
+
+/// More would be read, and sorted, if the server took one scan for all of them.
+#[tokio::test]
+async fn the_latest_grants_are_found_by_a_scan_for_each_session() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let sessions: Vec<_> = (0..200).map(|_| fixture.session()).collect();
+    for session in &sessions {
+        let takes = (0..20).map(|key| tenure::store::Take {
+            lock: fixture.lock(&format!("{session} {key}")),
+            by: fixture.candidate(*session, key),
+        });
+        fixture.take_all(takes.collect(), &[]).await;
+    }
+    place.database.run_command(doc! { "profile": 2 }).await.unwrap();
+    assert_eq!(place.store.latest_grants(sessions, 30, LIMIT).await.unwrap().len(), 30);
+    let profile = profile(&place, "locks").await;
+    assert_eq!(count(&profile, "docsExamined"), 30, "{profile}");
+    assert!(count(&profile, "keysExamined") <= 30 + 200, "{profile}");
+    assert_eq!(profile.get_bool("hasSortStage").ok(), None, "{profile}");
+}
+
+#[tokio::test]
+async fn the_last_runs_of_ledgers_are_read_from_their_ends() {
+    let place = Place::on(shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let schedules: Vec<_> = (0..50).map(|number| fixture.schedule(&format!("{number}"))).collect();
+    let entries = schedules.iter().flat_map(|schedule| {
+        let (ns, name) = (schedule.namespace.as_str(), schedule.name.as_str());
+        (0..100)
+            .map(move |at| doc! { "_id": { "ns": ns, "schedule": name, "at": DateTime::from_millis(at) } })
+    });
+    place.collection("runs").insert_many(entries).await.unwrap();
+    place.database.run_command(doc! { "profile": 2 }).await.unwrap();
+    let pages = place.store.last_runs(schedules, 10, LIMIT).await.unwrap();
+    assert!(pages.iter().all(|page| page.refused.len() == 10 && page.next.is_some()));
+    let profile = profile_of(&place, "aggregate", "runs").await;
+    let read = (count(&profile, "docsExamined"), count(&profile, "keysExamined"));
+    assert_eq!(read, (50 * 11, 50 * 11), "{profile}");
 }

@@ -254,6 +254,7 @@ async fn use_everything(fixture: &Fixture) {
     store.locks(vec![lock.clone()], limit).await.unwrap();
     store.list_locks(fixture.namespace().clone(), Some(Kind::Lock), None, 10, limit).await.unwrap();
     store.held_by(mine, None, 10, limit).await.unwrap();
+    store.latest_grants(vec![mine], 10, limit).await.unwrap();
     let request = tenure::model::Request {
         lock: lock.clone(),
         term: record.term,
@@ -285,6 +286,7 @@ async fn use_everything(fixture: &Fixture) {
         .await
         .unwrap();
     store.history(schedule.clone(), None, 10, limit).await.unwrap();
+    store.last_runs(vec![schedule.clone(), fixture.schedule("hourly")], 10, limit).await.unwrap();
     store.purge_runs(schedule, Duration::ZERO, 0, limit).await.unwrap();
     fixture.declare_dead(mine).await;
     let now = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
@@ -323,7 +325,8 @@ async fn whatever_the_connection_string_says_every_command_carries_its_own_conce
                 "find" | "aggregate" | "distinct" => {
                     let level = command.get_document("readConcern").unwrap().get_str("level").unwrap();
                     // The line of waiters, and the look at what a batch may write: the write decides.
-                    let local = decides_nothing(command, &["waiters"]) || name == "aggregate";
+                    let is_look = name == "aggregate" && decides_nothing(command, &["locks"]);
+                    let local = decides_nothing(command, &["waiters"]) || is_look;
                     assert_eq!(level, if local { "local" } else { "majority" }, "{command}");
                 }
                 "findAndModify" | "update" | "delete" => {
@@ -381,6 +384,27 @@ async fn a_take_that_loses_leaves_no_trace_in_the_servers_log() {
     }
     fixture.take_all(takes(&fixture, fixture.session(), 0, 1), &[]).await;
     assert_eq!(log.count_documents(ours).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn many_ledgers_and_sessions_are_read_in_one_round_trip_and_none_in_none() {
+    let (place, log) = counted(mongod::shared_single().await.uri()).await;
+    let fixture = place.fixture();
+    let store = fixture.store();
+    for (number, sent) in [(0, 0), (1, 1), (1000, 1), (1001, 2)] {
+        let schedules = (0..number).map(|number| fixture.schedule(&format!("{number}")));
+        let pages = store.last_runs(schedules.collect(), 10, LIMIT).await.unwrap();
+        assert_eq!(pages.len(), number);
+        assert_eq!(log.names(), vec!["aggregate"; sent], "{number} ledgers");
+    }
+    for (number, sent) in [(0, 0), (1, 1), (200, 1), (201, 2), (1000, 5)] {
+        let sessions = (0..number).map(|_| fixture.session());
+        store.latest_grants(sessions.collect(), 10, LIMIT).await.unwrap();
+        assert_eq!(log.names(), vec!["find"; sent], "{number} sessions");
+    }
+    store.latest_grants(vec![fixture.session()], 0, LIMIT).await.unwrap();
+    assert_eq!(log.names(), [""; 0], "none are wanted");
+    assert_eq!(log.errors(), [""; 0]);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use futures::{FutureExt, stream::BoxStream};
 use tenure::{
     StoreError,
     model::{
-        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, ScheduleId, ScheduleRecord,
-        SessionId, SessionRecord, StoreTime, Ticket,
+        Entry, Kind, LockId, LockRecord, MAX_NUMBER, Namespace, Pause, Rules, RunRecord, ScheduleId,
+        ScheduleRecord, SessionId, SessionRecord, StoreTime, Ticket,
     },
     store::{
         Answer, BeatWrite, Capabilities, Claim, ClaimAnswer, Cursor, Declaration, Define, Evidence,
@@ -43,6 +43,7 @@ pub(crate) enum Mutation {
     ReadsOutOfOrder,
     ListingSkips,
     AuditForgets,
+    LatestGrantsComeByKey,
     // sessions
     TwinOverwrites,
     LateBeatCounts,
@@ -77,6 +78,7 @@ pub(crate) enum Mutation {
     AnybodyFinishes,
     PurgeForgetsToKeep,
     PurgesTheYoung,
+    LastRunsAreAll,
 }
 
 impl Mutation {
@@ -101,6 +103,7 @@ impl Mutation {
         Self::ReadsOutOfOrder,
         Self::ListingSkips,
         Self::AuditForgets,
+        Self::LatestGrantsComeByKey,
         Self::TwinOverwrites,
         Self::LateBeatCounts,
         Self::BeatInserts,
@@ -131,6 +134,7 @@ impl Mutation {
         Self::AnybodyFinishes,
         Self::PurgeForgetsToKeep,
         Self::PurgesTheYoung,
+        Self::LastRunsAreAll,
     ];
 }
 
@@ -511,6 +515,22 @@ impl Store for Mutant {
         .boxed()
     }
 
+    fn latest_grants(
+        &self,
+        sessions: Vec<SessionId>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Vec<LockRecord>> {
+        async move {
+            let mut latest = self.store.latest_grants(sessions, at_most, limit).await?;
+            if self.is(Mutation::LatestGrantsComeByKey) {
+                latest.sort_by(|one, other| one.id.cmp(&other.id));
+            }
+            Ok(latest)
+        }
+        .boxed()
+    }
+
     fn revoke(&self, mut revocation: Revocation, limit: Duration) -> Answer<'_, RevokeAnswer> {
         async move {
             let meant = match &mut revocation {
@@ -604,6 +624,24 @@ impl Store for Mutant {
                 finish = FinishRun { session, term, attempt, ..finish };
             }
             self.store.finish(finish, limit).await
+        }
+        .boxed()
+    }
+
+    fn last_runs(
+        &self,
+        schedules: Vec<ScheduleId>,
+        at_most: usize,
+        limit: Duration,
+    ) -> Answer<'_, Vec<Page<RunRecord>>> {
+        async move {
+            let mut pages = self.store.last_runs(schedules, at_most, limit).await?;
+            if self.is(Mutation::LastRunsAreAll) {
+                for page in &mut pages {
+                    page.next = None;
+                }
+            }
+            Ok(pages)
         }
         .boxed()
     }

@@ -203,7 +203,11 @@ impl Runner {
                 let schedule = &self.schedules[*schedule];
                 let runs = all_runs(&*store, schedule, *at_most).await?;
                 let mark = came(store.history(schedule.clone(), None, 1, LIMIT).await)?.mark;
-                self.model.history(schedule, &runs, mark)
+                self.model.history(schedule, &runs, mark)?;
+                let pages = came(store.last_runs(self.schedules.clone(), *at_most, LIMIT).await)?;
+                ensure!(pages.len() == self.schedules.len(), "each ledger is read once: {pages:?}");
+                let mut all = self.schedules.iter().zip(&pages);
+                all.try_for_each(|(schedule, page)| self.model.last_runs(schedule, *at_most, page))
             }
             Step::Schedules => self.look_at_schedules().await,
             Step::ListLocks { kind_of, at_most } => {
@@ -221,7 +225,10 @@ impl Runner {
                 let held =
                     all_pages(async |after| came(store.held_by(session, after, *at_most, LIMIT).await))
                         .await?;
-                self.model.held_by(session, held)
+                self.model.held_by(session, held)?;
+                let sessions: Vec<_> = self.sessions.iter().flatten().copied().collect();
+                let latest = came(store.latest_grants(sessions.clone(), *at_most, LIMIT).await)?;
+                self.model.latest_grants(&sessions, *at_most, &latest)
             }
             Step::Sessions { at_most } => {
                 let at_most = (*at_most).max(self.model.lives.len() / 8);

@@ -88,6 +88,8 @@ async fn a_lock_that_cannot_be_read_is_refused_and_left_as_it_is() {
         let page = store.list_locks(fixture.namespace().clone(), None, None, 10, LIMIT).await.unwrap();
         assert_eq!((page.items.len(), page.refused.len()), (1, 1), "{change}");
         assert!(page.refused[0].0.contains("\"report\""), "{:?}", page.refused);
+        let latest = store.latest_grants(vec![session, by.session], 10, LIMIT).await.unwrap();
+        assert_eq!(latest, [], "{change}: what cannot be read is left out");
         let nothing = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
         fixture.declare_dead(session).await;
         store.purge(fixture.namespace().clone(), nothing, None, LIMIT).await.unwrap();
@@ -215,6 +217,8 @@ async fn a_schedule_and_a_run_that_cannot_be_read_are_refused_and_left_as_they_a
         }
         let page = store.history(schedule.clone(), None, 10, LIMIT).await.unwrap().page;
         assert_eq!((page.items.len(), page.refused.len()), (0, 1), "{change}");
+        let last = store.last_runs(vec![schedule.clone()], 10, LIMIT).await.unwrap();
+        assert_eq!(last, [page], "{change}");
         store.purge_runs(schedule.clone(), Duration::ZERO, 0, LIMIT).await.unwrap();
         assert_eq!(table(&shell, "runs"), before, "{change}");
     }

@@ -109,7 +109,7 @@ impl Store for InFolder {
 
     store_methods! { to store:
         open beat observe declare sessions take release wait stop_waiting waiters
-        places set_value locks list_locks held_by revoke define instruct schedules
-        list_schedules delete_schedule claim finish history purge_runs purge
+        places set_value locks list_locks held_by latest_grants revoke define instruct schedules
+        list_schedules delete_schedule claim finish history last_runs purge_runs purge
     }
 }

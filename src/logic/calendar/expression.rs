@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use croner::parser::{CronParser, Year};
+use croner::{
+    Cron,
+    errors::CronError,
+    parser::{CronParser, Year},
+};
 use jiff::{Timestamp, civil::DateTime};
 
 use super::{
@@ -59,8 +63,7 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
         return Err(problem);
     }
     let (numbers, wildcard) = fields::read(&fields, name)?;
-    let parser = CronParser::builder().year(Year::Disallowed).build();
-    let cron = parser.parse(&numbers).map_err(|error| {
+    let cron = parsed(&numbers).map_err(|error| {
         // As a sentence of its own, among ours.
         let words = error.to_string();
         format!("is refused: {}", words.trim_end_matches('.').to_ascii_lowercase())
@@ -70,6 +73,17 @@ fn cron(text: &str, name: &ScheduleName) -> Result<(Expression, String), String>
         return Err("names a day that does not exist".to_owned());
     }
     Ok((Expression::Pattern(pattern), fields.join(" ")))
+}
+
+fn parsed(numbers: &str) -> Result<Cron, CronError> {
+    CronParser::builder().year(Year::Disallowed).build().parse(numbers)
+}
+
+/// Returns the fields of a pattern in words; nothing if they are none.
+pub(super) fn described(fields: &str, name: &ScheduleName) -> Option<String> {
+    let fields: Vec<_> = fields.split_ascii_whitespace().collect();
+    let (numbers, _) = fields::read(&fields, name).ok()?;
+    Some(parsed(&numbers).ok()?.describe().trim_end_matches('.').to_owned())
 }
 
 /// Returns what begins with `@`.

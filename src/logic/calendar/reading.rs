@@ -1,8 +1,11 @@
 //! A calendar from what the store keeps of it, and whether two of them come to the same.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
-use super::{Calendar, CalendarError, Dst, expression::Expression};
+use super::{
+    Calendar, CalendarError, Dst,
+    expression::{Expression, described},
+};
 use crate::model::{ScheduleName, StoreTime};
 
 impl Calendar {
@@ -43,6 +46,22 @@ impl Calendar {
         let is_relative = |calendar: &Self| matches!(calendar.expression, Expression::After(_));
         let ours = self.instants(after, to, since).take(at_most);
         !is_relative(self) && !is_relative(other) && ours.eq(other.instants(after, to, since).take(at_most))
+    }
+
+    /// Returns its rules in words. `name` is that of its schedule.
+    pub(crate) fn in_words(&self, name: &ScheduleName) -> String {
+        let (rest, spread) = self.timing().split_once(", spread over ").unwrap_or((self.timing(), ""));
+        let expression = rest.rsplit_once(" in ").map_or(rest, |(expression, _)| expression);
+        let mut words = match expression.split_once(' ') {
+            Some(("@every", period)) => format!("Every {period}"),
+            Some(("@at", instant)) => format!("Once, at {instant}"),
+            Some(("@after", delay)) => format!("Once, {delay} after it was first stored"),
+            _ => described(expression, name).unwrap_or_else(|| expression.to_owned()),
+        };
+        if !spread.is_empty() {
+            let _ = write!(words, ", later by up to {spread}");
+        }
+        words
     }
 
     /// Its only instant, if it has but one.

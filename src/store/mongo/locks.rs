@@ -1,6 +1,9 @@
 //! Locks: their record, in a pipeline and as a document; how they are read and listed; their value.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use bson::{Bson, Document, doc};
 
@@ -21,6 +24,10 @@ use crate::{
     },
     store::{Cursor, Held, LockSeen, Page, SetAnswer, SetValue},
 };
+
+/// The most sessions whose locks the server finds in order, by a scan of the audit's index for each. Of more it would
+/// read whatever they hold, and sort that (`internalQueryMaxScansToExplode`).
+const MERGED: usize = 200;
 
 pub(super) async fn locks(
     store: MongoStore,
@@ -60,7 +67,8 @@ pub(super) async fn list_locks(
     store.page_by_id(&store.names().locks, filter, 1, at_most, read_lock, limit).await
 }
 
-/// The locks of a namespace, of one kind or of all, by the order of their ids.
+/// The locks of a namespace, of one kind or of all, by the order of their ids. What they come after may be forged, so
+/// it only narrows the range.
 pub(super) fn locks_of(namespace: &Namespace, kind: Option<&Kind>, after: Option<Bson>) -> Document {
     let ns = namespace.as_str();
     let (first, last) = match kind {
@@ -73,8 +81,8 @@ pub(super) fn locks_of(namespace: &Namespace, kind: Option<&Kind>, after: Option
         }
         None => (doc! { "ns": ns, "kind": Bson::MinKey }, doc! { "ns": ns, "kind": Bson::MaxKey }),
     };
-    let from = after.map_or_else(|| doc! { "$gte": first }, |after| doc! { "$gt": after });
-    doc! { "_id": merged([from, doc! { "$lte": last }]) }
+    let after = after.map(|after| doc! { "$gt": after }).unwrap_or_default();
+    doc! { "_id": merged([doc! { "$gte": first }, after, doc! { "$lte": last }]) }
 }
 
 pub(super) async fn held_by(
@@ -120,6 +128,41 @@ pub(super) fn held_by_session(session: SessionId, part: Document, at_most: usize
 pub(super) fn held_after(term: Term, id: Bson) -> [Document; 2] {
     let term = long(term.get());
     [doc! { "term": &term, "_id": { "$gt": id } }, doc! { "term": { "$lt": &term } }]
+}
+
+pub(super) async fn latest_grants(
+    store: MongoStore,
+    sessions: Vec<SessionId>,
+    at_most: usize,
+    limit: Duration,
+) -> CommandResult<Vec<LockRecord>> {
+    // The server takes a limit of none for no limit.
+    if at_most == 0 {
+        return Ok(Vec::new());
+    }
+    let sessions: Vec<_> = BTreeSet::from_iter(sessions).into_iter().collect();
+    let mut latest: Vec<LockRecord> = Vec::new();
+    for some in sessions.chunks(MERGED) {
+        let found = store.find(&store.names().locks, latest_held(some, at_most), limit).await?;
+        latest.extend(found.iter().filter_map(|lock| read_lock(lock).ok()));
+    }
+    latest.sort_by(|one, other| (other.term, &one.id).cmp(&(one.term, &other.id)));
+    // One that changed hands between two commands is in both: its latest grant counts.
+    let mut seen = BTreeSet::new();
+    latest.retain(|record| seen.insert(record.id.clone()));
+    latest.truncate(at_most);
+    Ok(latest)
+}
+
+/// Reads the locks with the largest terms of those that these sessions hold.
+pub(super) fn latest_held(sessions: &[SessionId], at_most: usize) -> Find {
+    let sessions: Vec<_> = sessions.iter().map(SessionId::to_string).collect();
+    Find {
+        filter: doc! { "session": { "$in": sessions } },
+        sort: Some(doc! { "term": -1, "_id": 1 }),
+        at_most: Some(at_most),
+        ..Find::default()
+    }
 }
 
 pub(super) async fn set_value(store: MongoStore, set: SetValue, limit: Duration) -> CommandResult<SetAnswer> {

@@ -284,6 +284,7 @@ impl Store for MongoStore {
         locks("read locks" by locks);
         list_locks("list locks" by locks);
         held_by("list the locks of a session" by locks);
+        latest_grants("list the latest grants" by locks);
         revoke("revoke a lock" by revoke, rings);
         define("define a schedule" by schedules, rings);
         instruct("update a schedule" by schedules, rings);
@@ -293,6 +294,7 @@ impl Store for MongoStore {
         claim("claim a tick" by runs);
         finish("finish a run" by runs);
         history("read a history" by runs);
+        last_runs("read the last runs of schedules" by runs);
         purge_runs("purge runs" by runs);
         purge("purge" by purge);
     }

@@ -139,10 +139,10 @@ pub(super) fn find(collection: &str, find: Find, limit: Duration) -> Document {
 }
 
 /// The same read, of what a majority has had since that time. The server may wait for it no longer than `limit`.
-pub(super) fn find_since(mut find: Document, at: Timestamp, limit: Duration) -> Document {
-    find.insert("readConcern", doc! { "level": "majority", "afterClusterTime": at });
-    find.insert("maxTimeMS", server_limit(limit));
-    find
+pub(super) fn since(mut read: Document, at: Timestamp, limit: Duration) -> Document {
+    read.insert("readConcern", doc! { "level": "majority", "afterClusterTime": at });
+    read.insert("maxTimeMS", server_limit(limit));
+    read
 }
 
 /// The same command with another limit.
@@ -151,17 +151,22 @@ pub(super) fn limited(mut command: Document, limit: Duration) -> Document {
     command
 }
 
-/// Reads locks by their ids, and the server's clock beside them: what a majority has, or what the
-/// primary has now (`local`), though a failure may undo it.
-pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, local: bool, limit: Duration) -> Document {
-    let clock = doc! { "$unionWith": { "pipeline": [{ "$documents": [{ "now": "$$NOW" }] }] } };
+/// A read in stages.
+pub(super) fn aggregate(collection: &str, pipeline: Vec<Document>, local: bool, limit: Duration) -> Document {
     doc! {
         "aggregate": collection,
-        "pipeline": [{ "$match": by_ids(ids) }, clock],
+        "pipeline": pipeline,
         "cursor": { "batchSize": i32::MAX },
         "readConcern": { "level": if local { "local" } else { "majority" } },
         "maxTimeMS": server_limit(limit),
     }
+}
+
+/// Reads locks by their ids, and the server's clock beside them: what a majority has, or what the
+/// primary has now (`local`), though a failure may undo it.
+pub(super) fn locks_and_time(collection: &str, ids: Vec<Bson>, local: bool, limit: Duration) -> Document {
+    let clock = doc! { "$unionWith": { "pipeline": [{ "$documents": [{ "now": "$$NOW" }] }] } };
+    aggregate(collection, vec![doc! { "$match": by_ids(ids) }, clock], local, limit)
 }
 
 /// The values that a field has in what matches.

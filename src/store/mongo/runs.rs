@@ -1,11 +1,15 @@
 //! The ledger of a schedule: claims, how attempts end, the history with its mark, and what goes of it.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bson::{Bson, Document, doc};
 
 use super::{
     MongoStore,
+    batch::BATCH,
     command::write,
     error::{CommandFailure, CommandResult},
     fields::{Fields, LAYOUT, Read, damaged, date, long, quoted},
@@ -28,6 +32,8 @@ use crate::{
 
 /// The most records that one purge of runs removes.
 const PURGE: usize = 1000;
+/// Pipelines that are united at a time: whatever one finds passes through all that come after it.
+const UNITED: usize = 16;
 
 pub(super) async fn claim(store: MongoStore, claim: Claim, limit: Duration) -> CommandResult<ClaimAnswer> {
     let found = left(store.modify(&store.names().runs, claim_statement(&claim), limit).await?)?;
@@ -117,14 +123,76 @@ pub(super) async fn history(
     Ok(RunPage { page, mark: mark(&store, &schedule, limit).await? })
 }
 
-/// The runs of a schedule, but not its own record.
+pub(super) async fn last_runs(
+    store: MongoStore,
+    schedules: Vec<ScheduleId>,
+    at_most: usize,
+    limit: Duration,
+) -> CommandResult<Vec<Page<RunRecord>>> {
+    let at_most = at_most.max(1);
+    let mut pages = Vec::with_capacity(schedules.len());
+    for batch in schedules.chunks(BATCH) {
+        let runs = &store.names().runs;
+        let pipeline = last_entries(runs, &BTreeSet::from_iter(batch), at_most.saturating_add(1));
+        let found = store.read(queries::aggregate(runs, pipeline, false, limit), limit).await?;
+        let mut read = BTreeMap::new();
+        for (schedule, runs) in by_ledger(found) {
+            read.insert(schedule, page(runs, at_most, read_run, by_id)?);
+        }
+        let none = Page::new(Vec::new(), None);
+        pages.extend(batch.iter().map(|schedule| read.get(schedule).unwrap_or(&none).clone()));
+    }
+    Ok(pages)
+}
+
+/// Reads each ledger from its end, over a range of ids that the server knows before it begins.
+pub(super) fn last_entries(
+    collection: &str,
+    schedules: &BTreeSet<&ScheduleId>,
+    at_most: usize,
+) -> Vec<Document> {
+    let last = |schedule: &&ScheduleId| {
+        vec![
+            doc! { "$match": runs_of(schedule, None) },
+            doc! { "$sort": { "_id": -1 } },
+            doc! { "$limit": long(at_most as u64) },
+        ]
+    };
+    let schedules: Vec<_> = schedules.iter().copied().collect();
+    let groups = schedules.chunks(UNITED).map(|group| united(collection, group.iter().map(last)));
+    let mut all = united(collection, groups);
+    // What comes from several pipelines comes in no order.
+    all.push(doc! { "$sort": { "_id": -1 } });
+    all
+}
+
+/// What all of these find in a collection.
+fn united(collection: &str, mut pipelines: impl Iterator<Item = Vec<Document>>) -> Vec<Document> {
+    let mut all = pipelines.next().unwrap_or_default();
+    all.extend(pipelines.map(|pipeline| doc! { "$unionWith": { "coll": collection, "pipeline": pipeline } }));
+    all
+}
+
+fn by_ledger(found: Vec<Document>) -> BTreeMap<ScheduleId, Vec<Document>> {
+    let mut ledgers: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for run in found {
+        // All of them are in a range that names the schedule.
+        let schedule = run.get_document("_id").ok().and_then(|id| Fields(id).schedule().ok());
+        if let Some(schedule) = schedule {
+            ledgers.entry(schedule).or_default().push(run);
+        }
+    }
+    ledgers
+}
+
+/// The runs of a schedule, but not its own record. What they come before may be forged, so it only narrows the range.
 pub(super) fn runs_of(schedule: &ScheduleId, before: Option<Bson>) -> Document {
     let first = schedule_part(schedule, date(StoreTime::from_millis(i64::MIN)));
     let mut last = schedule_part(schedule, date(StoreTime::from_millis(i64::MAX)));
     // After every entry of that instant.
     last.insert("entry", Bson::MaxKey);
-    let to = before.map_or_else(|| doc! { "$lte": last }, |before| doc! { "$lt": before });
-    doc! { "_id": merged([doc! { "$gte": first }, to]) }
+    let before = before.map(|before| doc! { "$lt": before }).unwrap_or_default();
+    doc! { "_id": merged([doc! { "$gte": first }, before, doc! { "$lte": last }]) }
 }
 
 async fn mark(

@@ -104,13 +104,18 @@ impl MongoStore {
         wanted: Find,
         limit: Duration,
     ) -> CommandResult<Vec<Document>> {
-        let (database, clock) = (self.database(), SystemClock::new());
-        let unseen = if wanted.local { None } else { self.inner.unseen.get() };
+        let local = wanted.local;
         let command = queries::find(collection, wanted, limit);
-        let Some(at) = unseen else { return find(&database, command).await };
+        if local { find(&self.database(), command).await } else { self.read(command, limit).await }
+    }
+
+    /// Runs a `find` or an `aggregate` that reads what a majority has, and with it what bells have told of.
+    pub(super) async fn read(&self, command: Document, limit: Duration) -> CommandResult<Vec<Document>> {
+        let (database, clock) = (self.database(), SystemClock::new());
+        let Some(at) = self.inner.unseen.get() else { return find(&database, command).await };
         // The rest is for a plain read.
         let (begun, wait) = (clock.now(), LONGEST_WAIT.min(limit / 2));
-        let outcome = find(&database, queries::find_since(command.clone(), at, wait)).await;
+        let outcome = find(&database, queries::since(command.clone(), at, wait)).await;
         match outcome {
             Err(failure) if is_too_early(&failure) => {
                 tracing::debug!(error = failure.into_words(), "what a bell told of is not to be seen yet");

@@ -96,6 +96,8 @@ pub(super) fn open(path: &Path, options: &SqliteOptions) -> Result<(Arc<OpenFile
     let file = if let Some(file) = known {
         file
     } else {
+        // Also of what this process has open, which is not looked at closer.
+        header::check_sort(path)?;
         if !is_open_here(&open, path)? && !header::look(path)? {
             create(path, folder)?;
         }

@@ -32,6 +32,16 @@ fn has_log(path: &Path) -> bool {
     std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0)
 }
 
+/// Refuses what is there and no file.
+pub(super) fn check_sort(path: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(path) {
+        Ok(data) if !data.is_file() => {
+            Err(OpenError::Foreign { path: path.to_owned(), what: "a folder or device".to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Looks at a file. Says whether it is there; if so, it seems to be one that can be used.
 pub(super) fn look(path: &Path) -> Result<bool, OpenError> {
     let damaged = |problem: &str| OpenError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
@@ -41,9 +51,7 @@ pub(super) fn look(path: &Path) -> Result<bool, OpenError> {
         looks += 1;
         let had_log = has_log(path);
         // First: to open a pipe is to wait for its other end.
-        if std::fs::metadata(path).is_ok_and(|data| !data.is_file()) {
-            return Err(foreign("a folder or device".to_owned()));
-        }
+        check_sort(path)?;
         let mut file = match File::open(path) {
             Ok(file) => file,
             // SQLite would delete the log.

@@ -341,6 +341,7 @@ impl Store for SqliteStore {
         locks(reading "read locks");
         list_locks(reading "list locks");
         held_by(reading "list the locks of a session");
+        latest_grants(reading "list the latest grants");
         revoke(synced "revoke a lock");
         define(synced "define a schedule");
         instruct(synced "update a schedule");
@@ -350,6 +351,7 @@ impl Store for SqliteStore {
         claim(synced "claim a tick");
         finish(synced "finish a run");
         history(reading "read a history");
+        last_runs(reading "read the last runs of schedules");
         purge_runs(synced "purge runs");
     }
 

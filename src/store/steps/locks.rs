@@ -1,5 +1,7 @@
 //! Locks: taken, released, read, listed; and their values.
 
+use std::collections::BTreeSet;
+
 use super::{Change, Rows, Step, and_one, each, kept, kept_candidate, page};
 use crate::{
     model::{Closed, Ended, Holding, Kind, LockId, LockRecord, Namespace, SessionId, Term},
@@ -162,5 +164,24 @@ impl<R: Rows> Step<'_, R> {
         let page = page(self.rows.held_by(session, after, and_one(at_most))?, at_most);
         // What makes no sense is found by its own name; the audit only compares.
         Ok(Page { refused: Vec::new(), ..page })
+    }
+
+    pub(in crate::store) fn latest_grants(
+        &mut self,
+        sessions: Vec<SessionId>,
+        at_most: usize,
+    ) -> Result<Vec<LockRecord>, R::Failure> {
+        let mut latest: Vec<Held> = Vec::new();
+        for session in BTreeSet::from_iter(sessions) {
+            let held = self.rows.held_by(session, None, at_most)?;
+            latest.extend(held.into_iter().filter_map(|held| held.record.ok()));
+            latest.sort_by(|one, other| (other.term, &one.lock).cmp(&(one.term, &other.lock)));
+            latest.truncate(at_most);
+        }
+        let mut records = Vec::with_capacity(latest.len());
+        for held in latest {
+            records.extend(self.rows.lock(&held.lock)?.ok().flatten());
+        }
+        Ok(records)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Rows, Step, and_one, page};
+use super::{Rows, Step, and_one, each, page};
 use crate::{
     model::{Finish, Outcome, RunRecord, ScheduleId, ScheduleRecord, StoreTime},
     store::{Claim, ClaimAnswer, Cursor, FinishRun, Page, RunPage},
@@ -58,6 +58,14 @@ impl<R: Rows> Step<'_, R> {
         let after = after.as_ref().map(Cursor::place);
         let page = page(self.rows.runs(&schedule, after, and_one(at_most))?, at_most);
         Ok(RunPage { page, mark: self.mark(&schedule)? })
+    }
+
+    pub(in crate::store) fn last_runs(
+        &mut self,
+        schedules: Vec<ScheduleId>,
+        at_most: usize,
+    ) -> Result<Vec<Page<RunRecord>>, R::Failure> {
+        each(schedules, |schedule| Ok(page(self.rows.runs(&schedule, None, and_one(at_most))?, at_most)))
     }
 
     /// The mark of a schedule; none of a record that cannot be used.

@@ -10,10 +10,10 @@ use crate::{
     store::{Claim, ClaimAnswer, FinishRun},
 };
 
-const ENTRIES: [Entry; 3] = [Entry::Tick, Entry::Order, Entry::Skipped];
+pub(super) const ENTRIES: [Entry; 3] = [Entry::Tick, Entry::Order, Entry::Skipped];
 
 /// A claim of an entry; of ticks that were not run, those of the last so many milliseconds.
-fn entry(fixture: &Fixture, schedule: &ScheduleId, instant: i64, entry: Entry) -> Claim {
+pub(super) fn entry(fixture: &Fixture, schedule: &ScheduleId, instant: i64, entry: Entry) -> Claim {
     let run = RunId { entry, ..RunId::tick(schedule.clone(), StoreTime::from_millis(instant)) };
     let from = StoreTime::from_millis(instant - 10);
     let skipped = Skipped { from, count: 11, why: why("$paused \"by admin\"") };

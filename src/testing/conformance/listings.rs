@@ -1,6 +1,6 @@
 //! Reads and listings of locks.
 
-use super::fixture::{Fixture, LIMIT, all_pages, granted, sure};
+use super::fixture::{Fixture, LIMIT, all_pages, granted, sure, value};
 use crate::{
     model::{Kind, LockRecord, SessionId},
     store::{Held, LockSeen, ReleaseTo, Take},
@@ -175,4 +175,83 @@ pub async fn what_a_session_holds_follows_every_change(fixture: &Fixture) {
 
 async fn audit(fixture: &Fixture, session: SessionId) -> Vec<Held> {
     sure(fixture.store().held_by(session, None, 10, LIMIT)).await.items
+}
+
+/// Of all that these sessions hold: those of one term by kind and key, each once, and no more than asked for. Nobody
+/// else's, whoever is named twice or holds nothing.
+pub async fn the_latest_grants_of_sessions_come_largest_term_first(fixture: &Fixture) {
+    let [one, other, stranger, idle] = std::array::from_fn(|_| fixture.session());
+    let mut expected = Vec::new();
+    // In one batch, to make ties of terms likely.
+    let names = ["b", "a", "B", "a b"];
+    for kind in [Kind::Schedule, fixture.task("import", "a").kind, Kind::Lock] {
+        let takes = (0..).zip(names).map(|(number, key)| {
+            let by = fixture.talkative([one, other][number % 2], number as u64);
+            Take { lock: fixture.lock_of(kind.clone(), key), by }
+        });
+        expected.extend(fixture.take_all(takes.collect(), &[]).await.into_iter().map(granted));
+    }
+    for (ticket, session) in (100..).zip([other, one, one, other]) {
+        expected.push(fixture.held(&fixture.lock(&format!("by itself {ticket}")), session, ticket).await);
+    }
+    fixture.held(&fixture.lock("of a stranger"), stranger, 1).await;
+    fixture.freed(&fixture.held(&fixture.lock("given back"), one, 1).await).await;
+    expected.sort_by_key(|record| {
+        (std::cmp::Reverse(record.term), record.id.kind.to_string(), record.id.key.clone())
+    });
+    let of_one = expected.iter().filter(|record| record.is_held_by(one)).cloned().collect();
+    for (sessions, expected) in [
+        (vec![idle, other, one, other], expected),
+        (vec![one], of_one),
+        (vec![idle], vec![]),
+        (vec![], vec![]),
+    ] {
+        for at_most in [0, 1, 2, 3, 15, 16, 100] {
+            let latest = latest(fixture, sessions.clone(), at_most).await;
+            assert_eq!(latest, expected[..at_most.min(expected.len())], "{at_most} of {sessions:?}");
+        }
+    }
+}
+
+async fn latest(fixture: &Fixture, sessions: Vec<SessionId>, at_most: usize) -> Vec<LockRecord> {
+    sure(fixture.store().latest_grants(sessions, at_most, LIMIT)).await
+}
+
+/// However many there are.
+pub async fn the_latest_grants_of_hundreds_of_sessions_are_found(fixture: &Fixture) {
+    let sessions: Vec<_> = (0..450).map(|_| fixture.session()).collect();
+    let mut taken = Vec::new();
+    for (number, session) in sessions.iter().enumerate().step_by(9) {
+        let lock = fixture.lock(&format!("{:03}", number * 77 % 450));
+        taken.push(fixture.held(&lock, *session, 1).await);
+    }
+    taken.sort_by_key(|record| (std::cmp::Reverse(record.term), record.id.key.clone()));
+    for at_most in [1, 20, 100] {
+        let expected = &taken[..at_most.min(taken.len())];
+        assert_eq!(latest(fixture, sessions.clone(), at_most).await, expected, "{at_most} at most");
+    }
+}
+
+/// A lock in dead hands is in its hands until it is taken.
+pub async fn the_latest_grants_follow_every_change(fixture: &Fixture) {
+    let [first, second] = [fixture.lock("first"), fixture.lock("second")];
+    let [former, successor] = [fixture.opened().await.id, fixture.session()];
+    let both = vec![former, successor];
+    fixture.held(&first, former, 1).await;
+    let later = fixture.held(&second, former, 2).await;
+    let again = fixture.held(&first, former, 3).await;
+    fixture.set(&second, former, later.term, Some(value(b"new"))).await;
+    let later = fixture.record(&second).await;
+    let mut expected = vec![again.clone(), later];
+    expected.sort_by_key(|record| (std::cmp::Reverse(record.term), record.id.key.clone()));
+    assert_eq!(latest(fixture, both.clone(), 10).await, expected, "as they stand, the value with them");
+
+    fixture.declare_dead(former).await;
+    assert_eq!(latest(fixture, vec![former], 10).await, expected, "as before");
+    let taken = granted(fixture.take_over(&second, &fixture.candidate(successor, 1), &[former]).await);
+    let mut expected = vec![again.clone(), taken.clone()];
+    expected.sort_by_key(|record| (std::cmp::Reverse(record.term), record.id.key.clone()));
+    assert_eq!(latest(fixture, both.clone(), 10).await, expected, "taken over, it is the other's");
+    fixture.freed(&taken).await;
+    assert_eq!(latest(fixture, both, 10).await, [again], "released, it is nobody's");
 }

@@ -274,6 +274,17 @@ pub async fn schedules_do_not_meet(fixture: &Fixture) {
     for (schedule, record) in schedules.iter().zip(records) {
         assert_eq!(all_runs(fixture, schedule, 10).await, [record]);
     }
+    // Nor by a place in the ledger of another one. A store may also refuse it.
+    let store = fixture.store();
+    for schedule in &schedules {
+        claimed(fixture, &claim(&run(schedule, 2000), fixture.session(), 1)).await;
+        let place = sure(store.history(schedule.clone(), None, 1, LIMIT)).await.page.next;
+        for other in &schedules {
+            let history = store.history(other.clone(), place.clone(), 100, LIMIT).await;
+            let items = history.map_or_else(|_| Vec::new(), |history| history.page.items);
+            assert!(items.iter().all(|run| run.id.schedule == *other), "{other} after a place of {schedule}");
+        }
+    }
 }
 
 /// A schedule that never ran has neither runs nor a mark.

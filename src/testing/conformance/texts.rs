@@ -180,6 +180,28 @@ pub async fn namespaces_do_not_meet(fixture: &Fixture) {
         assert_eq!(listed.items.len(), expected, "a listing must keep to its namespace");
         assert!(listed.items.iter().all(|record| record.id.namespace == lock.namespace));
     }
+    // Nor by a place in the listing of another one, or of another kind.
+    let task = fixture.task("a", "report");
+    for id in [&locks[0], &locks[1], &task] {
+        for key in ["one", "two"] {
+            let lock = LockId { key: name(Key::new(key)), ..id.clone() };
+            fixture.taken(&lock, &fixture.candidate(fixture.session(), 1)).await;
+        }
+    }
+    for lock in [&locks[0], &locks[1], &task] {
+        let page =
+            sure(store.list_locks(lock.namespace.clone(), Some(lock.kind.clone()), None, 1, LIMIT)).await;
+        for other in [&locks[0], &locks[1], &task] {
+            let (namespace, kind) = (other.namespace.clone(), Some(other.kind.clone()));
+            // A store may also refuse it.
+            let listed = store.list_locks(namespace, kind, page.next.clone(), 100, LIMIT).await;
+            let items = listed.map_or_else(|_| Vec::new(), |page| page.items);
+            let is_of = |record: &LockRecord| {
+                (&record.id.namespace, &record.id.kind) == (&other.namespace, &other.kind)
+            };
+            assert!(items.iter().all(is_of), "{other} after a place of {lock}: {items:?}");
+        }
+    }
 }
 
 /// Takes all of them for different sessions, and lets each wait in a line of its own.

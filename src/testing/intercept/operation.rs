@@ -65,6 +65,8 @@ operations! {
     ListLocks, read, "list locks";
     /// [`Store::held_by`](crate::store::Store::held_by).
     HeldBy, read, "list what a session holds";
+    /// [`Store::latest_grants`](crate::store::Store::latest_grants).
+    LatestGrants, read, "list the latest grants";
     /// [`Store::revoke`](crate::store::Store::revoke).
     Revoke, write, "revoke a lock";
     /// [`Store::define`](crate::store::Store::define).
@@ -83,6 +85,8 @@ operations! {
     Finish, write, "finish a run";
     /// [`Store::history`](crate::store::Store::history).
     History, read, "read the history of a schedule";
+    /// [`Store::last_runs`](crate::store::Store::last_runs).
+    LastRuns, read, "read the last runs of schedules";
     /// [`Store::purge_runs`](crate::store::Store::purge_runs).
     PurgeRuns, write, "purge runs";
     /// [`Store::purge`](crate::store::Store::purge).

@@ -357,6 +357,23 @@ impl Model {
         Ok(())
     }
 
+    /// The latest grants of several sessions.
+    pub(crate) fn latest_grants(&self, sessions: &[SessionId], at_most: usize, seen: &[LockRecord]) -> Check {
+        let mut expected: Vec<_> = self
+            .locks
+            .iter()
+            .filter_map(|(id, lock)| {
+                lock.holder().filter(|by| sessions.contains(&by.session))?;
+                Some((std::cmp::Reverse(lock.term()?), id))
+            })
+            .collect();
+        expected.sort_unstable();
+        expected.truncate(at_most);
+        let found: Vec<_> = seen.iter().map(|record| (std::cmp::Reverse(record.term), &record.id)).collect();
+        ensure!(expected == found, "the latest grants are {expected:?}, not {found:?}");
+        Ok(())
+    }
+
     /// A listing of locks, all pages.
     pub(crate) fn listed(&mut self, wanted: impl Fn(&LockId) -> bool, seen: &[LockRecord]) -> Check {
         let all = self.locks.iter().filter(|(id, lock)| wanted(id) && lock.has_record());

@@ -1,6 +1,6 @@
 use tenure::{
     model::{Outcome, RunId, RunRecord, ScheduleId, StoreTime, Why},
-    store::{Claim, ClaimAnswer, FinishRun},
+    store::{Claim, ClaimAnswer, FinishRun, Page},
 };
 
 use super::{Check, Model, Once, ensure};
@@ -94,6 +94,15 @@ impl Model {
         }
         let expected = self.marks.get(schedule).copied();
         ensure!(expected == mark, "the mark must be {expected:?}, and is {mark:?}");
+        Ok(())
+    }
+
+    /// The last entries of a ledger.
+    pub(crate) fn last_runs(&self, schedule: &ScheduleId, at_most: usize, seen: &Page<RunRecord>) -> Check {
+        let expected = self.runs_of(schedule);
+        let found = seen.items.iter().map(|run| &run.id);
+        ensure!(expected.iter().take(at_most).eq(found), "the history has {expected:?}, not {seen:?}");
+        ensure!(seen.next.is_some() == (expected.len() > at_most), "of {expected:?} there is {seen:?}");
         Ok(())
     }
 

@@ -5,12 +5,18 @@ use std::time::Duration;
 use bson::doc;
 use expect_test::expect;
 
-use super::{LIMIT, candidate, check, lock};
+use super::{LIMIT, candidate, check, lock, pretty};
 use crate::{
     model::{SessionId, Term, Why},
     store::{
         Release, ReleaseTo, Take,
-        mongo::{line::want_statement, queries::modify, release::release_statements, take::take_statement},
+        mongo::{
+            line::want_statement,
+            locks::latest_held,
+            queries::{find, modify},
+            release::release_statements,
+            take::take_statement,
+        },
     },
 };
 
@@ -374,6 +380,27 @@ fn a_hand_over() {
               upsert: false
             }"#]],
     );
+}
+
+#[test]
+fn the_latest_grants_of_sessions() {
+    let sessions = [0xab, 0xcd].map(SessionId::from_u128);
+    let command = find("locks", latest_held(&sessions, 20), LIMIT);
+    let mut text = String::new();
+    pretty(&command.into(), 0, &mut text);
+    expect![[r#"
+        {
+          find: "locks"
+          filter: {
+            session: { "$in": ["000000000000000000000000000000ab", "000000000000000000000000000000cd"] }
+          }
+          sort: { "term": -1, "_id": 1 }
+          limit: 20
+          batchSize: 2147483647
+          readConcern: { "level": "majority" }
+          maxTimeMS: 2500
+        }"#]]
+    .assert_eq(&text);
 }
 
 #[test]
