@@ -1,0 +1,353 @@
+//! What changed: between two looks, or before the first one, as far as the records remember. Pure.
+
+mod told;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Life;
+use crate::logic::quarantine::Quarantine;
+use crate::model::{
+    Ended, Entry, Holder, LockId, LockRecord, Outcome, Past, Pause, RunId, RunRecord, ScheduleName,
+    ScheduleRecord, SessionId, SessionRecord, StoreTime, Term, Why,
+};
+
+/// Records of one look.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// When they were looked at; nothing before the first look.
+    pub now: Option<StoreTime>,
+    /// Locks, by their names.
+    pub locks: BTreeMap<LockId, LockRecord>,
+    /// Sessions, and how they look.
+    pub sessions: BTreeMap<SessionId, (SessionRecord, Life)>,
+    /// All sessions of the namespace are in it: one that was not is new.
+    pub all_sessions: bool,
+    /// Schedules, by their names.
+    pub schedules: BTreeMap<ScheduleName, ScheduleRecord>,
+    /// Entries of ledgers.
+    pub runs: BTreeMap<RunId, RunRecord>,
+}
+
+/// A change, by the time that the records give it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// When it was.
+    pub at: StoreTime,
+    /// What has changed.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the records")]
+#[non_exhaustive]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum What {
+    /// A key was granted; to whom it belonged before, if the record remembers that.
+    Acquired {
+        lock: LockId,
+        holder: Holder,
+        term: Term,
+        who: Option<String>,
+        why: Option<Why>,
+        after: Option<After>,
+    },
+    /// Its holder gave it up.
+    Released { lock: LockId, holder: Holder, term: Term, how: Ended, note: Option<Why> },
+    /// It was taken from its holder; how, if that is known.
+    Lost { lock: LockId, holder: Holder, term: Term, how: Option<Ended>, note: Option<Why> },
+    /// An instance has opened a session.
+    InstanceStarted { session: SessionId, holder: Holder, host: String, pid: u32, program: String },
+    /// Its last beat, which was then, is older than its ttl.
+    InstanceSilent { session: SessionId, holder: Holder },
+    /// It beats again.
+    InstanceBack { session: SessionId, holder: Holder },
+    /// It has closed its session.
+    InstanceClosed { session: SessionId, holder: Holder },
+    /// Somebody has declared it dead.
+    InstanceDied { session: SessionId, holder: Holder, by: Holder, why: Why },
+    /// An attempt at a run has begun.
+    RunStarted { schedule: ScheduleName, instant: StoreTime, entry: Entry, holder: Holder, attempt: u32 },
+    /// It has ended.
+    RunEnded {
+        schedule: ScheduleName,
+        instant: StoreTime,
+        entry: Entry,
+        holder: Holder,
+        attempt: u32,
+        outcome: Outcome,
+        error: Option<Why>,
+    },
+    /// Ticks were not run.
+    NotRun { schedule: ScheduleName, from: StoreTime, instant: StoreTime, count: u64, why: Why },
+    /// A schedule is held back.
+    Paused { schedule: ScheduleName, by: Holder, why: Why },
+    /// It is held back no longer.
+    Resumed { schedule: ScheduleName },
+}
+
+/// Whom a key belonged to before it was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct After {
+    /// The last holder's name.
+    pub holder: Holder,
+    /// How that ended.
+    pub how: Ended,
+}
+
+/// What a change comes to, for whoever looks for trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// A run or a task failed, or ticks were not run.
+    Failure,
+    /// A key was taken from its holder, or its holder died.
+    Loss,
+    /// Another took it over from one that died, or from whom it was taken.
+    Takeover,
+    /// It went from one instance to another in order.
+    Move,
+    /// Everything else.
+    Other,
+}
+
+impl Change {
+    /// Returns what it comes to.
+    #[must_use]
+    pub fn sort(&self) -> Sort {
+        match &self.what {
+            What::Acquired { after: Some(After { how: Ended::Died | Ended::Forced, .. }), .. } => {
+                Sort::Takeover
+            }
+            What::Acquired { after: Some(After { holder: before, .. }), holder, .. } if before != holder => {
+                Sort::Move
+            }
+            // By another ticket of its own session.
+            What::Lost { how: Some(Ended::Superseded), .. } => Sort::Other,
+            What::Lost { .. } | What::InstanceDied { .. } | What::InstanceSilent { .. } => Sort::Loss,
+            What::NotRun { .. } => Sort::Failure,
+            What::Released { note: Some(note), .. } if Quarantine::read(note).is_some() => Sort::Failure,
+            What::RunEnded { outcome: Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned, .. } => {
+                Sort::Failure
+            }
+            _ => Sort::Other,
+        }
+    }
+}
+
+/// Records that remember what has happened.
+pub(super) struct Memory<L, S, C, R> {
+    pub(super) locks: L,
+    pub(super) sessions: S,
+    pub(super) schedules: C,
+    pub(super) runs: R,
+}
+
+/// Returns what has happened since then, as far as these records remember; what happened first comes first.
+pub(super) fn since<'a>(
+    memory: Memory<
+        impl Iterator<Item = &'a LockRecord>,
+        impl Iterator<Item = &'a SessionRecord>,
+        impl Iterator<Item = &'a ScheduleRecord>,
+        impl Iterator<Item = &'a RunRecord>,
+    >,
+    since: StoreTime,
+    now: StoreTime,
+) -> Vec<Change> {
+    let mut found = Vec::new();
+    memory.locks.for_each(|record| lock(None, record, now, &mut found));
+    memory.sessions.for_each(|record| session(None, record, Life::of(record, now), &mut found));
+    for record in memory.schedules {
+        schedule(None, record, now, &mut found);
+        let Some(pause) = &record.pause else { continue };
+        let Some(until) = pause.until else { continue };
+        let (schedule, by, why) = (record.id.name.clone(), pause.by.clone(), pause.why.clone());
+        found.push(Change { at: until, what: What::Resumed { schedule: schedule.clone() } });
+        found.push(Change { at: pause.since, what: What::Paused { schedule, by, why } });
+    }
+    memory.runs.for_each(|record| run(None, record, &mut found));
+    found.retain(|change| change.at >= since);
+    found.sort_by_key(|change| change.at);
+    found
+}
+
+/// Compares two looks; what happened first comes first.
+#[must_use]
+pub fn changes(old: &Records, new: &Records) -> Vec<Change> {
+    let now = new.now.unwrap_or(StoreTime::from_millis(0));
+    let mut found = Vec::new();
+    for (id, record) in &new.locks {
+        lock(old.locks.get(id), record, now, &mut found);
+    }
+    for (id, record) in old.locks.iter().filter(|(id, _)| !new.locks.contains_key(id)) {
+        if let Some(held) = &record.holding {
+            found.push(Change { at: now, what: lost(id, &held.by.holder, record.term, None, None) });
+        }
+    }
+    for (id, (record, life)) in &new.sessions {
+        match old.sessions.get(id) {
+            Some((_, was)) => session(Some(*was), record, *life, &mut found),
+            None if new.all_sessions => session(None, record, *life, &mut found),
+            None => {}
+        }
+    }
+    for (name, record) in &new.schedules {
+        schedule(old.schedules.get(name), record, now, &mut found);
+    }
+    let mut earliest: BTreeMap<&ScheduleName, StoreTime> = BTreeMap::new();
+    for run in old.runs.values() {
+        let first = earliest.entry(&run.id.schedule.name).or_insert(run.id.instant);
+        *first = (*first).min(run.id.instant);
+    }
+    for (id, record) in &new.runs {
+        // What is before all that was known was beyond the look.
+        if earliest.get(&id.schedule.name).is_none_or(|earliest| id.instant >= *earliest) {
+            run(old.runs.get(id), record, &mut found);
+        }
+    }
+    found.sort_by_key(|change| change.at);
+    found
+}
+
+fn lock(old: Option<&LockRecord>, new: &LockRecord, now: StoreTime, found: &mut Vec<Change>) {
+    let known = old.map(|old| old.term);
+    let was_held = old.is_some_and(|old| old.holding.is_some());
+    let is_later = |term: Term| known.is_none_or(|known| term > known);
+    let mut has_ended = false;
+    for (at, past) in new.past.iter().enumerate().rev() {
+        if is_later(past.term) {
+            let (lock, holder, who) =
+                (new.id.clone(), past.holder.clone(), past.who.as_ref().map(ToString::to_string));
+            let after = new.past.get(at + 1).map(After::of);
+            let what = What::Acquired { lock, holder, term: past.term, who, why: None, after };
+            found.push(Change { at: past.from, what });
+        } else if !(was_held && Some(past.term) == known) {
+            continue;
+        }
+        has_ended |= Some(past.term) == known;
+        found.push(Change { at: past.to, what: ended(&new.id, past) });
+    }
+    if let Some(old) =
+        old.filter(|old| was_held && !has_ended && (new.holding.is_none() || new.term != old.term))
+        && let Some(held) = &old.holding
+    {
+        found.push(Change { at: now, what: lost(&new.id, &held.by.holder, old.term, None, None) });
+    }
+    if let Some(held) = new.holding.as_ref().filter(|_| is_later(new.term)) {
+        let by = &held.by;
+        let what = What::Acquired {
+            lock: new.id.clone(),
+            holder: by.holder.clone(),
+            term: new.term,
+            who: by.who.as_ref().map(ToString::to_string),
+            why: by.why.clone(),
+            after: new.past.first().map(After::of),
+        };
+        found.push(Change { at: held.acquired_at, what });
+    }
+}
+
+impl After {
+    fn of(past: &Past) -> Self {
+        Self { holder: past.holder.clone(), how: past.how }
+    }
+}
+
+fn ended(lock: &LockId, past: &Past) -> What {
+    let Past { holder, term, how, note, .. } = past;
+    match how {
+        Ended::Released | Ended::HandedOver => What::Released {
+            lock: lock.clone(),
+            holder: holder.clone(),
+            term: *term,
+            how: *how,
+            note: note.clone(),
+        },
+        _ => lost(lock, holder, *term, Some(*how), note.clone()),
+    }
+}
+
+fn lost(lock: &LockId, holder: &Holder, term: Term, how: Option<Ended>, note: Option<Why>) -> What {
+    What::Lost { lock: lock.clone(), holder: holder.clone(), term, how, note }
+}
+
+fn session(was: Option<Life>, record: &SessionRecord, life: Life, found: &mut Vec<Change>) {
+    let (id, holder) = (record.id, record.about.holder.clone());
+    // One that nobody has seen before it was declared dead is not told to have begun then.
+    let is_tombstone = record.death.as_ref().is_some_and(|death| death.at == record.started);
+    if was.is_none() && !is_tombstone {
+        let (host, pid, program) =
+            (record.about.host.clone(), record.about.pid, record.about.program.clone());
+        let what = What::InstanceStarted { session: id, holder: holder.clone(), host, pid, program };
+        found.push(Change { at: record.started, what });
+    }
+    match (was, life) {
+        (Some(was), _) if was.has_ended() => {}
+        (_, Life::Dead | Life::Closed) => {
+            let Some(death) = &record.death else { return };
+            let what = if death.is_own() {
+                What::InstanceClosed { session: id, holder }
+            } else {
+                What::InstanceDied { session: id, holder, by: death.by.clone(), why: death.why.clone() }
+            };
+            found.push(Change { at: death.at, what });
+        }
+        (Some(Life::Alive) | None, Life::Silent) => {
+            found.push(Change { at: record.beat_at, what: What::InstanceSilent { session: id, holder } });
+        }
+        (Some(Life::Silent), Life::Alive) => {
+            found.push(Change { at: record.beat_at, what: What::InstanceBack { session: id, holder } });
+        }
+        _ => {}
+    }
+}
+
+fn schedule(old: Option<&ScheduleRecord>, new: &ScheduleRecord, now: StoreTime, found: &mut Vec<Change>) {
+    let pause = |record: &ScheduleRecord| record.pause.clone().filter(Pause::is_on);
+    let (was, is) = (old.and_then(pause), pause(new));
+    let name = || new.id.name.clone();
+    match (was, is) {
+        (was, Some(is)) if was.as_ref().map(|was| was.since) != Some(is.since) => {
+            found.push(Change {
+                at: is.since,
+                what: What::Paused { schedule: name(), by: is.by, why: is.why },
+            });
+        }
+        (Some(_), None) => {
+            let until = new.pause.as_ref().and_then(|pause| pause.until).unwrap_or(now);
+            found.push(Change { at: until, what: What::Resumed { schedule: name() } });
+        }
+        _ => {}
+    }
+}
+
+fn run(old: Option<&RunRecord>, new: &RunRecord, found: &mut Vec<Change>) {
+    let (schedule, instant, entry) = (new.id.schedule.name.clone(), new.id.instant, new.id.entry);
+    if let Some(skipped) = &new.skipped {
+        if old.is_none() {
+            let (from, count, why) = (skipped.from, skipped.count, skipped.why.clone());
+            let what = What::NotRun { schedule, from, instant, count, why };
+            found.push(Change { at: new.started, what });
+        }
+        return;
+    }
+    let (holder, attempt) = (new.holder.clone(), new.attempt);
+    let is_same = old.is_some_and(|old| old.is_claimed_by(new.session, new.term, attempt));
+    if !is_same {
+        let what =
+            What::RunStarted { schedule: schedule.clone(), instant, entry, holder: holder.clone(), attempt };
+        found.push(Change { at: new.started, what });
+    }
+    let had_ended = is_same && old.is_some_and(|old| old.finish.is_some());
+    if let Some(finish) = new.finish.as_ref().filter(|_| !had_ended) {
+        let (outcome, error) = (finish.outcome, finish.error.clone());
+        let what = What::RunEnded { schedule, instant, entry, holder, attempt, outcome, error };
+        found.push(Change { at: finish.at, what });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! A change in words.
+
+use super::{Change, What};
+use crate::{
+    logic::quarantine::Quarantine,
+    model::{Ended, Kind, LockId, Why},
+};
+
+impl Change {
+    /// Returns it in a word and a sentence. What records say is in it as it is.
+    #[must_use]
+    pub fn told(&self) -> (&'static str, String) {
+        self.what.told()
+    }
+}
+
+impl What {
+    pub(super) fn told(&self) -> (&'static str, String) {
+        let named = |lock: &LockId| match lock.kind {
+            Kind::Lock => lock.key.to_string(),
+            _ => format!("{} ({})", lock.key, lock.kind),
+        };
+        let because = |note: &Option<Why>| note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        match self {
+            Self::Acquired { lock, holder, term, why, after, .. } => {
+                let after =
+                    after.as_ref().map(|after| format!(", after {} ({})", after.holder, after.how.as_str()));
+                let after = after.unwrap_or_default();
+                ("acquired", format!("{} by {holder}, term {term}{after}{}", named(lock), because(why)))
+            }
+            Self::Released { lock, holder, term, how, note } => {
+                match note.as_ref().and_then(Quarantine::read) {
+                    Some(Quarantine { tries, error, .. }) => {
+                        let holders = if tries == 1 {
+                            String::new()
+                        } else {
+                            format!(", the last of {tries} who tried")
+                        };
+                        ("gave up", format!("{} by {holder}, term {term}{holders}: {error}", named(lock)))
+                    }
+                    None => (
+                        "released",
+                        format!(
+                            "{} by {holder}, term {term}, {}{}",
+                            named(lock),
+                            how.as_str(),
+                            because(note)
+                        ),
+                    ),
+                }
+            }
+            Self::Lost { lock, holder, term, how, note } => (
+                "lost",
+                format!(
+                    "{} by {holder}, term {term}, {}{}",
+                    named(lock),
+                    how.map_or("its record tells no more", Ended::as_str),
+                    because(note)
+                ),
+            ),
+            Self::InstanceStarted { holder, host, pid, program, .. } => {
+                ("instance", format!("{holder} has started: pid {pid} on {host} {program}"))
+            }
+            Self::InstanceSilent { holder, .. } => {
+                ("instance", format!("{holder} looks dead: this was its last beat"))
+            }
+            Self::InstanceBack { holder, .. } => ("instance", format!("{holder} beats again")),
+            Self::InstanceClosed { holder, .. } => ("instance", format!("{holder} has closed")),
+            Self::InstanceDied { holder, by, why, .. } => {
+                ("instance", format!("{holder} is dead, says {by}: {why}"))
+            }
+            Self::RunStarted { schedule, instant, holder, attempt, .. } => {
+                let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+                ("run", format!("{schedule} of {instant} begun by {holder}{again}"))
+            }
+            Self::RunEnded { schedule, instant, holder, outcome, error, .. } => {
+                ("run", format!("{schedule} of {instant} {} by {holder}{}", outcome.as_str(), because(error)))
+            }
+            Self::NotRun { schedule, instant, count, why, .. } => {
+                ("not run", format!("{schedule}: {count} up to {instant}: {why}"))
+            }
+            Self::Paused { schedule, by, why } => ("paused", format!("{schedule} by {by}: {why}")),
+            Self::Resumed { schedule } => ("resumed", schedule.to_string()),
+        }
+    }
+}

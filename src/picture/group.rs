@@ -1,0 +1,139 @@
+//! Changes that are one to whoever reads them: thirty tasks that one instance takes over from another.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{After, Change, Sort, What};
+use crate::model::{Holder, Key, Kind};
+
+/// Changes that are no further apart belong together.
+const TOGETHER: Duration = Duration::from_secs(5);
+/// Groups that one more may still belong to: others happen in between.
+const OPEN: usize = 16;
+/// Keys of a group that are named.
+const NAMED: usize = 5;
+
+/// Changes that are told in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// The one that is told in full, if there are no others: the last one.
+    #[serde(flatten)]
+    pub change: Change,
+    /// The keys of all of them, the last one first.
+    pub keys: Vec<Key>,
+}
+
+/// What changes must have in common.
+#[derive(PartialEq, Eq)]
+struct Like<'a> {
+    sort: Sort,
+    word: &'static str,
+    kind: &'a Kind,
+    holder: &'a Holder,
+    after: Option<&'a After>,
+}
+
+fn like(change: &Change) -> Option<(Like<'_>, &Key)> {
+    let (lock, holder, after) = match &change.what {
+        What::Acquired { lock, holder, after, .. } => (lock, holder, after.as_ref()),
+        What::Lost { lock, holder, .. } | What::Released { lock, holder, note: None, .. } => {
+            (lock, holder, None)
+        }
+        _ => return None,
+    };
+    Some((Like { sort: change.sort(), word: change.told().0, kind: &lock.kind, holder, after }, &lock.key))
+}
+
+impl Group {
+    /// Groups changes, the last one first.
+    #[must_use]
+    pub fn all<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for change in changes {
+            let key = like(change).map(|(_, key)| key.clone());
+            let first = groups.len().saturating_sub(OPEN);
+            let same = groups[first..].iter_mut().rev().find(|group| group.takes(change));
+            match (same, key) {
+                (Some(group), Some(key)) => group.keys.push(key),
+                (_, key) => groups.push(Self { change: change.clone(), keys: key.into_iter().collect() }),
+            }
+        }
+        groups
+    }
+
+    fn takes(&self, change: &Change) -> bool {
+        let (ours, theirs) = (like(&self.change), like(change));
+        let is_like = ours.zip(theirs).is_some_and(|((ours, _), (theirs, _))| ours == theirs);
+        is_like && self.change.at.since(change.at) <= TOGETHER
+    }
+
+    /// Returns it in a word and a sentence. What records say is in it as it is.
+    #[must_use]
+    pub fn told(&self) -> (&'static str, String) {
+        let (word, sentence) = self.change.told();
+        let Some((like, _)) = like(&self.change).filter(|_| self.keys.len() > 1) else {
+            return (word, sentence);
+        };
+        let what = match like.kind {
+            Kind::Lock => "locks".to_owned(),
+            Kind::Schedule => "schedules".to_owned(),
+            Kind::Task(spread) => format!("tasks of {spread}"),
+        };
+        let after = like.after.map(|after| format!(", after {} ({})", after.holder, after.how.as_str()));
+        let named: Vec<_> = self.keys.iter().take(NAMED).map(ToString::to_string).collect();
+        let others = if self.keys.len() > NAMED { ", ..." } else { "" };
+        let sentence = format!(
+            "{} {what} by {}{}: {}{others}",
+            self.keys.len(),
+            like.holder,
+            after.unwrap_or_default(),
+            named.join(", ")
+        );
+        (word, sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Ended, LockId, StoreTime, Term};
+
+    fn change(key: &str, holder: &str, after: Option<&str>, ms: i64) -> Change {
+        let lock = LockId {
+            namespace: "n".parse().unwrap(),
+            kind: Kind::Task("topics".parse().unwrap()),
+            key: key.parse().unwrap(),
+        };
+        let after = after.map(|holder| After { holder: holder.parse().unwrap(), how: Ended::Died });
+        let holder = holder.parse().unwrap();
+        let what = What::Acquired { lock, holder, term: Term::new(1), who: None, why: None, after };
+        Change { at: StoreTime::from_millis(1_000_000 + ms), what }
+    }
+
+    #[test]
+    fn what_one_takes_over_from_another_is_one_line() {
+        let changes = [
+            change("g", "b", Some("a"), 9_000),
+            change("f", "b", Some("a"), 2_000),
+            change("x", "c", Some("a"), 1_900),
+            change("e", "b", Some("a"), 1_800),
+            change("d", "b", None, 1_700),
+        ];
+        let groups = Group::all(&changes);
+        let told: Vec<_> = groups.iter().map(|group| group.told().1).collect();
+        assert_eq!(
+            told,
+            [
+                "g (task:topics) by b, term 1, after a (died)",
+                "2 tasks of topics by b, after a (died): f, e",
+                "x (task:topics) by c, term 1, after a (died)",
+                "d (task:topics) by b, term 1",
+            ]
+        );
+        let many: Vec<_> = (0..40).map(|at| change(&format!("t{at}"), "b", Some("a"), -at)).collect();
+        let groups = Group::all(&many);
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0].told().1, "40 tasks of topics by b, after a (died): t0, t1, t2, t3, t4, ...");
+    }
+}

@@ -1,0 +1,180 @@
+//! How a session looks to a person, who cannot watch it for a whole ttl.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    model::{SessionId, SessionRecord, StoreTime},
+    store::SessionSeen,
+};
+
+/// How a session looks. A guess, for people: it entitles nobody to anything ([R1](crate::store#rules-of-safety)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Life {
+    /// It beats.
+    Alive,
+    /// Its last beat is older than its ttl.
+    Silent,
+    /// It is declared dead.
+    Dead,
+    /// Its own instance has closed it, with nothing left running.
+    Closed,
+    /// There is no record of it.
+    Missing,
+    /// Its record cannot be used.
+    Unreadable,
+}
+
+impl Life {
+    /// Returns how a session looks whose record that is.
+    #[must_use]
+    pub fn of(record: &SessionRecord, now: StoreTime) -> Self {
+        match &record.death {
+            Some(death) if death.is_own() => Self::Closed,
+            Some(_) => Self::Dead,
+            None if record.looks_dead(now) => Self::Silent,
+            None => Self::Alive,
+        }
+    }
+
+    /// Returns whether nothing is to be expected of it any more.
+    #[must_use]
+    pub const fn looks_dead(self) -> bool {
+        matches!(self, Self::Silent | Self::Dead | Self::Closed | Self::Missing)
+    }
+
+    /// Returns whether its session has ended, in one way or the other.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Dead | Self::Closed)
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Silent => "looks dead",
+            Self::Dead => "dead",
+            Self::Closed => "closed",
+            Self::Missing => "missing",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// The mark behind a holder's name; nothing if it is well.
+    #[must_use]
+    pub const fn mark(self) -> &'static str {
+        match self {
+            Self::Alive => "",
+            Self::Silent => " (looks dead)",
+            Self::Dead => " (dead)",
+            Self::Closed => " (closed)",
+            Self::Missing => " (no session)",
+            Self::Unreadable => " (session unreadable)",
+        }
+    }
+}
+
+/// Sessions as they were found.
+#[derive(Clone, Debug, Default)]
+pub struct Lives(BTreeMap<SessionId, SessionSeen>);
+
+impl Lives {
+    /// The record of a session, alive or dead.
+    #[must_use]
+    pub fn record(&self, session: SessionId) -> Option<&SessionRecord> {
+        self.0.get(&session).and_then(SessionSeen::record)
+    }
+
+    /// The answer of the store for a session that was asked for.
+    pub(super) fn seen(&self, session: SessionId) -> Option<&SessionSeen> {
+        self.0.get(&session)
+    }
+
+    /// The records that can be read.
+    pub fn records(&self) -> impl Iterator<Item = &SessionRecord> {
+        self.0.values().filter_map(SessionSeen::record)
+    }
+
+    /// How a session looks; one that was not asked for is missing.
+    #[must_use]
+    pub fn life(&self, session: SessionId, now: StoreTime) -> Life {
+        match self.0.get(&session) {
+            Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => Life::of(record, now),
+            Some(SessionSeen::Missing) | None => Life::Missing,
+            Some(SessionSeen::Refused(_)) => Life::Unreadable,
+        }
+    }
+}
+
+impl FromIterator<(SessionId, SessionSeen)> for Lives {
+    fn from_iter<I: IntoIterator<Item = (SessionId, SessionSeen)>>(seen: I) -> Self {
+        Self(seen.into_iter().collect())
+    }
+}
+
+impl FromIterator<SessionRecord> for Lives {
+    fn from_iter<I: IntoIterator<Item = SessionRecord>>(records: I) -> Self {
+        records.into_iter().map(|record| (record.id, SessionSeen::of(record))).collect()
+    }
+}
+
+/// Now, as far as the store's clock can be known without asking it: no beat was written in the future.
+pub(super) fn now_beside<'a>(
+    sessions: impl IntoIterator<Item = &'a SessionRecord>,
+    clock: StoreTime,
+) -> StoreTime {
+    sessions.into_iter().map(|session| session.beat_at).fold(clock, StoreTime::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{About, Death, Holder, Namespace, Nonce, Why};
+
+    fn session() -> SessionRecord {
+        let about = About::new(Namespace::new("n").unwrap(), Holder::new("pod-1").unwrap());
+        let at = StoreTime::from_millis(1_000_000);
+        SessionRecord::opened(SessionId::from_u128(7), about, Nonce::new(1), Duration::from_secs(30), at)
+    }
+
+    #[test]
+    fn a_session_that_is_silent_for_its_ttl_looks_dead() {
+        let mut record = session();
+        let beat = record.beat_at;
+        assert_eq!(Life::of(&record, beat.plus(Duration::from_secs(30))), Life::Alive);
+        assert_eq!(Life::of(&record, beat.plus(Duration::from_millis(30_001))), Life::Silent);
+        record.death = Some(Death { at: beat, by: Holder::new("pod-2").unwrap(), why: Death::own() });
+        assert_eq!(Life::of(&record, beat), Life::Closed);
+        record.death =
+            Some(Death { at: beat, by: Holder::new("pod-2").unwrap(), why: Why::shortened("gone") });
+        assert_eq!(Life::of(&record, beat), Life::Dead);
+        for (life, looks_dead) in [
+            (Life::Alive, false),
+            (Life::Silent, true),
+            (Life::Dead, true),
+            (Life::Closed, true),
+            (Life::Missing, true),
+            (Life::Unreadable, false),
+        ] {
+            assert_eq!((life.looks_dead(), life.mark().is_empty()), (looks_dead, life == Life::Alive));
+        }
+        let missing = Lives::default();
+        assert_eq!(missing.life(record.id, beat), Life::Missing);
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_the_beats_is_not_believed() {
+        let clock = StoreTime::from_millis(5_000_000);
+        let ahead = clock.plus(Duration::from_secs(3600));
+        let mut record = session();
+        record.beat_at = ahead;
+        assert_eq!(now_beside([&record], clock), ahead);
+        assert_eq!(now_beside([&session()], clock), clock);
+    }
+}

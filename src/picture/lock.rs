@@ -1,0 +1,87 @@
+//! A lock, as its record and its holder's session tell.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Life, Lives, look::holder};
+use crate::{
+    model::{LockId, LockRecord, SessionRecord, StoreTime, Waiter},
+    store::{Line, LockSeen, Refusal},
+};
+
+/// A lock, and how its holder looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Lock {
+    /// Its record.
+    #[serde(flatten)]
+    pub record: LockRecord,
+    /// How its holder looks; nothing if nobody holds it.
+    pub life: Option<Life>,
+    /// Nothing is to be expected of its holder any more.
+    pub looks_dead: bool,
+}
+
+impl Lock {
+    /// A lock as its record tells, beside these sessions.
+    #[must_use]
+    pub fn of(record: LockRecord, lives: &Lives, now: StoreTime) -> Self {
+        let life = holder(&record).map(|session| lives.life(session, now));
+        Self { looks_dead: life.is_some_and(Life::looks_dead), life, record }
+    }
+}
+
+/// All that is known of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct KeyLook {
+    /// Its name.
+    pub id: LockId,
+    /// Nothing if it was never held.
+    pub record: Option<LockRecord>,
+    /// Why its record cannot be used.
+    pub refusal: Option<Refusal>,
+    /// The session of its holder.
+    pub session: Option<SessionRecord>,
+    /// How its holder looks.
+    pub life: Option<Life>,
+    /// Nothing is to be expected of its holder any more.
+    pub looks_dead: bool,
+    /// For how long nobody may take it yet.
+    #[serde(rename = "closed_left_ms", serialize_with = "crate::model::serial::ms_if_any")]
+    pub closed_left: Option<Duration>,
+    /// Those who wait for it.
+    pub waiters: Vec<Waiter>,
+    /// Nobody waits behind these.
+    pub whole: bool,
+    /// When it was looked at.
+    pub now: StoreTime,
+}
+
+impl KeyLook {
+    /// A key as it was found.
+    #[must_use]
+    pub fn of(id: LockId, seen: LockSeen, line: Line, lives: &Lives, now: StoreTime) -> Self {
+        let (record, refusal) = match seen {
+            LockSeen::Found(record) => (Some(record), None),
+            LockSeen::Refused(refusal) => (None, Some(refusal)),
+            LockSeen::Absent => (None, None),
+        };
+        let session = record.as_ref().and_then(holder);
+        let life = session.map(|session| lives.life(session, now));
+        let left = record.as_ref().and_then(|record| record.closed).map(|closed| closed.left(now));
+        Self {
+            session: session.and_then(|session| lives.record(session)).cloned(),
+            life,
+            looks_dead: life.is_some_and(Life::looks_dead),
+            closed_left: left.filter(|left| !left.is_zero()),
+            waiters: line.waiters,
+            whole: line.whole,
+            id,
+            record,
+            refusal,
+            now,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Reads of a namespace, each of which is bounded: one command for a page, whatever the store holds. What reads all
+//! pages says so.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    Held, Instance, KeyLook, Ledger, Lives, Lock, Picture, Schedule, instance, life::now_beside,
+    reader::Reader, schedule,
+};
+use crate::{
+    Clock, StoreError, SystemClock,
+    clock::Moment,
+    model::{
+        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleId, ScheduleRecord, SessionId, SessionRecord,
+        StoreTime,
+    },
+    store::{Cursor, LockSeen, Page, RunPage, ScheduleSeen, Store},
+};
+
+/// Time that a person waits for one answer of the store.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Waiters of a key that are read.
+const WAITERS: usize = 100;
+/// Ids that are asked for at once.
+const AT_ONCE: usize = 1000;
+/// Ledgers that are asked for at once.
+const LEDGERS_AT_ONCE: usize = 100;
+
+/// A namespace of a store, to look at. It opens no session and changes nothing.
+#[derive(Clone, Debug)]
+pub struct Look {
+    store: Arc<dyn Store>,
+    namespace: Namespace,
+    clock: Arc<dyn Clock>,
+}
+
+impl Look {
+    /// Records of a page.
+    pub const PAGE: usize = 100;
+
+    /// Looks at that namespace of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
+        Self { store, namespace, clock: Arc::new(SystemClock::new()) }
+    }
+
+    /// The same by another clock: its wall clock is compared with the times of records.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The store that is looked at.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The namespace that is looked at.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Now, as far as it can be known beside these sessions: by this machine's clock, but not before any of their beats.
+    #[must_use]
+    pub fn now_beside<'a>(&self, sessions: impl IntoIterator<Item = &'a SessionRecord>) -> StoreTime {
+        now_beside(sessions, self.clock.wall())
+    }
+
+    /// The moment by the clock that it looks by.
+    pub(super) fn moment(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Reads a page of the sessions, dead ones too, in the order of their ids.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer; so it is with all reads.
+    pub async fn sessions(
+        &self,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<Page<SessionRecord>, StoreError> {
+        self.store.sessions(self.namespace.clone(), after, at_most, LIMIT).await
+    }
+
+    /// Reads a page of the records of locks, of one kind or of all, in the order of kind and key.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn lock_records(
+        &self,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<Page<LockRecord>, StoreError> {
+        self.store.list_locks(self.namespace.clone(), kind, after, at_most, LIMIT).await
+    }
+
+    /// Reads a page of locks, with the life of their holders.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn locks(
+        &self,
+        kind: Option<Kind>,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<Page<Lock>, StoreError> {
+        let page = self.lock_records(kind, after, at_most).await?;
+        let lives = self.observe(page.items.iter().filter_map(holder)).await?;
+        let now = self.now_beside(lives.records());
+        Ok(page.map(|record| Lock::of(record, &lives, now)))
+    }
+
+    /// Reads a page of what a session holds, the latest grant first.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn held_by(
+        &self,
+        session: SessionId,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<Page<crate::store::Held>, StoreError> {
+        self.store.held_by(session, after, at_most, LIMIT).await
+    }
+
+    /// Reads these locks, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn seen_locks(&self, locks: &[LockId]) -> Result<Vec<LockSeen>, StoreError> {
+        let mut seen = Vec::with_capacity(locks.len());
+        for locks in locks.chunks(AT_ONCE) {
+            seen.extend(self.store.locks(locks.to_vec(), LIMIT).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Reads these sessions.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn observe(&self, sessions: impl IntoIterator<Item = SessionId>) -> Result<Lives, StoreError> {
+        let wanted: BTreeSet<SessionId> = sessions.into_iter().collect();
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        let mut seen = Vec::new();
+        for sessions in wanted.chunks(AT_ONCE) {
+            let answers = self.store.observe(sessions.to_vec(), LIMIT).await?;
+            seen.extend(sessions.iter().copied().zip(answers));
+        }
+        Ok(seen.into_iter().collect())
+    }
+
+    /// Reads all that is known of one key: its record, its holder's session, and who waits.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn key(&self, id: LockId) -> Result<KeyLook, StoreError> {
+        let seen = self.seen_locks(std::slice::from_ref(&id)).await?.pop().unwrap_or(LockSeen::Absent);
+        let line = self.store.waiters(id.clone(), WAITERS, LIMIT).await?;
+        let session = if let LockSeen::Found(record) = &seen { holder(record) } else { None };
+        let lives = self.observe(session).await?;
+        let now = self.now_beside(lives.records());
+        Ok(KeyLook::of(id, seen, line, &lives, now))
+    }
+
+    /// Reads the first of those who wait for a lock.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn line(&self, id: LockId, at_most: usize) -> Result<crate::store::Line, StoreError> {
+        self.store.waiters(id, at_most, LIMIT).await
+    }
+
+    /// Reads the locks that these sessions were granted last, the latest grant first.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn latest_grants(
+        &self,
+        sessions: Vec<SessionId>,
+        at_most: usize,
+    ) -> Result<Vec<LockRecord>, StoreError> {
+        self.store.latest_grants(sessions, at_most, LIMIT).await
+    }
+
+    // ----- schedules
+
+    /// Reads these schedules' records, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn seen_schedules(&self, ids: &[ScheduleId]) -> Result<Vec<ScheduleSeen>, StoreError> {
+        let mut seen = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(AT_ONCE) {
+            seen.extend(self.store.schedules(ids.to_vec(), LIMIT).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Reads a page of the records of schedules, in the order of their names. MongoDB has a command for each, so this
+    /// is no read of the first screen.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn schedule_records(
+        &self,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<Page<ScheduleRecord>, StoreError> {
+        self.store.list_schedules(self.namespace.clone(), after, at_most, LIMIT).await
+    }
+
+    /// Reads the last entries of these ledgers, the last one first.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn last_runs(
+        &self,
+        ids: &[ScheduleId],
+        at_most: usize,
+    ) -> Result<Vec<Page<RunRecord>>, StoreError> {
+        let mut pages = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(LEDGERS_AT_ONCE) {
+            pages.extend(self.store.last_runs(ids.to_vec(), at_most, LIMIT).await?);
+        }
+        Ok(pages)
+    }
+
+    /// Reads a page of a ledger, the last entry first.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn history(
+        &self,
+        schedule: ScheduleId,
+        after: Option<Cursor>,
+        at_most: usize,
+    ) -> Result<RunPage, StoreError> {
+        self.store.history(schedule, after, at_most, LIMIT).await
+    }
+
+    /// Reads what belongs to these records of schedules: ledgers, locks, and the sessions of those who have them.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn schedules_of(
+        &self,
+        records: Vec<ScheduleRecord>,
+    ) -> Result<(Vec<Schedule>, StoreTime), StoreError> {
+        let ids: Vec<_> = records.iter().map(|record| record.id.clone()).collect();
+        let ledgers = self.last_runs(&ids, Schedule::RUNS).await?;
+        let locks = self.seen_locks(&ids.iter().map(schedule::lock_of).collect::<Vec<_>>()).await?;
+        let locks: Vec<_> = locks.into_iter().map(LockSeen::found).collect();
+        let holders = locks.iter().flatten().filter_map(holder);
+        let runners = ledgers.iter().filter_map(|ledger| schedule::on(&ledger.items)).map(|run| run.session);
+        let lives = self.observe(holders.chain(runners)).await?;
+        let now = self.now_beside(lives.records());
+        let both = ledgers.into_iter().zip(locks);
+        let looks = records.into_iter().zip(both).map(|(record, (ledger, lock))| {
+            let ledger = Ledger { is_all: ledger.next.is_none(), runs: ledger.items, read_at: now };
+            Schedule::of(record, ledger, lock.as_ref(), &lives, now)
+        });
+        Ok((looks.collect(), now))
+    }
+
+    /// Reads the namespace, as far as a picture has room for it: a page after the other, as many as there are.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn picture(&self) -> Result<Picture, StoreError> {
+        let mut reader = Reader::new(self.clone());
+        reader.all().await?;
+        Ok(reader.picture())
+    }
+
+    /// Reads all instances, and counts what each holds: a page after the other, as many as there are.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn all_instances(&self) -> Result<(Page<Instance>, StoreTime), StoreError> {
+        let sessions = all(async |after| self.sessions(after, AT_ONCE).await).await?;
+        let locks = all(async |after| self.lock_records(None, after, AT_ONCE).await).await?;
+        let now = self.now_beside(&sessions.items);
+        let mut held: BTreeMap<SessionId, Held> = instance::count(&locks.items);
+        let mut page = sessions.map(|record| {
+            let held = held.remove(&record.id).unwrap_or_default();
+            Instance::of(record, held, now)
+        });
+        page.items.sort_by(Instance::in_order);
+        Ok((page, now))
+    }
+}
+
+/// Reads all pages of a listing.
+pub(super) async fn all<T>(
+    mut read: impl AsyncFnMut(Option<Cursor>) -> Result<Page<T>, StoreError>,
+) -> Result<Page<T>, StoreError> {
+    let mut whole = Page::new(Vec::new(), None);
+    let mut after = None;
+    loop {
+        let page = read(after).await?;
+        whole.items.extend(page.items);
+        whole.refused.extend(page.refused);
+        after = page.next;
+        if after.is_none() {
+            return Ok(whole);
+        }
+    }
+}
+
+/// The session that holds a lock.
+pub(super) fn holder(record: &LockRecord) -> Option<SessionId> {
+    record.holding.as_ref().map(|held| held.by.session)
+}

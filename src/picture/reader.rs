@@ -1,0 +1,565 @@
+//! What is read, and when. Every step is a command or two, whatever the store holds.
+//!
+//! ```text
+//!  first turn  sessions ─▶ schedules, spreads, locks: a page each ─▶ latest grants ─▶ ledgers of a page of schedules
+//!  each turn   sessions ─▶ a page of one kind of lock ─▶ latest grants ─▶ ledgers of what was due, and of a few others
+//!  a hint      the records that it names
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::Hash,
+    time::Duration,
+};
+
+use super::{Look, Picture, Source, look::holder};
+use crate::{
+    StoreError,
+    clock::Moment,
+    model::{Kind, LockId, LockRecord, ScheduleId, ScheduleName, SessionId},
+    store::{Cursor, Hint, LockSeen, News, Page, Refusal, ScheduleSeen, SessionSeen, Topic},
+};
+
+/// Sessions and tasks that are read at once. Their records are small, and most of them are of interest.
+const MANY: usize = 1000;
+/// Spreads of which the first picture has tasks; the others come with the turns.
+const FIRST_SPREADS: usize = 6;
+/// Grants that are looked at: more than there are in a turn at rest.
+const GRANTS: usize = 100;
+/// Sessions whose grants are looked at in one command: MongoDB merges so many, and no more.
+const GRANTED: usize = 200;
+/// Waiters of a line that are read, and lines in one turn.
+const WAITERS: usize = 20;
+const LINES: usize = 2;
+/// Schedules whose ledgers are read in one turn, and those of them that were read before and have no news.
+const LEDGERS: usize = 100;
+const REST: usize = 10;
+/// The walk over all records of schedules finds those that have no lock: a page each turn until all were seen once,
+/// and so many each so many turns afterwards.
+const WALK: usize = 3;
+const WALKS: u64 = 4;
+/// Spreads to whose hints it listens: each has streams of its own where many share a store.
+const TOPICS: usize = 8;
+/// Records of one sort that hints have read at once; the others are read later.
+const HINTED: usize = 100;
+/// Beats are read no more often because of hints.
+const BEATS: Duration = Duration::from_secs(1);
+
+/// Reads a namespace, a little at a time.
+#[derive(Debug)]
+pub(super) struct Reader {
+    look: Look,
+    picture: Picture,
+    sessions: Round<SessionId>,
+    beats_at: Option<Moment>,
+    kinds: BTreeMap<Kind, Round<LockId>>,
+    /// Kinds of locks, in the order of their turns.
+    order: VecDeque<Kind>,
+    records: Round<ScheduleName>,
+    /// All of those records were seen once.
+    has_walked: bool,
+    /// Schedules by the time since they were read: the first one waits longest.
+    waiting: VecDeque<ScheduleName>,
+    /// What hints say to read.
+    wanted: Wanted,
+    turn: u64,
+}
+
+/// A listing that is read a page at a time, over and over.
+#[derive(Debug)]
+struct Round<K> {
+    after: Option<Cursor>,
+    found: Found<K>,
+}
+
+/// What a round has found so far.
+#[derive(Debug)]
+struct Found<K> {
+    /// Those that the picture has; others were beyond its bounds.
+    kept: BTreeSet<K>,
+    count: usize,
+    refused: Vec<(String, Refusal)>,
+}
+
+impl<K> Default for Found<K> {
+    fn default() -> Self {
+        Self { kept: BTreeSet::new(), count: 0, refused: Vec::new() }
+    }
+}
+
+impl<K> Default for Round<K> {
+    fn default() -> Self {
+        Self { after: None, found: Found::default() }
+    }
+}
+
+impl<K: Ord> Round<K> {
+    /// Takes in a page. Returns what the round has found if it has ended with it: whatever else is known is gone.
+    fn goes_on(
+        &mut self,
+        found: impl IntoIterator<Item = K>,
+        refused: Vec<(String, Refusal)>,
+        next: Option<Cursor>,
+    ) -> Option<Found<K>> {
+        for one in found {
+            self.found.kept.insert(one);
+            self.found.count += 1;
+        }
+        self.found.refused.extend(refused);
+        self.after = next;
+        self.after.is_none().then(|| std::mem::take(&mut self.found))
+    }
+}
+
+/// What hints say to read.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// The hints have a gap: what has changed may be anywhere.
+    resync: bool,
+    locks: BTreeSet<LockId>,
+    sessions: BTreeSet<SessionId>,
+    schedules: BTreeSet<ScheduleName>,
+}
+
+impl Wanted {
+    fn is_nothing(&self) -> bool {
+        !self.resync && self.locks.is_empty() && self.sessions.is_empty() && self.schedules.is_empty()
+    }
+}
+
+impl Reader {
+    pub(super) fn new(look: Look) -> Self {
+        let now = look.now_beside([]);
+        Self {
+            picture: Picture::new(look.namespace().clone(), now),
+            look,
+            sessions: Round::default(),
+            beats_at: None,
+            kinds: BTreeMap::new(),
+            order: VecDeque::new(),
+            records: Round::default(),
+            has_walked: false,
+            waiting: VecDeque::new(),
+            wanted: Wanted::default(),
+            turn: 0,
+        }
+    }
+
+    /// What was read so far.
+    pub(super) fn picture(&self) -> Picture {
+        self.picture.clone()
+    }
+
+    /// Returns whether anything was read yet.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.beats_at.is_some()
+    }
+
+    /// A turn has ended so: what it could not read is old.
+    pub(super) fn ended(&mut self, error: Option<&StoreError>) {
+        self.picture.trouble = error.map(|error| crate::elect::chain(error));
+    }
+
+    /// The topics that ring of what is in the picture.
+    pub(super) fn topics(&self) -> BTreeSet<Topic> {
+        let namespace = self.look.namespace();
+        let spreads = Kind::Schedule.spread().into_iter().chain(self.picture.spread_names());
+        let topic = |spread| Topic::Spread(namespace.clone(), spread);
+        in_order(spreads).take(TOPICS).map(topic).collect()
+    }
+
+    // ----- when it reads
+
+    /// Reads what may have changed without a hint, and a little of the rest; the first time, what a first screen shows.
+    ///
+    /// What the store refuses to answer does not keep it from the rest; if it does not answer at all, that is enough.
+    pub(super) async fn turn(&mut self) -> Result<(), StoreError> {
+        let read = self.parts().await;
+        self.picture.keep_in_bounds();
+        self.turn += 1;
+        read
+    }
+
+    async fn parts(&mut self) -> Result<(), StoreError> {
+        let mut refused = None;
+        let mut go_on = |read: Result<(), StoreError>| match read {
+            Err(error) if error.is_retryable() => Err(error),
+            Err(error) => {
+                refused.get_or_insert(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        };
+        go_on(self.list_sessions().await)?;
+        self.learn_kinds();
+        let at_once = if self.turn == 0 { FIRST_SPREADS + 2 } else { 1 };
+        for _ in 0..at_once.min(self.order.len()) {
+            // Whatever comes of it, the next turn is that of the next one.
+            self.order.rotate_left(1);
+            if let Some(kind) = self.order.back().cloned() {
+                go_on(self.list_locks(&kind).await)?;
+            }
+        }
+        go_on(self.grants().await)?;
+        self.wanted.resync = false;
+        if self.turn > 0 && !self.has_walked {
+            go_on(self.walk(Look::PAGE).await)?;
+        } else if self.turn % WALKS == 1 {
+            go_on(self.walk(WALK).await)?;
+        }
+        go_on(self.ledgers().await)?;
+        go_on(self.lines().await)?;
+        go_on(self.read_hinted().await)?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Reads everything, a page after the other.
+    pub(super) async fn all(&mut self) -> Result<(), StoreError> {
+        self.turn().await?;
+        while !self.picture.read.sessions && self.sessions.after.is_some() {
+            self.list_sessions().await?;
+        }
+        self.learn_kinds();
+        for kind in self.order.clone() {
+            while self.kinds.get(&kind).is_none_or(|round| round.after.is_some()) {
+                self.list_locks(&kind).await?;
+            }
+        }
+        loop {
+            self.walk(Look::PAGE).await?;
+            if self.records.after.is_none() {
+                break;
+            }
+        }
+        while self.waiting.iter().any(|name| !self.picture.schedules.contains_key(name)) {
+            self.ledgers().await?;
+        }
+        self.picture.keep_in_bounds();
+        Ok(())
+    }
+
+    // ----- hints
+
+    pub(super) fn hear(&mut self, hint: Hint) {
+        let wanted = &mut self.wanted;
+        match hint {
+            Hint::Resync => {
+                wanted.resync = true;
+                self.picture.deaf = None;
+            }
+            Hint::Failing { error, .. } => self.picture.deaf = Some(error),
+            Hint::News(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock)) => {
+                wanted.locks.insert(lock);
+            }
+            // Who waits for a task is in no picture: a move is told when it is made.
+            Hint::News(News::Line(_)) => {}
+            Hint::News(News::Member(session) | News::Asked(session)) => {
+                wanted.sessions.insert(session);
+            }
+            Hint::News(News::Schedule(schedule)) => {
+                // A hint may be of another namespace that shares its bucket.
+                if schedule.namespace == *self.look.namespace() {
+                    wanted.schedules.insert(schedule.name);
+                }
+            }
+        }
+    }
+
+    /// Reads what hints name. Returns whether they name anything.
+    pub(super) async fn hinted(&mut self) -> Result<bool, StoreError> {
+        if self.wanted.is_nothing() {
+            return Ok(false);
+        }
+        let is_long_ago = |at: Moment| self.look.moment().since(at) >= BEATS;
+        if self.beats_at.is_none_or(is_long_ago) {
+            self.list_sessions().await?;
+            if std::mem::take(&mut self.wanted.resync) {
+                self.grants().await?;
+            }
+        }
+        // What is told is not told of the future.
+        self.picture.now = self.picture.now.max(self.look.now_beside([]));
+        self.read_hinted().await?;
+        self.picture.keep_in_bounds();
+        Ok(true)
+    }
+
+    /// What cannot be read stays wanted.
+    async fn read_hinted(&mut self) -> Result<(), StoreError> {
+        let locks: Vec<_> = self.wanted.locks.iter().take(MANY).cloned().collect();
+        self.read_locks(&locks).await?;
+        for lock in &locks {
+            self.wanted.locks.remove(lock);
+        }
+        let sessions: BTreeSet<_> = self.wanted.sessions.iter().take(MANY).copied().collect();
+        self.observe(sessions.clone()).await?;
+        self.wanted.sessions.retain(|session| !sessions.contains(session));
+        let schedules: Vec<_> = self.wanted.schedules.iter().take(HINTED).cloned().collect();
+        self.read_schedules(schedules.clone()).await?;
+        for schedule in &schedules {
+            self.wanted.schedules.remove(schedule);
+        }
+        Ok(())
+    }
+
+    // ----- sessions
+
+    async fn list_sessions(&mut self) -> Result<(), StoreError> {
+        let is_first_page = self.sessions.after.is_none();
+        let page = self.look.sessions(self.sessions.after.clone(), MANY).await?;
+        let is_all = is_first_page && page.next.is_none();
+        let ids: Vec<_> = page.items.iter().map(|record| record.id).collect();
+        self.picture.sessions.extend(page.items.into_iter().map(|record| (record.id, record)));
+        if let Some(all) = self.sessions.goes_on(ids, page.refused, page.next) {
+            self.picture.sessions.retain(|id, _| all.kept.contains(id));
+            self.picture.read.sessions = self.picture.sessions.len() >= all.count;
+            self.picture.refuse(Source::Sessions, all.refused);
+        }
+        if !is_all {
+            // Those that beat are read each time, wherever the round is.
+            let alive = self.picture.sessions().filter(|record| record.is_alive()).map(|record| record.id);
+            self.observe(alive.take(MANY).collect()).await?;
+        }
+        // A clock that was wrong once, theirs or ours, is not believed for ever.
+        let alive = self.picture.sessions().filter(|record| record.is_alive());
+        self.picture.now = self.look.now_beside(alive);
+        self.beats_at = Some(self.look.moment());
+        Ok(())
+    }
+
+    async fn observe(&mut self, sessions: BTreeSet<SessionId>) -> Result<(), StoreError> {
+        if sessions.is_empty() {
+            return Ok(());
+        }
+        let lives = self.look.observe(sessions.iter().copied()).await?;
+        for id in sessions {
+            match lives.seen(id) {
+                Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => {
+                    // A hint may be of another namespace that shares its bucket.
+                    if record.about.namespace == *self.look.namespace() {
+                        self.sessions.found.kept.insert(id);
+                        self.picture.sessions.insert(id, record.clone());
+                    }
+                }
+                Some(SessionSeen::Missing) => {
+                    self.picture.sessions.remove(&id);
+                }
+                Some(SessionSeen::Refused(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    // ----- locks
+
+    /// The kinds that may have locks: those of whoever takes part, or has died and did, and those of known locks.
+    fn learn_kinds(&mut self) {
+        let shares = self.picture.sessions().flat_map(|session| &session.shares);
+        let tasks = shares.map(|share| Kind::of_tasks(&share.spread));
+        let known = self.picture.locks.keys().map(|id| id.kind.clone());
+        let kinds: BTreeSet<_> = [Kind::Lock, Kind::Schedule].into_iter().chain(tasks).chain(known).collect();
+        self.order.retain(|kind| kinds.contains(kind));
+        self.kinds.retain(|kind, _| kinds.contains(kind));
+        // Schedules and plain locks first.
+        for kind in [Kind::Schedule, Kind::Lock].into_iter().chain(kinds) {
+            if !self.order.contains(&kind) {
+                self.order.push_back(kind);
+            }
+        }
+    }
+
+    async fn list_locks(&mut self, kind: &Kind) -> Result<(), StoreError> {
+        let at_most = if *kind == Kind::Lock { Look::PAGE } else { MANY };
+        let after = self.kinds.get(kind).and_then(|round| round.after.clone());
+        let page = self.look.lock_records(Some(kind.clone()), after, at_most).await?;
+        let Page { items, refused, next, .. } = page;
+        let round = self.kinds.entry(kind.clone()).or_default();
+        if round.found.kept.len() > 2 * MANY {
+            let known = &self.picture.locks;
+            round.found.kept.retain(|id| known.contains_key(id));
+        }
+        let ended = round.goes_on(items.iter().map(|record| record.id.clone()), refused, next);
+        self.find_holders(&items).await?;
+        for record in items {
+            self.take_lock(record);
+        }
+        if let Some(all) = ended {
+            self.picture.locks.retain(|id, _| id.kind != *kind || all.kept.contains(id));
+            self.picture.refuse(Source::Locks(kind.clone()), all.refused);
+            let is_whole = self.picture.locks.keys().filter(|id| id.kind == *kind).count() >= all.count;
+            match kind.spread() {
+                Some(spread) if is_whole => drop(self.picture.read.spreads.insert(spread)),
+                Some(spread) => drop(self.picture.read.spreads.remove(&spread)),
+                None => self.picture.read.locks = is_whole,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the holders that the round of the sessions has not come to: nobody is missing before it has ended.
+    async fn find_holders(&mut self, records: &[LockRecord]) -> Result<(), StoreError> {
+        if self.picture.read.sessions {
+            return Ok(());
+        }
+        let holders = records.iter().filter_map(holder);
+        let unknown = holders.filter(|session| !self.picture.sessions.contains_key(session)).collect();
+        self.observe(unknown).await
+    }
+
+    fn take_lock(&mut self, record: LockRecord) {
+        if let Some(round) = self.kinds.get_mut(&record.id.kind) {
+            round.found.kept.insert(record.id.clone());
+        }
+        if record.id.kind == Kind::Schedule
+            && let Ok(name) = ScheduleName::new(record.id.key.as_str())
+            && !self.picture.schedules.contains_key(&name)
+            && !self.waiting.contains(&name)
+        {
+            self.waiting.push_front(name);
+        }
+        self.picture.take_lock(record);
+    }
+
+    /// Reads the latest grants. Who has lost a lock that should be among them is found by that, too.
+    async fn grants(&mut self) -> Result<(), StoreError> {
+        let alive = self.picture.sessions().filter(|record| record.is_alive()).map(|record| record.id);
+        let alive: Vec<_> = alive.collect();
+        // More than can be asked for at once take turns.
+        let at = usize::try_from(self.turn).unwrap_or_default() * GRANTED % alive.len().max(1);
+        let at = if alive.len() > GRANTED { at } else { 0 };
+        let asked: BTreeSet<SessionId> =
+            alive.iter().cycle().skip(at).take(GRANTED.min(alive.len())).copied().collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let grants = self.look.latest_grants(asked.iter().copied().collect(), GRANTS).await?;
+        let least = grants.last().map(|record| record.term).filter(|_| grants.len() >= GRANTS);
+        let found: BTreeSet<_> = grants.iter().map(|record| record.id.clone()).collect();
+        let gone = self.picture.locks.values().filter(|record| {
+            let is_asked = holder(record).is_some_and(|session| asked.contains(&session));
+            is_asked && least.is_none_or(|least| record.term > least) && !found.contains(&record.id)
+        });
+        let gone: Vec<_> = gone.map(|record| record.id.clone()).take(GRANTS).collect();
+        for record in grants {
+            self.take_lock(record);
+        }
+        self.read_locks(&gone).await
+    }
+
+    async fn read_locks(&mut self, ids: &[LockId]) -> Result<(), StoreError> {
+        let ids: Vec<_> = ids.iter().filter(|id| id.namespace == *self.look.namespace()).cloned().collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let seen = self.look.seen_locks(&ids).await?;
+        for (id, seen) in ids.into_iter().zip(seen) {
+            match seen {
+                LockSeen::Found(record) => self.take_lock(record),
+                // One that cannot be used is told by the listing that comes to it.
+                LockSeen::Absent | LockSeen::Refused(_) => self.picture.drop_lock(&id),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some of the lines of plain locks, each in its turn.
+    async fn lines(&mut self) -> Result<(), StoreError> {
+        let plain = self.picture.locks.values().filter(|record| record.id.kind == Kind::Lock);
+        let wanted: Vec<_> = plain.filter(|record| record.wanted).map(|record| record.id.clone()).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let unread = wanted.iter().filter(|id| !self.picture.lines.contains_key(id)).cloned();
+        let at = usize::try_from(self.turn).unwrap_or_default() * LINES % wanted.len();
+        let others = wanted.iter().cycle().skip(at).take(wanted.len()).cloned();
+        let next: Vec<_> = in_order(unread.chain(others)).take(LINES).collect();
+        for id in next {
+            let line = self.look.line(id.clone(), WAITERS).await?;
+            self.picture.take_line(id, line);
+        }
+        Ok(())
+    }
+
+    // ----- schedules
+
+    /// Reads the ledgers of schedules that had a tick or are in a run, of those that were not read yet, and of a few
+    /// others: of each sort those first that wait longest.
+    async fn ledgers(&mut self) -> Result<(), StoreError> {
+        let now = self.picture.now();
+        let has_news = |schedule: &super::Schedule| {
+            schedule.running
+                || schedule.due.is_some()
+                || !schedule.status.record.orders.is_empty()
+                || schedule.next.first().is_some_and(|next| *next <= now)
+        };
+        let (mut new, mut news, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        for name in &self.waiting {
+            match self.picture.schedules.get(name) {
+                None => new.push(name),
+                Some(schedule) if has_news(schedule) => news.push(name),
+                Some(_) => rest.push(name),
+            }
+        }
+        // However many have news, new ones are found, and none is left out.
+        let news_and_new = news.iter().take(LEDGERS / 2).chain(&new).chain(news.iter().skip(LEDGERS / 2));
+        let names = news_and_new.take(LEDGERS - REST).chain(rest.iter().take(REST));
+        let names = names.map(|name| (*name).clone()).collect();
+        self.read_schedules(names).await
+    }
+
+    async fn read_schedules(&mut self, names: Vec<ScheduleName>) -> Result<(), StoreError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let id =
+            |name: &ScheduleName| ScheduleId { namespace: self.look.namespace().clone(), name: name.clone() };
+        let ids: Vec<_> = names.iter().map(id).collect();
+        let seen = self.look.seen_schedules(&ids).await?;
+        let ledgers = self.look.last_runs(&ids, super::Schedule::RUNS).await?;
+        let read: BTreeSet<_> = names.iter().cloned().collect();
+        self.waiting.retain(|name| !read.contains(name));
+        for (name, (seen, ledger)) in names.into_iter().zip(seen.into_iter().zip(ledgers)) {
+            let source = Source::Schedule(name.clone());
+            match seen {
+                ScheduleSeen::Found(record) => {
+                    self.records.found.kept.insert(name.clone());
+                    self.picture.refuse(source, Vec::new());
+                    self.picture.take_schedule(record, ledger.items, ledger.next.is_none());
+                    self.waiting.push_back(name);
+                }
+                ScheduleSeen::Absent => {
+                    self.picture.refuse(source, Vec::new());
+                    self.picture.schedules.remove(&name);
+                }
+                ScheduleSeen::Refused(refusal) => {
+                    self.picture.refuse(source, vec![(format!("schedule {name}"), refusal)]);
+                    self.picture.schedules.remove(&name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes over the records of all schedules: one that nobody has for long has no lock any more.
+    async fn walk(&mut self, at_most: usize) -> Result<(), StoreError> {
+        let page = self.look.schedule_records(self.records.after.clone(), at_most).await?;
+        let names: Vec<_> = page.items.into_iter().map(|record| record.id.name).collect();
+        for name in &names {
+            if !self.picture.schedules.contains_key(name) && !self.waiting.contains(name) {
+                self.waiting.push_front(name.clone());
+            }
+        }
+        if let Some(all) = self.records.goes_on(names, page.refused, page.next) {
+            self.picture.refuse(Source::Schedules, all.refused);
+            self.picture.read.schedules = true;
+            self.has_walked = true;
+        }
+        Ok(())
+    }
+}
+
+/// Each once, where it comes first.
+fn in_order<T: Clone + Ord + Hash>(items: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut seen = BTreeSet::new();
+    items.into_iter().filter(move |item| seen.insert(item.clone()))
+}

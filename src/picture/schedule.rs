@@ -1,0 +1,272 @@
+//! A schedule with everything that is judged by: record, ledger, owner.
+
+use std::{fmt, time::Duration};
+
+use serde::Serialize;
+
+use super::{Life, Lives, length};
+use crate::{
+    model::{
+        Entry, Holder, Key, Kind, LockId, LockRecord, Pause, RunRecord, ScheduleId, ScheduleRecord,
+        SessionId, StoreTime, Term,
+    },
+    schedule::{Overdue, ScheduleStatus},
+};
+
+/// A schedule as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Schedule {
+    /// Its record, its last run, and its failures in a row.
+    #[serde(flatten)]
+    pub status: ScheduleStatus,
+    /// Its expression in words; nothing if there is none, or one of a version that is not known here.
+    pub in_words: Option<String>,
+    /// The zone by whose clocks it goes.
+    pub zone: Option<String>,
+    /// The pause goes on.
+    pub paused: bool,
+    /// The last run is on: it has no end yet, and its runner looks alive.
+    pub running: bool,
+    /// Its next three ticks; none while it is paused.
+    pub next: Vec<StoreTime>,
+    /// Who has it.
+    pub owner: Option<Owner>,
+    /// First tick that is due, is not in the ledger, and that no run holds up.
+    pub due: Option<StoreTime>,
+    /// Time for which that tick is due.
+    #[serde(rename = "overdue_ms", serialize_with = "crate::model::serial::ms_if_any")]
+    pub overdue: Option<Duration>,
+    /// The end of its ledger.
+    #[serde(flatten)]
+    pub ledger: Ledger,
+}
+
+/// The end of a ledger, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// Its last entries, the last one first.
+    pub runs: Vec<RunRecord>,
+    /// These are all there are.
+    #[serde(rename = "runs_whole")]
+    pub is_all: bool,
+    /// When it was read: of what was due later it does not tell.
+    pub read_at: StoreTime,
+}
+
+/// Who has a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Owner {
+    /// Its name.
+    pub holder: Holder,
+    /// Its session.
+    pub session: SessionId,
+    /// The term under which it has it.
+    pub term: Term,
+    /// How it looks.
+    pub life: Life,
+    /// Nothing is to be expected of it any more.
+    pub looks_dead: bool,
+}
+
+/// What there is to say of a schedule before all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Standing {
+    /// Nobody has run it, so nobody has defined it.
+    Undefined,
+    /// Somebody holds it back.
+    Paused,
+    /// A tick is due for so long, and nobody runs it.
+    Overdue {
+        /// Time for which it is due.
+        #[serde(rename = "by_ms", serialize_with = "crate::model::serial::ms")]
+        by: Duration,
+    },
+    /// A tick is due.
+    Due,
+    /// A run is on.
+    Running,
+    /// It waits for its next tick.
+    Waiting,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undefined => f.write_str("not run yet"),
+            Self::Paused => f.write_str("paused"),
+            Self::Overdue { by } => write!(f, "overdue by {}", length(*by)),
+            Self::Due => f.write_str("due"),
+            Self::Running => f.write_str("running"),
+            Self::Waiting => f.write_str("waiting"),
+        }
+    }
+}
+
+/// Time, besides two ttls, for which a tick may be on its way to the schedule's next owner.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Schedule {
+    /// Entries of the ledger that are looked at.
+    pub const RUNS: usize = ScheduleStatus::LOOKED_AT;
+    const NEXT: usize = 3;
+
+    /// A schedule as its records tell: its own, the end of its ledger, and its owner's lock.
+    #[must_use]
+    pub fn of(
+        record: ScheduleRecord,
+        ledger: Ledger,
+        lock: Option<&LockRecord>,
+        lives: &Lives,
+        now: StoreTime,
+    ) -> Self {
+        let owner = lock.and_then(|lock| Owner::of(lock, lives, now));
+        let Ledger { runs, is_all, read_at } = &ledger;
+        let running = on(runs).is_some_and(|run| !lives.life(run.session, now).looks_dead());
+        let due = Overdue::of(&record, runs, *is_all, now.min(*read_at), Duration::ZERO).filter(|_| !running);
+        let paused = record.pause.as_ref().is_some_and(Pause::is_on);
+        let status = ScheduleStatus::of(record, runs.clone());
+        let rules = status.rules(if paused { 0 } else { Self::NEXT }, now);
+        let (in_words, zone, next) =
+            rules.map_or_else(Default::default, |rules| (Some(rules.in_words), rules.zone, rules.next));
+        Self {
+            in_words,
+            zone,
+            paused,
+            running,
+            next,
+            owner,
+            due: due.as_ref().map(|due| due.due),
+            overdue: due.map(|due| now.since(due.due)),
+            status,
+            ledger,
+        }
+    }
+
+    /// Returns whether that run is on: the last one, if it has no end and its runner is there.
+    #[must_use]
+    pub fn is_on(&self, run: &RunRecord) -> bool {
+        self.running && on(&self.ledger.runs).is_some_and(|last| last.id == run.id)
+    }
+
+    /// Returns what there is to say of it before all else. `ttl` is that of its fleet.
+    #[must_use]
+    pub fn standing(&self, ttl: Duration) -> Standing {
+        match self.overdue {
+            _ if self.paused => Standing::Paused,
+            _ if self.status.record.definition.is_none() => Standing::Undefined,
+            Some(by) if by > PATIENCE + ttl * 2 => Standing::Overdue { by },
+            Some(_) => Standing::Due,
+            None if self.running => Standing::Running,
+            None => Standing::Waiting,
+        }
+    }
+}
+
+impl Owner {
+    fn of(lock: &LockRecord, lives: &Lives, now: StoreTime) -> Option<Self> {
+        let by = &lock.holding.as_ref()?.by;
+        let life = lives.life(by.session, now);
+        let (holder, session) = (by.holder.clone(), by.session);
+        Some(Self { holder, session, term: lock.term, life, looks_dead: life.looks_dead() })
+    }
+}
+
+/// The lock that the owner of a schedule holds.
+pub(super) fn lock_of(id: &ScheduleId) -> LockId {
+    let key = Key::new(&id.name).expect("a schedule's name is shorter than a key");
+    LockId { namespace: id.namespace.clone(), kind: Kind::Schedule, key }
+}
+
+/// The run that is on, if the last one has no end.
+pub(super) fn on(runs: &[RunRecord]) -> Option<&RunRecord> {
+    runs.iter().find(|run| run.id.entry != Entry::Skipped).filter(|run| run.finish.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        About, Candidate, Definition, Holding, Nonce, Rules, RunId, SessionRecord, Ticket, Why,
+    };
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(minutes: i64) -> StoreTime {
+        StoreTime::from_millis(1_767_225_600_000 + minutes * 60_000)
+    }
+
+    fn hourly() -> ScheduleRecord {
+        let id = ScheduleId { namespace: "n".parse().unwrap(), name: "s".parse().unwrap() };
+        let mut record = ScheduleRecord::new(id);
+        let (timing, policies) = (Rules::new("0 * * * * in UTC").unwrap(), Rules::new("p").unwrap());
+        record.definition = Some(Definition::new(timing, policies, at(0), Term::new(1)));
+        record
+    }
+
+    fn lives(beat_at: StoreTime) -> Lives {
+        let about = About::new("n".parse().unwrap(), "pod-1".parse().unwrap());
+        [SessionRecord::opened(SessionId::from_u128(1), about, Nonce::new(1), TTL, beat_at)]
+            .into_iter()
+            .collect()
+    }
+
+    fn run(minutes: i64) -> RunRecord {
+        let id = RunId::tick(hourly().id, at(minutes));
+        RunRecord::new(id, SessionId::from_u128(1), "pod-1".parse().unwrap(), Term::new(5), at(minutes))
+    }
+
+    fn owned() -> LockRecord {
+        let by = Candidate::new(SessionId::from_u128(1), Ticket::new(1), TTL, "pod-1".parse().unwrap());
+        let mut lock = LockRecord::new(lock_of(&hourly().id), Term::new(5));
+        lock.holding = Some(Holding::new(by, at(0)));
+        lock
+    }
+
+    fn looked(runs: Vec<RunRecord>, beat_at: StoreTime, now: StoreTime) -> Schedule {
+        let ledger = Ledger { runs, is_all: true, read_at: now };
+        Schedule::of(hourly(), ledger, Some(&owned()), &lives(beat_at), now)
+    }
+
+    #[test]
+    fn what_is_due_and_nobody_runs_is_overdue() {
+        let seen = looked(Vec::new(), at(70), at(70));
+        assert_eq!((seen.due, seen.running), (Some(at(60)), false));
+        assert_eq!(seen.standing(TTL), Standing::Overdue { by: Duration::from_secs(600) });
+        assert_eq!(looked(Vec::new(), at(61), at(61)).standing(TTL), Standing::Due);
+        assert_eq!((&seen.next[..], seen.zone.as_deref()), (&[at(120), at(180), at(240)][..], Some("UTC")));
+        assert_eq!(seen.in_words.as_deref(), Some("At minute 0 past every hour"));
+        assert!(seen.owner.is_some_and(|owner| !owner.looks_dead && owner.holder.as_str() == "pod-1"));
+        assert_eq!(looked(vec![run(60)], at(70), at(70)).due, None);
+    }
+
+    #[test]
+    fn of_what_was_due_after_it_was_read_a_ledger_does_not_tell() {
+        let of = |read_at| {
+            let ledger = Ledger { runs: vec![run(60)], is_all: true, read_at };
+            Schedule::of(hourly(), ledger, Some(&owned()), &lives(at(61)), at(190)).due
+        };
+        assert_eq!((of(at(119)), of(at(121))), (None, Some(at(120))));
+    }
+
+    #[test]
+    fn a_run_that_is_on_holds_up_the_next_ticks_unless_its_runner_looks_dead() {
+        let on = looked(vec![run(60)], at(190), at(190));
+        assert_eq!((on.running, on.due, on.standing(TTL)), (true, None, Standing::Running));
+        let died = looked(vec![run(60)], at(61), at(190));
+        assert_eq!((died.running, died.due), (false, Some(at(120))));
+        assert!(died.owner.is_some_and(|owner| owner.looks_dead));
+    }
+
+    #[test]
+    fn a_schedule_that_is_paused_has_no_next_tick() {
+        let mut record = hourly();
+        record.pause = Some(Pause::new(at(10), "ops".parse().unwrap(), Why::shortened("repairs")));
+        let ledger = Ledger { runs: Vec::new(), is_all: true, read_at: at(70) };
+        let seen = Schedule::of(record, ledger, None, &lives(at(70)), at(70));
+        assert_eq!((seen.paused, &seen.next[..], seen.due, &seen.owner), (true, &[][..], None, &None));
+        assert_eq!(seen.standing(TTL), Standing::Paused);
+    }
+}

@@ -1,0 +1,208 @@
+//! A spread, as the records of its members and of its tasks tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::Life;
+use crate::{
+    model::{Key, LockRecord, Past, SessionId, SessionRecord, SpreadName, StoreTime},
+    spread::{Explanation, Member, SpreadStatus, TaskState},
+    store::LockSeen,
+};
+
+/// A spread in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SpreadSummary {
+    /// Its name.
+    pub spread: SpreadName,
+    /// Members that are not declared dead.
+    pub members: usize,
+    /// Members that look dead.
+    pub silent: usize,
+    /// Members that give their tasks away.
+    pub draining: usize,
+    /// Tasks that were ever taken.
+    pub tasks: usize,
+    /// Those that somebody has.
+    pub held: usize,
+    /// Those that rest after failures.
+    pub quarantined: usize,
+    /// Those that nobody has who is alive.
+    pub orphans: usize,
+}
+
+/// A spread, its members and its tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Spread {
+    /// Its name.
+    pub spread: SpreadName,
+    /// Members that are not declared dead.
+    pub members: Vec<SpreadMember>,
+    /// Tasks that were ever taken, by their keys.
+    pub tasks: Vec<Task>,
+    /// Tasks that nobody has who is alive.
+    pub orphans: Vec<Key>,
+}
+
+/// A member of a spread, and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SpreadMember {
+    /// The member.
+    #[serde(flatten)]
+    pub member: Member,
+    /// How it looks.
+    pub life: Life,
+    /// Nothing is to be expected of it any more.
+    pub looks_dead: bool,
+}
+
+/// A task of a spread, and why it is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Task {
+    /// Its key.
+    pub key: Key,
+    /// Its state.
+    pub state: TaskState,
+    /// Its holder looks dead.
+    pub looks_dead: bool,
+    /// Since when its holder has it.
+    pub since: Option<StoreTime>,
+    /// Its last holder, and how that ended.
+    pub last: Option<Past>,
+    /// Why it is where it is, the most important sentence first.
+    pub why: Vec<String>,
+}
+
+impl Task {
+    /// How it is, in a word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match &self.state {
+            TaskState::Held { .. } if self.looks_dead => "holder looks dead",
+            TaskState::Held { .. } => "held",
+            TaskState::Reserved { .. } => "reserved",
+            TaskState::Free { .. } => "free",
+            TaskState::Waiting { since } if since.is_zero() => "waiting",
+            TaskState::Waiting { .. } => "waiting for room",
+            TaskState::Quarantined { .. } => "quarantined",
+            TaskState::Closed => "closed",
+            TaskState::Refused => "unreadable",
+            TaskState::Unknown => "unknown",
+        }
+    }
+}
+
+impl Spread {
+    /// A spread as these records tell: sessions of the namespace, and locks of the spread's tasks. Its tasks are those
+    /// `shown`, since most of the work is to say why each is where it is.
+    #[must_use]
+    pub fn of(
+        name: SpreadName,
+        sessions: &[SessionRecord],
+        locks: &[LockRecord],
+        shown: &[LockRecord],
+        now: StoreTime,
+    ) -> Self {
+        let status = SpreadStatus::of_records(name, sessions, locks, now);
+        let silent = silent(sessions, now);
+        let tasks = shown.iter().filter_map(|record| Task::of(record, &status, sessions, &silent, now));
+        Self { tasks: tasks.collect(), ..Self::without_tasks(&status, &silent) }
+    }
+
+    fn without_tasks(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Self {
+        let member = |member: &Member| {
+            let life = if silent.contains(&member.session) { Life::Silent } else { Life::Alive };
+            SpreadMember { looks_dead: life.looks_dead(), life, member: member.clone() }
+        };
+        Self {
+            spread: status.spread.clone(),
+            members: status.members.iter().map(member).collect(),
+            tasks: Vec::new(),
+            orphans: orphans(status, silent),
+        }
+    }
+}
+
+impl SpreadSummary {
+    /// All spreads that these records name: those of the locks, and those that somebody takes part in.
+    #[must_use]
+    pub fn all(
+        sessions: &[SessionRecord],
+        locks: impl IntoIterator<Item = LockRecord>,
+        now: StoreTime,
+    ) -> Vec<Self> {
+        let mut named: BTreeMap<SpreadName, Vec<LockRecord>> = BTreeMap::new();
+        for session in sessions.iter().filter(|session| session.is_alive()) {
+            for share in &session.shares {
+                named.entry(share.spread.clone()).or_default();
+            }
+        }
+        for record in locks {
+            if let Some(spread) = record.id.kind.spread() {
+                named.entry(spread).or_default().push(record);
+            }
+        }
+        named.into_iter().map(|(spread, locks)| Self::of(spread, sessions, &locks, now)).collect()
+    }
+
+    /// A spread as these records tell: sessions of the namespace, and locks of the spread's tasks.
+    #[must_use]
+    pub fn of(name: SpreadName, sessions: &[SessionRecord], locks: &[LockRecord], now: StoreTime) -> Self {
+        let status = SpreadStatus::of_records(name, sessions, locks, now);
+        let silent = silent(sessions, now);
+        Self {
+            members: status.members.len(),
+            silent: status.members.iter().filter(|member| silent.contains(&member.session)).count(),
+            draining: status.members.iter().filter(|member| member.share.draining).count(),
+            tasks: status.tasks.len(),
+            held: status.held(),
+            quarantined: status.quarantined().count(),
+            orphans: orphans(&status, &silent).len(),
+            spread: status.spread,
+        }
+    }
+}
+
+impl Task {
+    fn of(
+        record: &LockRecord,
+        status: &SpreadStatus,
+        sessions: &[SessionRecord],
+        silent: &BTreeSet<SessionId>,
+        now: StoreTime,
+    ) -> Option<Self> {
+        let key = &record.id.key;
+        let state = status.tasks.get(key)?.clone();
+        let seen = LockSeen::Found(record.clone());
+        let why = Explanation::of_records(status, sessions, key.clone(), &seen, now);
+        Some(Self {
+            looks_dead: matches!(&state, TaskState::Held { session, .. } if silent.contains(session)),
+            since: record.holding.as_ref().map(|held| held.acquired_at),
+            last: record.past.first().cloned(),
+            why: why.sentences().to_vec(),
+            key: key.clone(),
+            state,
+        })
+    }
+}
+
+/// The sessions that are not declared dead and look it.
+fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<SessionId> {
+    let silent = sessions.iter().filter(|session| session.is_alive() && session.looks_dead(now));
+    silent.map(|session| session.id).collect()
+}
+
+/// Tasks that nobody has, and those whose holders look dead. What is kept closed is not among them.
+fn orphans(status: &SpreadStatus, silent: &BTreeSet<SessionId>) -> Vec<Key> {
+    let is_orphan = |state: &TaskState| match state {
+        TaskState::Free { .. } => true,
+        TaskState::Held { session, .. } => silent.contains(session),
+        _ => false,
+    };
+    status.tasks.iter().filter(|(_, state)| is_orphan(state)).map(|(key, _)| key.clone()).collect()
+}

@@ -1,0 +1,523 @@
+//! What was read of a namespace so far, and what it comes to. No I/O.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use super::{
+    Change, Group, Held, Instance, Ledger, Life, Lives, Lock, Schedule, Sort, Spread, SpreadSummary,
+    Standing, change, instance,
+    look::holder,
+    schedule::{self, lock_of},
+};
+use crate::{
+    model::{
+        Kind, LockId, LockRecord, Namespace, RunRecord, ScheduleName, ScheduleRecord, SessionId,
+        SessionRecord, SpreadName, StoreTime,
+    },
+    store::{Line, Refusal},
+};
+
+/// Time before which nothing is told.
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Most that is kept of each sort: beyond that, the oldest goes.
+const SESSIONS: usize = 2_000;
+const LOCKS: usize = 1_000;
+const TASKS: usize = 20_000;
+const SCHEDULES: usize = 5_000;
+const REFUSED: usize = 100;
+/// Most that an overview shows of each sort.
+const SHOWN: usize = 100;
+const SHOWN_CHANGES: usize = 20;
+
+/// A namespace, as far as it was read.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    namespace: Namespace,
+    pub(super) now: StoreTime,
+    pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
+    /// Shared with the pictures before, as far as nothing has changed.
+    pub(super) locks: BTreeMap<LockId, Arc<LockRecord>>,
+    pub(super) schedules: BTreeMap<ScheduleName, Arc<Schedule>>,
+    /// Those who wait for plain locks.
+    pub(super) lines: BTreeMap<LockId, Line>,
+    /// Those that are told, until where they were found says otherwise.
+    refused: BTreeMap<Source, Vec<(String, Refusal)>>,
+    pub(super) read: Read,
+    pub(super) trouble: Option<String>,
+    pub(super) deaf: Option<String>,
+    /// What has happened, once somebody has asked: every screen does.
+    changes: OnceLock<Vec<Change>>,
+}
+
+/// Where a record was found that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    Sessions,
+    Locks(Kind),
+    Schedules,
+    Schedule(ScheduleName),
+}
+
+/// What of the namespace was read whole at least once, and is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Read {
+    /// All sessions.
+    pub sessions: bool,
+    /// All plain locks.
+    pub locks: bool,
+    /// The spreads all of whose tasks were read; the schedules are those of `tenure.schedules`.
+    pub spreads: BTreeSet<SpreadName>,
+    /// All schedules, also those that nobody has.
+    pub schedules: bool,
+}
+
+/// A namespace at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Overview {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// When it was looked at, by the store's clock.
+    pub now: StoreTime,
+    /// The store does not answer, and why: what is shown is old.
+    pub trouble: Option<String>,
+    /// No hints come, and why: what changes is seen later.
+    pub deaf: Option<String>,
+    /// Instances, and behind them those that ended within the last hour: a hundred of them.
+    pub instances: Vec<Instance>,
+    /// Number of instances that beat.
+    pub alive: usize,
+    /// Number of instances that are not declared dead and look it.
+    pub silent: usize,
+    /// Number of instances that died within the last hour.
+    pub dead: usize,
+    /// Number of instances that closed in order within the last hour.
+    pub closed: usize,
+    /// Spreads in numbers.
+    pub spreads: Vec<SpreadSummary>,
+    /// Schedules that need somebody, the worst first.
+    pub troubled: Vec<Schedule>,
+    /// Schedules, by their next ticks.
+    pub upcoming: Vec<Schedule>,
+    /// Plain locks that somebody waits for.
+    pub queues: Vec<Queue>,
+    /// The last takeovers, losses, moves and failures, the last one first.
+    pub changes: Vec<Group>,
+    /// Records that cannot be used.
+    pub refused: Vec<Refused>,
+    /// What was read whole.
+    pub read: Read,
+}
+
+/// A lock, and those who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// The lock.
+    pub lock: Lock,
+    /// Those who wait, longest first.
+    pub line: Line,
+}
+
+/// A record that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// What it calls itself.
+    pub record: String,
+    /// The reason.
+    pub refusal: Refusal,
+}
+
+impl Picture {
+    pub(super) fn new(namespace: Namespace, now: StoreTime) -> Self {
+        Self {
+            namespace,
+            now,
+            sessions: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            read: Read::default(),
+            trouble: None,
+            deaf: None,
+            changes: OnceLock::new(),
+        }
+    }
+
+    /// When it was read last, by the store's clock.
+    #[must_use]
+    pub const fn now(&self) -> StoreTime {
+        self.now
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Why the store does not answer, if it does not: what is shown is old.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Why no hints come, if none do: what changes is seen later.
+    #[must_use]
+    pub fn deaf(&self) -> Option<&str> {
+        self.deaf.as_deref()
+    }
+
+    /// What was read whole.
+    #[must_use]
+    pub const fn read(&self) -> &Read {
+        &self.read
+    }
+
+    /// The records that cannot be used.
+    #[must_use]
+    pub fn refused(&self) -> Vec<Refused> {
+        let one = |(record, refusal): &(String, Refusal)| Refused {
+            record: record.clone(),
+            refusal: refusal.clone(),
+        };
+        self.refused.values().flatten().take(REFUSED).map(one).collect()
+    }
+
+    // ----- what it takes in
+
+    /// Takes in what cannot be used there, in place of what could not before.
+    pub(super) fn refuse(&mut self, source: Source, mut refused: Vec<(String, Refusal)>) {
+        refused.truncate(REFUSED);
+        if refused.is_empty() {
+            self.refused.remove(&source);
+        } else {
+            self.refused.insert(source, refused);
+        }
+    }
+
+    /// Takes in a lock without its value, which may be somebody's secret: who wants to see it reads the lock.
+    pub(super) fn take_lock(&mut self, mut record: LockRecord) {
+        if let Some(held) = &mut record.holding {
+            held.by.value = None;
+        }
+        if !record.wanted {
+            self.lines.remove(&record.id);
+        }
+        self.locks.insert(record.id.clone(), Arc::new(record));
+    }
+
+    /// Takes in those who wait for a lock, also without their values.
+    pub(super) fn take_line(&mut self, id: LockId, mut line: Line) {
+        line.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
+        self.lines.insert(id, line);
+    }
+
+    pub(super) fn drop_lock(&mut self, id: &LockId) {
+        self.locks.remove(id);
+        self.lines.remove(id);
+    }
+
+    pub(super) fn take_schedule(&mut self, record: ScheduleRecord, runs: Vec<RunRecord>, is_all: bool) {
+        let name = record.id.name.clone();
+        let runner = schedule::on(&runs).and_then(|run| self.sessions.get(&run.session)).cloned();
+        let lives: Lives = runner.into_iter().collect();
+        let ledger = Ledger { runs, is_all, read_at: self.now };
+        self.schedules.insert(name, Arc::new(Schedule::of(record, ledger, None, &lives, self.now)));
+    }
+
+    /// Drops what is beyond the bounds: of each sort what is oldest.
+    pub(super) fn keep_in_bounds(&mut self) {
+        if self.sessions.len() > SESSIONS {
+            self.read.sessions = false;
+            let age = |record: &SessionRecord| (record.is_alive(), record.beat_at);
+            retain_latest(&mut self.sessions, SESSIONS, age);
+        }
+        let plain = |id: &LockId| id.kind == Kind::Lock;
+        let count = self.locks.keys().filter(|id| plain(id)).count();
+        let is_full = count > LOCKS;
+        if is_full || self.locks.len() - count > TASKS {
+            self.read.locks &= !is_full;
+            let (mut locks, mut tasks) = std::mem::take(&mut self.locks)
+                .into_iter()
+                .partition::<BTreeMap<_, _>, _>(|(id, _)| plain(id));
+            retain_latest(&mut locks, LOCKS, |record| changed_at(record));
+            if tasks.len() > TASKS {
+                self.read.spreads.clear();
+            }
+            retain_latest(&mut tasks, TASKS, |record| changed_at(record));
+            self.locks = locks;
+            self.locks.append(&mut tasks);
+        }
+        while self.schedules.len() > SCHEDULES {
+            self.read.schedules = false;
+            self.schedules.pop_last();
+        }
+        let locks = &self.locks;
+        self.lines.retain(|id, _| locks.contains_key(id));
+    }
+
+    // ----- what it comes to
+
+    /// The sessions, alive or dead.
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionRecord> {
+        self.sessions.values()
+    }
+
+    /// Instances that have not ended, by their names, and behind them those that ended within the last hour.
+    #[must_use]
+    pub fn instances(&self) -> Vec<Instance> {
+        let held = instance::count(self.records_of_locks());
+        let since = self.now.minus(HOUR);
+        let is_told = |record: &&SessionRecord| record.death.as_ref().is_none_or(|death| death.at > since);
+        let mut instances: Vec<_> = self
+            .sessions
+            .values()
+            .filter(is_told)
+            .map(|record| {
+                let held: Held = held.get(&record.id).copied().unwrap_or_default();
+                Instance::of(record.clone(), held, self.now)
+            })
+            .collect();
+        instances.sort_by(|a, b| {
+            a.life.has_ended().cmp(&b.life.has_ended()).then_with(|| Instance::in_order(a, b))
+        });
+        instances
+    }
+
+    /// One instance.
+    #[must_use]
+    pub fn instance(&self, session: SessionId) -> Option<Instance> {
+        let record = self.sessions.get(&session)?;
+        let held = instance::count(self.records_of_locks()).remove(&session).unwrap_or_default();
+        Some(Instance::of(record.clone(), held, self.now))
+    }
+
+    /// The spreads that somebody takes part in, or that have tasks; among them that of the schedules.
+    #[must_use]
+    pub fn spread_names(&self) -> BTreeSet<SpreadName> {
+        let tasks = self.locks.keys().filter_map(|id| id.kind.spread());
+        let alive = self.sessions.values().filter(|session| session.is_alive());
+        let shares = alive.flat_map(|session| session.shares.iter().map(|share| share.spread.clone()));
+        tasks.chain(shares).collect()
+    }
+
+    /// The spreads in numbers.
+    #[must_use]
+    pub fn spreads(&self) -> Vec<SpreadSummary> {
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        SpreadSummary::all(&sessions, self.records_of_locks().cloned(), self.now)
+    }
+
+    /// A spread, with so many of its tasks from there on; nothing if nobody takes part in it and it has no task.
+    #[must_use]
+    pub fn spread(&self, name: &SpreadName, from: usize, at_most: usize) -> Option<Spread> {
+        let locks = self.locks_of(&Kind::of_tasks(name));
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        let shown = locks.get(from..).unwrap_or_default();
+        let shown = &shown[..shown.len().min(at_most)];
+        let spread = Spread::of(name.clone(), &sessions, &locks, shown, self.now);
+        let is_known = !spread.members.is_empty() || !locks.is_empty();
+        is_known.then_some(spread)
+    }
+
+    /// The number of tasks of a spread that are known.
+    #[must_use]
+    pub fn task_count(&self, name: &SpreadName) -> usize {
+        let kind = Kind::of_tasks(name);
+        self.locks.keys().filter(|id| id.kind == kind).count()
+    }
+
+    /// Says why a task is where its record says; of other keys there is nothing to say.
+    #[must_use]
+    pub fn reasons(&self, record: &LockRecord) -> Vec<String> {
+        let Some(name) = record.id.kind.spread() else { return Vec::new() };
+        let sessions: Vec<_> = self.sessions.values().cloned().collect();
+        let locks = self.locks_of(&record.id.kind);
+        let spread = Spread::of(name, &sessions, &locks, std::slice::from_ref(record), self.now);
+        spread.tasks.into_iter().next().map(|task| task.why).unwrap_or_default()
+    }
+
+    /// A lock, if it is known.
+    #[must_use]
+    pub fn lock(&self, id: &LockId) -> Option<&LockRecord> {
+        self.locks.get(id).map(|record| &**record)
+    }
+
+    /// The locks of one kind that are known, by their keys.
+    #[must_use]
+    pub fn locks_of(&self, kind: &Kind) -> Vec<LockRecord> {
+        self.records_of_locks().filter(|record| record.id.kind == *kind).cloned().collect()
+    }
+
+    fn records_of_locks(&self) -> impl Iterator<Item = &LockRecord> {
+        self.locks.values().map(|record| &**record)
+    }
+
+    /// The plain locks that are known, by their keys, and how their holders look.
+    #[must_use]
+    pub fn locks(&self) -> Vec<Lock> {
+        let lives = self.lives();
+        self.locks_of(&Kind::Lock).into_iter().map(|record| Lock::of(record, &lives, self.now)).collect()
+    }
+
+    /// Those who wait for plain locks.
+    #[must_use]
+    pub fn queues(&self) -> Vec<Queue> {
+        let lives = self.lives();
+        let queue = |(id, line): (&LockId, &Line)| {
+            let record = LockRecord::clone(self.locks.get(id)?);
+            let lock = Lock::of(record, &lives, self.now);
+            (!line.waiters.is_empty()).then(|| Queue { lock, line: line.clone() })
+        };
+        self.lines.iter().filter_map(queue).collect()
+    }
+
+    fn lives(&self) -> Lives {
+        self.sessions.values().cloned().collect()
+    }
+
+    /// A schedule, if it is known.
+    #[must_use]
+    pub fn schedule(&self, name: &ScheduleName) -> Option<Schedule> {
+        self.schedules.get(name).map(|schedule| self.as_of_now(schedule, &self.lives()))
+    }
+
+    /// The schedules that are known, by their names: so many after that one.
+    #[must_use]
+    pub fn schedules(&self, from: usize, at_most: usize) -> Vec<Schedule> {
+        let lives = self.lives();
+        self.schedules.values().skip(from).take(at_most).map(|one| self.as_of_now(one, &lives)).collect()
+    }
+
+    /// The number of schedules that are known.
+    #[must_use]
+    pub fn schedule_count(&self) -> usize {
+        self.schedules.len()
+    }
+
+    /// A schedule was read some time ago: its owner, and what is due, are as of now.
+    fn as_of_now(&self, schedule: &Schedule, lives: &Lives) -> Schedule {
+        let record = schedule.status.record.clone();
+        let lock = self.locks.get(&lock_of(&record.id)).map(|record| &**record);
+        Schedule::of(record, schedule.ledger.clone(), lock, lives, self.now)
+    }
+
+    /// The longest ttl of those who beat; that of nobody is a minute.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        let alive = self.sessions.values().filter(|session| session.is_alive());
+        alive.map(|session| session.ttl).max().unwrap_or(Duration::from_secs(60))
+    }
+
+    /// What has happened within the last hour, as far as records remember, the last one first.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        self.changes.get_or_init(|| {
+            let since = self.now.minus(HOUR);
+            let runs = self.schedules.values().flat_map(|schedule| &schedule.ledger.runs);
+            let memory = change::Memory {
+                locks: self.records_of_locks().filter(|record| changed_at(record).1 >= since),
+                sessions: self.sessions.values(),
+                schedules: self.schedules.values().map(|schedule| &schedule.status.record),
+                runs: runs.filter(|run| run.finish.as_ref().map_or(run.started, |end| end.at) >= since),
+            };
+            let mut changes = change::since(memory, since, self.now);
+            changes.reverse();
+            changes
+        })
+    }
+
+    /// The namespace at a glance.
+    #[must_use]
+    pub fn overview(&self) -> Overview {
+        let mut instances = self.instances();
+        let count = |life: Life| instances.iter().filter(|one| one.life == life).count();
+        let (alive, silent) = (count(Life::Alive), count(Life::Silent));
+        let (dead, closed) = (count(Life::Dead), count(Life::Closed));
+        instances.truncate(SHOWN);
+        let changes = self.changes();
+        let mut changes = Group::all(changes.iter().filter(|change| change.sort() != Sort::Other));
+        changes.truncate(SHOWN_CHANGES);
+        let (lives, ttl) = (self.lives(), self.ttl());
+        let mut queues = self.queues();
+        queues.truncate(SHOWN);
+        let mut troubled: Vec<_> = self
+            .schedules
+            .values()
+            .filter(|schedule| may_be_troubled(schedule, self.now))
+            .map(|schedule| self.as_of_now(schedule, &lives))
+            .filter(|schedule| rank(schedule, ttl) > 0)
+            .collect();
+        troubled.sort_by_key(|schedule| std::cmp::Reverse(rank(schedule, ttl)));
+        troubled.truncate(SHOWN);
+        let told: BTreeSet<_> = troubled.iter().map(|schedule| &schedule.status.record.id).collect();
+        let is_other = |schedule: &&Arc<Schedule>| {
+            !schedule.next.is_empty() && !told.contains(&schedule.status.record.id)
+        };
+        let mut upcoming: Vec<_> = self.schedules.values().filter(is_other).collect();
+        upcoming.sort_by_key(|schedule| schedule.next.first().copied());
+        let upcoming =
+            upcoming.into_iter().take(SHOWN_CHANGES).map(|one| self.as_of_now(one, &lives)).collect();
+        Overview {
+            namespace: self.namespace.clone(),
+            now: self.now,
+            trouble: self.trouble.clone(),
+            deaf: self.deaf.clone(),
+            instances,
+            alive,
+            silent,
+            dead,
+            closed,
+            spreads: self.spreads(),
+            troubled,
+            upcoming,
+            queues,
+            changes,
+            refused: self.refused(),
+            read: self.read.clone(),
+        }
+    }
+}
+
+/// Returns whether a schedule needs a closer look, by what was read of it.
+fn may_be_troubled(schedule: &Schedule, now: StoreTime) -> bool {
+    let is_past = schedule.next.first().is_some_and(|next| *next <= now);
+    schedule.paused || schedule.due.is_some() || schedule.status.failures > 0 || is_past
+}
+
+/// How much a schedule needs somebody: not at all is zero.
+fn rank(schedule: &Schedule, ttl: Duration) -> u32 {
+    match schedule.standing(ttl) {
+        Standing::Overdue { .. } => 4,
+        _ if schedule.status.failures > 1 => 3,
+        _ if schedule.status.failures > 0 => 2,
+        Standing::Paused => 1,
+        _ => 0,
+    }
+}
+
+/// The last time at which a lock changed hands.
+fn changed_at(record: &LockRecord) -> (bool, StoreTime) {
+    let acquired = record.holding.as_ref().map(|held| held.acquired_at);
+    let ended = record.past.first().map(|past| past.to);
+    let at = acquired.max(ended).unwrap_or(StoreTime::from_millis(0));
+    (holder(record).is_some() && record.wanted, at)
+}
+
+fn retain_latest<K: Ord + Clone, V, A: Ord>(map: &mut BTreeMap<K, V>, most: usize, age: impl Fn(&V) -> A) {
+    if map.len() <= most {
+        return;
+    }
+    let mut keys: Vec<_> = map.iter().map(|(key, value)| (age(value), key.clone())).collect();
+    keys.sort_unstable_by(|a, b| b.cmp(a));
+    for (_, key) in keys.drain(most..) {
+        map.remove(&key);
+    }
+}

@@ -1,0 +1,104 @@
+//! Times and texts as people read them.
+
+use std::time::Duration;
+
+use crate::model::{Entry, RunRecord, Share, StoreTime, Why};
+
+/// `4 min ago`, or `in 4 min`.
+#[must_use]
+pub fn ago(then: StoreTime, now: StoreTime) -> String {
+    if then > now {
+        format!("in {}", length(then.since(now)))
+    } else {
+        format!("{} ago", length(now.since(then)))
+    }
+}
+
+/// A length of time by its largest unit: `4 min`.
+#[must_use]
+pub fn length(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// What a share says beyond the usual: `cap 5, draining`.
+#[must_use]
+pub fn terms(share: &Share) -> String {
+    let mut terms = Vec::new();
+    if share.cap < u32::MAX {
+        terms.push(format!("cap {}", share.cap));
+    }
+    if share.weight != 1 {
+        terms.push(format!("weight {}", share.weight));
+    }
+    if share.draining {
+        terms.push("draining".to_owned());
+    }
+    if share.paused {
+        terms.push("paused".to_owned());
+    }
+    if !share.reserved.is_zero() {
+        terms.push(format!("reserved for {}", length(share.reserved)));
+    }
+    terms.join(", ")
+}
+
+/// How an entry of a ledger ended, in words. `is_on` says that its runner is there.
+#[must_use]
+pub fn ended(run: &RunRecord, is_on: bool) -> &'static str {
+    match &run.finish {
+        _ if run.id.entry == Entry::Skipped => "not run",
+        Some(finish) => finish.outcome.as_str(),
+        None if is_on => "is on",
+        None => "its runner died",
+    }
+}
+
+/// Why an entry of a ledger ended so, if it says.
+#[must_use]
+pub fn why_ended(run: &RunRecord) -> Option<&Why> {
+    match (&run.skipped, &run.finish) {
+        (Some(skipped), _) => Some(&skipped.why),
+        (None, Some(finish)) => finish.error.as_ref(),
+        (None, None) => None,
+    }
+}
+
+/// A text without control characters: what somebody wrote into a store must not move the cursor of who reads it.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_told_by_one_unit() {
+        for (ms, told) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (119_000, "119 s"),
+            (120_000, "2 min"),
+            (7_200_000, "2 h"),
+            (172_800_000, "2 d"),
+        ] {
+            assert_eq!(length(Duration::from_millis(ms)), told);
+        }
+    }
+
+    #[test]
+    fn what_is_ahead_is_told_as_such() {
+        let at = |seconds: i64| StoreTime::from_millis(1_000_000 + seconds * 1000);
+        assert_eq!((ago(at(0), at(5)), ago(at(5), at(0))), ("5 s ago".to_owned(), "in 5 s".to_owned()));
+        assert_eq!(one_line("a\u{1b}[2Jb"), "a\u{b7}[2Jb");
+    }
+}
