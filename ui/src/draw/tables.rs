@@ -1,0 +1,106 @@
+//! Tables that several screens have.
+
+use maud::{Markup, html};
+use tenure::{
+    model::{Past, StoreTime, Waiter},
+    picture::{Group, Picture, Refused, Sort, length},
+};
+
+use super::{
+    hour::sort,
+    text::{instant, name, since},
+};
+
+/// Whoever held a key before, the last one first.
+pub(crate) fn past(past: &[Past], now: StoreTime) -> Markup {
+    html! {
+        @if past.is_empty() { p.quiet { "Nobody held it before, as far as its record remembers." } } @else {
+            div.scroll {
+                table {
+                    caption { "Its last holders; a record remembers five" }
+                    thead { tr { th scope="col" { "Holder" } th scope="col" { "From" } th scope="col" { "For" } th scope="col" { "Ended" } th scope="col" { "How" } th scope="col" { "Note" } th.number scope="col" { "Term" } } }
+                    tbody {
+                        @for one in past {
+                            tr {
+                                th scope="row" { (name(one.holder.as_str())) }
+                                td { (instant(one.from)) }
+                                td { (length(one.to.since(one.from))) }
+                                td { (since(one.to, now)) }
+                                td { (one.how.as_str()) }
+                                td { @if let Some(note) = &one.note { (name(note.as_str())) } }
+                                td.number { (one.term) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Those who wait for a key.
+pub(crate) fn waiters(waiters: &[Waiter], is_whole: bool, now: StoreTime) -> Markup {
+    html! {
+        @if waiters.is_empty() { p.quiet { "Nobody waits for it." } } @else {
+            div.scroll {
+                table {
+                    caption { "Those who wait, longest first" }
+                    thead { tr { th scope="col" { "Waiting" } th scope="col" { "Since" } th scope="col" { "Who" } th scope="col" { "Why" } } }
+                    tbody {
+                        @for one in waiters {
+                            tr {
+                                th scope="row" { (name(one.by.holder.as_str())) }
+                                td { (since(one.since, now)) }
+                                td { @if let Some(who) = &one.by.who { (name(who.as_str())) } }
+                                td { @if let Some(why) = &one.by.why { (name(why.as_str())) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if !is_whole { p.quiet { "Others wait behind these." } }
+        }
+    }
+}
+
+/// Changes as a list, the last one first.
+pub(crate) fn changes(groups: &[Group], now: StoreTime) -> Markup {
+    html! {
+        @if groups.is_empty() { p.quiet { "Nothing of that kind is on record." } } @else {
+            ol.changes {
+                @for group in groups {
+                    @let (word, rest) = group.told();
+                    @let change = &group.change;
+                    li {
+                        (since(change.at, now)) " "
+                        @if let Some(sort) = sort(change.sort()) { span class=(format!("badge {sort}")) { (sort) } " " }
+                        @if change.sort() == Sort::Other { span.badge { (word) } " " } @else { (word) " " }
+                        (name(rest.trim_end()))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What cannot be read, and what was not read yet.
+pub(crate) fn gaps(picture: &Picture) -> Markup {
+    let (read, cannot) = (picture.read(), picture.refused());
+    let unread = picture.spread_names().difference(&read.spreads).count();
+    html! {
+        @if let Some(why) = picture.deaf() { p.quiet { "No hints come, so what changes is seen a little later: " (name(why)) } }
+        @if !cannot.is_empty() { (refused(&cannot)) }
+        @if !read.sessions { p.quiet { "Not all sessions were looked at yet." } }
+        @if !read.locks { p.quiet { "Of the locks, the latest grants and those that were looked at so far." } }
+        @if unread > 0 { p.quiet { "Of " (unread) " of the spreads, the tasks that were looked at so far." } }
+        @if !read.schedules { p.quiet { "Schedules that nobody has had for long are being looked for." } }
+    }
+}
+
+fn refused(refused: &[Refused]) -> Markup {
+    html! {
+        ul.refused {
+            @for one in refused { li { (name(&one.record)) ": " (name(&one.refusal.to_string())) } }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A page for [tenure](https://docs.rs/tenure): instances, spreads, schedules, locks, and what happened in the last hour.
+//!
+//! It reads the store as the library's [picture](tenure::picture) does, opens no session, and costs the store about what
+//! an instance at rest does, however many look. The same addresses answer with a page, with JSON, or with events, as
+//! the request asks for by `Accept`.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use tenure::store::MemoryStore;
+//! use tenure_ui::{Access, Ui};
+//!
+//! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(MemoryStore::default()); // the one that the program has
+//! let ui = Ui::new(store, "shop".parse()?)
+//!     // The program lets nobody pass who may not look.
+//!     .with_access(Access::open());
+//! let app: axum::Router = axum::Router::new().nest("/tenure", ui.router());
+//! # Ok(()) }
+//! ```
+//!
+//! # Who may look
+//!
+//! Without more, only requests from the same machine are answered ([`Access::loopback`]); see [`Access`] for the others.
+//! Nothing can be changed unless [`Ui::with_actions`] allows it. Values of locks are not shown unless somebody asks for
+//! them on a lock's own screen.
+
+mod access;
+mod act;
+mod address;
+mod answer;
+mod cache;
+mod draw;
+mod headers;
+mod live;
+mod metrics;
+mod page;
+mod screens;
+mod serve;
+
+use std::{fmt, sync::Arc};
+
+use axum::Router;
+use futures::future::BoxFuture;
+use serde::Serialize;
+use tenure::{
+    model::{Holder, Namespace},
+    picture::{Look, Pictures},
+    store::Store,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use access::Access;
+pub use serve::serve;
+
+use self::{act::Csrf, cache::Cache};
+
+/// The page: what it shows, to whom, and what may be done on it.
+#[derive(Clone, Debug)]
+pub struct Ui {
+    pictures: Pictures,
+    store_name: Option<String>,
+    access: Access,
+    actions: Option<Holder>,
+    doctor: Option<Doctor>,
+    /// Whoever follows is let go.
+    end: CancellationToken,
+}
+
+/// Something that was looked at, and how it was found: a line of `tenure doctor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is: `ok`, `not tested`, `note`, `warning`, or `bad`.
+    pub level: String,
+    /// What it is about.
+    pub about: String,
+    /// What was found.
+    pub says: String,
+    /// What to do, where there is something.
+    pub advice: Option<String>,
+}
+
+type Diagnose = dyn Fn() -> BoxFuture<'static, Vec<Finding>> + Send + Sync;
+
+#[derive(Clone)]
+struct Doctor(Arc<Diagnose>);
+
+impl fmt::Debug for Doctor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Doctor")
+    }
+}
+
+impl Ui {
+    /// A page on that namespace of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
+        Self::of(Pictures::new(Look::new(store, namespace)))
+    }
+
+    /// A page on pictures that others may follow, too.
+    #[must_use]
+    pub fn of(pictures: Pictures) -> Self {
+        let (access, end) = (Access::loopback(), CancellationToken::new());
+        Self { pictures, store_name: None, access, actions: None, doctor: None, end }
+    }
+
+    /// Shows the store under that name, such as its address without a password.
+    #[must_use]
+    pub fn with_store_name(mut self, name: impl Into<String>) -> Self {
+        self.store_name = Some(name.into());
+        self
+    }
+
+    /// Says who may look. Without this, only this machine.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Lets whoever may look pause, resume and run schedules, drain instances, put tasks back, and ask for locks. What
+    /// they do goes on record in that name, or in the one that a [trusted header](Access::header) gives.
+    #[must_use]
+    pub fn with_actions(mut self, by: Holder) -> Self {
+        self.actions = Some(by);
+        self
+    }
+
+    /// Shows what this finds: it is asked at most once in half a minute, and only if somebody looks.
+    #[must_use]
+    pub fn with_doctor(
+        mut self,
+        find: impl Fn() -> BoxFuture<'static, Vec<Finding>> + Send + Sync + 'static,
+    ) -> Self {
+        self.doctor = Some(Doctor(Arc::new(find)));
+        self
+    }
+
+    /// The addresses of the page, to be served or nested wherever a program wants them.
+    pub fn router(self) -> Router {
+        let shared = Shared {
+            csrf: Csrf::new(),
+            cache: Cache::default(),
+            findings: Cache::default(),
+            room: Arc::new(Semaphore::new(live::FOLLOWERS)),
+            ui: self,
+        };
+        address::router(Arc::new(shared))
+    }
+}
+
+/// The addresses of a page that this machine alone may look at, and that changes nothing.
+pub fn router(store: Arc<dyn Store>, namespace: Namespace) -> Router {
+    Ui::new(store, namespace).router()
+}
+
+/// What all requests share.
+#[derive(Debug)]
+struct Shared {
+    ui: Ui,
+    csrf: Csrf,
+    cache: Cache,
+    /// What the doctor found: it is long in looking, and what people do here does not change it.
+    findings: Cache,
+    /// For those who follow.
+    room: Arc<Semaphore>,
+}

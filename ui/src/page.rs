@@ -1,0 +1,169 @@
+//! What stands around each screen.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Form,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Redirect, Response},
+};
+use maud::{DOCTYPE, Markup, html};
+use serde::Deserialize;
+
+use crate::{
+    Shared,
+    access::COOKIE,
+    address::Base,
+    answer::{Around, Problem, Screen},
+    draw::text::{name, time_of_day},
+};
+
+/// Addresses that every page leads to, the letter that leads there, and what they are called.
+const PLACES: [(&str, &str, &str); 7] = [
+    ("/", "1", "Overview"),
+    ("/instances", "2", "Instances"),
+    ("/spreads", "3", "Spreads"),
+    ("/schedules", "4", "Schedules"),
+    ("/locks", "5", "Locks"),
+    ("/changes", "6", "Last hour"),
+    ("/doctor", "7", "Doctor"),
+];
+
+pub(crate) fn page<S: Screen>(shared: &Shared, screen: &S, around: &Around) -> Markup {
+    let base = &around.base;
+    let (namespace, trouble) = (around.picture.namespace(), around.picture.trouble());
+    let body = html! {
+        header.top {
+            a.skip href="#main" { "To the content" }
+            p.where {
+                a href=(base.link("/", &[])) { strong { "tenure" } } " "
+                span.namespace { (name(namespace.as_str())) }
+                @if let Some(store) = &shared.ui.store_name { " " span.store { "in " (name(store)) } }
+            }
+            nav aria-label="Screens" {
+                ul {
+                    @for (path, letter, word) in PLACES {
+                        @if path != "/doctor" || shared.ui.doctor.is_some() {
+                            li {
+                                a href=(base.link(path, &[])) accesskey=(letter)
+                                    aria-current=[(S::PATH == path).then_some("page")] { (word) }
+                            }
+                        }
+                    }
+                }
+            }
+            p.state role="status" {
+                span #live hidden { "live" } " "
+                "as of " time #now datetime=(around.picture.now().to_string()) { (time_of_day(around.picture.now())) }
+            }
+        }
+        p #trouble .trouble role="alert" hidden[trouble.is_none()] {
+            @if let Some(trouble) = trouble { (old(trouble)) }
+        }
+        main #main tabindex="-1" {
+            h1 { (name(&screen.title())) }
+            @for part in screen.parts(around) {
+                section id=(part.id) { (part.html) }
+            }
+        }
+        footer {
+            p {
+                "Times are the store's, in UTC. "
+                a href=(around.here) type="application/json" { "This address" }
+                " answers with JSON, too, if asked by " code { "Accept: application/json" } "; "
+                a href=(base.link("/metrics", &[])) { "metrics" } ". "
+                "With script, the keys 1 to 7 lead to the screens, j and k along rows."
+            }
+        }
+    };
+    whole(base, &screen.title(), &body, true)
+}
+
+/// What is said while the store does not answer.
+fn old(trouble: &str) -> String {
+    format!("The store does not answer, so what is shown is old: {}", tenure::picture::one_line(trouble))
+}
+
+fn whole(base: &Base, title: &str, body: &Markup, is_live: bool) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (tenure::picture::one_line(title)) " - tenure" }
+                link rel="stylesheet" href=(base.link("/style.css", &[]));
+                link rel="icon" type="image/svg+xml" href=(base.link("/icon.svg", &[]));
+                @if is_live { script src=(base.link("/script.js", &[])) defer {} }
+            }
+            body { (body) }
+        }
+    }
+}
+
+pub(crate) fn problem(problem: &Problem, base: &Base) -> Markup {
+    let title = problem.status.canonical_reason().unwrap_or("Problem");
+    let body = html! {
+        main #main {
+            h1 { (title) }
+            p role="alert" { (tenure::picture::one_line(&problem.says)) }
+            p { a href=(base.link("/", &[])) { "To the overview" } }
+        }
+    };
+    whole(base, title, &body, false)
+}
+
+pub(crate) fn ask_for_token(base: &Base, was_wrong: bool) -> Response {
+    let body = html! {
+        main #main {
+            h1 { "A token is wanted" }
+            @if was_wrong { p role="alert" { "That is not the token." } }
+            form method="post" action=(base.link("/login", &[])) {
+                p { label for="token" { "Token " } input #token type="password" name="token" required autofocus autocomplete="current-password"; }
+                p { button { "Show the page" } }
+            }
+        }
+    };
+    (StatusCode::UNAUTHORIZED, whole(base, "A token is wanted", &body, false)).into_response()
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Login {
+    token: String,
+}
+
+pub(crate) async fn login(
+    State(shared): State<Arc<Shared>>,
+    Extension(base): Extension<Base>,
+    Form(login): Form<Login>,
+) -> Response {
+    let Some(known) = shared.ui.access.cookie_for(login.token.trim()) else {
+        return ask_for_token(&base, true);
+    };
+    let path = if base.0.is_empty() { "/" } else { &base.0 };
+    let cookie = format!("{COOKIE}={known}; Path={path}; HttpOnly; SameSite=Strict");
+    let mut answer = Redirect::to(&base.link("/", &[])).into_response();
+    match HeaderValue::from_str(&cookie) {
+        Ok(cookie) => {
+            answer.headers_mut().insert(header::SET_COOKIE, cookie);
+            answer
+        }
+        Err(_) => ask_for_token(&base, true),
+    }
+}
+
+/// What was done. The way back leads within the page only.
+pub(crate) fn done(base: &Base, said: &str, back: &str) -> Markup {
+    let home = base.link("/", &[]);
+    let is_ours = back.starts_with(&home) && !back.starts_with("//") && !back.contains('\\');
+    let body = html! {
+        main #main {
+            h1 { "Done" }
+            p role="status" { (tenure::picture::one_line(said)) }
+            p { a href=(if is_ours { back } else { &home }) autofocus { "Back" } }
+        }
+    };
+    whole(base, "Done", &body, false)
+}

@@ -1,0 +1,84 @@
+//! The last hour, as the records remember it.
+
+use std::sync::Arc;
+
+use maud::html;
+use serde::{Deserialize, Serialize};
+use tenure::{
+    model::StoreTime,
+    picture::{Group, Look, Picture, Sort},
+};
+
+use crate::{
+    Shared,
+    answer::{self, Around, Part, Problem},
+    draw::{hour::hour, tables},
+};
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Query {
+    /// Also what was in order.
+    #[serde(default)]
+    all: bool,
+    #[serde(default)]
+    from: usize,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Screen {
+    items: Vec<Group>,
+    from: usize,
+    next: Option<usize>,
+    #[serde(skip)]
+    all: bool,
+    now: StoreTime,
+}
+
+impl answer::Screen for Screen {
+    type Query = Query;
+    const PATH: &'static str = "/changes";
+
+    async fn load(_: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        let wanted = picture.changes().iter().filter(|change| query.all || change.sort() != Sort::Other);
+        let groups = Group::all(wanted);
+        let of = groups.len();
+        let items: Vec<_> = groups.into_iter().skip(query.from).take(Look::PAGE).collect();
+        let next = Some(query.from + items.len()).filter(|next| *next < of);
+        Ok(Arc::new(Self { items, from: query.from, next, all: query.all, now: picture.now() }))
+    }
+
+    fn title(&self) -> String {
+        "The last hour".to_owned()
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        let link = |all: bool, from: usize| {
+            let from = from.to_string();
+            let query = [("all", if all { "true" } else { "false" }), ("from", from.as_str())];
+            around.base.link("/changes", &query)
+        };
+        let list = html! {
+            p {
+                @if self.all { a href=(link(false, 0)) { "Only takeovers, losses, moves and failures" } }
+                @else { a href=(link(true, 0)) { "Also what was in order" } }
+            }
+            (tables::changes(&self.items, self.now))
+            @if let Some(next) = self.next { p { a rel="next" href=(link(self.all, next)) { "More" } } }
+        };
+        let kept = html! {
+            h2 { "What is kept" }
+            ul.quiet {
+                li { "Of each key, its last five holders. One that changed hands more often within the hour shows the last of them." }
+                li { "Of each instance, that it started and how it ended, as long as its record is kept. Beats and pauses of beats are not." }
+                li { "Of each schedule, the last twenty entries of its ledger, of each run its last attempt, and its last pause." }
+                li { "What operators asked for is told by what came of it." }
+            }
+            (tables::gaps(&around.picture))
+        };
+        vec![
+            Part::new("hour", hour(around.picture.changes(), self.now)),
+            Part::new("changes", list),
+            Part::new("gaps", kept),
+        ]
+    }
+}

@@ -1,0 +1,151 @@
+//! One instance, and what it holds.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+use tenure::{
+    model::{Kind, StoreTime},
+    picture::{Instance, Life, Look, Picture, length, terms},
+    store::{Held, Page},
+};
+
+use super::{FRESH, cursor, instances};
+use crate::{
+    Shared,
+    act::{Verb, form},
+    answer::{self, Around, Part, Problem},
+    draw::{
+        bar::bar,
+        text::{instant, key, kind, link_to_key, name, schedule, since},
+    },
+};
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Query {
+    session: String,
+    after: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Screen {
+    #[serde(flatten)]
+    instance: Instance,
+    /// What it holds, the latest grant first.
+    holds: Page<Held>,
+    now: StoreTime,
+}
+
+impl answer::Screen for Screen {
+    type Query = Query;
+    const PATH: &'static str = "/instance";
+
+    async fn load(shared: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        let session = query.session.parse().map_err(Problem::bad)?;
+        let Some(instance) = picture.instance(session) else {
+            return Err(Problem::not_found(format!(
+                "no session {session} is known: its record may have been removed since, or was not looked at yet"
+            )));
+        };
+        let after = cursor(query.after.as_ref())?;
+        let address = format!("instance {session} {:?} {:?}", query.after, instance.held);
+        let look = shared.ui.pictures.look();
+        let holds = shared.cache.get(address, FRESH, look.held_by(session, after, Look::PAGE)).await?;
+        Ok(Arc::new(Self { instance, holds: (*holds).clone(), now: picture.now() }))
+    }
+
+    fn title(&self) -> String {
+        format!("Instance {}", self.instance.record.about.holder)
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        vec![
+            Part::new("about", self.about()),
+            Part::new("shares", self.shares(around)),
+            Part::new("holds", self.held(around)),
+            Part::new("acts", self.acts(around)),
+        ]
+    }
+}
+
+impl Screen {
+    fn about(&self) -> Markup {
+        let (record, now) = (&self.instance.record, self.now);
+        let (class, word) = instances::state(&self.instance);
+        let beat = format!("{} ago, ttl {}", length(now.since(record.beat_at)), length(record.ttl));
+        html! {
+            dl {
+                dt { "State" } dd { span class=(format!("badge {class}")) { (word) } }
+                dt { "Place" } dd { "pid " (record.about.pid) " on " (name(&record.about.host)) }
+                @if !record.about.program.is_empty() { dt { "Program" } dd { (name(&record.about.program)) } }
+                dt { "Session" } dd { code { (record.id) } }
+                dt { "Started" } dd { (instant(record.started)) ", " (since(record.started, now)) }
+                dt { "Last beat" } dd {
+                    (bar(self.instance.beat_age_permille(now), if self.instance.looks_dead { "bad" } else { "beat" }, &beat))
+                    " " (beat)
+                }
+                @if let Some(death) = &record.death {
+                    dt { (if self.instance.life == Life::Closed { "Closed" } else { "Died" }) } dd { (since(death.at, now)) ", as " (name(death.by.as_str())) " says: " (name(death.why.as_str())) }
+                }
+            }
+        }
+    }
+
+    fn shares(&self, around: &Around) -> Markup {
+        let shares = &self.instance.record.shares;
+        html! {
+            h2 { "Takes part in" }
+            @if shares.is_empty() { p.quiet { "It takes part in no spread." } } @else {
+                ul {
+                    @for share in shares {
+                        @let terms = terms(share);
+                        li {
+                            a href=(around.base.link("/spread", &[("name", share.spread.as_str())])) { (name(share.spread.as_str())) }
+                            @if !terms.is_empty() { ": " (terms) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn held(&self, around: &Around) -> Markup {
+        let session = self.instance.record.id.to_string();
+        html! {
+            h2 { "Holds" }
+            @if self.holds.items.is_empty() { p.quiet { "It holds nothing." } } @else {
+                div.scroll {
+                    table {
+                        thead { tr { th scope="col" { "Key" } th scope="col" { "Kind" } th.number scope="col" { "Term" } } }
+                        tbody {
+                            @for held in &self.holds.items {
+                                tr {
+                                    th scope="row" {
+                                        @if held.lock.kind == Kind::Schedule { (schedule(&around.base, held.lock.key.as_str())) }
+                                        @else { (key(&around.base, &held.lock)) }
+                                    }
+                                    td { a href=(link_to_key(&around.base, &held.lock)) { (kind(&held.lock.kind)) } }
+                                    td.number { (held.term) }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if let Some(next) = &self.holds.next {
+                    p { a href=(around.base.link("/instance", &[("session", &session), ("after", &next.to_hex())])) { "More" } }
+                }
+            }
+        }
+    }
+
+    fn acts(&self, around: &Around) -> Markup {
+        let session = self.instance.record.id.to_string();
+        let fields = [("session", session.as_str())];
+        html! {
+            @if !self.instance.life.has_ended() {
+                @if self.instance.is_draining() { (form(around, Verb::Undrain, &fields)) }
+                @else { (form(around, Verb::Drain, &fields)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One key: who holds it, who waits, and who held it before.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+use tenure::{
+    model::{Key, Kind, LockId},
+    picture::{KeyLook, Picture, length, one_line},
+    spread::TaskState,
+};
+
+use super::FRESH;
+use crate::{
+    Shared,
+    act::{Verb, form, kind_of},
+    answer::{self, Around, Part, Problem},
+    draw::{
+        tables,
+        text::{instance, instant, kind, life, name, schedule, since, value},
+    },
+};
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Query {
+    #[serde(default = "lock")]
+    kind: String,
+    key: String,
+    /// Its value is to be shown.
+    #[serde(default)]
+    value: bool,
+}
+
+fn lock() -> String {
+    "lock".to_owned()
+}
+
+#[derive(Serialize)]
+pub(crate) struct Screen {
+    #[serde(flatten)]
+    look: KeyLook,
+    /// Why a task is where it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+    #[serde(skip)]
+    query: Query,
+    /// It has a value, which is not shown.
+    value_hidden: bool,
+}
+
+impl answer::Screen for Screen {
+    type Query = Query;
+    const PATH: &'static str = "/key";
+
+    async fn load(shared: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        let (kind, key) = (kind_of(&query.kind)?, Key::new(&query.key).map_err(Problem::bad)?);
+        let id = LockId { namespace: picture.namespace().clone(), kind, key };
+        let read = shared.ui.pictures.look().key(id.clone());
+        let known = picture.lock(&id).map(|record| (record.term, record.holding.is_some(), record.wanted));
+        let look = shared.cache.get(format!("key {id} {known:?}"), FRESH, read).await?;
+        let mut look = (*look).clone();
+        if look.record.is_none() && look.refusal.is_none() {
+            return Err(Problem::not_found(format!(
+                "the {} {:?} was never held, or its record was removed since",
+                one_line(&look.id.kind.to_string()),
+                one_line(look.id.key.as_str())
+            )));
+        }
+        let mut value_hidden = false;
+        if !query.value {
+            // Those who wait have values, too.
+            look.waiters.iter_mut().for_each(|waiter| waiter.by.value = None);
+            let held = look.record.as_mut().and_then(|record| record.holding.as_mut());
+            value_hidden = held.is_some_and(|held| held.by.value.take().is_some());
+        }
+        let reasons = look.record.as_ref().map(|record| picture.reasons(record)).unwrap_or_default();
+        Ok(Arc::new(Self { look, reasons, query: query.clone(), value_hidden }))
+    }
+
+    fn title(&self) -> String {
+        format!("{} {}", capital(&kind(&self.look.id.kind)), self.look.id.key)
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        let now = self.look.now;
+        let past = self.look.record.as_ref().map(|record| record.past.clone()).unwrap_or_default();
+        vec![
+            Part::new("about", self.about(around)),
+            Part::new("acts", self.acts(around)),
+            Part::new(
+                "queue",
+                html! { h2 { "Queue" } (tables::waiters(&self.look.waiters, self.look.whole, now)) },
+            ),
+            Part::new("past", html! { h2 { "Before" } (tables::past(&past, now)) }),
+        ]
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+impl Screen {
+    fn about(&self, around: &Around) -> Markup {
+        let (look, now) = (&self.look, self.look.now);
+        html! {
+            @if let Some(refusal) = &look.refusal { p.bad { (name(&refusal.to_string())) } }
+            dl {
+                @if look.id.kind == Kind::Schedule { dt { "Schedule" } dd { (schedule(&around.base, look.id.key.as_str())) } }
+                @if let Some(record) = &look.record {
+                    dt { "Holder" } dd {
+                        @if let Some(held) = &record.holding {
+                            (instance(&around.base, held.by.holder.as_str(), held.by.session)) @if let Some(how) = look.life { (life(how)) }
+                        } @else { "nobody" }
+                    }
+                    @if let Some(held) = &record.holding {
+                        dt { "Since" } dd { (instant(held.acquired_at)) ", " (since(held.acquired_at, now)) }
+                        @if let Some(who) = &held.by.who { dt { "Who" } dd { (name(who.as_str())) } }
+                        @if let Some(why) = &held.by.why { dt { "Why" } dd { (name(why.as_str())) } }
+                        dt { "Value" } dd { (self.value(around)) }
+                    }
+                    dt { "Term" } dd { (record.term) }
+                }
+                @if let Some(left) = look.closed_left { dt { "Closed" } dd { "for another " (length(left)) ": nobody may take it yet" } }
+                @if !self.reasons.is_empty() {
+                    dt { "Why it is there" } dd { ul { @for reason in &self.reasons { li { (name(reason)) } } } }
+                }
+            }
+        }
+    }
+
+    fn value(&self, around: &Around) -> Markup {
+        let held = self.look.record.as_ref().and_then(|record| record.holding.as_ref());
+        let shown = held.and_then(|held| held.by.value.as_ref());
+        let link = |value: &[(&str, &str)]| {
+            let mut query = vec![("kind", self.query.kind.as_str()), ("key", self.query.key.as_str())];
+            query.extend(value);
+            around.base.link("/key", &query)
+        };
+        html! {
+            @if self.value_hidden { "not shown: " a href=(link(&[("value", "true")])) { "show it" } }
+            @else if let Some(shown) = shown { code { bdi { (value(shown)) } } " " a href=(link(&[])) { "hide it" } }
+            @else { "none" }
+        }
+    }
+
+    fn acts(&self, around: &Around) -> Markup {
+        let Some(record) = &self.look.record else { return html! {} };
+        let (kind, term) = (self.look.id.kind.to_string(), record.term.to_string());
+        let fields = [("kind", kind.as_str()), ("key", self.look.id.key.as_str()), ("term", term.as_str())];
+        let state = TaskState::of_record(record, None, self.look.now);
+        html! {
+            @if record.holding.is_some() { (form(around, Verb::Release, &fields)) }
+            @if matches!(state, TaskState::Quarantined { .. }) { (form(around, Verb::PutBack, &fields)) }
+        }
+    }
+}

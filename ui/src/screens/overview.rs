@@ -1,0 +1,111 @@
+//! The namespace at a glance.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use serde::Serialize;
+use tenure::picture::{Overview, Picture};
+
+use super::{Nothing, instances, schedules, spreads};
+use crate::{
+    Shared,
+    answer::{self, Around, Part, Problem},
+    draw::{
+        hour::hour,
+        tables,
+        text::{count, key, since},
+    },
+};
+
+/// Instances, schedules and queues that are shown here.
+const SHOWN: usize = 12;
+
+#[derive(Serialize)]
+pub(crate) struct Screen(Overview);
+
+impl answer::Screen for Screen {
+    type Query = Nothing;
+    const PATH: &'static str = "/";
+
+    async fn load(_: &Shared, _: &Nothing, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        Ok(Arc::new(Self(picture.overview())))
+    }
+
+    fn title(&self) -> String {
+        "Overview".to_owned()
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        let overview = &self.0;
+        vec![
+            Part::new("hour", self.last_hour(around)),
+            Part::new("fleet", self.fleet(around)),
+            Part::new(
+                "spreads",
+                html! { h2 { a href=(around.base.link("/spreads", &[])) { "Spreads" } } (spreads::table(&around.base, &overview.spreads)) },
+            ),
+            Part::new("schedules", self.schedules(around)),
+            Part::new("queues", self.queues(around)),
+            Part::new("gaps", tables::gaps(&around.picture)),
+        ]
+    }
+}
+
+impl Screen {
+    fn last_hour(&self, around: &Around) -> Markup {
+        let Overview { changes, now, .. } = &self.0;
+        html! {
+            h2 { a href=(around.base.link("/changes", &[])) { "The last hour" } }
+            (hour(around.picture.changes(), *now))
+            @if changes.is_empty() { p.quiet { "No takeover, loss, move or failure is on record." } }
+            @else { (tables::changes(&changes[..changes.len().min(5)], *now)) }
+        }
+    }
+
+    fn fleet(&self, around: &Around) -> Markup {
+        let Overview { instances, alive, silent, dead, closed, now, .. } = &self.0;
+        let all = alive + silent + dead + closed;
+        html! {
+            h2 { a href=(around.base.link("/instances", &[])) { "Instances" } }
+            (instances::strips(&around.base, &instances[..instances.len().min(SHOWN)], *now))
+            @if all > SHOWN {
+                p { a href=(around.base.link("/instances", &[])) { "All " (count(all, "instance")) } }
+            }
+        }
+    }
+
+    fn schedules(&self, around: &Around) -> Markup {
+        let Overview { troubled, upcoming, now, .. } = &self.0;
+        let ttl = around.picture.ttl();
+        html! {
+            h2 { a href=(around.base.link("/schedules", &[])) { "Schedules" } }
+            @if !troubled.is_empty() {
+                h3 { "That need somebody" }
+                (schedules::table(&around.base, &troubled[..troubled.len().min(SHOWN)], ttl, *now))
+            }
+            @if upcoming.is_empty() { p.quiet { "No schedule has a tick to come." } } @else {
+                h3 { "Next" }
+                (schedules::table(&around.base, &upcoming[..upcoming.len().min(SHOWN)], ttl, *now))
+            }
+        }
+    }
+
+    fn queues(&self, around: &Around) -> Markup {
+        let Overview { queues, now, .. } = &self.0;
+        html! {
+            h2 { a href=(around.base.link("/locks", &[])) { "Queues" } }
+            @if queues.is_empty() { p.quiet { "Nobody is known to wait for a lock." } } @else {
+                ul.queues {
+                    @for queue in queues.iter().take(SHOWN) {
+                        li {
+                            (key(&around.base, &queue.lock.record.id)) ": "
+                            (count(queue.line.waiters.len(), "waiter"))
+                            @if !queue.line.whole { " and others" }
+                            @if let Some(first) = queue.line.waiters.first() { ", the first came " (since(first.since, *now)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

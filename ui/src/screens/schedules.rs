@@ -1,0 +1,120 @@
+//! The schedules: when each is next, how it went, and who has it.
+
+use std::{sync::Arc, time::Duration};
+
+use maud::{Markup, html};
+use serde::Serialize;
+use tenure::{
+    model::StoreTime,
+    picture::{Look, Picture, Schedule, Standing},
+};
+
+use super::From;
+use crate::{
+    Shared,
+    address::Base,
+    answer::{self, Around, Part, Problem},
+    draw::{
+        runs,
+        text::{instance, life, name, schedule, since},
+    },
+};
+
+#[derive(Serialize)]
+pub(crate) struct Screen {
+    items: Vec<Schedule>,
+    from: usize,
+    next: Option<usize>,
+    /// All of them were found.
+    whole: bool,
+    now: StoreTime,
+}
+
+impl answer::Screen for Screen {
+    type Query = From;
+    const PATH: &'static str = "/schedules";
+
+    async fn load(_: &Shared, query: &From, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        let items = picture.schedules(query.from, Look::PAGE);
+        let next = Some(query.from + items.len()).filter(|next| *next < picture.schedule_count());
+        let whole = picture.read().schedules;
+        Ok(Arc::new(Self { items, from: query.from, next, whole, now: picture.now() }))
+    }
+
+    fn title(&self) -> String {
+        "Schedules".to_owned()
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        let list = html! {
+            (table(&around.base, &self.items, around.picture.ttl(), self.now))
+            @if self.from > 0 || self.next.is_some() {
+                p.pages {
+                    @if self.from > 0 {
+                        a rel="prev" href=(around.base.link("/schedules", &[("from", &self.from.saturating_sub(Look::PAGE).to_string())])) { "Those before" } " "
+                    }
+                    @if let Some(next) = self.next {
+                        a rel="next" href=(around.base.link("/schedules", &[("from", &next.to_string())])) { "More" }
+                    }
+                }
+            }
+            @if !self.whole { p.quiet { "Schedules that nobody has had for long are being looked for." } }
+        };
+        vec![Part::new("schedules", list)]
+    }
+}
+
+pub(crate) fn table(base: &Base, schedules: &[Schedule], ttl: Duration, now: StoreTime) -> Markup {
+    html! {
+        @if schedules.is_empty() { p.quiet { "No schedule is known in this namespace." } } @else {
+            div.scroll {
+                table.schedules {
+                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "When" } th scope="col" { "State" } th scope="col" { "Next" } th scope="col" { "Last runs" } th scope="col" { "Holder" } } }
+                    tbody {
+                        @for one in schedules {
+                            tr {
+                                th scope="row" { (schedule(base, one.status.record.id.name.as_str())) }
+                                td { (when(one)) }
+                                td { (standing(one, ttl)) }
+                                td { @if let Some(next) = one.next.first() { (since(*next, now)) } @else { span.quiet { "-" } } }
+                                td { (runs::cells(base, one)) }
+                                td {
+                                    @if let Some(owner) = &one.owner { (instance(base, owner.holder.as_str(), owner.session)) (life(owner.life)) }
+                                    @else { span.badge.note { "nobody" } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The expression in words, and its zone.
+pub(crate) fn when(one: &Schedule) -> Markup {
+    let timing = one.status.record.definition.as_ref().map(|definition| definition.timing.to_string());
+    html! {
+        @if let Some(words) = &one.in_words {
+            span title=[timing.as_deref().map(tenure::picture::one_line)] { (words) }
+            @if let Some(zone) = &one.zone { span.quiet { ", " (zone) } }
+        } @else if let Some(timing) = &timing { (name(timing)) } @else { span.quiet { "not run yet" } }
+    }
+}
+
+pub(crate) fn standing(one: &Schedule, ttl: Duration) -> Markup {
+    let standing = one.standing(ttl);
+    let class = match standing {
+        Standing::Overdue { .. } => "bad",
+        Standing::Undefined | Standing::Paused | Standing::Due => "note",
+        Standing::Running | Standing::Waiting => "good",
+    };
+    let failures = one.status.failures;
+    html! {
+        span class=(format!("badge {class}")) { (standing) }
+        @if failures > 0 { " " span.badge.bad { (failures) " failed in a row" } }
+        @if let Some(pause) = one.status.record.pause.as_ref().filter(|_| one.paused) {
+            " by " (name(pause.by.as_str())) ": " (name(pause.why.as_str()))
+        }
+    }
+}

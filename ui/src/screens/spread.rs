@@ -1,0 +1,164 @@
+//! One spread: where each task is, and why.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+use tenure::{
+    model::{LockId, SpreadName, StoreTime},
+    picture::{Look, Picture, Spread, Task, one_line, terms},
+    spread::TaskState,
+};
+
+use crate::{
+    Shared,
+    answer::{self, Around, Part, Problem},
+    draw::{
+        bar::{bar, permille},
+        matrix::matrix,
+        text::{count, instance, key, life, name, since},
+    },
+};
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Query {
+    name: String,
+    #[serde(default)]
+    from: usize,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Screen {
+    #[serde(flatten)]
+    spread: Spread,
+    /// Tasks in all, of which a page is shown.
+    of: usize,
+    from: usize,
+    next: Option<usize>,
+    /// All of them were read.
+    whole: bool,
+    now: StoreTime,
+}
+
+impl answer::Screen for Screen {
+    type Query = Query;
+    const PATH: &'static str = "/spread";
+
+    async fn load(_: &Shared, query: &Query, picture: &Picture) -> Result<Arc<Self>, Problem> {
+        let name = SpreadName::new(&query.name).map_err(Problem::bad)?;
+        let Some(spread) = picture.spread(&name, query.from, Look::PAGE) else {
+            return Err(Problem::not_found(format!(
+                "nobody takes part in a spread {:?}, nor was any task of it ever taken",
+                one_line(name.as_str())
+            )));
+        };
+        let of = picture.task_count(&name);
+        let next = Some(query.from + spread.tasks.len()).filter(|next| *next < of);
+        let whole = picture.read().spreads.contains(&name);
+        Ok(Arc::new(Self { of, from: query.from, next, whole, spread, now: picture.now() }))
+    }
+
+    fn title(&self) -> String {
+        format!("Spread {}", self.spread.spread)
+    }
+
+    fn parts(&self, around: &Around) -> Vec<Part> {
+        vec![
+            Part::new("matrix", self.matrix(around)),
+            Part::new("members", self.members(around)),
+            Part::new("tasks", self.tasks(around)),
+        ]
+    }
+}
+
+impl Screen {
+    fn pages(&self, around: &Around) -> Markup {
+        let link = |from: usize| {
+            around.base.link("/spread", &[("name", self.spread.spread.as_str()), ("from", &from.to_string())])
+        };
+        html! {
+            @if self.from > 0 || self.next.is_some() {
+                p.pages {
+                    "Tasks " (self.from.saturating_add(1)) " to " (self.from.saturating_add(self.spread.tasks.len())) " of " (self.of) "."
+                    @if self.from > 0 { " " a rel="prev" href=(link(self.from.saturating_sub(Look::PAGE))) { "Those before" } }
+                    @if let Some(next) = self.next { " " a rel="next" href=(link(next)) { "More" } }
+                }
+            }
+        }
+    }
+
+    fn matrix(&self, around: &Around) -> Markup {
+        html! {
+            p.legend {
+                span.held { "held" } " " span.lost { "its holder looks dead" } " " span.resting { "quarantined" } " "
+                span.free { "nobody has it" } " " span.closed { "closed" } " " span.moved { "has just moved" }
+            }
+            div.scroll { (matrix(&self.spread, self.now)) }
+            (self.pages(around))
+            @if !self.whole { p.quiet { "Not all of its tasks were read yet." } }
+        }
+    }
+
+    fn members(&self, around: &Around) -> Markup {
+        let members = &self.spread.members;
+        let most = members.iter().map(|one| one.member.tasks).max().unwrap_or_default();
+        html! {
+            h2 { "Members" }
+            @if members.is_empty() { p.bad { "No instance that is alive takes part." } } @else {
+                div.scroll {
+                    table {
+                        thead { tr { th scope="col" { "Member" } th scope="col" { "Tasks" } th scope="col" { "Share" } } }
+                        tbody {
+                            @for one in members {
+                                @let (member, terms) = (&one.member, terms(&one.member.share));
+                                @let whole = if member.share.cap < u32::MAX { member.share.cap as usize } else { most };
+                                tr {
+                                    th scope="row" { (instance(&around.base, member.holder.as_str(), member.session)) (life(one.life)) }
+                                    td { (bar(permille(member.tasks, whole), "load", &count(member.tasks, "task"))) " " (member.tasks) }
+                                    td { @if terms.is_empty() { span.quiet { "the usual" } } @else { (terms) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn tasks(&self, around: &Around) -> Markup {
+        html! {
+            h2 { "Tasks, and why each is where it is" }
+            @if self.spread.tasks.is_empty() { p.quiet { "No task of it was ever taken." } } @else {
+                div.scroll {
+                    table.tasks {
+                        thead { tr { th scope="col" { "Task" } th scope="col" { "State" } th scope="col" { "Holder" } th scope="col" { "Since" } th scope="col" { "Why" } } }
+                        tbody { @for task in &self.spread.tasks { (self.row(around, task)) } }
+                    }
+                }
+                (self.pages(around))
+            }
+        }
+    }
+
+    fn row(&self, around: &Around, task: &Task) -> Markup {
+        let namespace = around.picture.namespace().clone();
+        let kind = tenure::model::Kind::of_tasks(&self.spread.spread);
+        let id = LockId { namespace, kind, key: task.key.clone() };
+        let word = task.word();
+        let class = if word == "held" { "badge good" } else { "badge note" };
+        html! {
+            tr {
+                th scope="row" { (key(&around.base, &id)) }
+                td { span class=(class) { (word) } }
+                td {
+                    @if let TaskState::Held { holder, session, .. } = &task.state {
+                        @let holder = holder.as_ref().map_or_else(|| session.to_string(), ToString::to_string);
+                        (instance(&around.base, &holder, *session))
+                    }
+                }
+                td { @if let Some(at) = task.since { (since(at, self.now)) } }
+                td { (name(&task.why.join("; "))) }
+            }
+        }
+    }
+}

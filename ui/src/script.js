@@ -1,0 +1,134 @@
+// Keeps the page up: the server sends the parts that have changed, and each takes the place of the one before.
+"use strict";
+
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const live = byId("live");
+  const trouble = byId("trouble");
+  const now = byId("now");
+
+  // What a person has opened, written or chosen in a part stays as it was.
+  function keep(part) {
+    const open = [...part.querySelectorAll("details[open]")].map((details) => details.id);
+    const texts = [...part.querySelectorAll("input:not([type=hidden])")].map((input) => [input.name, input.value]);
+    const scrolls = [...part.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+    const focused = part.contains(document.activeElement) ? path(part, document.activeElement) : null;
+    return () => {
+      for (const id of open) {
+        const details = id && part.querySelector(`#${CSS.escape(id)}`);
+        if (details) details.open = true;
+      }
+      const inputs = part.querySelectorAll("input:not([type=hidden])");
+      texts.forEach(([name, value], at) => {
+        if (inputs[at] && inputs[at].name === name) inputs[at].value = value;
+      });
+      part.querySelectorAll(".scroll").forEach((box, at) => {
+        box.scrollLeft = scrolls[at] ?? 0;
+      });
+      const again = focused && walk(part, focused);
+      if (again) again.focus({ preventScroll: true });
+    };
+  }
+
+  // Where an element is within a part, as steps from child to child.
+  function path(part, element) {
+    const steps = [];
+    for (let at = element; at !== part; at = at.parentElement) {
+      steps.unshift([...at.parentElement.children].indexOf(at));
+    }
+    return steps;
+  }
+
+  function walk(part, steps) {
+    return steps.reduce((at, step) => at && at.children[step], part);
+  }
+
+  // Parts that wait until nobody selects a text in what they replace.
+  const late = new Map();
+
+  function replace({ id, html }) {
+    const part = byId(id);
+    if (!part) return;
+    late.delete(id);
+    const selection = document.getSelection();
+    if (selection && !selection.isCollapsed && part.contains(selection.anchorNode)) {
+      late.set(id, html);
+      return;
+    }
+    const restore = keep(part);
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    part.replaceChildren(template.content);
+    localTimes(part);
+    restore();
+  }
+
+  document.addEventListener("selectionchange", () => {
+    for (const [id, html] of [...late]) replace({ id, html });
+  });
+
+  // Times in the zone of whoever reads them, as a hint besides.
+  function localTimes(part) {
+    for (const time of part.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime);
+      if (!Number.isNaN(at.getTime())) time.title = `${time.dateTime} (here ${at.toLocaleString()})`;
+    }
+  }
+
+  function say(text) {
+    trouble.hidden = !text;
+    trouble.textContent = text ?? "";
+  }
+
+  function connect() {
+    const events = new EventSource(location.pathname + location.search);
+    events.addEventListener("open", () => {
+      live.hidden = false;
+    });
+    events.addEventListener("part", (event) => replace(JSON.parse(event.data)));
+    events.addEventListener("now", (event) => {
+      const told = JSON.parse(event.data);
+      now.dateTime = told.now;
+      now.textContent = told.now.slice(11, 19);
+      say(told.trouble && `The store does not answer, so what is shown is old: ${told.trouble}`);
+    });
+    events.addEventListener("trouble", (event) => say(JSON.parse(event.data).says));
+    events.addEventListener("error", () => {
+      live.hidden = true;
+      // A browser tries again where there was no answer, and not where one refused it.
+      const isRefused = events.readyState === EventSource.CLOSED;
+      if (isRefused) again = setTimeout(follow, 15000);
+      say(isRefused
+        ? "What changes cannot be followed now, so what is shown is old: load the page again."
+        : "The page does not answer, so what is shown is old. It is tried again.");
+    });
+    return events;
+  }
+
+  // Who does not look at the page does not ask for events.
+  let events, again;
+  function follow() {
+    clearTimeout(again);
+    events?.close();
+    live.hidden = true;
+    if (document.visibilityState === "visible") events = connect();
+  }
+  document.addEventListener("visibilitychange", follow);
+  follow();
+
+  // Keys: 1 to 7 lead to the screens, j and k to the next row and the one before.
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea")) return;
+    const place = document.querySelector(`nav a[accesskey="${CSS.escape(event.key)}"]`);
+    if (place) {
+      place.click();
+    } else if (event.key === "j" || event.key === "k") {
+      const links = [...document.querySelectorAll("main th a, main .who a, main .changes a")];
+      const at = links.indexOf(document.activeElement);
+      const next = links[event.key === "j" ? at + 1 : at - 1];
+      if (next) next.focus();
+    }
+  });
+
+  localTimes(document);
+})();

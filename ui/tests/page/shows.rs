@@ -1,0 +1,348 @@
+//! Each part shows what the store says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tenure::{
+    model::{About, Holder, Nonce, SessionId},
+    store::Open,
+    testing::{Fault, Faulty, Intercept, Operation},
+};
+
+use crate::{
+    fleet::{BROKEN, LEADER, SPREAD},
+    site::{Site, attributes, fleet, memory, text, texts},
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Asks until the page is so.
+async fn until(site: &Site, address: &str, is_so: impl Fn(&scraper::Html) -> bool) -> scraper::Html {
+    let began = tokio::time::Instant::now();
+    loop {
+        let page = site.page(address).await;
+        if is_so(&page) {
+            return page;
+        }
+        assert!(began.elapsed() < SOON, "{address} says:\n{}", text(&page, "main"));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_has_a_strip_for_each_instance() {
+    let store = memory();
+    let fleet = fleet(&store, 10).await;
+    let site = Site::new(store, |ui| ui);
+    let page = until(&site, "/instances", |page| text(page, ".load").contains("5 tasks")).await;
+    let strips = texts(&page, ".strip");
+    assert_eq!(strips.len(), 2, "{strips:?}");
+    for (strip, holder) in strips.iter().zip(["pod-1", "pod-2"]) {
+        for part in [holder, "alive", "shop 1.4", "ago of 3 s"] {
+            assert!(strip.contains(part), "{part}: {strip}");
+        }
+    }
+    if let Some(one) = fleet.instances.get("pod-2") {
+        one.spread.drain();
+        one.elect.schedules().drain();
+    }
+    until(&site, "/instances", |page| text(page, ".badge").contains("draining")).await;
+    let one = attributes(&page, ".strip a", "href").remove(0);
+    let page = site.page(&one).await;
+    assert_eq!(texts(&page, "h1"), ["Instance pod-1"]);
+    assert!(text(&page, "#holds").contains("topic-"), "{}", text(&page, "main"));
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why() {
+    let store = memory();
+    let fleet = fleet(&store, 10).await;
+    let site = Site::new(store, |ui| ui);
+    let address = format!("/spread?name={SPREAD}");
+    let page = until(&site, &address, |page| attributes(page, "svg .task.held", "y").len() == 10).await;
+    // What the members say themselves.
+    let mut held: BTreeMap<String, String> = BTreeMap::new();
+    for (holder, one) in &fleet.instances {
+        held.extend(one.spread.share().keys().map(|task| (task.to_string(), holder.clone())));
+    }
+    let rows: BTreeMap<String, String> =
+        texts(&page, "svg .holder").into_iter().zip(attributes(&page, "svg .row", "y")).collect();
+    let titles = texts(&page, "svg .task title");
+    let marks = attributes(&page, "svg .task", "y");
+    for (title, y) in titles.iter().zip(marks) {
+        let (task, why) = title.split_once(": ").unwrap();
+        let holder = &held[task];
+        let row =
+            rows.iter().find(|(name, _)| name.contains(holder.as_str())).map(|(_, y)| y.clone()).unwrap();
+        let of = |text: &str| text.parse::<f64>().unwrap();
+        assert!((0.0..20.0).contains(&(of(&y) - of(&row))), "{task} is in the row of {holder}");
+        assert!(why.contains(&format!("{holder} has it, under term")), "{why}");
+    }
+    // The same as text.
+    let tasks = texts(&page, "table.tasks tbody th");
+    let holders = texts(&page, "table.tasks tbody td:nth-child(3)");
+    assert_eq!(tasks.into_iter().zip(holders).collect::<BTreeMap<_, _>>(), held);
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_is_an_event_within_a_second() {
+    let store = memory();
+    let mut fleet = fleet(&store, 10).await;
+    let site = Site::new(store, |ui| ui);
+    let mut events = site.events(&format!("/spread?name={SPREAD}")).await;
+    events.until("part", SOON, |data| data["id"] == "matrix").await;
+    fleet.join("pod-3").await.unwrap();
+    let third = Holder::new("pod-3").unwrap();
+    let moved = fleet.instances["pod-3"]
+        .spread
+        .until(|status| status.members.iter().any(|member| member.holder == third && member.tasks > 0));
+    moved.await;
+    let second = Duration::from_secs(1);
+    let is_drawn = |data: &serde_json::Value| {
+        let html = data["html"].as_str().unwrap_or_default();
+        data["id"] == "matrix" && html.contains("pod-3 has it") && html.contains("class=\"move\"")
+    };
+    events.until("part", second, is_drawn).await;
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_shows_its_expression_in_words_its_ticks_and_its_runs() {
+    let store = memory();
+    let fleet = fleet(&store, 4).await;
+    let site = Site::new(store, |ui| ui);
+    let page = until(&site, "/schedules", |page| {
+        text(page, ".runs li.failed").contains('✗') && text(page, ".runs li.ok").contains('✓')
+    })
+    .await;
+    let rows = texts(&page, "table.schedules tbody tr");
+    let row = |name: &str| rows.iter().find(|row| row.starts_with(name)).unwrap();
+    assert!(row("digest").contains("At 02:30, on Monday"), "{}", row("digest"));
+    assert!(row("digest").contains("Europe/Berlin"));
+    assert!(row("cleanup").contains("Every 1m 30s"));
+    assert!(row("invoices").contains("failed in a row"));
+
+    let page = site.page("/schedule?name=invoices").await;
+    assert_eq!(texts(&page, "ol.next li").len(), 3);
+    assert!(text(&page, "#about").contains("overlap skip"), "its policies: {}", text(&page, "#about"));
+    let runs = attributes(&page, "#ledger th a", "href");
+    let page = site.page(&runs[0]).await;
+    let run = text(&page, "#run");
+    for part in
+        ["The tick of", "failed", "Attempt1", "Term", "the printer is out of paper", "No attempt follows"]
+    {
+        assert!(run.contains(part), "{part}: {run}");
+    }
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_and_ticks_that_were_not_run_are_told_with_their_reasons() {
+    let store = memory();
+    let fleet = fleet(&store, 4).await;
+    let schedules = fleet.instances["pod-1"].elect.schedules();
+    schedules.pause("pulse", "the numbers are being mended").await.unwrap();
+    let site = Site::new(store, |ui| ui);
+    let page = until(&site, "/schedule?name=pulse", |page| text(page, "#about").contains("paused")).await;
+    let about = text(&page, "#about");
+    assert!(about.contains("by pod-1: the numbers are being mended"), "{about}");
+    // No signal tells that a tick has not been run: two seconds are its period.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    schedules.resume("pulse").await.unwrap();
+    let page = until(&site, "/schedule?name=pulse", |page| text(page, "#ledger").contains("not run:")).await;
+    assert!(text(&page, "#ledger").contains("pause"), "{}", text(&page, "#ledger"));
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_shows_its_holder_its_queue_and_its_past_and_hides_its_value() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    fleet.hold("pod-1", LEADER, "leads the shop").await.unwrap();
+    fleet.queue("pod-2", LEADER);
+    let site = Site::new(store, |ui| ui);
+    let address = format!("/key?key={LEADER}");
+    let page = until(&site, &address, |page| text(page, "#queue").contains("pod-2")).await;
+    let about = text(&page, "#about");
+    for part in ["pod-1", "leads the shop", "not shown"] {
+        assert!(about.contains(part), "{part}: {about}");
+    }
+    assert!(text(&page, "#queue").contains("to lead next"));
+    assert!(!page.html().contains("secret"));
+    assert!(!site.json(&address).await.to_string().contains("secret"));
+    assert!(!site.json("/locks").await.to_string().contains("secret"));
+    assert!(!site.json("/").await.to_string().contains("secret"));
+    let told = site.events(&address).await.until("part", SOON, |part| part["id"] == "about").await;
+    assert!(!told.to_string().contains("secret"), "{told}");
+    let shown = site.page(&format!("{address}&value=true")).await;
+    assert!(text(&shown, "#about").contains("10.0.0.1:8080 secret"));
+    until(&site, "/", |page| text(page, "#queues").contains("leader: 1 waiter")).await;
+    assert!(text(&site.page("/locks").await, "#locks").contains("wanted"));
+
+    // The next one has it; the one before is remembered.
+    fleet.give_back(LEADER);
+    let page = until(&site, &address, |page| text(page, "#past").contains("pod-1")).await;
+    let how = texts(&page, "#past td:nth-child(5)");
+    assert!(how.iter().all(|how| how == "released" || how == "handed over"), "how each ended: {how:?}");
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_fails_says_so_wherever_it_is() {
+    let store = memory();
+    let fleet = fleet(&store, 20).await;
+    let site = Site::new(store, |ui| ui);
+    let address = format!("/key?kind=task:{SPREAD}&key={BROKEN}");
+    let page = until(&site, &address, |page| text(page, "#about").contains("the broker refuses it")).await;
+    assert!(text(&page, "#past").contains("quarantined"), "{}", text(&page, "#past"));
+    until(&site, "/changes", |page| text(page, ".failure").contains("failure")).await;
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
+    let store = memory();
+    let mut fleet = fleet(&store, 10).await;
+    fleet.crash("pod-2").await;
+    // Nobody has looked until now.
+    let site = Site::new(store, |ui| ui);
+    let page = site.page("/changes").await;
+    let changes = text(&page, "ol.changes");
+    for part in
+        ["takeover acquired 5 tasks of topics by pod-1, after pod-2 (died)", "pod-2 is dead, says pod-1"]
+    {
+        assert!(changes.contains(part), "{part}: {changes}");
+    }
+    assert!(text(&page, "#gaps").contains("its last five holders"), "what is not kept is said");
+    let marks = attributes(&page, "svg.hour .mark", "class");
+    assert!(marks.iter().any(|class| class.contains("takeover")), "{marks:?}");
+    assert!(texts(&page, "svg.hour title")[0].contains("takeovers"));
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_namespace_has_pages_that_say_so() {
+    let site = Site::new(memory(), |ui| ui);
+    for address in ["/", "/instances", "/spreads", "/schedules", "/locks", "/changes"] {
+        let page = site.page(address).await;
+        assert!(!texts(&page, ".quiet").is_empty(), "{address}");
+    }
+    for address in [
+        "/spread?name=x",
+        "/schedule?name=x",
+        "/key?key=x",
+        "/instance?session=00000000000000000000000000000007",
+        "/nowhere",
+        "/doctor",
+    ] {
+        assert_eq!(site.get(address).await.status, 404, "{address}");
+    }
+    for (address, says) in [
+        ("/instance?session=x", "session"),
+        ("/spread?name=", "empty"),
+        ("/locks?after=xyz", "after=\"xyz\""),
+        ("/locks?kind=lorry", "\"lorry\" is no kind"),
+        ("/schedule", "name"),
+    ] {
+        let read = site.get(address).await;
+        assert_eq!(read.status, 400, "{address}");
+        let page = scraper::Html::parse_document(&read.body);
+        assert!(text(&page, "main").contains(says), "{address}: {}", text(&page, "main"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_addresses_answer_with_documents_and_metrics() {
+    let store = memory();
+    let fleet = fleet(&store, 10).await;
+    let site = Site::new(store, |ui| ui);
+    until(&site, "/", |page| text(page, "#fleet").contains("5 tasks")).await;
+    let overview = site.json("/").await;
+    assert_eq!(overview["instances"].as_array().map(Vec::len), Some(2));
+    assert_eq!(overview["instances"][0]["life"], "alive");
+    let spread = site.json(&format!("/spread?name={SPREAD}")).await;
+    assert_eq!(spread["tasks"].as_array().map(Vec::len), Some(10));
+    assert!(spread["tasks"][0]["why"][0].as_str().unwrap().contains("has it"));
+    let schedule = site.json("/schedule?name=pulse").await;
+    assert_eq!(schedule["next"].as_array().map(Vec::len), Some(3));
+    assert_eq!(site.json("/schedules").await["items"].as_array().map(Vec::len), Some(5));
+    let metrics = site.get("/metrics").await.body;
+    for line in [
+        "tenure_instances{state=\"alive\"} 2",
+        "tenure_spread_tasks{spread=\"topics\",state=\"held\"} 10",
+        "tenure_picture_stale 0",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line}:\n{metrics}");
+    }
+    assert_eq!(site.get("/healthz").await.body, "ok\n");
+    fleet.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_long_goes_on_from_page_to_page() {
+    let store = memory();
+    let mut fleet = fleet(&store, 2).await;
+    for at in 0..250 {
+        fleet.hold("pod-1", &format!("key {at:03}"), "many").await.unwrap();
+    }
+    let site = Site::new(store.clone(), |ui| ui);
+    let (mut address, mut keys) = ("/locks".to_owned(), Vec::new());
+    loop {
+        let page = site.page(&address).await;
+        let rows = texts(&page, "#locks tbody th");
+        assert!(rows.len() <= 100);
+        keys.extend(rows);
+        match attributes(&page, "#locks a[rel=next]", "href").pop() {
+            Some(next) => address = next,
+            None => break,
+        }
+    }
+    let wanted: Vec<_> = (0..250).map(|at| format!("key {at:03}")).collect();
+    assert_eq!(keys, wanted);
+    drop(store);
+    fleet.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_away_a_page_keeps_what_it_shows() {
+    let faulty = Faulty::default().around(memory());
+    faulty.intercept().always(Operation::ALL, Fault::Refused);
+    let site = Site::new(faulty.clone(), |ui| ui);
+    let mut events = site.events("/").await;
+    let mut parts = 0;
+    let mut told = events.next(SOON).await;
+    for _ in 0..3 {
+        assert_eq!(told.0, "trouble", "{told:?}");
+        told = events.next(SOON).await;
+    }
+    faulty.intercept().heal();
+    while told.0 != "now" {
+        parts += usize::from(told.0 == "part");
+        told = events.next(SOON).await;
+    }
+    assert!(parts > 3 && told.1["trouble"].is_null(), "{parts} {told:?}");
+    // That what is shown is old is told before all else.
+    faulty.intercept().always(Operation::ALL, Fault::Refused);
+    told = events.next(SOON).await;
+    while told.0 == "now" && told.1["trouble"].is_null() {
+        told = events.next(SOON).await;
+    }
+    assert!(told.0 == "now" && told.1["trouble"].is_string(), "{told:?}");
+}
+
+#[tokio::test]
+async fn all_instances_are_counted_though_a_hundred_are_shown() {
+    let store = memory();
+    for number in 0..150 {
+        let about = About::new(crate::fleet::namespace(), Holder::new(format!("pod-{number}")).unwrap());
+        let (session, nonce) = (SessionId::from_u128(number), Nonce::new(1));
+        let open = Open { session, nonce, about, ttl: Duration::from_secs(60), shares: Vec::new() };
+        store.open(open, SOON).await.unwrap();
+    }
+    let site = Site::new(store, |ui| ui);
+    let metrics = site.get("/metrics").await.body;
+    assert!(metrics.contains("tenure_instances{state=\"alive\"} 150"), "{metrics}");
+    let page = site.page("/").await;
+    assert!(text(&page, "#fleet").contains("All 150 instances"), "{}", text(&page, "#fleet"));
+}
