@@ -171,9 +171,9 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
 /// Pages for users and contributors, by path.
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| {
+    let docs = fs::read_dir(root.join("docs")).unwrap().filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        format!("docs/{name}")
+        name.strip_suffix(".md").map(|name| format!("docs/{name}.md"))
     });
     let paths = docs.chain(["README.md".to_owned(), "CONTRIBUTING.md".to_owned()]);
     paths.map(|path| (path.clone(), fs::read_to_string(root.join(path)).unwrap())).collect()
@@ -232,7 +232,7 @@ fn the_manifest_of_the_page_about_testing_names_this_version_and_a_feature() {
 
 #[test]
 fn commands_of_the_pages_name_examples_tests_and_scripts_that_exist() {
-    let roots = ["", "sim/", "command/"];
+    let roots = ["", "sim/", "command/", "ui/"];
     let exists = |folder: &str, name: &str| {
         let forms = [format!("{name}.rs"), format!("{name}/main.rs"), name.to_owned()];
         roots
@@ -280,7 +280,9 @@ fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
 #[test]
 fn every_test_that_a_promise_names_exists() {
     let mut all = Vec::new();
-    for folder in ["src", "tests", "sim/src", "sim/tests", "command/src", "command/tests"] {
+    for folder in
+        ["src", "tests", "sim/src", "sim/tests", "command/src", "command/tests", "ui/src", "ui/tests"]
+    {
         sources(Path::new(folder), &mut all);
     }
     let mut functions = BTreeSet::new();

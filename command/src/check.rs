@@ -7,20 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use tenure::{
     model::{Key, Kind, LockId, ScheduleId, ScheduleName, SessionRecord},
+    picture::Life,
     store::{LockSeen, ScheduleSeen},
 };
 
 use self::judge::{Finding, Leader, Limits, Verdict};
-use crate::{
-    common::Common,
-    exit::Failure,
-    out,
-    see::{
-        look::{LIMIT, Life, Look, now_beside},
-        schedule_look,
-    },
-    times,
-};
+use crate::{common::Common, exit::Failure, out, see::look::Look, times};
 
 const OVERDUE: &str = "10m";
 const FAILURES: u32 = 3;
@@ -134,20 +126,18 @@ impl Judged {
         let mut records = Vec::new();
         match &wanted.schedules {
             None => {
-                let found = schedule_look::records(look).await?;
+                let found = look.all_schedules().await?;
                 let refused = found.refused.iter();
                 self.findings.extend(refused.map(|one| Finding::refused(&one.record, &one.refusal)));
                 records = found.items;
             }
             Some(names) => {
                 let id = |name: &ScheduleName| ScheduleId {
-                    namespace: look.namespace.clone(),
+                    namespace: look.namespace().clone(),
                     name: name.clone(),
                 };
                 let ids: Vec<_> = names.iter().map(id).collect();
-                let seen =
-                    if ids.is_empty() { Vec::new() } else { look.store().schedules(ids, LIMIT).await? };
-                for (name, seen) in names.iter().zip(seen) {
+                for (name, seen) in names.iter().zip(look.seen_schedules(&ids).await?) {
                     match seen {
                         ScheduleSeen::Found(record) => records.push(record),
                         ScheduleSeen::Absent => self.findings.push(Finding::unknown_schedule(name)),
@@ -159,7 +149,7 @@ impl Judged {
             }
         }
         let checked = records.len();
-        let (looks, now) = schedule_look::of(look, records).await?;
+        let (looks, now) = look.schedules_of(records).await?;
         for one in &looks {
             self.findings.extend(judge::schedule(one, wanted.limits, now));
         }
@@ -173,14 +163,16 @@ impl Judged {
         if wanted.leaders.is_empty() {
             return Ok(());
         }
-        let id = |key: &Key| LockId { namespace: look.namespace.clone(), kind: Kind::Lock, key: key.clone() };
-        let seen = look.seen_locks(wanted.leaders.iter().map(id).collect()).await?;
+        let id =
+            |key: &Key| LockId { namespace: look.namespace().clone(), kind: Kind::Lock, key: key.clone() };
+        let ids: Vec<_> = wanted.leaders.iter().map(id).collect();
+        let seen = look.seen_locks(&ids).await?;
         let holders = seen.iter().filter_map(|seen| match seen {
             LockSeen::Found(record) => record.holding.as_ref().map(|held| held.by.session),
             LockSeen::Absent | LockSeen::Refused(_) => None,
         });
         let lives = look.observe(holders).await?;
-        let now = lives.now();
+        let now = look.now_beside(lives.records());
         for (key, seen) in wanted.leaders.iter().zip(seen) {
             let leader = match seen {
                 LockSeen::Refused(refusal) => {
@@ -207,8 +199,8 @@ impl Judged {
 
     async fn instances(&mut self, look: &Look, wanted: &Wanted) -> Result<(), Failure> {
         let Some(least) = wanted.limits.instances else { return Ok(()) };
-        let sessions = look.sessions().await?.items;
-        let now = now_beside(&sessions);
+        let sessions = look.all_sessions().await?.items;
+        let now = look.now_beside(&sessions);
         let is_well = |session: &&SessionRecord| Life::of(session, now) == Life::Alive;
         let alive = sessions.iter().filter(is_well).count();
         if alive < least {

@@ -8,6 +8,8 @@ mod sqlite;
 
 use clap::Args;
 
+#[cfg(feature = "ui")]
+pub(crate) use self::findings::Finding;
 use self::findings::{Findings, Level};
 use crate::{
     common::{Colour, Common},
@@ -30,33 +32,7 @@ pub(crate) struct Doctor {
 
 pub(crate) async fn run(common: &Common, doctor: Doctor) -> Result<u8, Failure> {
     let settings = Settings::of(common)?;
-    let mut findings = Findings::default();
-    let place = Where::of(settings.store.as_ref())?;
-    match &place {
-        Where::Sqlite(path) => sqlite::look(path, &mut findings),
-        #[cfg(feature = "mongodb")]
-        Where::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
-        #[cfg(not(feature = "mongodb"))]
-        Where::Mongo(_) => return Err(crate::place::no_driver()),
-    }
-    let mut code = None;
-    // One that was told not to make anything must not be told that nothing is there.
-    let purpose = if doctor.read_only { For::Looking } else { For::Working };
-    match Place::open(&settings, purpose).await {
-        Ok(place) => {
-            findings.ok("open", format!("{} can be opened and used", place.name));
-            if doctor.read_only {
-                findings.untested("dry run", "it was told to look only");
-            } else {
-                dry_run::run(&place, &settings.config, &mut findings).await;
-            }
-            place.close().await;
-        }
-        Err(failure) => {
-            findings.bad("open", failure.message, "mend that first: the rest was not tested");
-            code = Some(STORE_AWAY);
-        }
-    }
+    let (findings, code) = find(&settings, doctor.read_only).await?;
     let colours = common.color != Colour::Never && out::colours(common);
     out::print(common, &findings, || findings.render(colours))?;
     Ok(code.unwrap_or(match findings.worst() {
@@ -64,4 +40,48 @@ pub(crate) async fn run(common: &Common, doctor: Doctor) -> Result<u8, Failure> 
         Level::Warning => 1,
         _ => 0,
     }))
+}
+
+/// Looks at all there is to look at. Answers with the exit code, too, if the store cannot be used.
+async fn find(settings: &Settings, read_only: bool) -> Result<(Findings, Option<u8>), Failure> {
+    let mut findings = Findings::default();
+    match &Where::of(settings.store.as_ref())? {
+        Where::Sqlite(path) => sqlite::look(path, &mut findings),
+        #[cfg(feature = "mongodb")]
+        Where::Mongo(uri) => mongodb::look(uri, &settings.config, &mut findings).await,
+        #[cfg(not(feature = "mongodb"))]
+        Where::Mongo(_) => return Err(crate::place::no_driver()),
+    }
+    // One that was told not to make anything must not be told that nothing is there.
+    let purpose = if read_only { For::Looking } else { For::Working };
+    match Place::open(settings, purpose).await {
+        Ok(place) => {
+            findings.ok("open", format!("{} can be opened and used", place.name));
+            if read_only {
+                findings.untested("dry run", "it was told to look only");
+            } else {
+                dry_run::run(&place, &settings.config, &mut findings).await;
+            }
+            place.close().await;
+            Ok((findings, None))
+        }
+        Err(failure) => {
+            findings.bad("open", failure.message, "mend that first: the rest was not tested");
+            Ok((findings, Some(STORE_AWAY)))
+        }
+    }
+}
+
+/// What is found by looking alone.
+#[cfg(feature = "ui")]
+pub(crate) async fn look_only(settings: &Settings) -> Vec<Finding> {
+    let (mut findings, _) = match find(settings, true).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let mut findings = Findings::default();
+            findings.bad("open", failure.message, "mend that first");
+            (findings, None)
+        }
+    };
+    findings.take()
 }

@@ -4,9 +4,10 @@ use clap::Parser;
 
 use crate::Cli;
 
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("README.md", include_str!("../../README.md")),
     ("docs/command.md", include_str!("../../docs/command.md")),
+    ("docs/page.md", include_str!("../../docs/page.md")),
     ("docs/recipes.md", include_str!("../../docs/recipes.md")),
     ("docs/operations.md", include_str!("../../docs/operations.md")),
 ];
@@ -32,11 +33,15 @@ fn words(line: &str) -> Vec<String> {
 /// Commands that a page shows: in blocks, and as `tenure ...` in a text.
 fn shown(page: &str) -> Vec<String> {
     let mut all = Vec::new();
-    let mut is_block = false;
+    // The word behind the fence. What a command prints is `text`, and a command only by chance.
+    let mut block = None;
     for line in page.lines() {
-        if line.trim_start().starts_with("```") {
-            is_block = !is_block;
-        } else if is_block {
+        if let Some(word) = line.trim_start().strip_prefix("```") {
+            block = if block.is_some() { None } else { Some(word) };
+        } else if let Some(word) = block {
+            if word == "text" {
+                continue;
+            }
             let line = line.split("  #").next().unwrap_or_default().trim();
             if let Some((_, command)) = line.split_once("tenure ").filter(|(before, _)| {
                 before.is_empty() || before.ends_with("/bin/") || before.ends_with("*  ")

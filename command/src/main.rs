@@ -33,6 +33,8 @@ mod manual;
 mod schema;
 mod see;
 mod spread;
+#[cfg(feature = "ui")]
+mod ui;
 
 use std::process::ExitCode;
 
@@ -71,6 +73,8 @@ enum Command {
     /// Check the settings without touching the store
     CheckConfig(check_config::CheckConfig),
     Doctor(doctor::Doctor),
+    #[cfg(feature = "ui")]
+    Ui(ui::Ui),
     Schema(schema::Schema),
     /// Watch instances come and go: a fleet of processes on this machine, in half a minute
     Demo(demo::Demo),
@@ -124,6 +128,8 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Command::Check(check) => check::run(&common, check).await,
             Command::CheckConfig(check) => check_config::run(&common, check),
             Command::Doctor(doctor) => doctor::run(&common, doctor).await,
+            #[cfg(feature = "ui")]
+            Command::Ui(ui) => ui::run(&common, ui).await,
             Command::Schema(schema) => schema::run(&common, &schema),
             Command::Demo(demo) => demo::run(&common, demo).await,
             Command::DemoInstance => demo::instance::run().await,

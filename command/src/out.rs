@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
+pub(crate) use tenure::picture::one_line;
+use unicode_width::UnicodeWidthChar;
 
 use crate::{
     common::{Colour, Common, Form},
@@ -52,14 +54,9 @@ impl Table {
     }
 }
 
-/// Columns of a terminal that a text takes, as far as letters of one column go.
-fn width(text: &str) -> usize {
-    text.chars().count()
-}
-
-/// Without control characters: what somebody wrote into a store must not move the cursor of who reads it.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+/// Columns of a terminal that a text takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().filter_map(UnicodeWidthChar::width).sum()
 }
 
 /// Prints what was asked for, as a table or as JSON.

@@ -5,10 +5,11 @@ mod instances;
 pub(crate) mod look;
 mod ls;
 mod next;
-pub(crate) mod schedule_look;
 mod schedules;
 mod show;
 mod spreads;
+#[cfg(feature = "top")]
+mod top;
 mod watch;
 
 use clap::Subcommand;
@@ -31,6 +32,8 @@ pub(crate) enum See {
     History(history::History),
     /// Show the next ticks of an expression; needs no store
     Next(next::Next),
+    #[cfg(feature = "top")]
+    Top(top::Top),
     /// Tell what changes, line by line, until Ctrl-C
     Watch(watch::Watch),
 }
@@ -44,6 +47,8 @@ pub(crate) async fn run(common: &Common, see: See) -> Result<u8, Failure> {
         See::Schedules(schedules) => schedules::run(common, schedules).await,
         See::History(history) => history::run(common, history).await,
         See::Next(next) => next::run(common, next),
+        #[cfg(feature = "top")]
+        See::Top(top) => top::run(common, top).await,
         See::Watch(watch) => watch::run(common, watch).await,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fs, io};
 
+use futures::{FutureExt, future::BoxFuture};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{
@@ -10,7 +11,12 @@ use signal_hook::{
     },
     low_level::siginfo::Cause,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+use crate::exit::Failure;
 
 /// Signals that are passed on to the child.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -28,6 +34,20 @@ impl Came {
     pub(crate) const fn child_has_it(self) -> bool {
         self.from_terminal && self.signal != SIGHUP
     }
+}
+
+/// Waits for a signal that ends the program.
+pub(crate) fn ended() -> Result<BoxFuture<'static, ()>, Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::failed(format!("no signal can be awaited: {error}")));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+    .boxed())
 }
 
 /// The signals that this process has ignored since it was started, as under `nohup`.

@@ -4,33 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use jiff::{Timestamp, tz::TimeZone};
 use tenure::model::StoreTime;
+pub(crate) use tenure::picture::{ago, length};
 
 use crate::exit::Failure;
 
 /// Now, by this machine's clock: records bear the store's, which may differ a little.
 pub(crate) fn now() -> StoreTime {
     StoreTime::from(SystemTime::now())
-}
-
-/// `4 min ago`, or `in 4 min`.
-pub(crate) fn ago(then: StoreTime, now: StoreTime) -> String {
-    if then > now {
-        format!("in {}", length(then.since(now)))
-    } else {
-        format!("{} ago", length(now.since(then)))
-    }
-}
-
-/// A length of time by its largest unit: `4 min`.
-pub(crate) fn length(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0 => format!("{} ms", time.as_millis()),
-        1..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
 }
 
 /// An instant in the zone of whoever reads it, which is named.
@@ -42,6 +22,15 @@ pub(crate) fn zoned(time: StoreTime, zone: TimeZone) -> String {
     Timestamp::from_millisecond(time.as_millis()).map_or_else(
         |_| time.to_string(),
         |instant| instant.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
+    )
+}
+
+/// The time of day in a zone, which is not named.
+#[cfg(feature = "top")]
+pub(crate) fn clock(time: StoreTime, zone: &TimeZone) -> String {
+    Timestamp::from_millisecond(time.as_millis()).map_or_else(
+        |_| time.to_string(),
+        |instant| instant.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
     )
 }
 
@@ -60,21 +49,6 @@ pub(crate) fn duration(option: &str, text: &str) -> Result<Duration, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_length_is_told_by_one_unit() {
-        for (ms, told) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (1_000, "1 s"),
-            (119_000, "119 s"),
-            (120_000, "2 min"),
-            (7_200_000, "2 h"),
-            (172_800_000, "2 d"),
-        ] {
-            assert_eq!(length(Duration::from_millis(ms)), told);
-        }
-    }
 
     #[test]
     fn an_instant_bears_its_zone() {

@@ -124,6 +124,7 @@ async fn show_tells_all_of_one_key() {
         ("closed_left_ms", "number|null"),
         ("waiters", "array"),
         ("whole", "bool"),
+        ("now", "string"),
     ];
     let json = world.json(&["show", "report"]);
     fields(&json, &shown);
@@ -284,8 +285,9 @@ async fn spreads_tells_members_tasks_and_what_rests() {
                 ("key", "string"),
                 ("state", "object"),
                 ("looks_dead", "bool"),
-                ("last_holder", "string|null"),
-                ("last_note", "string|null"),
+                ("since", "string|null"),
+                ("last", "object|null"),
+                ("why", "array"),
             ],
         );
     }
@@ -301,8 +303,12 @@ async fn spreads_tells_members_tasks_and_what_rests() {
         ],
     );
     assert_eq!(bad["error"], "no route to host");
-    let good = &item(tasks, "/key", "good")["state"];
-    assert_eq!((&good["kind"], &good["holder"]), (&"held".into(), &"pod-1".into()));
+    assert_eq!(item(tasks, "/key", "bad")["last"]["holder"], "pod-1");
+    let good = item(tasks, "/key", "good");
+    assert_eq!((&good["state"]["kind"], &good["state"]["holder"]), (&"held".into(), &"pod-1".into()));
+    assert!(good["why"][0].as_str().unwrap().starts_with("pod-1 has it, under term "), "{good}");
+    let row = world.run(&["spreads", "topics"]).row("good").to_owned();
+    assert!(row.ends_with("pod-1 has 1 task and a cap of 9"), "{row}");
     spread.stop().await;
     elect.close().await;
     let json = world.json(&["spreads", "topics"]);
@@ -373,10 +379,14 @@ const LOOKED: &[(&str, &str)] = &[
     ("zone", "string|null"),
     ("paused", "bool"),
     ("running", "bool"),
-    ("next", "string|null"),
+    ("in_words", "string|null"),
+    ("next", "array"),
     ("owner", "object|null"),
     ("due", "string|null"),
     ("overdue_ms", "number|null"),
+    ("runs", "array"),
+    ("runs_whole", "bool"),
+    ("read_at", "string"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -418,11 +428,14 @@ async fn schedules_and_history_tell_how_runs_went() {
         &[("at", "string"), ("outcome", "string"), ("error", "string|null"), ("last", "bool")],
     );
     assert_eq!((&one["last"]["finish"]["error"], &one["zone"]), (&"disk full".into(), &"UTC".into()));
-    assert!(one["next"].as_str().unwrap().ends_with("-01-01T00:00:00Z"), "{one:#}");
+    let next = one["next"].as_array().unwrap();
+    assert!(next.len() == 3 && next[0].as_str().unwrap().ends_with("-01-01T00:00:00Z"), "{one:#}");
+    assert_eq!((one["runs"].as_array().unwrap().len(), &one["runs_whole"]), (2, &true.into()));
+    fields(&one["runs"][0], RUN);
     let other = of(&json, "paused");
     assert_eq!(
         (&other["paused"], &other["next"], &other["zone"]),
-        (&true.into(), &Value::Null, &"Europe/Berlin".into())
+        (&true.into(), &serde_json::json!([]), &"Europe/Berlin".into())
     );
 
     let ran = world.run(&["schedules"]);

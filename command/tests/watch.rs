@@ -82,6 +82,7 @@ async fn watch_tells_what_changes_until_it_is_interrupted() {
                 ("term", "number"),
                 ("who", "string|null"),
                 ("why", "string|null"),
+                ("after", "object|null"),
             ],
         );
         assert_eq!(

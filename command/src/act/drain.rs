@@ -23,7 +23,7 @@ pub(crate) struct Drain {
 }
 
 pub(super) async fn run(operator: &Operator<'_>, drain: &Drain, drained: bool) -> Result<u8, Failure> {
-    let sessions = operator.look.sessions().await?.items;
+    let sessions = operator.look.all_sessions().await?.items;
     let session = chosen(&sessions, &drain.name, drain.session.as_deref()).map_err(Failure::usage)?;
     let name = &session.about.holder;
     let what = if drained {

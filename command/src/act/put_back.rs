@@ -38,10 +38,10 @@ pub(super) async fn run(operator: &Operator<'_>, put_back: &PutBack) -> Result<u
         SpreadName::new(&put_back.spread).map_err(|error| Failure::usage(format!("--spread: {error}")))?;
     let kind = Kind::of_tasks(&spread);
     let records = match &put_back.task {
-        None => operator.look.locks(Some(kind), usize::MAX, rests).await?.items,
+        None => operator.look.all_locks(Some(kind), usize::MAX, rests).await?.items,
         Some(task) => {
             let key = Key::new(task).map_err(|error| Failure::usage(error.to_string()))?;
-            let lock = LockId { namespace: operator.look.namespace.clone(), kind, key };
+            let lock = LockId { namespace: operator.look.namespace().clone(), kind, key };
             match operator.look.store().locks(vec![lock], LIMIT).await?.pop() {
                 Some(LockSeen::Found(record)) => vec![record],
                 Some(LockSeen::Refused(refusal)) => return Err(Failure::failed(refusal.to_string())),

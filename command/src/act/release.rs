@@ -78,7 +78,7 @@ impl Release {
             None => Kind::Lock,
         };
         let key = Key::new(&self.key).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(LockId { namespace: operator.look.namespace.clone(), kind, key })
+        Ok(LockId { namespace: operator.look.namespace().clone(), kind, key })
     }
 }
 

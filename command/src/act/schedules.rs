@@ -8,11 +8,7 @@ use tenure::{
 };
 
 use super::{Because, Done, Operator};
-use crate::{
-    exit::Failure,
-    see::look::{LIMIT, PAGE},
-    times,
-};
+use crate::{exit::Failure, see::look::LIMIT, times};
 
 /// To hold schedules back, and to let them go on.
 #[derive(Args, Debug)]
@@ -93,16 +89,7 @@ pub(super) async fn run(operator: &Operator<'_>, run: &Run) -> Result<u8, Failur
 
 /// All schedules that the store knows.
 async fn known(operator: &Operator<'_>) -> Result<Vec<ScheduleRecord>, Failure> {
-    let (mut known, mut after) = (Vec::new(), None);
-    loop {
-        let namespace = operator.look.namespace.clone();
-        let page = operator.look.store().list_schedules(namespace, after, PAGE, LIMIT).await?;
-        known.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(known);
-        }
-    }
+    Ok(operator.look.all_schedules().await?.items)
 }
 
 /// The name, if the store knows it: of another one nobody would notice that it was mistyped.
@@ -123,7 +110,7 @@ async fn instruct(
     name: &ScheduleName,
     instruction: Instruction,
 ) -> Result<ScheduleRecord, Failure> {
-    let id = ScheduleId { namespace: operator.look.namespace.clone(), name: name.clone() };
+    let id = ScheduleId { namespace: operator.look.namespace().clone(), name: name.clone() };
     match operator.look.store().instruct(id.clone(), instruction, LIMIT).await? {
         ScheduleSeen::Found(record) => Ok(record),
         ScheduleSeen::Refused(refusal) => Err(Failure::failed(format!("{:?}: {refusal}", name.as_str()))),

@@ -5,14 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::{
     model::{Key, ScheduleName, StoreTime},
+    picture::{Life, Schedule},
     store::Refusal,
 };
 
-use crate::{
-    out::one_line,
-    see::{look::Life, schedule_look::ScheduleLook},
-    times,
-};
+use crate::{out::one_line, times};
 
 /// Findings that the line has room for.
 const TOLD: usize = 10;
@@ -117,7 +114,7 @@ impl Verdict {
 }
 
 /// Judges a schedule.
-pub(super) fn schedule(look: &ScheduleLook, limits: Limits, now: StoreTime) -> Vec<Finding> {
+pub(super) fn schedule(look: &Schedule, limits: Limits, now: StoreTime) -> Vec<Finding> {
     let record = &look.status.record;
     let name = record.id.name.as_str();
     let finding =

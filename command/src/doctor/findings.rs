@@ -20,7 +20,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Untested => "not tested",
@@ -86,6 +86,12 @@ impl Findings {
 
     pub(crate) fn bad(&mut self, about: &'static str, says: impl Into<String>, advice: impl Into<String>) {
         self.add(Level::Bad, about, says.into(), Some(advice.into()));
+    }
+
+    /// All of them.
+    #[cfg(feature = "ui")]
+    pub(crate) fn take(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.items)
     }
 
     /// The level of the worst of them.

@@ -7,7 +7,7 @@ use tenure::{
     store::ScheduleSeen,
 };
 
-use super::look::{Found, LIMIT, Look, PAGE, said};
+use super::look::{Found, Look, PAGE, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -42,9 +42,9 @@ struct Ledger {
 pub(crate) async fn run(common: &Common, history: History) -> Result<u8, Failure> {
     let name = ScheduleName::new(&history.name).map_err(|error| Failure::usage(error.to_string()))?;
     let look = Look::open(common).await?;
-    let id = ScheduleId { namespace: look.namespace.clone(), name };
+    let id = ScheduleId { namespace: look.namespace().clone(), name };
     let ledger = read(&look, id, history.limit).await?;
-    let seen = look.store().schedules(vec![ledger.schedule.clone()], LIMIT).await?.pop();
+    let seen = look.seen_schedules(std::slice::from_ref(&ledger.schedule)).await?.pop();
     let is_known = !ledger.runs.items.is_empty() || !matches!(seen, Some(ScheduleSeen::Absent) | None);
     out::print(common, &ledger, || if is_known { table(&ledger) } else { unknown(&ledger.schedule) })?;
     look.close().await;
@@ -55,7 +55,7 @@ async fn read(look: &Look, schedule: ScheduleId, at_most: usize) -> Result<Ledge
     let (mut runs, mut mark, mut after) = (Found::default(), None, None);
     loop {
         let wanted = (at_most + 1).saturating_sub(runs.items.len()).clamp(1, PAGE);
-        let page = look.store().history(schedule.clone(), after, wanted, LIMIT).await?;
+        let page = look.history(schedule.clone(), after, wanted).await?;
         mark = mark.max(page.mark);
         runs.items.extend(page.page.items);
         runs.refuse(page.page.refused);

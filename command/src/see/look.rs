@@ -1,17 +1,13 @@
 //! Reads of the store that several commands share, page by page, and how they are told.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt::Write, ops::Deref, time::Duration};
 
 use serde::Serialize;
 use tenure::{
     StoreError,
-    model::{Kind, LockId, LockRecord, Namespace, SessionId, SessionRecord, StoreTime, Value},
-    store::{LockSeen, Refusal, SessionSeen, Store},
+    model::{Kind, LockRecord, ScheduleRecord, SessionRecord, Value},
+    picture::{self, Refused},
+    store::{Cursor, Page, Refusal},
 };
 
 use crate::{
@@ -20,7 +16,6 @@ use crate::{
     out::one_line,
     place::{For, Place},
     settings::Settings,
-    times,
 };
 
 /// Time that a person waits for one answer of the store.
@@ -32,20 +27,26 @@ pub(crate) const PAGE: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) place: Place,
-    pub(crate) namespace: Namespace,
+    reads: picture::Look,
     /// The ttl of this machine's settings, for those of which no other is known.
     pub(crate) ttl: Duration,
+}
+
+/// The reads of a page.
+impl Deref for Look {
+    type Target = picture::Look;
+
+    fn deref(&self) -> &picture::Look {
+        &self.reads
+    }
 }
 
 impl Look {
     pub(crate) async fn open(common: &Common) -> Result<Self, Failure> {
         let settings = Settings::of(common)?;
         let place = Place::open(&settings, For::Looking).await?;
-        Ok(Self { place, namespace: settings.config.namespace().clone(), ttl: settings.config.ttl() })
-    }
-
-    pub(crate) fn store(&self) -> &Arc<dyn Store> {
-        &self.place.store
+        let reads = picture::Look::new(place.store.clone(), settings.config.namespace().clone());
+        Ok(Self { place, reads, ttl: settings.config.ttl() })
     }
 
     pub(crate) async fn close(self) {
@@ -53,72 +54,47 @@ impl Look {
     }
 
     /// Reads all sessions of the namespace, dead ones too.
-    pub(crate) async fn sessions(&self) -> Result<Found<SessionRecord>, StoreError> {
-        let (mut found, mut after) = (Found::default(), None);
-        loop {
-            let page = self.store().sessions(self.namespace.clone(), after, PAGE, LIMIT).await?;
-            found.items.extend(page.items);
-            found.refuse(page.refused);
-            after = page.next;
-            if after.is_none() {
-                return Ok(found);
-            }
-        }
+    pub(crate) async fn all_sessions(&self) -> Result<Found<SessionRecord>, StoreError> {
+        pages(usize::MAX, |_| true, async |after| self.sessions(after, PAGE).await).await
     }
 
     /// Reads the locks of one kind, or of all, that are wanted, up to so many.
-    pub(crate) async fn locks(
+    pub(crate) async fn all_locks(
         &self,
         kind: Option<Kind>,
         at_most: usize,
         is_wanted: impl Fn(&LockRecord) -> bool,
     ) -> Result<Found<LockRecord>, StoreError> {
-        let (mut found, mut after) = (Found::default(), None);
-        loop {
-            let page =
-                self.store().list_locks(self.namespace.clone(), kind.clone(), after, PAGE, LIMIT).await?;
-            found.items.extend(page.items.into_iter().filter(&is_wanted));
-            found.refuse(page.refused);
-            after = page.next;
-            if found.items.len() > at_most {
-                found.items.truncate(at_most);
-                found.more = true;
-                return Ok(found);
-            }
-            if after.is_none() {
-                return Ok(found);
-            }
-        }
+        pages(at_most, is_wanted, async |after| self.lock_records(kind.clone(), after, PAGE).await).await
     }
 
-    /// Reads these locks, in their order.
-    pub(crate) async fn seen_locks(&self, locks: Vec<LockId>) -> Result<Vec<LockSeen>, StoreError> {
-        let mut seen = Vec::with_capacity(locks.len());
-        for locks in locks.chunks(PAGE) {
-            seen.extend(self.store().locks(locks.to_vec(), LIMIT).await?);
-        }
-        Ok(seen)
-    }
-
-    /// Reads these sessions.
-    pub(crate) async fn observe(
-        &self,
-        sessions: impl IntoIterator<Item = SessionId>,
-    ) -> Result<Lives, StoreError> {
-        let wanted: BTreeSet<SessionId> = sessions.into_iter().collect();
-        let wanted: Vec<_> = wanted.into_iter().collect();
-        let mut seen = Vec::new();
-        for sessions in wanted.chunks(PAGE) {
-            let answers = self.store().observe(sessions.to_vec(), LIMIT).await?;
-            seen.extend(sessions.iter().copied().zip(answers));
-        }
-        Ok(seen.into_iter().collect())
+    /// Reads the records of all schedules.
+    pub(crate) async fn all_schedules(&self) -> Result<Found<ScheduleRecord>, StoreError> {
+        pages(usize::MAX, |_| true, async |after| self.schedule_records(after, PAGE).await).await
     }
 }
 
-/// Now, as far as the store's clock can be known without asking it: no beat was written in the future.
-pub(crate) fn now_beside<'a>(sessions: impl IntoIterator<Item = &'a SessionRecord>) -> StoreTime {
-    sessions.into_iter().map(|session| session.beat_at).fold(times::now(), StoreTime::max)
+/// Reads page after page what is wanted, up to so many.
+async fn pages<T>(
+    at_most: usize,
+    is_wanted: impl Fn(&T) -> bool,
+    mut read: impl AsyncFnMut(Option<Cursor>) -> Result<Page<T>, StoreError>,
+) -> Result<Found<T>, StoreError> {
+    let (mut found, mut after) = (Found::default(), None);
+    loop {
+        let page = read(after).await?;
+        found.items.extend(page.items.into_iter().filter(&is_wanted));
+        found.refuse(page.refused);
+        after = page.next;
+        if found.items.len() > at_most {
+            found.items.truncate(at_most);
+            found.more = true;
+            return Ok(found);
+        }
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 /// Records that were found.
@@ -130,13 +106,6 @@ pub(crate) struct Found<T> {
     pub(crate) more: bool,
 }
 
-/// A record that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Refused {
-    pub(crate) record: String,
-    pub(crate) refusal: Refusal,
-}
-
 impl<T> Default for Found<T> {
     fn default() -> Self {
         Self { items: Vec::new(), refused: Vec::new(), more: false }
@@ -146,6 +115,13 @@ impl<T> Default for Found<T> {
 impl<T> Found<T> {
     pub(crate) fn refuse(&mut self, refused: Vec<(String, Refusal)>) {
         self.refused.extend(refused.into_iter().map(|(record, refusal)| Refused { record, refusal }));
+    }
+
+    /// All of a listing.
+    pub(crate) fn of(page: Page<T>) -> Self {
+        let mut found = Self { items: page.items, ..Self::default() };
+        found.refuse(page.refused);
+        found
     }
 
     /// The same with other items.
@@ -167,82 +143,6 @@ impl<T> Found<T> {
     }
 }
 
-/// How a session looks to a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Life {
-    /// It beats.
-    Alive,
-    /// Its last beat is older than its ttl.
-    Silent,
-    /// It is declared dead.
-    Dead,
-    /// There is no record of it.
-    Missing,
-    /// Its record cannot be used.
-    Unreadable,
-}
-
-impl Life {
-    pub(crate) fn of(record: &SessionRecord, now: StoreTime) -> Self {
-        if !record.is_alive() {
-            Self::Dead
-        } else if record.looks_dead(now) {
-            Self::Silent
-        } else {
-            Self::Alive
-        }
-    }
-
-    /// Returns whether nothing is to be expected of it any more.
-    pub(crate) const fn looks_dead(self) -> bool {
-        matches!(self, Self::Silent | Self::Dead | Self::Missing)
-    }
-
-    /// The mark behind a holder's name; nothing if it is well.
-    pub(crate) const fn mark(self) -> &'static str {
-        match self {
-            Self::Alive => "",
-            Self::Silent => " (looks dead)",
-            Self::Dead => " (dead)",
-            Self::Missing => " (no session)",
-            Self::Unreadable => " (session unreadable)",
-        }
-    }
-}
-
-/// Sessions as they were found.
-#[derive(Debug, Default)]
-pub(crate) struct Lives(BTreeMap<SessionId, SessionSeen>);
-
-impl Lives {
-    pub(crate) fn record(&self, session: SessionId) -> Option<&SessionRecord> {
-        self.0.get(&session).and_then(SessionSeen::record)
-    }
-
-    pub(crate) fn records(&self) -> impl Iterator<Item = &SessionRecord> {
-        self.0.values().filter_map(SessionSeen::record)
-    }
-
-    pub(crate) fn now(&self) -> StoreTime {
-        now_beside(self.records())
-    }
-
-    pub(crate) fn life(&self, session: SessionId, now: StoreTime) -> Life {
-        match self.0.get(&session) {
-            Some(SessionSeen::Alive(record) | SessionSeen::Dead(record)) => Life::of(record, now),
-            Some(SessionSeen::Missing) | None => Life::Missing,
-            Some(SessionSeen::Refused(_)) => Life::Unreadable,
-        }
-    }
-}
-
-impl FromIterator<(SessionId, SessionSeen)> for Lives {
-    fn from_iter<I: IntoIterator<Item = (SessionId, SessionSeen)>>(seen: I) -> Self {
-        Self(seen.into_iter().collect())
-    }
-}
-
 /// A value as its text, or as hexadecimal digits.
 pub(crate) fn value(value: &Value) -> String {
     match std::str::from_utf8(value.as_bytes()) {
@@ -261,45 +161,7 @@ pub(crate) fn said(text: Option<&impl ToString>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenure::model::{About, Death, Holder, Nonce};
-
     use super::*;
-
-    fn session() -> SessionRecord {
-        let about = About::new(Namespace::new("n").unwrap(), Holder::new("pod-1").unwrap());
-        let at = StoreTime::from_millis(1_000_000);
-        SessionRecord::opened(SessionId::from_u128(7), about, Nonce::new(1), Duration::from_secs(30), at)
-    }
-
-    #[test]
-    fn a_session_that_is_silent_for_its_ttl_looks_dead() {
-        let mut record = session();
-        let beat = record.beat_at;
-        assert_eq!(Life::of(&record, beat.plus(Duration::from_secs(30))), Life::Alive);
-        assert_eq!(Life::of(&record, beat.plus(Duration::from_millis(30_001))), Life::Silent);
-        record.death = Some(Death { at: beat, by: Holder::new("pod-2").unwrap(), why: Death::own() });
-        assert_eq!(Life::of(&record, beat), Life::Dead);
-        for (life, looks_dead) in [
-            (Life::Alive, false),
-            (Life::Silent, true),
-            (Life::Dead, true),
-            (Life::Missing, true),
-            (Life::Unreadable, false),
-        ] {
-            assert_eq!((life.looks_dead(), life.mark().is_empty()), (looks_dead, life == Life::Alive));
-        }
-        let missing = Lives::default();
-        assert_eq!(missing.life(record.id, beat), Life::Missing);
-    }
-
-    #[test]
-    fn a_clock_that_is_behind_the_beats_is_not_believed() {
-        let ahead = times::now().plus(Duration::from_secs(3600));
-        let mut record = session();
-        record.beat_at = ahead;
-        assert_eq!(now_beside([&record]), ahead);
-        assert!(now_beside([&session()]) > session().beat_at);
-    }
 
     #[test]
     fn a_value_is_told_in_one_line_whatever_it_is() {

@@ -3,10 +3,12 @@
 use std::str::FromStr;
 
 use clap::Args;
-use serde::Serialize;
-use tenure::model::{Holder, Kind, LockRecord, SpreadName, StoreTime};
+use tenure::{
+    model::{Holder, Kind, LockRecord, SpreadName, StoreTime},
+    picture::{Life, Lock},
+};
 
-use super::look::{Found, Life, Lives, Look, said};
+use super::look::{Found, Look, said};
 use crate::{
     common::Common,
     exit::Failure,
@@ -77,16 +79,6 @@ impl Wanted {
     }
 }
 
-/// A key, and how its holder looks.
-#[derive(Debug, Serialize)]
-struct Item {
-    #[serde(flatten)]
-    record: LockRecord,
-    /// Nothing if nobody holds it.
-    life: Option<Life>,
-    looks_dead: bool,
-}
-
 pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
     let held_by = ls.held_by.as_ref().map(Holder::new).transpose();
     let held_by = held_by.map_err(|error| Failure::usage(format!("--held-by: {error}")))?;
@@ -96,11 +88,11 @@ pub(crate) async fn run(common: &Common, ls: Ls) -> Result<u8, Failure> {
             && is_listed(record, held_by.as_ref(), ls.free)
     };
     let kind = ls.kind.as_ref().and_then(Wanted::kind);
-    let found = look.locks(kind, ls.limit, is_wanted).await?;
+    let found = look.all_locks(kind, ls.limit, is_wanted).await?;
     let holders = found.items.iter().filter_map(|record| record.holding.as_ref());
     let lives = look.observe(holders.map(|held| held.by.session)).await?;
-    let now = lives.now();
-    let found = found.map(|record| Item::of(record, &lives, now));
+    let now = look.now_beside(lives.records());
+    let found = found.map(|record| Lock::of(record, &lives, now));
     out::print(common, &found, || table(&found, &look, ls.free, now))?;
     look.close().await;
     Ok(0)
@@ -113,17 +105,10 @@ fn is_listed(record: &LockRecord, held_by: Option<&Holder>, free: bool) -> bool 
     }
 }
 
-impl Item {
-    fn of(record: LockRecord, lives: &Lives, now: StoreTime) -> Self {
-        let life = record.holding.as_ref().map(|held| lives.life(held.by.session, now));
-        Self { record, life, looks_dead: life.is_some_and(Life::looks_dead) }
-    }
-}
-
-fn table(found: &Found<Item>, look: &Look, free: bool, now: StoreTime) -> String {
+fn table(found: &Found<Lock>, look: &Look, free: bool, now: StoreTime) -> String {
     if found.items.is_empty() {
         let what = if free { "No key is known that is free" } else { "Nothing is held" };
-        let namespace = out::one_line(look.namespace.as_str());
+        let namespace = out::one_line(look.namespace().as_str());
         return format!("{what} in namespace {namespace} of {}.\n{}", look.place.name, found.notes());
     }
     let mut table = if free {
@@ -131,7 +116,7 @@ fn table(found: &Found<Item>, look: &Look, free: bool, now: StoreTime) -> String
     } else {
         Table::new(["KEY", "KIND", "HOLDER", "SINCE", "TERM", "WHY"])
     };
-    for Item { record, life, .. } in &found.items {
+    for Lock { record, life, .. } in &found.items {
         let (key, kind, term) =
             (record.id.key.to_string(), record.id.kind.to_string(), record.term.to_string());
         if let Some(held) = &record.holding {

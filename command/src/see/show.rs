@@ -3,11 +3,13 @@
 use std::fmt::Write;
 
 use clap::Args;
-use serde::Serialize;
-use tenure::model::{Key, Kind, LockId, LockRecord, SessionRecord, SpreadName, StoreTime, Waiter};
-use tenure::store::{LockSeen, Refusal};
+use tenure::{
+    model::{Key, Kind, LockId, LockRecord, SpreadName, StoreTime},
+    picture::{KeyLook, Life},
+    store::LockSeen,
+};
 
-use super::look::{LIMIT, Life, Look, said, value};
+use super::look::{Look, said, value};
 use crate::{
     common::Common,
     exit::Failure,
@@ -15,8 +17,6 @@ use crate::{
     times,
 };
 
-/// Waiters that are shown.
-const WAITERS: usize = 100;
 /// The key was never held, or cannot be read.
 const NOT_FOUND: u8 = 1;
 
@@ -37,25 +37,6 @@ pub(crate) struct Show {
     schedule: bool,
 }
 
-/// What is known of a key.
-#[derive(Debug, Serialize)]
-struct Shown {
-    id: LockId,
-    /// Nothing if it was never held.
-    record: Option<LockRecord>,
-    /// Why its record cannot be used.
-    refusal: Option<Refusal>,
-    /// The session of its holder.
-    session: Option<SessionRecord>,
-    life: Option<Life>,
-    looks_dead: bool,
-    /// For how long nobody may take it yet.
-    closed_left_ms: Option<u64>,
-    waiters: Vec<Waiter>,
-    /// Nobody waits behind these.
-    whole: bool,
-}
-
 pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
     let kind = match (&show.task, show.schedule) {
         (Some(spread), _) => Kind::of_tasks(
@@ -66,56 +47,27 @@ pub(crate) async fn run(common: &Common, show: Show) -> Result<u8, Failure> {
     };
     let key = Key::new(&show.key).map_err(|error| Failure::usage(error.to_string()))?;
     let look = Look::open(common).await?;
-    let id = LockId { namespace: look.namespace.clone(), kind, key };
-    let (shown, now) = read(&look, id).await?;
+    let shown = look.key(LockId { namespace: look.namespace().clone(), kind, key }).await?;
     let found = shown.record.is_some();
     let other = if found || shown.refusal.is_some() { None } else { elsewhere(&look, &shown.id).await? };
     out::print(common, &shown, || match &shown.record {
-        Some(record) => text(&shown, record, now),
+        Some(record) => text(&shown, record),
         None => absent(&shown, other.as_ref()),
     })?;
     look.close().await;
     Ok(if found { 0 } else { NOT_FOUND })
 }
 
-async fn read(look: &Look, id: LockId) -> Result<(Shown, StoreTime), Failure> {
-    let seen = look.seen_locks(vec![id.clone()]).await?.pop();
-    let line = look.store().waiters(id.clone(), WAITERS, LIMIT).await?;
-    let (record, refusal) = match seen {
-        Some(LockSeen::Found(record)) => (Some(record), None),
-        Some(LockSeen::Refused(refusal)) => (None, Some(refusal)),
-        Some(LockSeen::Absent) | None => (None, None),
-    };
-    let holder = record.as_ref().and_then(|record| record.holding.as_ref()).map(|held| held.by.session);
-    let lives = look.observe(holder).await?;
-    let now = lives.now();
-    let life = holder.map(|session| lives.life(session, now));
-    let left = record.as_ref().and_then(|record| record.closed).map(|closed| closed.left(now));
-    let left = left.filter(|left| !left.is_zero());
-    let shown = Shown {
-        session: holder.and_then(|session| lives.record(session)).cloned(),
-        life,
-        looks_dead: life.is_some_and(Life::looks_dead),
-        closed_left_ms: left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-        waiters: line.waiters,
-        whole: line.whole,
-        id,
-        record,
-        refusal,
-    };
-    Ok((shown, now))
-}
-
 /// Another kind that has the same key: whoever forgot the option is told.
 async fn elsewhere(look: &Look, id: &LockId) -> Result<Option<Kind>, Failure> {
     let others: Vec<_> = [Kind::Lock, Kind::Schedule].into_iter().filter(|kind| *kind != id.kind).collect();
-    let ids = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();
-    let seen = look.seen_locks(ids).await?;
+    let ids: Vec<_> = others.iter().map(|kind| LockId { kind: kind.clone(), ..id.clone() }).collect();
+    let seen = look.seen_locks(&ids).await?;
     let found = others.into_iter().zip(seen).find(|(_, seen)| !matches!(seen, LockSeen::Absent));
     Ok(found.map(|(kind, _)| kind))
 }
 
-fn absent(shown: &Shown, other: Option<&Kind>) -> String {
+fn absent(shown: &KeyLook, other: Option<&Kind>) -> String {
     let (kind, key) = (shown.id.kind.to_string(), shown.id.key.as_str());
     let mut text = match &shown.refusal {
         Some(refusal) => {
@@ -136,7 +88,8 @@ fn absent(shown: &Shown, other: Option<&Kind>) -> String {
     text
 }
 
-fn text(shown: &Shown, record: &LockRecord, now: StoreTime) -> String {
+fn text(shown: &KeyLook, record: &LockRecord) -> String {
+    let now = shown.now;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<11}{}", one_line(&value));
@@ -167,7 +120,7 @@ fn text(shown: &Shown, record: &LockRecord, now: StoreTime) -> String {
         None => line("holder", "nobody".to_owned()),
     }
     line("term", record.term.to_string());
-    if let Some(closed) = record.closed.filter(|_| shown.closed_left_ms.is_some()) {
+    if let Some(closed) = record.closed.filter(|_| shown.closed_left.is_some()) {
         let left = times::length(closed.left(now));
         line("closed", format!("until {}, for {left}: nobody may take it yet", times::local(closed.until)));
     }
@@ -176,7 +129,7 @@ fn text(shown: &Shown, record: &LockRecord, now: StoreTime) -> String {
     text
 }
 
-fn queue(shown: &Shown, now: StoreTime) -> String {
+fn queue(shown: &KeyLook, now: StoreTime) -> String {
     if shown.waiters.is_empty() {
         return String::new();
     }

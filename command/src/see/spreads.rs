@@ -1,19 +1,15 @@
 //! `tenure spreads`: who takes part in a spread, and where its tasks are, as far as records tell.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use clap::Args;
 use serde::Serialize;
 use tenure::{
-    model::{Key, Kind, LockId, LockRecord, SessionRecord, SpreadName, StoreTime},
-    spread::{Explanation, Member, SpreadStatus, TaskState},
+    model::{Key, Kind, LockId, LockRecord, Past, SessionRecord, SpreadName, StoreTime},
+    picture::{Refused, Spread, SpreadMember, SpreadSummary, Task, terms},
+    spread::{Explanation, SpreadStatus, TaskState},
     store::LockSeen,
 };
 
-use super::{
-    instances::{state, terms},
-    look::{Found, Life, Look, Refused, now_beside},
-};
+use super::look::{Found, Look};
 use crate::{
     common::Common,
     exit::Failure,
@@ -54,42 +50,16 @@ pub(crate) async fn run(common: &Common, spreads: Spreads) -> Result<u8, Failure
 
 // ----- all
 
-/// A spread in numbers.
-#[derive(Debug, Serialize)]
-struct Item {
-    spread: SpreadName,
-    members: usize,
-    /// Members that look dead.
-    silent: usize,
-    draining: usize,
-    tasks: usize,
-    held: usize,
-    quarantined: usize,
-    /// Tasks that nobody has, who is alive.
-    orphans: usize,
-}
-
 async fn list(common: &Common, look: &Look) -> Result<u8, Failure> {
-    let sessions = look.sessions().await?;
-    let now = now_beside(&sessions.items);
-    let mut locks = look.locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
-    locks.refused.extend(sessions.refused);
-    let mut tasks: BTreeMap<SpreadName, Vec<LockRecord>> = BTreeMap::new();
-    for record in locks.items {
-        if let Some(spread) = record.id.kind.spread() {
-            tasks.entry(spread).or_default().push(record);
-        }
-    }
-    for session in sessions.items.iter().filter(|session| session.is_alive()) {
-        for share in &session.shares {
-            tasks.entry(share.spread.clone()).or_default();
-        }
-    }
-    let items = tasks.into_iter().map(|(spread, locks)| Item::of(spread, &sessions.items, &locks, now));
-    let found = Found { items: items.collect(), refused: locks.refused, more: false };
+    let sessions = look.all_sessions().await?;
+    let now = look.now_beside(&sessions.items);
+    let locks = look.all_locks(None, usize::MAX, |record| record.id.kind != Kind::Lock).await?;
+    let items = SpreadSummary::all(&sessions.items, locks.items, now);
+    let refused = locks.refused.into_iter().chain(sessions.refused).collect();
+    let found = Found { items, refused, more: false };
     out::print(common, &found, || {
         if found.items.is_empty() {
-            let namespace = one_line(look.namespace.as_str());
+            let namespace = one_line(look.namespace().as_str());
             return format!(
                 "No spread is in namespace {namespace} of {}.\n{}",
                 look.place.name,
@@ -116,68 +86,14 @@ async fn list(common: &Common, look: &Look) -> Result<u8, Failure> {
     Ok(0)
 }
 
-impl Item {
-    fn of(spread: SpreadName, sessions: &[SessionRecord], locks: &[LockRecord], now: StoreTime) -> Self {
-        let status = SpreadStatus::of_records(spread, sessions, locks, now);
-        let silent = silent(sessions, now);
-        Self {
-            members: status.members.len(),
-            silent: status.members.iter().filter(|member| silent.contains(&member.session.as_u128())).count(),
-            draining: status.members.iter().filter(|member| member.share.draining).count(),
-            tasks: status.tasks.len(),
-            held: status.held(),
-            quarantined: status.quarantined().count(),
-            orphans: orphans(&status, &silent).len(),
-            spread: status.spread,
-        }
-    }
-}
-
-/// The sessions that are not declared dead and look it.
-fn silent(sessions: &[SessionRecord], now: StoreTime) -> BTreeSet<u128> {
-    let silent = sessions.iter().filter(|session| session.is_alive() && session.looks_dead(now));
-    silent.map(|session| session.id.as_u128()).collect()
-}
-
-/// Tasks that nobody has, and those whose holders look dead. What is kept closed is not among them.
-fn orphans(status: &SpreadStatus, silent: &BTreeSet<u128>) -> Vec<Key> {
-    let is_orphan = |state: &TaskState| match state {
-        TaskState::Free { .. } => true,
-        TaskState::Held { session, .. } => silent.contains(&session.as_u128()),
-        _ => false,
-    };
-    status.tasks.iter().filter(|(_, state)| is_orphan(state)).map(|(key, _)| key.clone()).collect()
-}
-
 // ----- one
 
-/// A spread, its members and its tasks.
+/// A spread, and the records that cannot be used.
 #[derive(Debug, Serialize)]
 struct Shown {
-    spread: SpreadName,
-    members: Vec<ShownMember>,
-    tasks: Vec<ShownTask>,
-    orphans: Vec<Key>,
-    refused: Vec<Refused>,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownMember {
     #[serde(flatten)]
-    member: Member,
-    life: Life,
-    looks_dead: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownTask {
-    key: Key,
-    state: TaskState,
-    /// Its holder looks dead.
-    looks_dead: bool,
-    /// Its last holder, and the note of how that ended.
-    last_holder: Option<String>,
-    last_note: Option<String>,
+    spread: Spread,
+    refused: Vec<Refused>,
 }
 
 /// What the store has of a spread.
@@ -190,9 +106,9 @@ struct Read {
 
 impl Read {
     async fn of(look: &Look, name: &SpreadName) -> Result<Self, Failure> {
-        let sessions = look.sessions().await?;
-        let locks = look.locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
-        let now = now_beside(&sessions.items);
+        let sessions = look.all_sessions().await?;
+        let locks = look.all_locks(Some(Kind::of_tasks(name)), usize::MAX, |_| true).await?;
+        let now = look.now_beside(&sessions.items);
         let refused = sessions.refused.into_iter().chain(locks.refused).collect();
         Ok(Self { sessions: sessions.items, locks: locks.items, refused, now })
     }
@@ -200,78 +116,52 @@ impl Read {
     fn status(&self, name: SpreadName) -> SpreadStatus {
         SpreadStatus::of_records(name, &self.sessions, &self.locks, self.now)
     }
+
+    fn spread(&self, name: SpreadName) -> Spread {
+        Spread::of(name, &self.sessions, &self.locks, &self.locks, self.now)
+    }
 }
 
 async fn one(common: &Common, look: &Look, name: SpreadName) -> Result<u8, Failure> {
     let read = Read::of(look, &name).await?;
-    let shown = Shown::of(&read, name);
-    let is_known = !shown.members.is_empty() || !shown.tasks.is_empty();
-    out::print(common, &shown, || text(&shown, &read, look))?;
+    let shown = Shown { spread: read.spread(name), refused: read.refused };
+    let is_known = !shown.spread.members.is_empty() || !shown.spread.tasks.is_empty();
+    out::print(common, &shown, || text(&shown, read.now, look))?;
     Ok(if is_known { 0 } else { NOT_FOUND })
 }
 
-impl Shown {
-    fn of(read: &Read, name: SpreadName) -> Self {
-        let status = read.status(name);
-        let silent = silent(&read.sessions, read.now);
-        let orphans = orphans(&status, &silent);
-        let lasts: BTreeMap<&Key, _> =
-            read.locks.iter().map(|record| (&record.id.key, record.past.first())).collect();
-        let tasks = status.tasks.into_iter().map(|(key, state)| {
-            let last = lasts.get(&key).copied().flatten();
-            ShownTask {
-                looks_dead: matches!(&state, TaskState::Held { session, .. } if silent.contains(&session.as_u128())),
-                last_holder: last.map(|last| last.holder.to_string()),
-                last_note: last.and_then(|last| last.note.as_ref()).map(ToString::to_string),
-                key,
-                state,
-            }
-        });
-        let member = |member: Member| {
-            let life = if silent.contains(&member.session.as_u128()) { Life::Silent } else { Life::Alive };
-            ShownMember { looks_dead: life.looks_dead(), life, member }
-        };
-        Self {
-            spread: status.spread,
-            tasks: tasks.collect(),
-            members: status.members.into_iter().map(member).collect(),
-            orphans,
-            refused: read.refused.clone(),
-        }
-    }
-}
-
-fn text(shown: &Shown, read: &Read, look: &Look) -> String {
-    let notes = Found::<()> { refused: shown.refused.clone(), ..Found::default() }.notes();
-    if shown.members.is_empty() && shown.tasks.is_empty() {
+fn text(shown: &Shown, now: StoreTime, look: &Look) -> String {
+    let Shown { spread, refused } = shown;
+    let notes = Found::<()> { refused: refused.clone(), ..Found::default() }.notes();
+    if spread.members.is_empty() && spread.tasks.is_empty() {
         return format!(
             "Nobody takes part in a spread {:?} in namespace {} of {}, nor was any task of it ever taken.\n{notes}",
-            shown.spread.as_str(),
-            one_line(look.namespace.as_str()),
+            spread.spread.as_str(),
+            one_line(look.namespace().as_str()),
             look.place.name
         );
     }
     let mut text = String::new();
-    if shown.members.is_empty() {
+    if spread.members.is_empty() {
         text.push_str("No instance that is alive takes part.\n");
     } else {
         let mut table = Table::new(["MEMBER", "PLACE", "STATE", "TASKS", "SHARE"]);
-        for ShownMember { member, life, .. } in &shown.members {
+        for SpreadMember { member, life, .. } in &spread.members {
             let terms = terms(&member.share);
             table.row([
                 member.holder.to_string(),
                 format!("{}:{}", member.host, member.pid),
-                state(*life).to_owned(),
+                life.as_str().to_owned(),
                 member.tasks.to_string(),
                 if terms.is_empty() { "-".to_owned() } else { terms },
             ]);
         }
         text.push_str(&table.render());
     }
-    if !shown.tasks.is_empty() {
+    if !spread.tasks.is_empty() {
         let mut table = Table::new(["TASK", "STATE", "HOLDER", "NOTE"]);
-        for task in &shown.tasks {
-            let (state, holder, note) = told(task, read.now);
+        for task in &spread.tasks {
+            let (state, holder, note) = told(task, now);
             table.row([task.key.to_string(), state, holder, note]);
         }
         text.push('\n');
@@ -281,7 +171,7 @@ fn text(shown: &Shown, read: &Read, look: &Look) -> String {
 }
 
 /// A task's state, its holder, and what else there is to say.
-fn told(task: &ShownTask, now: StoreTime) -> (String, String, String) {
+fn told(task: &Task, now: StoreTime) -> (String, String, String) {
     let none = || "-".to_owned();
     match &task.state {
         TaskState::Held { holder, session, .. } => {
@@ -289,7 +179,7 @@ fn told(task: &ShownTask, now: StoreTime) -> (String, String, String) {
             (
                 "held".to_owned(),
                 holder,
-                if task.looks_dead { "its holder looks dead".to_owned() } else { none() },
+                if task.looks_dead { "its holder looks dead".to_owned() } else { reason(task, 1) },
             )
         }
         TaskState::Reserved { holder } => {
@@ -311,20 +201,26 @@ fn told(task: &ShownTask, now: StoreTime) -> (String, String, String) {
     }
 }
 
-fn last(task: &ShownTask) -> String {
-    match (&task.last_holder, &task.last_note) {
-        (Some(holder), Some(note)) => format!("{holder} had it last: {note}"),
-        (Some(holder), None) => format!("{holder} had it last"),
-        (None, _) => "-".to_owned(),
+/// Who had it last, or else why nobody has it.
+fn last(task: &Task) -> String {
+    match &task.last {
+        Some(Past { holder, note: Some(note), .. }) => format!("{holder} had it last: {note}"),
+        Some(Past { holder, .. }) => format!("{holder} had it last"),
+        None => reason(task, 0),
     }
+}
+
+/// That sentence of those that say why it is where it is: of what is held, the first one names the holder.
+fn reason(task: &Task, at: usize) -> String {
+    task.why.get(at).cloned().unwrap_or_else(|| "-".to_owned())
 }
 
 // ----- why
 
 async fn explain(common: &Common, look: &Look, name: SpreadName, task: Key) -> Result<u8, Failure> {
     let read = Read::of(look, &name).await?;
-    let id = LockId { namespace: look.namespace.clone(), kind: Kind::of_tasks(&name), key: task.clone() };
-    let seen = look.seen_locks(vec![id]).await?.pop().unwrap_or(LockSeen::Absent);
+    let id = LockId { namespace: look.namespace().clone(), kind: Kind::of_tasks(&name), key: task.clone() };
+    let seen = look.seen_locks(&[id]).await?.pop().unwrap_or(LockSeen::Absent);
     let status = read.status(name);
     let is_known = seen != LockSeen::Absent;
     let explanation = Explanation::of_records(&status, &read.sessions, task, &seen, read.now);

@@ -1,8 +1,8 @@
 //! `tenure watch`: what changes, line by line. It listens to hints, and looks again from time to time: a hint may be
 //! lost, and plain locks ring for those alone who wait for them.
 
-mod changes;
 mod snapshot;
+mod told;
 
 use std::{
     collections::BTreeSet,
@@ -11,26 +11,26 @@ use std::{
 };
 
 use clap::Args;
-use futures::{FutureExt, StreamExt, future::BoxFuture};
+use futures::StreamExt;
 use tenure::{
     model::Key,
+    picture::changes,
     store::{Hint, Topic},
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
     sync::watch,
     time::{sleep, timeout},
 };
 
 use self::{
-    changes::{Change, changes},
-    snapshot::{Scope, Snapshot},
+    snapshot::Scope,
+    told::{Line, begin},
 };
 use super::look::Look;
 use crate::{
     common::{Common, Form},
     exit::Failure,
-    times,
+    signals, times,
 };
 
 /// Time between looks at one key, and at all.
@@ -63,7 +63,7 @@ pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
         None if key.is_some() => EVERY_KEY,
         None => EVERY,
     };
-    let mut end = ended()?;
+    let mut end = signals::ended()?;
     let look = Look::open(common).await?;
     let scope = Scope::of(&look, key).await?;
     tokio::select! {
@@ -74,26 +74,12 @@ pub(crate) async fn run(common: &Common, watch: Watch) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Waits for a signal that ends the program.
-fn ended() -> Result<BoxFuture<'static, ()>, Failure> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Failure::failed(format!("no signal can be awaited: {error}")));
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    }
-    .boxed())
-}
-
 /// Follows what changes until nobody reads it any more.
 async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration) -> Result<(), Failure> {
-    let mut known = Snapshot::read(look, &mut scope).await?;
+    let mut known = scope.read(look).await?;
     let (topics, listened) = watch::channel(scope.topics().collect::<BTreeSet<Topic>>());
     let mut hints = look.store().hints(listened);
-    if tell(common, &changes::begin(&known, &scope)).is_err() {
+    if tell(common, &begin(&known, &scope)).is_err() {
         return Ok(());
     }
     let (mut listens, mut away) = (true, None);
@@ -118,7 +104,7 @@ async fn follow(common: &Common, look: &Look, mut scope: Scope, every: Duration)
                 },
             }
         }
-        match Snapshot::read(look, &mut scope).await {
+        match scope.read(look).await {
             Err(error) => complain(&mut away, &error.to_string()),
             Ok(new) => {
                 away = None;
@@ -146,12 +132,12 @@ fn complain(said: &mut Option<String>, what: &str) {
 }
 
 /// Prints a line for each change. `tenure watch | head` ends with the pipe.
-fn tell(common: &Common, changes: &[Change]) -> Result<(), Unread> {
+fn tell<L: Line>(common: &Common, lines: &[L]) -> Result<(), Unread> {
     let mut out = io::stdout().lock();
-    for change in changes {
+    for line in lines {
         let line = match common.output {
-            Form::Table => change.to_string(),
-            Form::Json => serde_json::to_string(change).map_err(|_| Unread)?,
+            Form::Table => line.line(),
+            Form::Json => serde_json::to_string(line).map_err(|_| Unread)?,
         };
         writeln!(out, "{line}").map_err(|_| Unread)?;
     }

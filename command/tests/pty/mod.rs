@@ -1,11 +1,11 @@
-//! A terminal of 80 columns and 24 rows that is a real one to whoever runs on it.
+//! A terminal, of 80 columns and 24 rows unless something else is said, that is a real one to whoever runs on it.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::{
     fs::{File, OpenOptions},
     io::Read,
-    os::unix::fs::OpenOptionsExt,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     process::Command,
     sync::mpsc,
 };
@@ -21,15 +21,25 @@ pub(crate) const HEIGHT: u16 = 24;
 
 /// Both ends of a terminal: the keys, and the device for whoever runs on it.
 pub(crate) fn terminal() -> (File, File) {
+    terminal_of(WIDTH, HEIGHT)
+}
+
+/// The same of another size.
+pub(crate) fn terminal_of(columns: u16, rows: u16) -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
-    let size = Winsize { ws_row: HEIGHT, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&master, size).unwrap();
+    resize(&master, columns, rows);
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     let no_ctty = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
     let slave = OpenOptions::new().read(true).write(true).custom_flags(no_ctty).open(name).unwrap();
     (File::from(master), slave)
+}
+
+/// Gives a terminal another size. Whoever is in its foreground is told by a signal.
+pub(crate) fn resize(terminal: impl AsFd, columns: u16, rows: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).unwrap();
 }
 
 /// The same command in the foreground of a terminal, in a session of its own.

@@ -5,7 +5,7 @@ use tenure::{
         Definition, Finish, Outcome, Pause, Rules, RunId, RunRecord, ScheduleId, ScheduleRecord, SessionId,
         Term, Why,
     },
-    schedule::ScheduleStatus,
+    picture::{Ledger, Lives},
 };
 
 use super::*;
@@ -26,25 +26,19 @@ fn failed(minutes: i64) -> RunRecord {
     run
 }
 
-fn look(failures: i64, due: Option<i64>, paused: bool) -> ScheduleLook {
+fn look(failures: i64, due: Option<i64>, paused: bool) -> Schedule {
     let mut record = ScheduleRecord::new(failed(0).id.schedule);
     let (timing, policies) = (Rules::new("0 * * * * in UTC").unwrap(), Rules::new("p").unwrap());
     record.definition = Some(Definition::new(timing, policies, at(0), Term::new(1)));
     record.pause = paused.then(|| Pause::new(at(80), "ops".parse().unwrap(), Why::shortened("repairs")));
     let runs = (0..failures).rev().map(failed).collect();
-    ScheduleLook {
-        status: ScheduleStatus::of(record, runs),
-        zone: None,
-        paused,
-        running: false,
-        next: None,
-        owner: None,
-        due: due.map(at),
-        overdue_ms: None,
-    }
+    let ledger = Ledger { runs, is_all: true, read_at: at(100) };
+    let mut look = Schedule::of(record, ledger, None, &Lives::default(), at(100));
+    look.due = due.map(at);
+    look
 }
 
-fn judged(look: &ScheduleLook) -> (State, String) {
+fn judged(look: &Schedule) -> (State, String) {
     let verdict = Verdict::of(schedule(look, LIMITS, at(100)), &["1 schedule".to_owned()]);
     (verdict.state, verdict.line)
 }

@@ -1,20 +1,17 @@
 //! The state of a namespace, or of one key, at one look.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tenure::{
     StoreError,
     model::{
-        Key, Kind, LockId, LockRecord, RunId, RunRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionId,
-        SessionRecord, SpreadName, StoreTime,
+        Key, Kind, LockId, LockRecord, ScheduleId, ScheduleName, ScheduleRecord, SessionRecord, SpreadName,
     },
+    picture::{Life, Records},
     store::{LockSeen, ScheduleSeen, Topic},
 };
 
-use super::super::{
-    look::{LIMIT, Life, Look, now_beside},
-    schedule_look,
-};
+use super::super::look::Look;
 
 /// Entries of each ledger that are looked at.
 const RUNS: usize = 10;
@@ -31,9 +28,9 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) async fn of(look: &Look, key: Option<Key>) -> Result<Self, StoreError> {
-        let mut scope = Self { namespace: look.namespace.clone(), key, spreads: BTreeSet::new() };
+        let mut scope = Self { namespace: look.namespace().clone(), key, spreads: BTreeSet::new() };
         scope.spreads.extend(Kind::Schedule.spread());
-        scope.learn(&look.sessions().await?.items);
+        scope.learn(&look.all_sessions().await?.items);
         Ok(scope)
     }
 
@@ -55,76 +52,60 @@ impl Scope {
     }
 }
 
-/// The state at one look.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Snapshot {
-    /// Nothing before the first look.
-    pub(super) now: Option<StoreTime>,
-    pub(super) locks: BTreeMap<LockId, LockRecord>,
-    pub(super) sessions: BTreeMap<SessionId, (SessionRecord, Life)>,
-    /// All sessions of the namespace are in it: one that was not is new.
-    pub(super) all_sessions: bool,
-    pub(super) schedules: BTreeMap<ScheduleName, ScheduleRecord>,
-    pub(super) runs: BTreeMap<RunId, RunRecord>,
-}
-
-impl Snapshot {
-    pub(super) async fn read(look: &Look, scope: &mut Scope) -> Result<Self, StoreError> {
-        match scope.key.clone() {
-            Some(key) => Self::of_key(look, scope, &key).await,
-            None => Self::of_all(look, scope).await,
+impl Scope {
+    pub(super) async fn read(&mut self, look: &Look) -> Result<Records, StoreError> {
+        match self.key.clone() {
+            Some(key) => self.of_key(look, &key).await,
+            None => self.of_all(look).await,
         }
     }
 
-    async fn of_all(look: &Look, scope: &mut Scope) -> Result<Self, StoreError> {
-        let locks = look.locks(None, usize::MAX, |_| true).await?.items;
-        let sessions = look.sessions().await?.items;
-        scope.learn(&sessions);
-        let schedules = schedule_look::records(look).await?.items;
-        Self::of(look, locks, sessions, true, schedules).await
+    async fn of_all(&mut self, look: &Look) -> Result<Records, StoreError> {
+        let locks = look.all_locks(None, usize::MAX, |_| true).await?.items;
+        let sessions = look.all_sessions().await?.items;
+        self.learn(&sessions);
+        let schedules = look.all_schedules().await?.items;
+        let records = records(look, locks, sessions, schedules).await?;
+        Ok(Records { all_sessions: true, ..records })
     }
 
-    async fn of_key(look: &Look, scope: &Scope, key: &Key) -> Result<Self, StoreError> {
-        let seen = look.seen_locks(scope.locks_of(key)).await?;
+    async fn of_key(&self, look: &Look, key: &Key) -> Result<Records, StoreError> {
+        let seen = look.seen_locks(&self.locks_of(key)).await?;
         let locks: Vec<_> = seen.into_iter().filter_map(LockSeen::found).collect();
         let holders = locks.iter().filter_map(|record| record.holding.as_ref());
         let lives = look.observe(holders.map(|held| held.by.session)).await?;
         let mut schedules = Vec::new();
         if let Ok(name) = ScheduleName::new(key.as_str()) {
-            let id = ScheduleId { namespace: scope.namespace.clone(), name };
-            let seen = look.store().schedules(vec![id], LIMIT).await?;
+            let id = ScheduleId { namespace: self.namespace.clone(), name };
+            let seen = look.seen_schedules(&[id]).await?;
             schedules.extend(seen.into_iter().filter_map(|seen| match seen {
                 ScheduleSeen::Found(record) => Some(record),
                 ScheduleSeen::Absent | ScheduleSeen::Refused(_) => None,
             }));
         }
-        Self::of(look, locks, lives.records().cloned().collect(), false, schedules).await
+        records(look, locks, lives.records().cloned().collect(), schedules).await
     }
+}
 
-    async fn of(
-        look: &Look,
-        locks: Vec<LockRecord>,
-        sessions: Vec<SessionRecord>,
-        all_sessions: bool,
-        schedules: Vec<ScheduleRecord>,
-    ) -> Result<Self, StoreError> {
-        let now = now_beside(&sessions);
-        let ids: Vec<_> = schedules.iter().map(|record| record.id.clone()).collect();
-        let ledgers = schedule_look::ledgers(look, &ids, RUNS).await?;
-        let runs = ledgers.into_iter().flat_map(|ledger| ledger.runs);
-        Ok(Self {
-            now: Some(now),
-            locks: locks.into_iter().map(|record| (record.id.clone(), record)).collect(),
-            sessions: sessions
-                .into_iter()
-                .map(|record| {
-                    let life = Life::of(&record, now);
-                    (record.id, (record, life))
-                })
-                .collect(),
-            all_sessions,
-            schedules: schedules.into_iter().map(|record| (record.id.name.clone(), record)).collect(),
-            runs: runs.map(|run| (run.id.clone(), run)).collect(),
-        })
-    }
+async fn records(
+    look: &Look,
+    locks: Vec<LockRecord>,
+    sessions: Vec<SessionRecord>,
+    schedules: Vec<ScheduleRecord>,
+) -> Result<Records, StoreError> {
+    let now = look.now_beside(&sessions);
+    let ids: Vec<_> = schedules.iter().map(|record| record.id.clone()).collect();
+    let ledgers = look.last_runs(&ids, RUNS).await?;
+    let with_life = |record: SessionRecord| {
+        let life = Life::of(&record, now);
+        (record.id, (record, life))
+    };
+    Ok(Records {
+        now: Some(now),
+        locks: locks.into_iter().map(|record| (record.id.clone(), record)).collect(),
+        sessions: sessions.into_iter().map(with_life).collect(),
+        all_sessions: false,
+        schedules: schedules.into_iter().map(|record| (record.id.name.clone(), record)).collect(),
+        runs: ledgers.into_iter().flat_map(|ledger| ledger.items).map(|run| (run.id.clone(), run)).collect(),
+    })
 }

@@ -1,0 +1,421 @@
+//! What the screen shows, and what a key or a new picture makes of it. Pure: no clock, no store, no terminal.
+
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use tenure::{
+    model::{LockId, ScheduleId, StoreTime},
+    picture::{KeyLook, Picture, Unread},
+    store::RunPage,
+};
+
+use super::{
+    details::{self, Line},
+    list::{List, Order, Subject},
+    text::clean,
+    views::View,
+};
+
+/// Lines around the rows: title, views, headings, keys.
+const FRAME: usize = 4;
+/// Characters of a filter.
+const FILTER: usize = 100;
+/// What marks the row that is selected takes so many columns.
+pub(super) const MARK: usize = 2;
+
+/// A key of the keyboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Char(char),
+    Enter,
+    Esc,
+    Tab,
+    BackTab,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Backspace,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Key(Key),
+    /// The terminal has so many columns and rows.
+    Size(u16, u16),
+    Picture(Arc<Picture>),
+    /// Nothing was read, for the store does not answer.
+    Unread(Unread),
+    Answer(Answer),
+}
+
+/// What is read when somebody wants to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Key(LockId),
+    Ledger(ScheduleId),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Key(LockId, Result<Box<KeyLook>, String>),
+    Ledger(ScheduleId, Result<Box<RunPage>, String>),
+}
+
+/// What follows from an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The screen is to be drawn anew.
+    Draw,
+    /// That, and something is to be read.
+    Ask(Ask),
+    Quit,
+}
+
+/// Where somebody is in a list.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// What is selected; nothing for whatever comes first.
+    subject: Option<Subject>,
+    at: usize,
+    /// First row that is shown.
+    top: usize,
+    order: Order,
+}
+
+/// A text over the list.
+#[derive(Clone, Debug)]
+pub(super) struct Over {
+    pub(super) what: What,
+    pub(super) lines: Vec<Line>,
+    /// First line that is shown.
+    pub(super) top: usize,
+    answer: Option<Answer>,
+    /// An answer is on its way.
+    is_asked: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Help,
+    Details(Subject),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    /// The store's name.
+    pub(super) store: String,
+    pub(super) zone: TimeZone,
+    size: (u16, u16),
+    view: View,
+    places: [Place; View::ALL.len()],
+    pub(super) filter: String,
+    /// The filter is being written.
+    pub(super) is_typing: bool,
+    over: Option<Over>,
+    picture: Option<Arc<Picture>>,
+    unread: Option<Unread>,
+    /// When the store answered last.
+    pub(super) answered: Option<StoreTime>,
+    list: List,
+}
+
+impl State {
+    pub(super) fn new(store: &str, zone: TimeZone, view: View, filter: &str) -> Self {
+        Self {
+            store: clean(store),
+            zone,
+            size: (80, 24),
+            view,
+            places: Default::default(),
+            filter: filter.to_owned(),
+            is_typing: false,
+            over: None,
+            picture: None,
+            unread: None,
+            answered: None,
+            list: List::default(),
+        }
+    }
+
+    pub(super) fn picture(&self) -> Option<&Picture> {
+        self.picture.as_deref()
+    }
+
+    pub(super) const fn view(&self) -> View {
+        self.view
+    }
+
+    pub(super) const fn list(&self) -> &List {
+        &self.list
+    }
+
+    pub(super) const fn over(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    pub(super) fn order(&self) -> Order {
+        self.place().order
+    }
+
+    /// The row that is selected, and the first one that is shown.
+    pub(super) fn selected(&self) -> (usize, usize) {
+        (self.place().at, self.place().top)
+    }
+
+    fn place(&self) -> &Place {
+        &self.places[self.view.index()]
+    }
+
+    fn place_mut(&mut self) -> &mut Place {
+        &mut self.places[self.view.index()]
+    }
+
+    /// Rows of the list that there is room for, or lines of a text.
+    pub(super) fn room(&self) -> usize {
+        let trouble = usize::from(self.trouble().is_some());
+        usize::from(self.size.1).saturating_sub(FRAME + trouble).max(1)
+    }
+
+    /// Why the store does not answer.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let unread = self.unread.as_ref().map(ToString::to_string);
+        unread.or_else(|| Some(self.picture()?.trouble()?.to_owned()))
+    }
+
+    /// Columns for a row.
+    pub(super) fn columns(&self) -> usize {
+        usize::from(self.size.0).saturating_sub(MARK)
+    }
+
+    /// Takes in what happened.
+    pub(super) fn step(&mut self, event: Event) -> Step {
+        match event {
+            Event::Key(Key::Interrupt) => return Step::Quit,
+            Event::Key(key) if self.is_typing => self.type_key(key),
+            Event::Key(Key::Char('q')) => return Step::Quit,
+            Event::Key(key) => return self.key(key),
+            Event::Size(columns, rows) => {
+                self.size = (columns, rows);
+                self.retell();
+                self.scroll();
+            }
+            Event::Picture(picture) => {
+                if picture.trouble().is_none() {
+                    self.answered = Some(picture.now());
+                }
+                self.picture = Some(picture);
+                self.unread = None;
+                self.relist();
+                self.retell();
+                return self.ask();
+            }
+            Event::Unread(unread) => self.unread = Some(unread),
+            Event::Answer(answer) => self.answer(answer),
+        }
+        Step::Draw
+    }
+
+    // ----- keys
+
+    fn key(&mut self, key: Key) -> Step {
+        match key {
+            Key::Tab => self.look_at(View::ALL[(self.view.index() + 1) % View::ALL.len()]),
+            Key::BackTab => {
+                self.look_at(View::ALL[(self.view.index() + View::ALL.len() - 1) % View::ALL.len()]);
+            }
+            Key::Char(digit @ '1'..='5') => {
+                let at = digit.to_digit(10).map_or(0, |digit| digit as usize - 1);
+                self.look_at(View::ALL[at]);
+            }
+            Key::Char('?') => self.open(What::Help),
+            key if self.over.is_some() => self.key_over(key),
+            key => return self.key_of_list(key),
+        }
+        Step::Draw
+    }
+
+    fn key_of_list(&mut self, key: Key) -> Step {
+        let page = self.room();
+        match key {
+            Key::Up | Key::Char('k') => self.go(|at| at.saturating_sub(1)),
+            Key::Down | Key::Char('j') => self.go(|at| at + 1),
+            Key::PageUp => self.go(|at| at.saturating_sub(page)),
+            Key::PageDown => self.go(|at| at + page),
+            Key::Home => {
+                self.go(|_| 0);
+                self.place_mut().subject = None;
+            }
+            Key::End => self.go(|_| usize::MAX),
+            Key::Char('/') => self.is_typing = true,
+            Key::Char('s') => self.next_order(),
+            Key::Char('r') => {
+                let order = &mut self.place_mut().order;
+                order.is_reversed = !order.is_reversed;
+                self.relist();
+            }
+            Key::Esc => {
+                self.filter.clear();
+                self.relist();
+            }
+            Key::Enter => {
+                let at = self.place().at;
+                if let Some(row) = self.list.rows.get(at) {
+                    self.open(What::Details(row.subject.clone()));
+                    return self.ask();
+                }
+            }
+            _ => {}
+        }
+        Step::Draw
+    }
+
+    fn key_over(&mut self, key: Key) {
+        let room = self.room();
+        let Some(over) = &mut self.over else { return };
+        let last = over.lines.len().saturating_sub(room);
+        let top = over.top;
+        over.top = match key {
+            Key::Up | Key::Char('k') => top.saturating_sub(1),
+            Key::Down | Key::Char('j') => top + 1,
+            Key::PageUp => top.saturating_sub(room),
+            Key::PageDown => top + room,
+            Key::Home => 0,
+            Key::End => last,
+            Key::Esc | Key::Backspace => {
+                self.over = None;
+                return;
+            }
+            _ => top,
+        }
+        .min(last);
+    }
+
+    fn type_key(&mut self, key: Key) {
+        match key {
+            Key::Char(c) if self.filter.chars().count() < FILTER => self.filter.push(c),
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Esc => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
+            Key::Enter | Key::Tab | Key::Up | Key::Down => self.is_typing = false,
+            _ => {}
+        }
+        self.relist();
+    }
+
+    fn look_at(&mut self, view: View) {
+        self.view = view;
+        self.over = None;
+        self.relist();
+    }
+
+    /// Orders by the next column of those that are shown, and after the last one as it was at first.
+    fn next_order(&mut self) {
+        let layout = self.list.layout(self.columns());
+        let mut shown = layout.shown();
+        let by = match self.place().order.by {
+            None => shown.next(),
+            Some(at) => shown.find(|column| *column == at).and_then(|_| shown.next()),
+        };
+        drop(shown);
+        self.place_mut().order = Order { by, is_reversed: false };
+        self.relist();
+    }
+
+    // ----- the list
+
+    fn relist(&mut self) {
+        let Some(picture) = self.picture.clone() else { return };
+        let mut list = self.view.list(&picture, &self.zone);
+        list.filter(&clean(&self.filter));
+        list.order(self.order());
+        self.list = list;
+        let subject = self.place().subject.clone();
+        let found = subject.and_then(|subject| self.list.rows.iter().position(|row| row.subject == subject));
+        let last = self.list.rows.len().saturating_sub(1);
+        let place = self.place_mut();
+        place.at = match (found, &place.subject) {
+            (Some(at), _) => at,
+            (None, None) => 0,
+            // It is gone: what stands in its place is selected.
+            (None, Some(_)) => place.at.min(last),
+        };
+        self.scroll();
+    }
+
+    fn go(&mut self, to: impl FnOnce(usize) -> usize) {
+        let last = self.list.rows.len().saturating_sub(1);
+        let at = to(self.place().at).min(last);
+        let subject = self.list.rows.get(at).map(|row| row.subject.clone());
+        let place = self.place_mut();
+        place.at = at;
+        place.subject = subject;
+        self.scroll();
+    }
+
+    /// Has what is selected on the screen, and the screen full.
+    fn scroll(&mut self) {
+        let (room, rows) = (self.room(), self.list.rows.len());
+        let place = self.place_mut();
+        place.top =
+            place.top.min(place.at).max((place.at + 1).saturating_sub(room)).min(rows.saturating_sub(room));
+    }
+
+    // ----- details
+
+    fn open(&mut self, what: What) {
+        self.over = Some(Over { what, lines: Vec::new(), top: 0, answer: None, is_asked: false });
+        self.retell();
+    }
+
+    /// Writes the text over the list anew.
+    fn retell(&mut self) {
+        let (columns, room) = (self.columns(), self.room());
+        let Some(over) = &mut self.over else { return };
+        over.lines = match &over.what {
+            What::Help => details::help(columns),
+            What::Details(subject) => match &self.picture {
+                Some(picture) => details::of(subject, picture, over.answer.as_ref(), &self.zone, columns),
+                None => Vec::new(),
+            },
+        };
+        over.top = over.top.min(over.lines.len().saturating_sub(room));
+    }
+
+    /// What is to be read for what is shown, if that is not on its way.
+    fn ask(&mut self) -> Step {
+        let Some(over) = self.over.as_mut().filter(|over| !over.is_asked) else { return Step::Draw };
+        let ask = match &over.what {
+            What::Details(Subject::Key(id)) => Ask::Key(id.clone()),
+            What::Details(Subject::Schedule(id)) => Ask::Ledger(id.clone()),
+            _ => return Step::Draw,
+        };
+        over.is_asked = true;
+        Step::Ask(ask)
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let Some(over) = &mut self.over else { return };
+        let is_of = match (&over.what, &answer) {
+            (What::Details(Subject::Key(id)), Answer::Key(of, _)) => id == of,
+            (What::Details(Subject::Schedule(id)), Answer::Ledger(of, _)) => id == of,
+            _ => false,
+        };
+        if is_of {
+            over.answer = Some(answer);
+            over.is_asked = false;
+            self.retell();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! What keys and pictures make of the screen, and how that looks.
+
+use expect_test::expect_file;
+use ratatui::{buffer::Buffer, layout::Rect, style::Color};
+use tenure::testing::{Fault, Faulty, Intercept, Operation};
+use unicode_width::UnicodeWidthStr;
+
+use super::{
+    super::{
+        draw,
+        scene::{HOSTILE, Scene},
+    },
+    *,
+};
+
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (200, 60);
+
+fn state(view: View, size: (u16, u16)) -> State {
+    let mut state = State::new("sqlite:shop.db", TimeZone::UTC, view, "");
+    state.step(Event::Size(size.0, size.1));
+    state
+}
+
+async fn looking(view: View, size: (u16, u16)) -> (Scene, State) {
+    let scene = Scene::fleet().await;
+    let mut state = state(view, size);
+    state.step(Event::Picture(scene.picture().await));
+    (scene, state)
+}
+
+fn drawn(state: &State, colours: bool) -> Buffer {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
+    draw::draw(&mut buffer, state, colours);
+    buffer
+}
+
+/// The lines of the screen, each as wide as it.
+fn lines(state: &State) -> Vec<String> {
+    let buffer = drawn(state, false);
+    let line = |row: u16| {
+        let mut line = String::new();
+        let mut column = 0;
+        while column < buffer.area.width {
+            let symbol = buffer[(column, row)].symbol();
+            line.push_str(symbol);
+            column += u16::try_from(symbol.width()).unwrap().max(1);
+        }
+        line
+    };
+    (0..buffer.area.height).map(line).collect()
+}
+
+fn screen(state: &State) -> String {
+    lines(state).iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+fn keys(state: &mut State, keys: &str) {
+    for c in keys.chars() {
+        state.step(Event::Key(Key::Char(c)));
+    }
+}
+
+fn selected(state: &State) -> String {
+    let rows = lines(state).into_iter().filter(|line| line.starts_with("> "));
+    rows.map(|line| line[2..].split("  ").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_views_of_a_small_terminal_and_of_a_large_one() {
+    let (_scene, mut state) = looking(View::Instances, SMALL).await;
+    for (columns, rows) in [SMALL, LARGE] {
+        state.step(Event::Size(columns, rows));
+        for view in View::ALL {
+            state.look_at(view);
+            let name = format!("{}-{columns}x{rows}", view.name().to_lowercase());
+            expect_file![format!("../screens/{name}.txt")].assert_eq(&screen(&state));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_details_of_everything() {
+    let (scene, mut state) = looking(View::Instances, SMALL).await;
+    let pictures = scene.pictures();
+    for (view, filter) in [
+        (View::Instances, "web-1"),
+        (View::Spreads, "topics"),
+        (View::Locks, "leader"),
+        (View::Locks, "topic-08"),
+        (View::Schedules, "nightly"),
+        (View::Changes, "died"),
+    ] {
+        state.look_at(view);
+        keys(&mut state, "/");
+        keys(&mut state, filter);
+        state.step(Event::Key(Key::Enter));
+        let answer = match state.step(Event::Key(Key::Enter)) {
+            Step::Ask(Ask::Key(id)) => {
+                let look = pictures.look().key(id.clone()).await.unwrap();
+                Some(Answer::Key(id, Ok(Box::new(look))))
+            }
+            Step::Ask(Ask::Ledger(id)) => {
+                let read = pictures.look().history(id.clone(), None, 100).await.unwrap();
+                Some(Answer::Ledger(id, Ok(Box::new(read))))
+            }
+            Step::Draw => None,
+            Step::Quit => panic!("{filter} ends it"),
+        };
+        if let Some(answer) = answer {
+            assert!(screen(&state).contains("being read"), "{}", screen(&state));
+            state.step(Event::Answer(answer));
+        }
+        let name = format!("{}-{filter}", view.name().to_lowercase());
+        expect_file![format!("../screens/{name}.txt")].assert_eq(&screen(&state));
+        state.step(Event::Key(Key::Esc));
+        state.step(Event::Key(Key::Esc));
+    }
+    keys(&mut state, "?");
+    expect_file!["../screens/help.txt"].assert_eq(&screen(&state));
+}
+
+/// However small the terminal, and whatever somebody calls things.
+#[tokio::test(start_paused = true)]
+async fn every_line_is_as_wide_as_the_screen_and_nothing_moves_the_cursor() {
+    let (_scene, mut state) = looking(View::Instances, SMALL).await;
+    for (columns, rows) in [(1, 1), (2, 5), (7, 3), (20, 4), (33, 10), (80, 24), (131, 40)] {
+        state.step(Event::Size(columns, rows));
+        for view in View::ALL {
+            state.look_at(view);
+            for is_open in [false, true] {
+                if is_open {
+                    state.step(Event::Key(Key::Enter));
+                }
+                let lines = lines(&state);
+                assert_eq!(lines.len(), usize::from(rows));
+                for line in lines {
+                    assert_eq!(line.width(), usize::from(columns), "{line:?}");
+                    assert!(!line.chars().any(char::is_control), "{line:?}");
+                    assert!(!line.contains('\u{202e}'), "{line:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_is_not_on_the_screen() {
+    let (scene, mut state) = looking(View::Locks, LARGE).await;
+    keys(&mut state, "/leader");
+    state.step(Event::Key(Key::Enter));
+    let Step::Ask(Ask::Key(id)) = state.step(Event::Key(Key::Enter)) else { panic!("it is a key") };
+    let look = scene.pictures().look().key(id.clone()).await.unwrap();
+    assert!(look.record.as_ref().unwrap().holding.as_ref().unwrap().by.value.is_some());
+    state.step(Event::Answer(Answer::Key(id, Ok(Box::new(look)))));
+    let screen = screen(&state);
+    assert!(screen.contains("8 bytes: `tenure show` tells it") && !screen.contains("a secret"), "{screen}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_colours_there_are_words() {
+    let (_scene, state) = looking(View::Instances, SMALL).await;
+    let has_colour = |buffer: &Buffer| buffer.content.iter().any(|cell| cell.fg != Color::Reset);
+    assert!(!has_colour(&drawn(&state, false)) && has_colour(&drawn(&state, true)));
+    let screen = screen(&state);
+    for word in ["alive", "looks dead", "draining", "dead"] {
+        assert!(screen.contains(word), "{word}: {screen}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_stays_selected_wherever_it_goes() {
+    let (mut scene, mut state) = looking(View::Instances, SMALL).await;
+    keys(&mut state, "jj");
+    assert_eq!(selected(&state), "web-2");
+    scene.open(9, "a-1", Vec::new()).await;
+    state.step(Event::Picture(scene.picture().await));
+    assert_eq!(selected(&state), "web-2");
+    keys(&mut state, "k");
+    assert_eq!(selected(&state), "web-1");
+    state.step(Event::Key(Key::End));
+    let last = selected(&state);
+    keys(&mut state, "2");
+    assert_ne!(selected(&state), last);
+    keys(&mut state, "1");
+    assert_eq!(selected(&state), last, "each view has a place of its own");
+    state.step(Event::Key(Key::Home));
+    assert_ne!(selected(&state), last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_filtered_and_ordered() {
+    let (_scene, mut state) = looking(View::Locks, SMALL).await;
+    keys(&mut state, "/TOPIC-0");
+    assert!(screen(&state).contains("filter: TOPIC-0_"), "{}", screen(&state));
+    assert!(screen(&state).contains("9 of 14 rows"), "{}", screen(&state));
+    state.step(Event::Key(Key::Backspace));
+    state.step(Event::Key(Key::Enter));
+    assert!(screen(&state).contains("10 of 14 rows"), "{}", screen(&state));
+    assert_eq!(selected(&state), "topic-01");
+    keys(&mut state, "r");
+    assert_eq!(selected(&state), "topic-10");
+    keys(&mut state, "s");
+    assert!(screen(&state).contains("KEY ^"), "{}", screen(&state));
+    assert_eq!(selected(&state), "topic-01");
+    keys(&mut state, "ss");
+    assert!(screen(&state).contains("STATE ^"), "{}", screen(&state));
+    state.step(Event::Key(Key::Esc));
+    assert!(screen(&state).contains("14 rows"), "{}", screen(&state));
+    keys(&mut state, "/nobody has this");
+    assert!(screen(&state).contains("No row has that text"), "{}", screen(&state));
+    state.step(Event::Key(Key::Esc));
+    // A letter is part of what is searched for, and else a command.
+    keys(&mut state, "/");
+    assert_eq!(state.step(Event::Key(Key::Char('q'))), Step::Draw);
+    state.step(Event::Key(Key::Enter));
+    assert_eq!(state.step(Event::Key(Key::Char('q'))), Step::Quit);
+    keys(&mut state, "/");
+    assert_eq!(state.step(Event::Key(Key::Interrupt)), Step::Quit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_long_is_scrolled() {
+    let (_scene, mut state) = looking(View::Spreads, (60, 10)).await;
+    state.step(Event::Key(Key::End));
+    state.step(Event::Key(Key::Enter));
+    let first = screen(&state);
+    assert!(first.contains("Spread topics") && first.contains("lines 1 to 6 of"), "{first}");
+    state.step(Event::Key(Key::PageDown));
+    assert!(screen(&state).contains("lines 7 to 12 of"), "{}", screen(&state));
+    state.step(Event::Key(Key::End));
+    keys(&mut state, "jjj");
+    let last = screen(&state);
+    state.step(Event::Key(Key::Down));
+    assert_eq!(screen(&state), last);
+    state.step(Event::Key(Key::Home));
+    assert_eq!(screen(&state), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_says_that_nothing_was_read_and_that_nothing_is_there() {
+    let mut state = state(View::Instances, SMALL);
+    assert!(screen(&state).contains("The store is being read."), "{}", screen(&state));
+    let scene = Scene::new();
+    let faulty = Faulty::default().around(scene.store());
+    faulty.intercept().always(Operation::ALL, Fault::Refused);
+    let unread = scene.pictures_by(faulty).follow().next().await.unwrap_err();
+    state.step(Event::Unread(unread.clone()));
+    assert_eq!(screen(&state).lines().nth(1).unwrap().trim_end(), unread.to_string());
+    state.step(Event::Picture(Scene::new().picture().await));
+    for (view, said) in [
+        (View::Instances, "No instance is in this namespace."),
+        (View::Spreads, "No spread"),
+        (View::Locks, "No key was ever held"),
+        (View::Schedules, "No schedule"),
+        (View::Changes, "Nothing has changed within the last hour."),
+    ] {
+        state.look_at(view);
+        assert!(screen(&state).contains(said), "{}", screen(&state));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_told_until_it_does() {
+    let scene = Scene::fleet().await;
+    let faulty = Faulty::default().around(scene.store());
+    let mut followed = scene.pictures_by(faulty.clone()).follow();
+    let mut state = state(View::Instances, SMALL);
+    for is_away in [false, true, false] {
+        if is_away {
+            faulty.intercept().always(Operation::ALL, Fault::Refused);
+        } else {
+            faulty.intercept().heal();
+        }
+        loop {
+            let picture = followed.next().await.unwrap();
+            let is_told = picture.trouble().is_some();
+            state.step(Event::Picture(picture));
+            if is_told == is_away {
+                break;
+            }
+        }
+        let screen = screen(&state);
+        let told = screen.lines().nth(1).unwrap();
+        assert_eq!(told.starts_with("All of this is from 00:19:"), is_away, "{screen}");
+        assert!(screen.contains("web-1") && screen.trim_end().ends_with("q quit"), "{screen}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_has_all_the_rows() {
+    let (_scene, state) = looking(View::Locks, (200, 3)).await;
+    let text = draw::text(&state);
+    assert!(text.starts_with("tenure top  shop in sqlite:shop.db, 4 instances  2026-01-01 00:"), "{text}");
+    for key in ["leader", "topic-01", "topic-10", "nightly", "<script>"] {
+        assert!(text.lines().any(|line| line.starts_with(key)), "{key}: {text}");
+    }
+    assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
+    assert!(HOSTILE.contains('\u{202e}') && !text.contains('\u{202e}'), "{text}");
+}

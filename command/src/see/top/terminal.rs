@@ -1,0 +1,110 @@
+//! The terminal: what it shows, what its keys say, and that it is left as it was found.
+
+use std::io::{self, stdout};
+
+use crossterm::{
+    event::{Event as Came, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    execute,
+    terminal::{EnterAlternateScreen, enable_raw_mode},
+};
+use ratatui::{DefaultTerminal, layout::Rect};
+use signal_hook::{consts::SIGTSTP, low_level::emulate_default_handler};
+
+use super::{
+    draw,
+    machine::{Event, Key, State},
+};
+
+/// A terminal that shows nothing but this. It is as it was before when this goes, and also after a panic.
+pub(super) struct Screen {
+    terminal: DefaultTerminal,
+    colours: bool,
+}
+
+/// What a terminal says.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// It is for the state.
+    Event(Event),
+    /// The screen is to be drawn whole: something else has written on it.
+    Redraw,
+    /// Whoever sits there wants the shell again for a while.
+    Suspend,
+    Nothing,
+}
+
+impl Screen {
+    pub(super) fn open(colours: bool) -> io::Result<Self> {
+        Ok(Self { terminal: ratatui::try_init()?, colours })
+    }
+
+    /// Columns and rows.
+    pub(super) fn size(&self) -> io::Result<(u16, u16)> {
+        let size = self.terminal.size()?;
+        Ok((size.width, size.height))
+    }
+
+    pub(super) fn draw(&mut self, state: &State) -> io::Result<()> {
+        let colours = self.colours;
+        self.terminal.draw(|frame| draw::draw(frame.buffer_mut(), state, colours))?;
+        Ok(())
+    }
+
+    pub(super) fn redraw(&mut self, state: &State) -> io::Result<()> {
+        // Its `clear` asks the terminal where the cursor is, and waits for the answer among the keys.
+        let (columns, rows) = self.size()?;
+        self.terminal.resize(Rect::new(0, 0, columns, rows))?;
+        self.draw(state)
+    }
+
+    /// Stops, as any program does at that key, and goes on when the shell lets it.
+    pub(super) fn suspend(&mut self, state: &State) -> io::Result<()> {
+        self.terminal.show_cursor()?;
+        ratatui::try_restore()?;
+        emulate_default_handler(SIGTSTP)?;
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen)?;
+        self.redraw(state)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = self.terminal.show_cursor();
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// What an event of the terminal is to this program.
+pub(super) fn said(came: &Came) -> Said {
+    match came {
+        Came::Resize(columns, rows) => Said::Event(Event::Size(*columns, *rows)),
+        Came::Key(key) if key.kind != KeyEventKind::Release => said_by_key(*key),
+        _ => Said::Nothing,
+    }
+}
+
+fn said_by_key(key: KeyEvent) -> Said {
+    let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    let key = match key.code {
+        KeyCode::Char('c') if with_control => Key::Interrupt,
+        KeyCode::Char('l') if with_control => return Said::Redraw,
+        KeyCode::Char('z') if with_control => return Said::Suspend,
+        KeyCode::Char(_) if with_control => return Said::Nothing,
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Esc,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::BackTab => Key::BackTab,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Backspace => Key::Backspace,
+        _ => return Said::Nothing,
+    };
+    Said::Event(Event::Key(key))
+}

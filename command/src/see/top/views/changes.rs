@@ -1,0 +1,43 @@
+//! What happened within the last hour, as far as records remember, the last first.
+
+use jiff::tz::TimeZone;
+use tenure::picture::{Group, Picture, Sort};
+
+use super::super::list::{Cell, Column, List, Row, Subject, Tone};
+use crate::times;
+
+const COLUMNS: &[Column] = &[
+    Column::new("TIME", 8, 8, 1),
+    Column::new("SORT", 8, 8, 2),
+    Column::new("WHAT", 8, 10, 3),
+    Column::new("CHANGE", 20, 240, 0),
+];
+
+pub(super) fn list(picture: &Picture, zone: &TimeZone) -> List {
+    let row = |group: &Group| {
+        let (word, sentence) = group.told();
+        let (sort, tone) = match group.change.sort() {
+            Sort::Failure => ("failure", Tone::Bad),
+            Sort::Loss => ("loss", Tone::Bad),
+            Sort::Takeover => ("takeover", Tone::Note),
+            Sort::Move => ("move", Tone::Plain),
+            Sort::Other => ("", Tone::Plain),
+        };
+        let at = group.change.at;
+        let cells = vec![
+            Cell::text(times::clock(at, zone)).by(at.as_millis()),
+            Cell::text(sort).tone(tone),
+            Cell::text(word),
+            Cell::text(sentence.trim_end()),
+        ];
+        Row { subject: subject(group), cells }
+    };
+    let rows = Group::all(picture.changes()).iter().map(row).collect();
+    List::new(COLUMNS, rows)
+}
+
+/// A group may grow by what happened before: it is named by what happened last.
+pub(in super::super) fn subject(group: &Group) -> Subject {
+    let (word, sentence) = group.change.told();
+    Subject::Change(format!("{} {word} {sentence}", group.change.at))
+}

@@ -1,0 +1,96 @@
+//! The keys and who waits for them: first the locks with a queue, then the other locks, tasks and schedules.
+
+use std::collections::BTreeMap;
+
+use tenure::{
+    model::{Kind, LockId, LockRecord, SessionId},
+    picture::{Life, Picture, Queue, ago, length},
+};
+
+use super::{
+    super::list::{Cell, Column, List, Row, Subject, Tone},
+    keys,
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("KEY", 10, 48, 0),
+    Column::new("KIND", 8, 24, 5),
+    Column::new("STATE", 10, 24, 1),
+    Column::new("HOLDER", 8, 40, 2),
+    Column::new("SINCE", 10, 12, 4),
+    Column::number("WAITING", 3),
+    Column::new("NEXT", 8, 30, 8),
+    Column::number("TERM", 9),
+    Column::new("WHO", 6, 24, 7),
+    Column::new("WHY", 8, 80, 6),
+];
+
+pub(super) fn list(picture: &Picture) -> List {
+    let queues: BTreeMap<LockId, Queue> =
+        picture.queues().into_iter().map(|queue| (queue.lock.record.id.clone(), queue)).collect();
+    let lives = lives(picture);
+    let mut rows: Vec<_> =
+        keys(picture).iter().map(|record| row(record, queues.get(&record.id), &lives, picture)).collect();
+    // Those that others wait for come first.
+    rows.sort_by_key(|row| match &row.subject {
+        Subject::Key(id) => (!queues.contains_key(id), id.kind != Kind::Lock),
+        _ => (true, true),
+    });
+    List::new(COLUMNS, rows)
+}
+
+fn lives(picture: &Picture) -> BTreeMap<SessionId, Life> {
+    picture.sessions().map(|session| (session.id, Life::of(session, picture.now()))).collect()
+}
+
+fn row(
+    record: &LockRecord,
+    queue: Option<&Queue>,
+    lives: &BTreeMap<SessionId, Life>,
+    picture: &Picture,
+) -> Row {
+    let now = picture.now();
+    let by = record.holding.as_ref().map(|held| &held.by);
+    let life = by.map(|by| lives.get(&by.session).copied().unwrap_or(Life::Missing));
+    let (word, tone) = state(record, life, picture);
+    let since = record.holding.as_ref().map(|held| held.acquired_at);
+    let since = since.or_else(|| record.past.first().map(|past| past.to));
+    let said = |text: Option<String>| Cell::text(text.unwrap_or_default());
+    let cells = vec![
+        Cell::text(&record.id.key),
+        Cell::text(record.id.kind.to_string()),
+        Cell::text(word).tone(tone),
+        said(by.map(|by| by.holder.to_string())),
+        since.map_or_else(|| Cell::text(""), |at| Cell::text(ago(at, now)).by(-at.as_millis())),
+        waiting(queue),
+        said(queue.and_then(|queue| queue.line.waiters.first()).map(|next| next.by.holder.to_string())),
+        Cell::text(record.term.to_string()).by(record.term.get()),
+        said(by.and_then(|by| by.who.as_ref()).map(ToString::to_string)),
+        said(by.and_then(|by| by.why.as_ref()).map(ToString::to_string)),
+    ];
+    Row { subject: Subject::Key(record.id.clone()), cells }
+}
+
+/// How a key is, in a word or two.
+pub(in super::super) fn state(record: &LockRecord, life: Option<Life>, picture: &Picture) -> (String, Tone) {
+    match (&record.holding, life) {
+        (Some(_), Some(Life::Alive) | None) => ("held".to_owned(), Tone::Plain),
+        (Some(_), Some(Life::Missing)) => ("held, no session".to_owned(), Tone::Bad),
+        (Some(_), Some(life)) => (format!("held, {}", life.as_str()), Tone::Bad),
+        (None, _) => {
+            let left = record.closed.map(|closed| closed.left(picture.now()));
+            match left.filter(|left| !left.is_zero()) {
+                Some(left) => (format!("closed for {}", length(left)), Tone::Note),
+                None => ("free".to_owned(), Tone::Quiet),
+            }
+        }
+    }
+}
+
+/// How many wait, as far as that was read.
+fn waiting(queue: Option<&Queue>) -> Cell {
+    let Some(queue) = queue else { return Cell::text("").by(0) };
+    let count = queue.line.waiters.len();
+    let more = if queue.line.whole { "" } else { "+" };
+    Cell::text(format!("{count}{more}")).by(count).tone(Tone::Note)
+}

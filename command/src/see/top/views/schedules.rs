@@ -1,0 +1,112 @@
+//! The schedules: what there is to say of each before all else, when it is next, and how its last runs went.
+
+use tenure::{
+    model::{Entry, Outcome, RunRecord},
+    picture::{Picture, Schedule, Standing, ago, ended, why_ended},
+};
+
+use super::super::list::{Cell, Column, List, Row, Subject, Tone};
+
+const COLUMNS: &[Column] = &[
+    Column::new("SCHEDULE", 10, 40, 0),
+    Column::new("STATE", 8, 20, 1),
+    Column::new("NEXT", 9, 12, 3),
+    Column::new("LAST RUNS", Schedule::RUNS, Schedule::RUNS, 2),
+    Column::number("FAILURES", 5),
+    Column::new("HOLDER", 8, 40, 4),
+    Column::new("LAST", 10, 60, 6),
+    Column::new("WHEN", 12, 60, 7),
+];
+
+pub(super) fn list(picture: &Picture) -> List {
+    let now = picture.now();
+    let ttl = picture.ttl();
+    let row = |one: Schedule| {
+        let record = &one.status.record;
+        let (word, tone) = standing(&one, one.standing(ttl));
+        let rank = match one.standing(ttl) {
+            Standing::Overdue { .. } => 0,
+            Standing::Due => 1,
+            Standing::Running => 2,
+            Standing::Paused => 3,
+            Standing::Waiting => 4,
+            Standing::Undefined => 5,
+        };
+        let next = one.next.first().map(|next| (ago(*next, now), next.as_millis()));
+        let failures = one.status.failures;
+        let owner = one.owner.as_ref().map(|owner| format!("{}{}", owner.holder, owner.life.mark()));
+        let (last, tone_of_last) = last(&one, picture);
+        let when =
+            one.in_words.clone().or_else(|| record.definition.as_ref().map(|one| one.timing.to_string()));
+        let zone = one.zone.as_ref().filter(|zone| *zone != "UTC").map(|zone| format!(" ({zone})"));
+        let cells = vec![
+            Cell::text(&record.id.name),
+            Cell::text(word).by(rank).tone(tone),
+            next.map_or_else(|| Cell::text("").by(i64::MAX), |(text, at)| Cell::text(text).by(at)),
+            Cell::text(runs(&one)),
+            Cell::text(failures.to_string()).by(failures).tone(if failures > 0 {
+                Tone::Bad
+            } else {
+                Tone::Plain
+            }),
+            Cell::text(owner.unwrap_or_else(|| "nobody".to_owned())),
+            Cell::text(last).tone(tone_of_last),
+            Cell::text(format!("{}{}", when.unwrap_or_default(), zone.unwrap_or_default())),
+        ];
+        Row { subject: Subject::Schedule(record.id.clone()), cells }
+    };
+    let rows = picture.schedules(0, picture.schedule_count()).into_iter().map(row).collect();
+    List::new(COLUMNS, rows)
+}
+
+/// What there is to say of a schedule before all else.
+pub(in super::super) fn standing(one: &Schedule, standing: Standing) -> (String, Tone) {
+    match standing {
+        Standing::Overdue { .. } => (standing.to_string(), Tone::Bad),
+        Standing::Paused => (standing.to_string(), Tone::Note),
+        Standing::Running => (standing.to_string(), Tone::Good),
+        // It is no trouble yet: its owner may be on its way to it.
+        Standing::Due if one.owner.is_none() => (format!("{standing}, nobody"), Tone::Note),
+        Standing::Due | Standing::Waiting | Standing::Undefined => (standing.to_string(), Tone::Plain),
+    }
+}
+
+/// The last runs, a character each, the last one on the right.
+fn runs(one: &Schedule) -> String {
+    let cells: String = one.ledger.runs.iter().rev().map(|run| cell(run, one.is_on(run))).collect();
+    format!("{cells:>width$}", width = Schedule::RUNS)
+}
+
+/// A character for a run.
+pub(in super::super) fn cell(run: &RunRecord, is_on: bool) -> char {
+    if run.id.entry == Entry::Skipped {
+        return '-';
+    }
+    match run.finish.as_ref().map(|finish| finish.outcome) {
+        None if is_on => '>',
+        None => '!',
+        Some(Outcome::Succeeded) => '+',
+        Some(Outcome::Failed) => 'x',
+        Some(Outcome::TimedOut) => 'T',
+        Some(Outcome::Abandoned) => 'A',
+        Some(Outcome::Cancelled) => 'C',
+        Some(Outcome::Displaced) => 'D',
+        Some(Outcome::NotBegun) => 'N',
+        Some(Outcome::Skipped) => '-',
+        Some(_) => '?',
+    }
+}
+
+/// How the last run went, and when it was.
+fn last(one: &Schedule, picture: &Picture) -> (String, Tone) {
+    let Some(run) = &one.status.last else { return (String::new(), Tone::Plain) };
+    let is_on = one.is_on(run);
+    let outcome = run.finish.as_ref().map(|finish| finish.outcome);
+    let tone = match outcome {
+        Some(Outcome::Failed | Outcome::TimedOut | Outcome::Abandoned) => Tone::Bad,
+        None if !is_on => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    let error = why_ended(run).map(|error| format!(": {error}")).unwrap_or_default();
+    (format!("{} {}{error}", ended(run, is_on), ago(run.id.instant, picture.now())), tone)
+}

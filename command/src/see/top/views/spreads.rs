@@ -1,0 +1,69 @@
+//! The spreads: members, tasks, what rests, what nobody has and waits to be taken.
+
+use tenure::{
+    model::{Share, SpreadName},
+    picture::{Picture, SpreadSummary, terms},
+};
+
+use super::super::{
+    list::{Cell, Column, List, Row, Subject, Tone},
+    text::permille,
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("SPREAD", 16, 40, 0),
+    Column::number("MEMBERS", 3),
+    Column::number("TASKS", 2),
+    Column::new("HELD", 10, 40, 1),
+    Column::number("QUARANTINED", 5),
+    Column::number("ORPHANS", 4),
+    Column::new("NOTE", 12, 120, 6),
+];
+
+/// Orphans that are named.
+const NAMED: usize = 8;
+
+pub(super) fn list(picture: &Picture) -> List {
+    let row = |one: SpreadSummary| {
+        let some_is = |count: usize, tone: Tone| if count > 0 { tone } else { Tone::Plain };
+        let cells = vec![
+            Cell::text(&one.spread),
+            Cell::number(one.members).tone(some_is(one.silent, Tone::Bad)),
+            Cell::number(one.tasks),
+            Cell::text(one.held.to_string()).bar(permille(one.held, one.tasks)),
+            Cell::number(one.quarantined).tone(some_is(one.quarantined, Tone::Note)),
+            Cell::number(one.orphans).tone(some_is(one.orphans, Tone::Bad)),
+            Cell::text(note(&one, picture)),
+        ];
+        Row { subject: Subject::Spread(one.spread), cells }
+    };
+    List::new(COLUMNS, picture.spreads().into_iter().map(row).collect())
+}
+
+/// Who is not well, and which tasks wait for somebody.
+fn note(one: &SpreadSummary, picture: &Picture) -> String {
+    let count = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let mut notes: Vec<_> =
+        [count(one.silent, "look dead"), count(one.draining, "draining")].into_iter().flatten().collect();
+    if one.orphans > 0 {
+        notes.push(format!("nobody has {}", orphans(&one.spread, picture)));
+    }
+    notes.join(", ")
+}
+
+fn orphans(name: &SpreadName, picture: &Picture) -> String {
+    let orphans = picture.spread(name, 0, 0).map(|spread| spread.orphans).unwrap_or_default();
+    let mut named: Vec<_> = orphans.iter().take(NAMED).map(ToString::to_string).collect();
+    if orphans.len() > NAMED {
+        named.push("\u{2026}".to_owned());
+    }
+    named.join(", ")
+}
+
+/// What a member says of its share beyond the usual.
+pub(in super::super) fn shares(share: &Share) -> String {
+    match terms(share) {
+        terms if terms.is_empty() => "the usual share".to_owned(),
+        terms => terms,
+    }
+}

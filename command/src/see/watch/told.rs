@@ -1,0 +1,101 @@
+//! What is told, a line each: what is there when the watch begins, and then what changes.
+
+use serde::Serialize;
+use tenure::{
+    model::{Holder, Key, Kind, LockId, Namespace, SessionId, StoreTime, Term},
+    picture::{Change, Life, Records},
+};
+
+use super::snapshot::Scope;
+use crate::{out::one_line, times};
+
+/// Something that is told in a line.
+pub(super) trait Line: Serialize {
+    /// When it was, in a word, and in a sentence.
+    fn told(&self) -> (StoreTime, &'static str, String);
+
+    /// The line, whatever the records say.
+    fn line(&self) -> String {
+        let (at, word, rest) = self.told();
+        format!("{}  {word:<9} {}", times::local(at), one_line(rest.trim_end()))
+    }
+}
+
+impl Line for Change {
+    fn told(&self) -> (StoreTime, &'static str, String) {
+        let (word, rest) = Self::told(self);
+        (self.at, word, rest)
+    }
+}
+
+/// What is told when the watch begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct First {
+    at: StoreTime,
+    #[serde(flatten)]
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum What {
+    /// The watch has begun.
+    Watching { namespace: Namespace, key: Option<Key>, held: usize, instances: usize },
+    /// Held when the watch began.
+    Held { lock: LockId, holder: Holder, session: SessionId, term: Term },
+}
+
+impl Line for First {
+    fn told(&self) -> (StoreTime, &'static str, String) {
+        let (word, rest) = match &self.what {
+            What::Watching { namespace, key: Some(key), .. } => {
+                ("watching", format!("{key} in namespace {namespace}"))
+            }
+            What::Watching { namespace, held, instances, .. } => {
+                ("watching", format!("namespace {namespace}: {held} keys held, {instances} instances alive"))
+            }
+            What::Held { lock, holder, term, .. } => {
+                let kind = if lock.kind == Kind::Lock { String::new() } else { format!(" ({})", lock.kind) };
+                ("held", format!("{}{kind} by {holder} since then, term {term}", lock.key))
+            }
+        };
+        (self.at, word, rest)
+    }
+}
+
+/// What is there when the watch begins: how much, and of one key by whom it is held.
+pub(super) fn begin(first: &Records, scope: &Scope) -> Vec<First> {
+    let at = first.now.unwrap_or_else(times::now);
+    let held = first.locks.values().filter(|record| record.holding.is_some());
+    let alive = first.sessions.values().filter(|(_, life)| *life == Life::Alive);
+    let (namespace, key) = (scope.namespace.clone(), scope.key.clone());
+    let watching = What::Watching { namespace, key, held: held.clone().count(), instances: alive.count() };
+    let mut told = vec![First { at, what: watching }];
+    if scope.key.is_some() {
+        told.extend(held.filter_map(|record| {
+            let held = record.holding.as_ref()?;
+            let (lock, holder) = (record.id.clone(), held.by.holder.clone());
+            let what = What::Held { lock, holder, session: held.by.session, term: record.term };
+            Some(First { at: held.acquired_at, what })
+        }));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::model::Why;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_whatever_the_records_say() {
+        let what = tenure::picture::What::Paused {
+            schedule: "backup".parse().unwrap(),
+            by: "ops".parse().unwrap(),
+            why: Why::shortened("two\nlines"),
+        };
+        let line = Change { at: StoreTime::from_millis(1_767_225_600_000), what }.line();
+        assert!(line.ends_with("  paused    backup by ops: two\u{b7}lines"), "{line}");
+    }
+}

@@ -1,0 +1,96 @@
+//! `tenure ui`: the page, served.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use clap::Args;
+use futures::FutureExt;
+use tenure_ui::{Access, Finding, Ui as Page};
+use tokio::net::TcpListener;
+
+use crate::{
+    common::Common, doctor, exit::Failure, out::one_line, see::look::Look, settings::Settings, signals,
+};
+
+/// Serve a page on the namespace: instances, spreads, schedules, locks, and the last hour
+///
+/// It listens on this machine alone. Elsewhere it needs a token, or a proxy in front that says who asks. It opens no
+/// session and costs the store about what an instance at rest does, however many look. Nothing can be changed, unless
+/// --allow-actions is given.
+#[derive(Args, Debug)]
+pub(crate) struct Ui {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+
+    /// Let those who may look pause, resume and run schedules, drain instances, put tasks back, and ask for keys
+    #[arg(long)]
+    allow_actions: bool,
+
+    /// File with a token of 16 characters or more, without which nobody may look
+    #[arg(long, value_name = "FILE", env = "TENURE_UI_TOKEN_FILE", conflicts_with = "trust_header")]
+    token_file: Option<PathBuf>,
+
+    /// Trust a proxy in front, which sets this header to the name of who asks: nobody may reach this address otherwise
+    #[arg(long, value_name = "NAME")]
+    trust_header: Option<String>,
+}
+
+pub(crate) async fn run(common: &Common, ui: Ui) -> Result<u8, Failure> {
+    let access = ui.access()?;
+    if !ui.listen.ip().is_loopback() && !access.is_safe_beyond_loopback() {
+        return Err(Failure::usage(format!(
+            "--listen {} is reached by others: give --token-file, or --trust-header if a proxy in front says who asks",
+            ui.listen
+        )));
+    }
+    let end = signals::ended()?;
+    let settings = Arc::new(Settings::of(common)?);
+    let by = settings.config.holder().clone();
+    let look = Look::open(common).await?;
+    let listener = TcpListener::bind(ui.listen)
+        .await
+        .map_err(|error| Failure::config(format!("--listen {} cannot be listened on: {error}", ui.listen)))?;
+    if let Ok(at) = listener.local_addr() {
+        eprintln!("tenure: the page is at http://{at}");
+    }
+    let mut page = Page::new(look.store().clone(), look.namespace().clone())
+        .with_store_name(one_line(&look.place.name))
+        .with_access(access)
+        .with_doctor(move || find(settings.clone()).boxed());
+    if ui.allow_actions {
+        page = page.with_actions(by);
+    }
+    let served = tenure_ui::serve(listener, page, end).await;
+    look.close().await;
+    served.map_err(|error| Failure::failed(format!("the page cannot be served any more: {error}")))?;
+    Ok(0)
+}
+
+impl Ui {
+    fn access(&self) -> Result<Access, Failure> {
+        if let Some(file) = &self.token_file {
+            let token = std::fs::read_to_string(file)
+                .map_err(|error| Failure::config(format!("--token-file {}: {error}", file.display())))?;
+            return Access::token(token.trim())
+                .map_err(|error| Failure::config(format!("--token-file {}: {error}", file.display())));
+        }
+        match &self.trust_header {
+            Some(name) => {
+                Access::header(name).map_err(|error| Failure::usage(format!("--trust-header: {error}")))
+            }
+            None => Ok(Access::loopback()),
+        }
+    }
+}
+
+/// What the doctor finds who only looks.
+async fn find(settings: Arc<Settings>) -> Vec<Finding> {
+    let found = doctor::look_only(&settings).await;
+    let finding = |found: &doctor::Finding| Finding {
+        level: found.level.word().to_lowercase(),
+        about: found.about.to_owned(),
+        says: found.says.clone(),
+        advice: found.advice.clone(),
+    };
+    found.iter().map(finding).collect()
+}

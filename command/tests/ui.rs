@@ -1,0 +1,149 @@
+//! `tenure ui`: who may reach it, what it shows, what it lets one do, and its end.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod looking;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use looking::{World, lead};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A page that is served.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn begin(world: &World, arguments: &[&str]) -> Self {
+        let arguments = [&["ui", "--listen", "127.0.0.1:0"], arguments].concat();
+        let mut child = world.command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("tenure: the page is at http://").expect(&line).to_owned();
+        Self { child, address }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, request: &str, headers: &[&str], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let headers: String = headers.iter().flat_map(|header| [*header, "\r\n"]).collect();
+        let (address, length) = (&self.address, body.len());
+        let head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}");
+        stream.write_all(format!("{head}content-length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.ask(&format!("GET {path}"), &["accept: text/html"], "")
+    }
+
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_shows_the_store_and_changes_nothing_until_a_signal_ends_it() {
+    let world = World::sqlite();
+    let elect = world.engine("pod-1").await;
+    let _guard = lead(&elect, "report").await;
+    for signal in [Signal::TERM, Signal::INT] {
+        let served = Served::begin(&world, &[]);
+        assert_eq!(served.get("/healthz"), (200, "ok\n".to_owned()));
+        let (status, page) = served.get("/");
+        assert!(status == 200 && page.contains("pod-1") && page.contains("sqlite:"), "{page}");
+        let (status, key) = served.get("/key?key=report");
+        assert!(status == 200 && key.contains("pod-1") && !key.contains("<form"), "{key}");
+        let (status, doctor) = served.get("/doctor");
+        assert!(status == 200 && doctor.contains("<span class=\"badge good\">ok</span>"), "{doctor}");
+        let act = served.ask(
+            "POST /act/release",
+            &["content-type: application/x-www-form-urlencoded"],
+            "why=x&csrf=",
+        );
+        assert_eq!(act.0, 403);
+        assert_eq!(served.end(signal), Some(0), "{signal:?}");
+    }
+    elect.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_goes_on_record_in_the_name_of_this_instance() {
+    let world = World::sqlite();
+    let elect = world.engine("pod-1").await;
+    let guard = lead(&elect, "report").await;
+    let served = Served::begin(&world, &["--allow-actions", "--holder", "ops-1"]);
+    let (_, page) = served.get("/key?key=report");
+    let field = |name: &str| {
+        let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let (csrf, term) = (field("csrf"), field("term"));
+    let body = format!("csrf={csrf}&why=repairs&back=/&kind=lock&key=report&term={term}");
+    let headers = ["content-type: application/x-www-form-urlencoded", "sec-fetch-site: same-origin"];
+    let (status, done) = served.ask("POST /act/release", &headers, &body);
+    assert!(status == 200 && done.contains("was asked to give"), "{status} {done}");
+    let lost =
+        tokio::time::timeout(Duration::from_secs(30), guard.lost()).await.expect("the holder hears of it");
+    let said = format!("{lost:?}");
+    assert!(said.contains("ops-1") && said.contains("repairs"), "{said}");
+    elect.close().await;
+}
+
+#[test]
+fn others_reach_it_with_a_token_alone() {
+    let world = World::sqlite();
+    let folder = std::env::temp_dir().join(format!("tenure-ui-token-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).unwrap();
+        folder.join(name).display().to_string()
+    };
+    let refused = [
+        (vec!["--listen", "0.0.0.0:0"], 64, "--listen 0.0.0.0:0 is reached by others: give --token-file"),
+        (vec!["--listen", "nowhere"], 64, "nowhere"),
+        (vec!["--trust-header", "a b"], 64, "--trust-header"),
+        (vec!["--token-file", "/no/such/file"], 78, "/no/such/file"),
+    ];
+    for (arguments, code, says) in refused {
+        let ran = world.run(&[&["ui"], arguments.as_slice()].concat());
+        assert!(ran.code == code && ran.err.contains(says), "{arguments:?}: {} {}", ran.code, ran.err);
+    }
+    let short = file("short", "short\n");
+    let ran = world.run(&["ui", "--token-file", &short]);
+    assert!(
+        ran.code == 78 && ran.err.contains("16") && !ran.err.contains("short\n"),
+        "{} {}",
+        ran.code,
+        ran.err
+    );
+    let token = file("token", "0123456789abcdef0123456789abcdef\n");
+    let served = Served::begin(&world, &["--token-file", &token]);
+    assert_eq!(served.get("/instances").0, 401);
+    let bearer = ["accept: application/json", "authorization: Bearer 0123456789abcdef0123456789abcdef"];
+    let (status, json) = served.ask("GET /instances", &bearer, "");
+    assert!(status == 200 && json.contains("\"items\""), "{json}");
+    let taken = served.address.clone();
+    let ran = world.run(&["ui", "--listen", &taken]);
+    assert!(ran.code == 78 && ran.err.contains(&taken), "{} {}", ran.code, ran.err);
+    std::fs::remove_dir_all(folder).unwrap();
+}
