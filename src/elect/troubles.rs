@@ -273,6 +273,8 @@ struct TroubleCourse {
 struct Speech {
     next: Moment,
     rest: Duration,
+    /// Whether it was said that somebody has to change something.
+    lasting: bool,
 }
 
 impl TroubleCourse {
@@ -287,14 +289,16 @@ impl TroubleCourse {
         if work == Work::Requested || !self.is_lasting(work) {
             return None;
         }
+        let lasting = self.lasting;
+        let is_news = |speech: &Speech| lasting && !speech.lasting;
         match spoken {
-            Some(speech) if now < speech.next => None,
+            Some(speech) if now < speech.next && !is_news(&speech) => None,
             // One that was over for so long begins anew.
             Some(speech) if now.since(speech.next) < LONGEST_REST => {
                 let rest = (speech.rest * 2).min(LONGEST_REST);
-                Some(Speech { next: now + rest, rest })
+                Some(Speech { next: now + rest, rest, lasting })
             }
-            _ => Some(Speech { next: now + FIRST_REST, rest: FIRST_REST }),
+            _ => Some(Speech { next: now + FIRST_REST, rest: FIRST_REST, lasting }),
         }
     }
 }
@@ -510,19 +514,24 @@ mod tests {
 
     /// Seconds at which work is logged that has failed since the beginning, at each of these seconds.
     fn logged_at(work: Work, lasting: bool, failures: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        logged(work, failures.into_iter().map(|second| (second, lasting)))
+    }
+
+    fn logged(work: Work, failures: impl IntoIterator<Item = (u64, bool)>) -> Vec<u64> {
         let mut spoken = None;
         let mut course = TroubleCourse {
             since: at(0),
             last: at(0),
             failures: 1,
-            lasting,
+            lasting: false,
             error: String::new(),
             is_logged: false,
             mended: None,
         };
         let mut logged = Vec::new();
-        for second in failures {
+        for (second, lasting) in failures {
             course.last = at(second);
+            course.lasting = lasting;
             if let Some(speech) = course.next(work, spoken, at(second)) {
                 spoken = Some(speech);
                 logged.push(second);
@@ -557,6 +566,15 @@ mod tests {
         // A new one after a long time is a new one.
         let much_later = [0, 60, 20_000, 20_060];
         assert_eq!(logged_at(Work::Joining, true, much_later), much_later);
+    }
+
+    #[test]
+    fn what_seemed_to_pass_and_needs_somebody_is_logged_at_once() {
+        // A server that was away for half a minute, and knows another password since.
+        let away_then_refused = (0..200).map(|second| (second, second >= 31));
+        assert_eq!(logged(Work::Beats, away_then_refused), [20, 31, 151]);
+        let in_turns = (0..1000).map(|second| (second, second % 2 == 0));
+        assert!(logged(Work::Beats, in_turns).len() <= 10);
     }
 
     #[test]
