@@ -51,7 +51,11 @@ impl World {
     }
 
     fn pictures(&self) -> Pictures {
-        let look = Look::new(self.counted.clone(), self.fixture.namespace().clone());
+        self.pictures_by(self.counted.clone())
+    }
+
+    fn pictures_by(&self, store: Arc<dyn Store>) -> Pictures {
+        let look = Look::new(store, self.fixture.namespace().clone());
         Pictures::new(look.with_clock(self.clock.clone()))
     }
 
@@ -207,8 +211,7 @@ async fn who_asks_after_a_pause_sees_what_is_so_now() {
 async fn an_old_picture_is_not_shown_as_if_it_were_new() {
     let world = World::new();
     let faulty = Faulty::default().around(world.memory.clone());
-    let look = Look::new(faulty.clone(), world.fixture.namespace().clone()).with_clock(world.clock.clone());
-    let pictures = Pictures::new(look);
+    let pictures = world.pictures_by(faulty.clone());
     world.fixture.opened().await;
     pictures.get().await.unwrap();
     sleep(2 * 3600 * SECOND).await;
@@ -413,8 +416,7 @@ async fn a_storm_of_hints_costs_what_a_few_turns_do() {
     };
     let storm = (0..5000).flat_map(|number| [Hint::Resync, schedule(number)]).collect();
     let counted = Counting::default().around(Storm(storm).around(world.memory.clone()));
-    let look = Look::new(counted.clone(), namespace.clone()).with_clock(world.clock.clone());
-    let pictures = Pictures::new(look);
+    let pictures = world.pictures_by(counted.clone());
     let _followed = pictures.follow();
     sleep(10 * SECOND).await;
     let counts = counted.intercept().counts();
@@ -459,12 +461,11 @@ async fn that_no_hints_come_is_said_and_costs_nothing() {
 async fn a_round_goes_on_after_an_error_and_forgets_what_is_gone() {
     let world = World::new();
     let faulty = Faulty::default().around(world.memory.clone());
-    let look = Look::new(faulty.clone(), world.fixture.namespace().clone()).with_clock(world.clock.clone());
     let session = world.fixture.opened().await.id;
     for key in 0..250 {
         world.fixture.held(&world.fixture.lock(&format!("key-{key:03}")), session, 1).await;
     }
-    let pictures = Pictures::new(look);
+    let pictures = world.pictures_by(faulty.clone());
     let mut followed = pictures.follow();
     for turn in 0..18 {
         followed.next().await.unwrap();
@@ -500,11 +501,10 @@ async fn trouble_is_told_as_long_as_it_lasts_and_the_rest_is_read() {
     let world = World::new();
     let faulty = Faulty::default().around(world.memory.clone());
     let counted = Counting::default().around(faulty.clone());
-    let look = Look::new(counted.clone(), world.fixture.namespace().clone()).with_clock(world.clock.clone());
     let owner = world.member(&["a"]).await;
     world.schedule("nightly", owner).await;
     faulty.intercept().always(&[Operation::LastRuns], Fault::Forbidden);
-    let pictures = Pictures::new(look);
+    let pictures = world.pictures_by(counted.clone());
     let mut followed = pictures.follow();
     for task in 0..5 {
         let picture = followed.next().await.unwrap();
@@ -609,8 +609,7 @@ async fn what_could_not_be_used_is_told_until_it_is_mended() {
     let world = World::new();
     world.fixture.opened().await;
     let damaged = Arc::new(Damaged { store: world.memory.clone(), is_mended: false.into() });
-    let look = Look::new(damaged.clone(), world.fixture.namespace().clone()).with_clock(world.clock.clone());
-    let pictures = Pictures::new(look);
+    let pictures = world.pictures_by(damaged.clone());
     let mut followed = pictures.follow();
     for _ in 0..6 {
         assert_eq!(followed.next().await.unwrap().refused().len(), 1);

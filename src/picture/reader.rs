@@ -242,6 +242,8 @@ impl Reader {
 
     pub(super) fn hear(&mut self, hint: Hint) {
         let wanted = &mut self.wanted;
+        // Others may share its bucket.
+        let namespace = self.look.namespace();
         match hint {
             Hint::Resync => {
                 wanted.resync = true;
@@ -249,7 +251,9 @@ impl Reader {
             }
             Hint::Failing { error, .. } => self.picture.deaf = Some(error),
             Hint::News(News::Lock(lock) | News::Handed(lock) | News::Revoked(lock)) => {
-                wanted.locks.insert(lock);
+                if lock.namespace == *namespace {
+                    wanted.locks.insert(lock);
+                }
             }
             // Who waits for a task is in no picture: a move is told when it is made.
             Hint::News(News::Line(_)) => {}
@@ -257,8 +261,7 @@ impl Reader {
                 wanted.sessions.insert(session);
             }
             Hint::News(News::Schedule(schedule)) => {
-                // A hint may be of another namespace that shares its bucket.
-                if schedule.namespace == *self.look.namespace() {
+                if schedule.namespace == *namespace {
                     wanted.schedules.insert(schedule.name);
                 }
             }
@@ -447,16 +450,15 @@ impl Reader {
     }
 
     async fn read_locks(&mut self, ids: &[LockId]) -> Result<(), StoreError> {
-        let ids: Vec<_> = ids.iter().filter(|id| id.namespace == *self.look.namespace()).cloned().collect();
         if ids.is_empty() {
             return Ok(());
         }
-        let seen = self.look.seen_locks(&ids).await?;
-        for (id, seen) in ids.into_iter().zip(seen) {
+        let seen = self.look.seen_locks(ids).await?;
+        for (id, seen) in ids.iter().zip(seen) {
             match seen {
                 LockSeen::Found(record) => self.take_lock(record),
                 // One that cannot be used is told by the listing that comes to it.
-                LockSeen::Absent | LockSeen::Refused(_) => self.picture.drop_lock(&id),
+                LockSeen::Absent | LockSeen::Refused(_) => self.picture.drop_lock(id),
             }
         }
         Ok(())

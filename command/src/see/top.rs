@@ -18,7 +18,10 @@ use std::{
 
 use clap::Args;
 use crossterm::event::EventStream;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, Fuse},
+};
 use jiff::tz::TimeZone;
 use tenure::{
     StoreError,
@@ -112,14 +115,14 @@ async fn follow(mut state: State, pictures: &Pictures, colours: bool) -> Result<
     state.step(Event::Size(columns, rows));
     let mut came = EventStream::new();
     let mut followed = pictures.follow();
-    // One at most: only what is looked at now is wanted.
-    let mut answers: FuturesUnordered<BoxFuture<'_, Answer>> = FuturesUnordered::new();
+    // The last one: only what is looked at now is wanted.
+    let mut reading: Fuse<BoxFuture<'_, Answer>> = Fuse::terminated();
     let mut read_at: Option<Instant> = None;
     screen.draw(&state).map_err(gone)?;
     loop {
         let event = tokio::select! {
             read = followed.next() => read.map_or_else(Event::Unread, Event::Picture),
-            Some(answer) = answers.next() => Event::Answer(answer),
+            answer = &mut reading => Event::Answer(answer),
             next = came.next() => match next.transpose().map_err(gone)?.as_ref().map(said) {
                 None => return Ok(()),
                 Some(Said::Event(event)) => event,
@@ -142,14 +145,11 @@ async fn follow(mut state: State, pictures: &Pictures, colours: bool) -> Result<
                 let at = next_read(read_at, now);
                 read_at = Some(at);
                 let look = pictures.look();
-                answers.clear();
-                answers.push(
-                    async move {
-                        sleep(at - now).await;
-                        answer(look, ask).await
-                    }
-                    .boxed(),
-                );
+                let read = async move {
+                    sleep(at - now).await;
+                    answer(look, ask).await
+                };
+                reading = read.boxed().fuse();
             }
         }
         screen.draw(&state).map_err(gone)?;
