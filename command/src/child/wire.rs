@@ -194,11 +194,20 @@ fn heard<T>(read: rustix::io::Result<usize>, bytes: &[u8], decode: impl Fn(&[u8]
     }
 }
 
+fn receive(from: impl AsFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    match recv(&from, &mut *bytes, RecvFlags::empty()) {
+        // The other end is gone, and has not read all it was told: the kernel says so once, and that before what the
+        // other end has said.
+        Err(Errno::CONNRESET) => recv(&from, bytes, RecvFlags::empty()),
+        read => read,
+    }
+    .map(|(read, _)| read)
+}
+
 /// Hears an order.
 pub(super) fn next_order(from: impl AsFd) -> Heard<Order> {
     let mut bytes = [0; LONGEST + 1];
-    let read = recv(from, &mut bytes, RecvFlags::empty()).map(|(read, _)| read);
-    heard(read, &bytes, Order::decode)
+    heard(receive(from, &mut bytes), &bytes, Order::decode)
 }
 
 /// Hears the first order, with its descriptors.
@@ -220,8 +229,7 @@ pub(super) fn first_order(from: impl AsFd) -> Option<(Order, Vec<OwnedFd>)> {
 /// Hears news.
 pub(super) fn next_news(from: impl AsFd) -> Heard<News> {
     let mut bytes = [0; 6];
-    let read = recv(from, &mut bytes, RecvFlags::empty()).map(|(read, _)| read);
-    heard(read, &bytes, News::decode)
+    heard(receive(from, &mut bytes), &bytes, News::decode)
 }
 
 #[cfg(test)]
@@ -257,5 +265,17 @@ mod tests {
         }
         drop(there);
         assert_eq!(next_news(&here), Heard::Gone);
+    }
+
+    #[test]
+    fn what_one_has_said_is_heard_though_it_went_without_listening() {
+        let (tenure, guardian) = pair().unwrap();
+        tell(&guardian, News::Began(7));
+        tell(&guardian, News::Exited(0));
+        order(&tenure, Order::Extend { end: Duration::from_secs(9) }).unwrap();
+        drop(guardian);
+        assert_eq!(next_news(&tenure), Heard::Something(News::Began(7)));
+        assert_eq!(next_news(&tenure), Heard::Something(News::Exited(0)));
+        assert_eq!(next_news(&tenure), Heard::Gone);
     }
 }
