@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure::store::{Store, mongo::MongoStore};
+use tenure::store::Store;
 
-use crate::{support::mongod, whole_ids};
+use crate::{connected, support::mongod, whole_ids};
 
 /// Store on which the suite and the scripts run.
 pub(crate) async fn store() -> Arc<dyn Store> {
@@ -13,7 +13,7 @@ pub(crate) async fn store() -> Arc<dyn Store> {
         Err(_) => mongod::shared_single().await.uri().to_owned(),
     };
     let options = whole_ids::checked().database("tenure-conformance");
-    Arc::new(MongoStore::connect(uri, options).await.expect("the server of the tests is up"))
+    Arc::new(connected(&uri, options).await)
 }
 
 tenure::conformance_tests!(store().await);

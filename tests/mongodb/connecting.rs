@@ -1,22 +1,24 @@
 //! Messages where no store can be had: one sentence for each cause, with what to do, in one line.
 
-use std::{error::Error, time::Duration};
+use std::error::Error;
 
 use mongodb::bson::doc;
 use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
-use tokio::time::timeout;
+use tokio::net::TcpSocket;
 
-use crate::support::{
-    mongod::{Deployment, Options, Shape, shared_single},
-    wire,
+use crate::{
+    connected,
+    support::{
+        mongod::{Deployment, Options, Shape, shared_single},
+        wait::{until, within},
+        wire,
+    },
 };
-
-const BOUND: Duration = Duration::from_secs(20);
 
 /// Message of an attempt that must fail: all there is to know, on one line, and for people.
 pub(crate) async fn refused(uri: &str) -> (String, ConnectError) {
-    let connected = timeout(BOUND, MongoStore::connect(uri, MongoOptions::new()));
-    let error = connected.await.expect("an attempt is bounded").expect_err(uri);
+    let attempt = within("an attempt", MongoStore::connect(uri, MongoOptions::new()));
+    let error = attempt.await.expect_err(uri);
     let told = error.to_string();
     assert!(error.source().is_none(), "a chain would say it twice: {told}");
     assert!(told.lines().count() == 1 && told.chars().count() < 600, "{told}");
@@ -31,9 +33,17 @@ pub(crate) async fn refused(uri: &str) -> (String, ConnectError) {
 
 /// Checks the words of the message, and whether it is worth to try again.
 async fn says(uri: &str, words: &str, retryable: bool) {
-    let (told, error) = refused(uri).await;
-    assert!(told.contains(words), "{uri}\nsays:     {told}\nand not:  {words}");
-    assert_eq!(error.is_retryable(), retryable, "{told}");
+    until(&format!("{uri} is told: {words}"), async || {
+        let (told, error) = refused(uri).await;
+        if told.contains(words) {
+            assert_eq!(error.is_retryable(), retryable, "{told}");
+            return Ok(());
+        }
+        // An attempt that ended before its time, on a machine that stood still, says so.
+        assert!(error.is_retryable(), "{uri}\nsays:     {told}\nand not:  {words}");
+        Err(told)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -61,8 +71,10 @@ async fn a_host_that_nobody_knows_or_that_does_not_listen_is_named_with_what_to_
     let uri = "mongodb://nobody.invalid:27017/";
     says(uri, "nobody.invalid:27017: the host name cannot be resolved (DNS)", true).await;
     says("mongodb+srv://ada@nobody.invalid/", "the host name cannot be resolved (DNS)", true).await;
-    // A port that was just given back.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A port that is taken, and on which nothing listens.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = silent.local_addr().unwrap().port();
     let words = format!(
         "mongodb could not connect, nothing was changed: 127.0.0.1:{port}: connection refused: check that the server is up"
     );
@@ -112,13 +124,13 @@ async fn tls_that_one_side_has_and_an_authority_that_is_not_known_are_told_apart
         "its certificate was issued by an unknown authority: set tlsCAFile= to the file of that authority";
     says(&format!("mongodb://127.0.0.1:{port}/?tls=true"), words, true).await;
     let known = format!("mongodb://127.0.0.1:{port}/?tls=true&tlsCAFile={}", file("ca.pem"));
-    MongoStore::connect(&known, MongoOptions::new()).await.expect("all is as it should be");
+    connected(&known, MongoOptions::new()).await;
 
     // From now on it takes no connection without TLS.
     secure.nodes()[0].ask(doc! { "setParameter": 1, "tlsMode": "requireTLS" }).await;
     let words = "it closed the connection: it may require TLS (tls=true)";
     says(&format!("mongodb://127.0.0.1:{port}/"), words, true).await;
-    MongoStore::connect(&known, MongoOptions::new()).await.expect("all is as it should be");
+    connected(&known, MongoOptions::new()).await;
 }
 
 #[tokio::test]
@@ -135,20 +147,20 @@ async fn a_user_that_is_wrong_or_missing_is_told_so() {
     says(&at("ada:right@", "authSource=shop"), words, false).await;
     says(&at("", ""), "the server requires a user and a password, and the connection string has none", false)
         .await;
-    MongoStore::connect(at("ada:right@", "authSource=admin"), MongoOptions::new())
-        .await
-        .expect("it is right");
+    connected(&at("ada:right@", "authSource=admin"), MongoOptions::new()).await;
 }
 
 /// With what is refused as by a server that does not know it.
 async fn without(server: &Deployment, command: &str, skip: i32, code: i32) -> String {
     let node = &server.nodes()[0];
-    let data = doc! { "failCommands": [command], "errorCode": code, "failInternalCommands": false };
-    node.fail_point("failCommand", doc! { "skip": skip }, data).await;
-    let (told, error) = refused(&node.uri()).await;
-    node.clear_fail_point("failCommand").await;
-    assert!(!error.is_retryable(), "{told}");
-    told
+    until("it is refused for good", async || {
+        let data = doc! { "failCommands": [command], "errorCode": code, "failInternalCommands": false };
+        node.fail_point("failCommand", doc! { "skip": skip }, data).await;
+        let (told, error) = refused(&node.uri()).await;
+        node.clear_fail_point("failCommand").await;
+        if error.is_retryable() { Err(told) } else { Ok(told) }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -173,5 +185,5 @@ async fn a_server_that_lacks_what_tenure_rests_on_is_refused_by_what_it_lacks() 
     let data = doc! { "failCommands": ["findAndModify"], "errorCode": 91, "failInternalCommands": false };
     node.fail_point("failCommand", doc! { "times": 1 }, data).await;
     says(&node.uri(), "ShutdownInProgress (91)", true).await;
-    MongoStore::connect(node.uri(), MongoOptions::new()).await.expect("it has all of it");
+    connected(&node.uri(), MongoOptions::new()).await;
 }

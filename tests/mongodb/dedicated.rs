@@ -11,7 +11,6 @@ use futures::{
     StreamExt,
     future::{BoxFuture, select_all},
 };
-use mongodb::bson::doc;
 use tenure::{
     model::SessionId,
     store::{
@@ -25,53 +24,52 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     Place,
     hints::streams,
-    history::now,
-    support::mongod::{Deployment, Options, Shape, shared_single},
+    support::{
+        mongod::shared_single,
+        proxy::Proxy,
+        wait::{self, until},
+    },
 };
 
 /// As many as the store lets go on at once.
 const AT_ONCE: u32 = 64;
 
 async fn made_of(store: &dyn Store) -> Arc<dyn Store> {
-    let made = store.dedicated().await.expect("the server is up");
+    let made = until("there is a dedicated store", async || store.dedicated().await).await;
     made.expect("the client is the store's own")
 }
 
 #[tokio::test]
 async fn a_dedicated_store_waits_behind_nothing_of_the_first() {
-    let deployment = Deployment::start(Shape::Single, Options::default()).await;
-    let node = &deployment.nodes()[0];
-    let place = Place::on(deployment.uri()).await;
+    let proxy = Proxy::start(shared_single().await.nodes()[0].port());
+    let place = Place::on(&proxy.uri()).await;
     let fixture = place.fixture();
     let session = fixture.opened().await.id;
     let dedicated = made_of(&place.store).await;
 
-    let blocked = doc! { "blockConnection": true, "blockTimeMS": 5000, "appName": "tenure" };
-    let met = node.fail_command(&["findAndModify"], AT_ONCE, blocked).await;
+    // Takes are never answered, beats are.
+    proxy.silence("findAndModify", &["locks"]);
     let take = |number: u32| {
         let lock = fixture.lock(&format!("hangs {number}"));
         let take = Take { lock, by: fixture.candidate(fixture.session(), 1) };
-        place.store.take(vec![take], Vec::new(), LIMIT)
+        place.store.take(vec![take], Vec::new(), 10 * wait::LIMIT)
     };
     let mut hanging: Vec<BoxFuture<'_, _>> = (0..AT_ONCE).map(take).collect();
     tokio::select! {
-        () = node.until_fail_point("failCommand", met + i64::from(AT_ONCE)) => {}
+        () = proxy.until_dropped("findAndModify", AT_ONCE.into()) => {}
         (answer, ..) = select_all(&mut hanging) => panic!("{answer:?} does not hang"),
     }
 
     let short = Duration::from_millis(300);
     let refused = place.store.beat(fixture.beat(session, 1), short).await;
     assert!(refused.is_err(), "beats of the first stand in line: {refused:?}");
-    let start = now();
     for number in 2..12 {
         let beat = fixture.beat(session, number);
-        let answer = dedicated.beat(beat.clone(), Duration::from_secs(2)).await;
+        let answer = dedicated.beat(beat.clone(), LIMIT).await;
         assert!(answer.unwrap().bears(beat.nonce));
     }
-    assert!(start.elapsed() < Duration::from_secs(3), "ten beats took {:?}", start.elapsed());
     let refused = place.store.beat(fixture.beat(session, 12), short).await;
     assert!(refused.is_err(), "they hang to the end: {refused:?}");
-    node.clear_fail_point("failCommand").await;
 }
 
 fn runtime() -> Runtime {
@@ -81,7 +79,6 @@ fn runtime() -> Runtime {
 #[test]
 fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
     const BEATS: u64 = 10;
-    const PATIENCE: Duration = Duration::from_secs(30);
     let (told, beats) = mpsc::channel::<SessionSeen>();
     let (go_on, goes_on) = mpsc::channel::<()>();
     let program = runtime();
@@ -106,7 +103,7 @@ fn a_dedicated_store_lives_on_the_runtime_it_was_made_on() {
     });
     let hears = |from: u64| {
         for number in from..from + BEATS {
-            let seen = beats.recv_timeout(PATIENCE).expect("beats go on");
+            let seen = beats.recv_timeout(wait::LIMIT).expect("beats go on");
             assert_eq!(seen.record().unwrap().beat.get(), number);
         }
     };

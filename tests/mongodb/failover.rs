@@ -28,23 +28,26 @@ use tenure::{
     Applied, StoreError,
     model::{LockId, LockRecord, SessionId, Term, Ticket},
     store::{
-        Answer, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer,
-        mongo::{MongoOptions, MongoStore},
+        Answer, LockSeen, Release, ReleaseAnswer, ReleaseTo, Store, Take, TakeAnswer, mongo::MongoOptions,
     },
     testing::conformance::Fixture,
 };
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    Place,
+    Place, connected,
     history::{Held, History, now},
-    support::mongod::{Deployment, Options, Shape, Timing},
+    rounds,
+    support::{
+        mongod::{Deployment, Options, Shape, Timing},
+        wait::{self, until, within},
+    },
 };
 
 /// Longest time that the engine grants one attempt (R8).
 const LIMIT: Duration = Duration::from_millis(2500);
-/// A whole round with its failover, on a busy machine. Much sooner else.
-const ROUND: Duration = Duration::from_secs(120);
+/// A round makes some hundred turns one after the other, each of which may wait.
+const ROUND: Duration = Duration::from_secs(5 * wait::LIMIT.as_secs());
 const TASKS: usize = 16;
 /// Keys that all sessions want, and keys that each has for itself.
 const SHARED: u64 = 8;
@@ -158,9 +161,18 @@ impl Round {
                 self.audit(&worker).await;
                 worker.audited = failovers;
             }
+            if self.done() >= self.target * 2 / 3 {
+                // The last third comes after the failover, however late that is noticed.
+                self.until_failovers(1).await;
+            }
             self.turn(&mut worker).await;
         }
         worker
+    }
+
+    async fn until_failovers(&self, so_many: u64) {
+        let mut failovers = self.failovers.subscribe();
+        failovers.wait_for(|failovers| *failovers >= so_many).await.expect("the round has the sender");
     }
 
     /// Takes one lock or several, and releases those it got.
@@ -226,8 +238,7 @@ impl Round {
         }
         self.held_through.send_modify(|held| *held += locks as u64);
         let over = *self.failovers.borrow();
-        let mut failovers = self.failovers.subscribe();
-        failovers.wait_for(|failovers| *failovers > over).await.expect("the round has the sender");
+        self.until_failovers(over + 1).await;
         self.until_done(self.done() + 200).await;
     }
 
@@ -235,7 +246,13 @@ impl Round {
     async fn barrier(&self) {
         let concern = doc! { "w": "majority", "wtimeout": 60_000 };
         let write = doc! { "insert": "barrier", "documents": [{}], "writeConcern": concern };
-        self.place.database.run_command(write).await.expect("the set has a majority");
+        let is_kept = |reply: &Document| !reply.contains_key("writeConcernError");
+        let kept = async {
+            while !self.place.database.run_command(write.clone()).await.as_ref().is_ok_and(is_kept) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within("the set has a majority", kept).await;
     }
 
     /// Gives back what the store says this session holds, which holds nothing.
@@ -274,12 +291,8 @@ impl Round {
             }
             Trouble::StepDown => deployment.step_down().await,
         };
-        let (before, start) = (gone.port(), now());
-        let next = deployment.wait_for_primary(Some(before)).await;
-        let (took, at_election) = (start.elapsed(), self.done());
-        assert_ne!(next.port(), before);
-        assert!(at_kill >= self.target / 3, "operations before it: {at_kill}");
-        assert!(at_election < self.target * 2 / 3, "it was over before the election: {at_election}");
+        deployment.wait_for_primary(Some(gone.port())).await;
+        let at_election = self.done();
         self.going.send_replace(false);
         self.failovers.send_modify(|failovers| *failovers += 1);
         self.until_done(self.target * 2 / 3).await;
@@ -287,12 +300,11 @@ impl Round {
             Trouble::Kill => deployment.restart(gone).await,
             Trouble::StepDown => {
                 let again = deployment.step_down().await.port();
-                let last = deployment.wait_for_primary(Some(again)).await.port();
-                assert_ne!(last, again);
+                deployment.wait_for_primary(Some(again)).await;
                 self.failovers.send_modify(|failovers| *failovers += 1);
             }
         }
-        format!("{trouble:?}: {at_kill} operations before, {at_election} at the election {took:.1?} later")
+        format!("{trouble:?}: {at_kill} operations before, {at_election} at the election")
     }
 }
 
@@ -358,28 +370,21 @@ fn wrong_with(event: &CommandStartedEvent) -> Option<&'static str> {
     }
 }
 
-/// Elections later than the quickest ones: those come by themselves where other tests keep the
-/// machine busy.
-pub(crate) fn unhurried(election_timeout: u32) -> Options {
-    Options { timing: Timing::Millis { election_timeout, heartbeat: 200 }, ..Options::default() }
+/// No election comes by itself, however busy the machine.
+pub(crate) fn steady() -> Options {
+    Options { timing: Timing::Steady, ..Options::default() }
 }
 
 /// Runs a round on a set of its own and judges it.
 async fn round(target: u64, trouble: Trouble, uri_options: &str) {
-    let deployment = Deployment::start(Shape::ReplicaSet, unhurried(1000)).await;
+    let target = target * rounds();
+    // Elections that nobody asked for may come too, and are survived as well.
+    let timing = Timing::Millis { election_timeout: 1000, heartbeat: 200 };
+    let deployment = Deployment::start(Shape::ReplicaSet, Options { timing, ..Options::default() }).await;
     let sent = Sent::default();
     let uri = format!("{}{uri_options}", deployment.uri());
     let options = MongoOptions::new().database("failover").command_events(sent.handler());
-    let connected = async {
-        loop {
-            // On a busy machine there may be an election before its time.
-            match MongoStore::connect(&uri, options.clone()).await {
-                Ok(store) => return store,
-                Err(error) => assert!(error.is_retryable(), "{error:?}"),
-            }
-        }
-    };
-    let store = timeout(ROUND, connected).await.expect("the set has a primary in the end");
+    let store = connected(&uri, options).await;
     // What a store asks before it is used writes nothing.
     sent.0.lock().unwrap().clear();
     let place = Place { store, database: deployment.client().await.database("failover") };
@@ -398,12 +403,10 @@ async fn round(target: u64, trouble: Trouble, uri_options: &str) {
         held_through: watch::Sender::default(),
     });
 
-    let start = now();
     let workers = (0..TASKS as u64).map(|number| tokio::spawn(Arc::clone(&round).work(number)));
     let workers = join_all(workers);
     let all = async { tokio::join!(workers, round.trouble(&deployment, trouble)) };
     let (workers, told) = timeout(ROUND, all).await.expect("every operation is answered in the end");
-    let took = start.elapsed();
 
     for worker in workers {
         round.audit(&worker.expect("no worker panics")).await;
@@ -427,7 +430,7 @@ async fn round(target: u64, trouble: Trouble, uri_options: &str) {
     let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let (done, grants, most) = (round.done(), round.history.grants(), round.history.most_sessions());
     println!(
-        "{told}; {done} in {took:.1?}, {grants} grants, {} lost races, {} unknown and {} not applied, all \
+        "{told}; {done} in all, {grants} grants, {} lost races, {} unknown and {} not applied, all \
          resolved; {} locks held throughout, {} releases rolled back, {} late grants",
         count(&round.lost_races),
         count(&round.errors.unknown),
@@ -442,20 +445,20 @@ async fn round(target: u64, trouble: Trouble, uri_options: &str) {
 }
 
 #[tokio::test]
-async fn ten_thousand_takes_and_releases_survive_a_kill_of_the_primary() {
-    round(10_000, Trouble::Kill, "").await;
+async fn thousands_of_takes_and_releases_survive_a_kill_of_the_primary() {
+    round(4000, Trouble::Kill, "").await;
 }
 
 #[tokio::test]
 async fn a_connection_string_that_wants_less_changes_nothing_of_that() {
-    round(10_000, Trouble::Kill, "&w=1&readPreference=secondary&retryWrites=false").await;
+    round(2000, Trouble::Kill, "&w=1&readPreference=secondary&retryWrites=false").await;
 }
 
 #[tokio::test]
 async fn a_connection_string_that_wants_retries_and_stale_reads_changes_nothing_either() {
     let options = "&retryWrites=true&journal=false&readConcernLevel=local\
                    &readPreference=secondaryPreferred&maxStalenessSeconds=120";
-    round(10_000, Trouble::Kill, options).await;
+    round(2000, Trouble::Kill, options).await;
 }
 
 #[tokio::test]
@@ -465,7 +468,7 @@ async fn takes_and_releases_survive_primaries_that_stand_down() {
 
 #[tokio::test]
 async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
-    let deployment = Deployment::start(Shape::ReplicaSet, unhurried(2000)).await;
+    let deployment = Deployment::start(Shape::ReplicaSet, steady()).await;
     let place = Place::on(deployment.uri()).await;
     let fixture = place.fixture();
     let lock = fixture.lock("key");
@@ -496,10 +499,13 @@ async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
     for node in &secondaries {
         node.clear_fail_point("stopReplProducer").await;
     }
-    let next = deployment.wait_for_primary(Some(primary.port())).await;
-    assert_ne!(next.port(), primary.port());
+    deployment.step_up(secondaries[0]).await;
 
-    let after = fixture.record(&lock).await;
+    let after = until("the store finds the next primary", async || {
+        let seen = place.store.locks(vec![lock.clone()], LIMIT).await.map(|mut seen| seen.remove(0));
+        if let Ok(LockSeen::Found(record)) = seen { Ok(record) } else { Err(seen) }
+    })
+    .await;
     assert!(after.is_granted_to(mine.session, mine.ticket), "{after:?}");
     assert_eq!(after.term, record.term);
     let answer = fixture.take(&lock, &other).await;
@@ -511,7 +517,7 @@ async fn a_release_that_is_rolled_back_leaves_the_lock_with_its_holder() {
 
     // The old primary undoes what it alone had, and follows.
     deployment.restart(primary).await;
-    let concern = doc! { "w": 3, "wtimeout": 40_000 };
+    let concern = doc! { "w": 3, "wtimeout": 120_000 };
     let write = doc! { "insert": "barrier", "documents": [{}], "writeConcern": concern };
     let reply = place.database.run_command(write).await.unwrap();
     assert_eq!(reply.get("writeConcernError"), None);

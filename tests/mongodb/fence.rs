@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{FutureExt, TryStreamExt, future::join_all};
@@ -27,15 +27,15 @@ use tokio::time::timeout;
 
 use crate::{
     Place,
-    support::mongod::{self, Deployment, Options, Shape},
+    limits::in_time,
+    support::{
+        mongod::{self, Deployment, Options, Shape},
+        wait::until,
+    },
 };
 
 /// Long enough for arming to answer if nothing is in its way, short enough to wait for in vain.
 const SHORT: Duration = Duration::from_millis(300);
-
-/// Time that a call of milliseconds may take on a busy machine, and is still known not to have waited for a
-/// transaction: those in here stay open until the test ends them.
-const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// Way in which a transaction makes sure that the term of its holder is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ async fn armed(place: &Place, lock: &LockId, term: Term) -> Fence {
 
 /// Arms, if that can be done within so long.
 async fn armed_within(place: &Place, lock: &LockId, term: Term, limit: Duration) -> Option<Fence> {
-    match place.store.arm(lock, term, limit).await {
+    match in_time("arming", limit, place.store.arm(lock, term, limit)).await {
         Ok(Armed::Yes(fence)) => Some(fence),
         Ok(Armed::Late(stale)) => panic!("the latest term is not late: {stale}"),
         Err(error) => {
@@ -298,7 +298,7 @@ async fn rounds(guard: Guard, times: usize) -> Vec<(Order, Tally)> {
 
 #[tokio::test]
 async fn no_transaction_of_a_former_holder_commits_once_the_next_one_has_armed() {
-    const TIMES: usize = 30;
+    const TIMES: usize = 10;
     for (order, tally) in rounds(Guard::Fence, TIMES).await {
         assert_eq!(tally.stale, 0, "{order:?}: {tally:?}");
         // What has passed holds up the arming, and so is in time.
@@ -309,7 +309,7 @@ async fn no_transaction_of_a_former_holder_commits_once_the_next_one_has_armed()
 
 #[tokio::test]
 async fn a_fence_that_only_reads_or_writes_nothing_new_is_seen_to_let_a_former_holder_commit() {
-    const TIMES: usize = 5;
+    const TIMES: usize = 2;
     for wrong in [Guard::Read, Guard::SameAgain] {
         for (order, tally) in rounds(wrong, TIMES).await {
             // Only what begins after the arming is stopped by these.
@@ -339,17 +339,13 @@ async fn arming_beside_an_open_transaction(end: End) {
     write(&place, &lock, &mut open).await.unwrap();
 
     fixture.declare_dead(former_session).await;
-    let begin = now();
+    // Whoever waited for the transaction, which stays open until the test ends it, would never get here.
     let next = take_over(&fixture, &lock, next_session, former_session).await.term;
-    let took_over = begin.elapsed();
-    assert!(took_over < AT_ONCE, "taking over took {took_over:?}");
 
     // Arming gives up in time, and may be repeated. What it has armed by then stays armed.
     for _ in 0..2 {
-        let begin = now();
         let armed = armed_within(&place, &lock, next, SHORT).await;
         assert!(armed.is_none(), "a transaction that has passed is open");
-        assert!(begin.elapsed() < SHORT + AT_ONCE, "arming gave up after {:?}", begin.elapsed());
     }
     let mut late = started(&place).await;
     let error = fence.pass(0, &mut late).await.expect_err("this slot is armed for the next term already");
@@ -360,13 +356,11 @@ async fn arming_beside_an_open_transaction(end: End) {
     let mut arming = tokio::spawn(async move { store.arm(&id, next, LIMIT).await });
     assert!(timeout(SHORT, &mut arming).await.is_err(), "arming answered beside an open transaction");
     // Nobody who wants the lock waits while it does.
-    let begin = now();
     let lost = fixture.take(&lock, &fixture.candidate(fixture.session(), 1)).await;
-    let lost_after = begin.elapsed();
     assert!(matches!(lost, TakeAnswer::Held(_)), "{lost:?}");
-    assert!(lost_after < AT_ONCE, "losing took {lost_after:?}");
     assert!((&mut arming).now_or_never().is_none(), "arming answered beside an open transaction");
-    println!("beside an open transaction: taken over in {took_over:?}, lost in {lost_after:?}");
+    let work = place.collection("work");
+    work.find_one(doc! {}).session(&mut open).await.expect("the transaction is still open");
 
     match end {
         End::Commit => open.commit_transaction().await.unwrap(),
@@ -382,7 +376,6 @@ async fn arming_beside_an_open_transaction(end: End) {
     // The next holder sees what there is of that in its first transaction, and works.
     let mut session = started(&place).await;
     next_fence.pass(5, &mut session).await.unwrap();
-    let work = place.collection("work");
     let seen = work.find_one(doc! { "lock": lock.key.as_str() }).session(&mut session).await.unwrap();
     assert_eq!(u64::from(seen.is_some()), kept);
     session.commit_transaction().await.unwrap();
@@ -405,9 +398,13 @@ async fn a_transaction_left_open_for_ever_holds_up_arming_only_until_the_server_
     let place = workplace(&deployment).await;
     let Succession { lock, former, next, .. } = Succession::of(&place.fixture(), "left").await;
     let fence = armed(&place, &lock, former).await;
-    let mut open = started(&place).await;
-    fence.pass(0, &mut open).await.unwrap();
-    write(&place, &lock, &mut open).await.unwrap();
+    let mut open = until("a transaction has passed before the server ends it", async || {
+        let mut open = started(&place).await;
+        fence.pass(0, &mut open).await?;
+        write(&place, &lock, &mut open).await?;
+        Ok::<_, DriverError>(open)
+    })
+    .await;
     armed(&place, &lock, next).await;
     let error = open.commit_transaction().await.expect_err("the server has ended the transaction");
     assert!(is_transient(&error), "{error:?}");
@@ -429,20 +426,15 @@ async fn eight_transactions_at_a_time_go_on_undisturbed_while_twenty_wait_for_th
             let (fixture, lock, over) = (Arc::clone(&fixture), lock.clone(), Arc::clone(&over));
             tokio::spawn(async move {
                 let by = fixture.candidate(fixture.session(), 1);
-                let mut slowest = Duration::ZERO;
                 while !over.load(Ordering::Relaxed) {
                     let wait = Wait { lock: lock.clone(), by: by.clone() };
                     fixture.store().wait(vec![wait], LIMIT).await.unwrap();
-                    let begin = now();
                     let answer = fixture.take(&lock, &by).await;
-                    slowest = slowest.max(begin.elapsed());
                     assert!(matches!(answer, TakeAnswer::Held(_)), "{answer:?}");
                 }
-                slowest
             })
         })
         .collect();
-    let begin = now();
     let workers = (0..8).map(|slot| {
         let (place, lock, fence) = (Arc::clone(&place), lock.clone(), fence.clone());
         let aborted = Arc::clone(&aborted);
@@ -463,14 +455,11 @@ async fn eight_transactions_at_a_time_go_on_undisturbed_while_twenty_wait_for_th
         })
     });
     join_all(workers).await.into_iter().for_each(|worker| worker.unwrap());
-    let took = begin.elapsed();
     over.store(true, Ordering::Relaxed);
-    let slowest = join_all(waiters).await.into_iter().map(|waiter| waiter.unwrap()).max().unwrap();
+    join_all(waiters).await.into_iter().for_each(|waiter| waiter.unwrap());
 
-    println!("{} transactions in {took:?}, slowest losing take {slowest:?}", 8 * TRANSACTIONS);
     assert_eq!(aborted.load(Ordering::Relaxed), 0, "transactions of the holder aborted");
     assert_eq!(written(&place, &lock).await, 8 * TRANSACTIONS as u64);
-    assert!(slowest < AT_ONCE, "a take waited {slowest:?}");
 }
 
 #[tokio::test]
@@ -576,7 +565,7 @@ async fn a_new_holder_arms_every_slot_a_former_one_may_use() {
 async fn of_two_terms_armed_at_once_the_larger_one_ends_up_in_every_slot() {
     let place = Place::on(mongod::shared_single().await.uri()).await;
     let fixture = place.fixture();
-    for number in 0..25 {
+    for number in 0..10 {
         let Succession { lock, former, next, .. } = Succession::of(&fixture, &format!("race {number}")).await;
         let arm = |term| {
             let (store, lock) = (place.store.clone(), lock.clone());
@@ -659,9 +648,4 @@ async fn a_record_in_the_place_of_a_slot_that_tenure_did_not_write_is_refused_an
         fences.delete_one(doc! { "_id": slot_id(&lock, 9) }).await.unwrap();
         armed(&place, &lock, term).await;
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "how long a real server takes")]
-fn now() -> Instant {
-    Instant::now()
 }

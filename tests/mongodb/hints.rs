@@ -1,31 +1,22 @@
 //! The change stream, where there are no bells: what it tells, and that it comes back by itself.
 
-use std::{collections::BTreeSet, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use mongodb::bson::{Document, doc};
 use tenure::{
     model::{LockId, RunId, RunNow, ScheduleId, StoreTime, Term, Why},
-    store::{
-        Claim, Hint, Instruction, News, Store,
-        mongo::{MongoOptions, MongoStore},
-    },
+    store::{Claim, Hint, Instruction, News, Store, mongo::MongoOptions},
     testing::conformance::LIMIT,
 };
 
 use crate::{
-    Place,
-    support::mongod::{Deployment, Options, Shape, shared_single},
+    Place, connected,
+    support::{
+        mongod::{Deployment, Options, Shape, shared_single},
+        wait::{until, within},
+    },
 };
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    let Ok(done) = tokio::time::timeout(PATIENCE, pin!(wait)).await else {
-        panic!("{what} within {PATIENCE:?}")
-    };
-    done
-}
 
 /// The next hint that `wanted` makes something of.
 async fn next<T>(
@@ -33,7 +24,7 @@ async fn next<T>(
     what: &str,
     mut wanted: impl FnMut(Hint) -> Option<T>,
 ) -> T {
-    bounded(what, async {
+    within(what, async {
         loop {
             let hint = hints.next().await.expect("hints come for as long as somebody listens");
             if let Some(found) = wanted(hint) {
@@ -128,8 +119,8 @@ async fn a_new_value_is_no_hint() {
 
 #[tokio::test]
 async fn the_stream_is_opened_again_after_whatever_ends_it() {
-    let deployment = shared_single().await;
-    let place = named(deployment, "reopened").await;
+    let deployment = Deployment::start(Shape::Single, Options::default()).await;
+    let place = named(&deployment, "reopened").await;
     let fixture = place.fixture();
     let mut hints = listening(&place).await;
     let node = &deployment.nodes()[0];
@@ -186,17 +177,10 @@ async fn hints_go_on_after_the_primary_stood_down() {
     deployment.step_down().await;
     deployment.wait_for_primary(None).await;
     let lock = fixture.lock("report");
-    bounded("the lock is taken", async {
-        while place
-            .store
-            .take(
-                vec![tenure::store::Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) }],
-                vec![],
-                Duration::from_secs(1),
-            )
-            .await
-            .is_err()
-        {}
+    until("the lock is taken", async || {
+        let by = fixture.candidate(fixture.session(), 1);
+        let take = tenure::store::Take { lock: lock.clone(), by };
+        place.store.take(vec![take], vec![], Duration::from_secs(1)).await
     })
     .await;
     // The change is told, or that changes may have been missed.
@@ -243,10 +227,9 @@ async fn a_handle_has_one_stream_however_many_listen_and_none_when_nobody_does()
     let listeners = [listening(&place).await, listening(&place).await];
     assert_eq!(streams(&place).await, 1);
     drop(listeners);
-    bounded("the stream is closed", async {
-        while streams(&place).await > 0 {
-            tokio::task::yield_now().await;
-        }
+    until("the stream is closed", async || match streams(&place).await {
+        0 => Ok(()),
+        open => Err(open),
     })
     .await;
     let mut hints = listening(&place).await;
@@ -266,7 +249,7 @@ mod by_a_stream {
         let database = client.database("tenure-by-a-stream");
         WITHOUT_BELLS.get_or_init(|| crate::without_bells(&database)).await;
         let options = MongoOptions::new().database("tenure-by-a-stream");
-        let store = MongoStore::connect(deployment.uri(), options).await.unwrap();
+        let store = connected(deployment.uri(), options).await;
         assert_eq!(store.capabilities().hints, Some("a change stream"));
         Arc::new(store)
     }
@@ -286,7 +269,7 @@ mod without_hints {
             deployment
         };
         let options = MongoOptions::new().database("tenure-conformance");
-        let store = MongoStore::connect(SHARED.get_or_init(start).await.uri(), options).await.unwrap();
+        let store = connected(SHARED.get_or_init(start).await.uri(), options).await;
         assert_eq!(store.capabilities().hints, None);
         Arc::new(store)
     }

@@ -45,10 +45,11 @@ use std::sync::{
 };
 
 use mongodb::bson::{Document, doc};
+use support::wait::until;
 use tenure::{
     store::{
         Store,
-        mongo::{MongoOptions, MongoStore},
+        mongo::{ConnectError, MongoOptions, MongoStore},
     },
     testing::conformance::Fixture,
 };
@@ -58,6 +59,32 @@ async fn without_bells(database: &mongodb::Database) {
     // An error says that there are none, or that this is there already.
     let _ = database.run_command(doc! { "drop": "bells_00" }).await;
     let _ = database.run_command(doc! { "create": "bells_00", "viewOn": "locks", "pipeline": [] }).await;
+}
+
+/// How much longer than usual the longest of these tests are to be: `TENURE_ROUNDS`.
+fn rounds() -> u64 {
+    std::env::var("TENURE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("TENURE_ROUNDS is a number"))
+}
+
+/// Connects a store. A machine that stands still for longer than an attempt may last is no reason to give up.
+async fn connected(uri: &str, options: MongoOptions) -> MongoStore {
+    until("the store has its server", async || match MongoStore::connect(uri, options.clone()).await {
+        Ok(store) => Ok(store),
+        Err(error) => {
+            assert!(error.is_retryable(), "{error:?}");
+            Err(error)
+        }
+    })
+    .await
+}
+
+/// The error of a store that cannot be connected whoever tries again. One that may pass says nothing of that.
+async fn refused_for_good(uri: &str, options: MongoOptions) -> ConnectError {
+    until("the store is refused", async || match MongoStore::connect(uri, options.clone()).await {
+        Err(error) if !error.is_retryable() => Ok(error),
+        other => Err(other),
+    })
+    .await
 }
 
 /// A store in a database of its own, and the raw collections under it.
@@ -75,7 +102,7 @@ impl Place {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("test-{}-{number}", std::process::id());
-        let store = MongoStore::connect(uri, options.database(&name)).await.expect("the server is up");
+        let store = connected(uri, options.database(&name)).await;
         let client = mongodb::Client::with_uri_str(uri).await.expect("the script prints a valid URI");
         Self { store, database: client.database(&name) }
     }
@@ -84,8 +111,7 @@ impl Place {
     async fn by_stream(uri: &str, options: MongoOptions) -> Self {
         let place = Self::with(uri, options.clone()).await;
         without_bells(&place.database).await;
-        let options = options.database(place.database.name());
-        let store = MongoStore::connect(uri, options).await.expect("the server is up");
+        let store = connected(uri, options.database(place.database.name())).await;
         assert_eq!(store.capabilities().hints, Some("a change stream"));
         Self { store, ..place }
     }

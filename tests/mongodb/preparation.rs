@@ -13,7 +13,7 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::{Place, captured::Log, support::mongod::shared_single};
+use crate::{Place, captured::Log, connected, refused_for_good, support::mongod::shared_single};
 
 fn own(name: &str) -> MongoOptions {
     MongoOptions::new().database(format!("test-{}-{name}", std::process::id()))
@@ -33,14 +33,8 @@ async fn indexes(place: &Place) -> Vec<String> {
 #[tokio::test]
 async fn everything_that_is_missing_is_created_also_by_many_at_once() {
     let uri = shared_single().await.uri();
-    let connects = (0..8).map(|_| MongoStore::connect(uri, own("many")));
-    for store in join_all(connects).await {
-        store.unwrap();
-    }
-    let place = Place {
-        store: MongoStore::connect(uri, own("many")).await.unwrap(),
-        database: database(uri, "many").await,
-    };
+    join_all((0..8).map(|_| connected(uri, own("many")))).await;
+    let place = Place { store: connected(uri, own("many")).await, database: database(uri, "many").await };
     let found = indexes(&place).await;
     assert_eq!(
         found,
@@ -76,7 +70,7 @@ async fn database(uri: &str, name: &str) -> mongodb::Database {
 #[tokio::test]
 async fn nothing_is_created_where_that_is_not_wanted() {
     let uri = shared_single().await.uri();
-    let store = MongoStore::connect(uri, own("by-hand").create(false)).await.unwrap();
+    let store = connected(uri, own("by-hand").create(false)).await;
     let database = database(uri, "by-hand").await;
     assert_eq!(database.list_collection_names().await.unwrap(), [""; 0]);
     let place = Place { store, database };
@@ -88,7 +82,7 @@ async fn nothing_is_created_where_that_is_not_wanted() {
 #[tokio::test]
 async fn a_prefix_goes_before_every_collection() {
     let uri = shared_single().await.uri();
-    MongoStore::connect(uri, own("prefixed").prefix("tenure_")).await.unwrap();
+    connected(uri, own("prefixed").prefix("tenure_")).await;
     let mut names = database(uri, "prefixed").await.list_collection_names().await.unwrap();
     names.sort();
     assert_eq!(
@@ -120,7 +114,7 @@ async fn a_collection_that_takes_two_keys_for_one_is_refused() {
         .run_command(doc! { "create": "locks", "collation": { "locale": "en", "strength": 2 } })
         .await
         .unwrap();
-    let error = MongoStore::connect(uri, own("collation")).await.unwrap_err();
+    let error = refused_for_good(uri, own("collation")).await;
     assert!(matches!(&error, ConnectError::Collation { collection } if collection == "locks"), "{error}");
     assert!(error.to_string().starts_with("the collection \"locks\" has a collation"), "{error}");
 }
@@ -134,7 +128,7 @@ async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
     for layout in [Bson::Int64(1), Bson::Int32(1)] {
         locks.delete_many(doc! {}).await.unwrap();
         locks.insert_one(doc! { "_id": "a lock", "v": layout }).await.unwrap();
-        let error = MongoStore::connect(uri, own("layouts")).await.unwrap_err();
+        let error = refused_for_good(uri, own("layouts")).await;
         assert!(!error.is_retryable());
         assert_eq!(
             error.to_string(),
@@ -146,7 +140,7 @@ async fn records_of_an_earlier_layout_are_refused_in_one_sentence() {
     for foreign in [doc! { "v": 3_i64 }, doc! { "v": "1" }, doc! {}] {
         locks.delete_many(doc! {}).await.unwrap();
         locks.insert_one(foreign).await.unwrap();
-        MongoStore::connect(uri, own("layouts")).await.unwrap();
+        connected(uri, own("layouts")).await;
     }
 }
 
@@ -159,7 +153,7 @@ async fn a_ttl_index_is_warned_of() {
     database(uri, "ttl").await.run_command(ttl).await.unwrap();
     // Of this thread alone; what is looked at is looked at on a task, so there is one thread only.
     let (log, _guard) = Log::start();
-    MongoStore::connect(uri, own("ttl")).await.unwrap();
+    connected(uri, own("ttl")).await;
     let log = log.text();
     assert!(log.contains("a TTL index deletes records that are in use") && log.contains("expires"), "{log}");
 }

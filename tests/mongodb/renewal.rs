@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use futures::future::join_all;
@@ -22,14 +21,14 @@ use tenure::{
     },
     testing::conformance::LIMIT,
 };
-use tokio::time::timeout;
 
-use crate::support::{
-    mongod::{Deployment, Options, Shape},
-    wire,
+use crate::{
+    connected,
+    support::{
+        mongod::{Deployment, Options, Shape},
+        wait, wire,
+    },
 };
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 struct Guarded {
     server: Deployment,
@@ -81,12 +80,11 @@ async fn until(
     store: &MongoStore,
     mut is: impl FnMut(&Result<Vec<LockSeen>, StoreError>) -> bool,
 ) {
-    let uses = async {
-        while !is(&look(store).await) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(timeout(PATIENCE, uses).await.is_ok(), "{what} within {PATIENCE:?}: {:?}", look(store).await);
+    wait::until(what, async || {
+        let answer = look(store).await;
+        if is(&answer) { Ok(()) } else { Err(answer) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -108,7 +106,7 @@ async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
         }
     };
     let options = MongoOptions::new().uri_from(source);
-    let store = MongoStore::connect(guarded.uri("f0rmer", "app", ""), options).await.unwrap();
+    let store = connected(&guarded.uri("f0rmer", "app", ""), options).await;
     look(&store).await.unwrap();
     // On the disk, for the server is killed.
     let kept = doc! { "w": 1, "j": true };
@@ -131,11 +129,14 @@ async fn what_cannot_be_used_is_told_and_the_store_waits_for_what_can() {
         .await;
     }
     until("it has reconnected", &store, Result::is_ok).await;
-    assert_eq!(*asked.lock().unwrap(), 4, "once for each attempt");
+    // Asked twice for one attempt, one of the answers above were never told of. The last attempt may have been
+    // repeated, on a machine that stood still.
+    let attempts = *asked.lock().unwrap();
+    assert!(attempts >= 4, "{attempts}");
     store.close().await;
     let closed = look(&store).await.unwrap_err();
     assert_eq!(closed.applied(), tenure::Applied::No, "{closed}");
-    assert_eq!(*asked.lock().unwrap(), 4, "nothing is asked after the end");
+    assert_eq!(*asked.lock().unwrap(), attempts, "nothing is asked after the end");
 }
 
 #[tokio::test]
@@ -146,7 +147,7 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
         let right = right.clone();
         async move { Ok(right) }
     });
-    let store = MongoStore::connect(guarded.uri("f0rmer", "app", "&appName=former"), options).await.unwrap();
+    let store = connected(&guarded.uri("f0rmer", "app", "&appName=former"), options).await;
     look(&store).await.unwrap();
     guarded.ask(doc! { "updateUser": "ada", "pwd": "l4tter" }).await;
 
@@ -154,7 +155,7 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
     let slow =
         doc! { "failCommands": ["find"], "blockConnection": true, "blockTimeMS": 2000, "appName": "former" };
     guarded.ask(doc! { "configureFailPoint": "failCommand", "mode": "alwaysOn", "data": slow }).await;
-    let answers = timeout(PATIENCE, join_all((0..32).map(|_| look(&store)))).await.unwrap();
+    let answers = wait::within("all have an answer", join_all((0..32).map(|_| look(&store)))).await;
     let refused: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
     for error in &refused {
         assert!(error.to_string().contains("AuthenticationFailed"), "{error}");
@@ -164,12 +165,11 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
 
     until("it has reconnected", &store, Result::is_ok).await;
     assert!(guarded.connections("latter").await > 0);
-    let gone = async {
-        while guarded.connections("former").await > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(timeout(PATIENCE, gone).await.is_ok(), "the former client goes");
+    wait::until("the former client goes", async || match guarded.connections("former").await {
+        0 => Ok(()),
+        open => Err(open),
+    })
+    .await;
     look(&store).await.unwrap();
     store.close().await;
 }
@@ -217,7 +217,7 @@ async fn a_certificate_that_is_replaced_in_its_file_is_read_again_without_a_sour
         tls("ca.pem").display(),
         ours.0.display()
     );
-    let store = MongoStore::connect(uri, MongoOptions::new()).await.unwrap();
+    let store = connected(&uri, MongoOptions::new()).await;
     look(&store).await.unwrap();
 
     trusted.by("client-latter.pem");

@@ -17,6 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     Place,
     captured::Log,
+    connected, refused_for_good,
     support::mongod::{Deployment, shared_single},
 };
 
@@ -58,13 +59,12 @@ impl Guarded {
         self.server.uri_as(user, "secret", &self.name)
     }
 
-    async fn connect(&self, uri: &str, options: MongoOptions) -> Result<MongoStore, ConnectError> {
-        MongoStore::connect(uri, options.database(&self.name)).await
+    async fn connect(&self, uri: &str, options: MongoOptions) -> MongoStore {
+        connected(uri, options.database(&self.name)).await
     }
 
     async fn lacking(&self, uri: &str, options: MongoOptions) -> String {
-        let error = self.connect(uri, options).await.expect_err("rights are lacking");
-        assert!(!error.is_retryable(), "{error}");
+        let error = refused_for_good(uri, options.database(&self.name)).await;
         assert!(matches!(error, ConnectError::Rights { .. }), "{error}");
         error.to_string()
     }
@@ -133,7 +133,7 @@ fn with_one_less(all: &[Document]) -> Vec<(String, String, Vec<Document>)> {
 async fn the_documented_role_is_enough_on_an_empty_database() {
     let place = Guarded::new("enough").await;
     let uri = place.user("app", documented(&place.name)).await;
-    let store = place.connect(&uri, MongoOptions::new()).await.unwrap();
+    let store = place.connect(&uri, MongoOptions::new()).await;
     place.is_empty().await;
     let place = Place { store, database: place.admin.database(&place.name) };
     let fixture = place.fixture();
@@ -173,7 +173,7 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
                 let uri = place.user(&user, privileges).await;
                 if action == "changeStream" {
                     // With bells nobody needs it; see below.
-                    place.connect(&uri, MongoOptions::new()).await.unwrap();
+                    place.connect(&uri, MongoOptions::new()).await;
                     return;
                 }
                 let told = place.lacking(&uri, MongoOptions::new()).await;
@@ -190,7 +190,7 @@ async fn each_right_of_the_documented_role_is_named_where_it_is_lacking_and_none
                 };
                 assert_eq!(told, format!("the user {user:?} may not {action} on {on}: {what_to_do}"));
                 if action == "createIndex" {
-                    place.connect(&uri, MongoOptions::new().create(false)).await.unwrap();
+                    place.connect(&uri, MongoOptions::new().create(false)).await;
                 }
             }
         })
@@ -211,8 +211,7 @@ async fn who_may_only_read_is_told_all_that_is_lacking_at_once() {
         )
     );
     // In another database it may not even look.
-    let elsewhere = MongoStore::connect(&uri, MongoOptions::new().database("elsewhere")).await.unwrap_err();
-    let told = elsewhere.to_string();
+    let told = refused_for_good(&uri, MongoOptions::new().database("elsewhere")).await.to_string();
     assert!(told.starts_with(
         "the user \"eve\" may not find, insert, update, remove, listIndexes on elsewhere.sessions, "
     ));
@@ -235,7 +234,7 @@ async fn rights_count_wherever_they_come_from() {
         place.user_in("god", doc! { "role": "__system", "db": "admin" }).await,
     ];
     for uri in uris {
-        place.connect(&uri, MongoOptions::new()).await.unwrap();
+        place.connect(&uri, MongoOptions::new()).await;
     }
     place.is_empty().await;
 }
@@ -243,7 +242,7 @@ async fn rights_count_wherever_they_come_from() {
 /// All that is logged while a store is connected.
 async fn log_of(uri: &str, options: MongoOptions) -> String {
     let (log, _guard) = Log::start();
-    MongoStore::connect(uri, options).await.unwrap();
+    connected(uri, options).await;
     log.text()
 }
 
@@ -260,7 +259,7 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
         let privileges = role(&place.name).into_iter().chain(of_bells(&place.name, actions));
         let uri = place.user(&user, privileges.collect()).await;
         let (log, _guard) = Log::start();
-        let store = MongoStore::connect(&uri, options()).await.unwrap();
+        let store = connected(&uri, options()).await;
         assert_eq!(store.capabilities().hints, Some("a change stream"));
         let told = format!(
             "hints come from a change stream, not from bells: the user may not {lacking} on {}.bells_00: \
@@ -281,7 +280,7 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
     }
     let app = place.user("app", documented(&place.name)).await;
     let (log, _guard) = Log::start();
-    let store = MongoStore::connect(&app, options()).await.unwrap();
+    let store = connected(&app, options()).await;
     assert_eq!(store.capabilities().hints, Some("bells"));
     assert!(!log.text().contains("WARN"), "who may is not warned: {}", log.text());
     // Once they are there, nobody has to create them.
@@ -302,7 +301,7 @@ async fn one_who_may_not_listen_to_anything_is_warned_and_goes_by_polls() {
     let deaf = place.user("deaf", privileges).await;
     let options = MongoOptions::new().database(&place.name);
     let (log, _guard) = Log::start();
-    let store = MongoStore::connect(&deaf, options).await.unwrap();
+    let store = connected(&deaf, options).await;
     assert_eq!(store.capabilities().hints, None);
     let told = [
         "no hints, waiters poll every poll_interval: no bells (the user may not insert, convertToCapped on",
@@ -333,7 +332,7 @@ async fn bells_in_local_need_rights_there() {
     place.admin.database("admin").run_command(all).await.unwrap();
     let uri = place.user_in("local", doc! { "role": &place.name, "db": "admin" }).await;
     assert!(!log_of(&uri, options()).await.contains("WARN"));
-    let store = MongoStore::connect(&uri, options()).await.unwrap();
+    let store = connected(&uri, options()).await;
     assert_eq!(store.capabilities().hints, Some("bells"));
 }
 
@@ -341,7 +340,7 @@ async fn bells_in_local_need_rights_there() {
 async fn where_nobody_is_asked_who_he_is_no_right_is_asked_for() {
     let (events, mut sent) = tokio::sync::mpsc::channel(1000);
     let options = MongoOptions::new().create(false).command_events(events.into());
-    MongoStore::connect(shared_single().await.uri(), options).await.unwrap();
+    connected(shared_single().await.uri(), options).await;
     sent.close();
     let mut names = BTreeSet::new();
     while let Some(event) = sent.recv().await {

@@ -19,7 +19,10 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{Place, support::mongod};
+use crate::{
+    Place,
+    support::{mongod, wait::until},
+};
 
 /// Commands that were sent, and those that failed.
 #[derive(Clone, Debug, Default)]
@@ -179,7 +182,7 @@ async fn a_beat_is_one_round_trip_whatever_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_64_tasks_that_race_for_200_fresh_keys_200_win_and_no_error_is_seen() {
+async fn of_64_tasks_that_race_for_50_fresh_keys_50_win_and_no_error_is_seen() {
     let (place, log) = counted(mongod::shared_single().await.uri()).await;
     let fixture = Arc::new(place.fixture());
     let racers = (0..64).map(|racer| {
@@ -187,9 +190,9 @@ async fn of_64_tasks_that_race_for_200_fresh_keys_200_win_and_no_error_is_seen()
         tokio::spawn(async move {
             let session = fixture.session();
             let mut won = 0;
-            for key in 0..200 {
+            for key in 0..50 {
                 // Each begins elsewhere, so that they meet everywhere.
-                let lock = fixture.lock(&format!("key {}", (key + racer * 3) % 200));
+                let lock = fixture.lock(&format!("key {}", (key + racer * 3) % 50));
                 let answer = fixture.take(&lock, &fixture.candidate(session, key + 1)).await;
                 won += usize::from(answer.taken().is_some());
             }
@@ -197,9 +200,9 @@ async fn of_64_tasks_that_race_for_200_fresh_keys_200_win_and_no_error_is_seen()
         })
     });
     let won: usize = futures::future::join_all(racers).await.into_iter().map(Result::unwrap).sum();
-    assert_eq!(won, 200);
+    assert_eq!(won, 50);
     assert_eq!(log.errors(), [""; 0]);
-    assert_eq!(log.names().len(), 64 * 200);
+    assert_eq!(log.names().len(), 64 * 50);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -499,8 +502,9 @@ async fn an_empty_batch_asks_nobody() {
 #[tokio::test]
 async fn connecting_once_more_prepares_nothing() {
     let (place, log) = counted(mongod::shared_single().await.uri()).await;
-    let dedicated = place.store.dedicated().await.unwrap().expect("the client is the store's own");
-    assert_eq!(log.names(), ["ping"]);
+    let dedicated = until("a dedicated store", async || place.store.dedicated().await).await;
+    let dedicated = dedicated.expect("the client is the store's own");
+    assert!(log.names().iter().all(|name| name == "ping"));
     let fixture = place.fixture();
     dedicated.open(fixture.opening(), LIMIT).await.unwrap();
     assert_eq!(log.names(), ["findAndModify"], "which is told of as before");

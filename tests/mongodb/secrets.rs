@@ -1,7 +1,7 @@
 //! A password in a connection string is never shown: not by an error and not by what is under it,
 //! not by `Debug`, and not by anything that is logged, down to the driver's own traces.
 
-use std::{error::Error, fmt::Write as _, sync::Arc, time::Duration};
+use std::{error::Error, fmt::Write as _, sync::Arc};
 
 use futures::{StreamExt, future::join_all};
 use mongodb::bson::doc;
@@ -11,16 +11,19 @@ use tenure::{
         Hint, Store, Take, TakeAnswer,
         mongo::{ConnectError, MongoOptions, MongoStore},
     },
-    testing::conformance::Fixture,
+    testing::conformance::{Fixture, LIMIT},
 };
-use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
 
-use crate::captured::Log;
-use crate::support::{
-    mongod::{Deployment, Options, Shape, shared_single},
-    proxy::{Mode, Proxy},
-    wire,
+use crate::{
+    captured::Log,
+    connected,
+    support::{
+        mongod::{Deployment, Options, Shape, shared_single},
+        proxy::{Mode, Proxy},
+        wait::{until, within},
+        wire,
+    },
 };
 
 /// No password holds a part that may stand in a message by chance, and every one is made of these.
@@ -29,7 +32,6 @@ const PARTS: [&str; 4] = ["Hg7xyw", "kTqv8j", "9Qzvvm", "Wp3bbk"];
 const PASSWORD: &str = "Hg7xyw@kTqv8j:/?#[]9Qzvvm%41 &=+Wp3bbk";
 const ESCAPED: &str = "Hg7xyw%40kTqv8j%3A%2F%3F%23%5B%5D9Qzvvm%2541%20%26%3D%2BWp3bbk";
 const PLAIN: &str = "Hg7xywkTqv8j";
-const BOUND: Duration = Duration::from_secs(20);
 
 /// The part of the password that is shown, with what stands around it.
 fn leak(shown: &str) -> Option<String> {
@@ -69,7 +71,7 @@ fn check_log(log: &Log, expected: &[&str]) {
 }
 
 async fn connect(uri: &str) -> Result<MongoStore, ConnectError> {
-    timeout(BOUND, MongoStore::connect(uri, MongoOptions::new())).await.expect("an attempt is bounded")
+    within("an attempt", MongoStore::connect(uri, MongoOptions::new())).await
 }
 
 async fn failed(uri: &str) -> ConnectError {
@@ -84,6 +86,15 @@ async fn refused(uri: &str) -> ConnectError {
     let error = failed(uri).await;
     check("the error", &forms(&error));
     error
+}
+
+/// The same of one that whoever tries again does not change. One that may pass says nothing of that.
+async fn refused_for_good(uri: &str) -> ConnectError {
+    until("it is refused for good", async || {
+        let error = refused(uri).await;
+        if error.is_retryable() { Err(error) } else { Ok(error) }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -222,21 +233,19 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     let (log, _guard) = Log::at(LevelFilter::TRACE);
 
     for wrong in [PLAIN, "Wp3bbk%40Wp3bbk", "Hg7xyw%2540kTqv8j"] {
-        let error = refused(&uri_of("ada", wrong, port)).await;
-        assert!(!error.is_retryable(), "{error:?}");
+        let error = refused_for_good(&uri_of("ada", wrong, port)).await;
         let ConnectError::Store(error) = &error else { panic!("{error:?}") };
         assert_eq!(error.applied(), Applied::No);
     }
-    let nobody = refused(&uri_of("nobody", ESCAPED, port)).await;
-    assert!(!nobody.is_retryable(), "{nobody:?}");
+    refused_for_good(&uri_of("nobody", ESCAPED, port)).await;
 
     let (events, _handled) = tokio::sync::mpsc::channel(1000);
     let options = MongoOptions::new().command_events(events.into());
     check("the options", &format!("{options:?} {options:#?}"));
-    let store = MongoStore::connect(uri_of("ada", ESCAPED, port), options).await.expect("it is right");
+    let store = connected(&uri_of("ada", ESCAPED, port), options).await;
     check("the store", &format!("{store:?} {store:#?}"));
-    let dedicated = timeout(BOUND, store.dedicated()).await.expect("an attempt is bounded");
-    let dedicated = dedicated.expect("it is right").expect("the client is the store's own");
+    let dedicated = until("a dedicated store", async || store.dedicated().await).await;
+    let dedicated = dedicated.expect("the client is the store's own");
     check("the dedicated store", &format!("{dedicated:?} {dedicated:#?}"));
 
     let fixture = Fixture::new(Arc::new(store.clone()));
@@ -247,7 +256,7 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     let mut hints = store.hints(fixture.topics("import"));
     assert_eq!(hints.next().await, Some(Hint::Resync));
     let take = || Take { lock: lock.clone(), by: fixture.candidate(fixture.session(), 1) };
-    let answer = store.take(vec![take()], Vec::new(), BOUND).await.unwrap();
+    let answer = store.take(vec![take()], Vec::new(), LIMIT).await.unwrap();
     check("an answer", &format!("{answer:?}"));
     assert_eq!(answer, [TakeAnswer::Held(held)]);
 
@@ -255,14 +264,12 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
     let client = mongodb::Client::with_uri_str(uri_of("ada", ESCAPED, port)).await.unwrap();
     let reader = doc! { "createUser": "eve", "pwd": PASSWORD, "roles": ["readAnyDatabase"] };
     client.database("admin").run_command(reader).await.unwrap();
-    let refused_to_look = refused(&uri_of("eve", ESCAPED, port)).await;
-    assert!(!refused_to_look.is_retryable());
+    refused_for_good(&uri_of("eve", ESCAPED, port)).await;
 
     // One whose server is gone.
     deployment.kill(&deployment.nodes()[0]).await;
     fails(&store, take()).await;
-    let unconnected = timeout(BOUND, store.dedicated()).await.expect("an attempt is bounded");
-    let error = unconnected.expect_err("nobody is there");
+    let error = within("an attempt", store.dedicated()).await.expect_err("nobody is there");
     assert!(error.is_retryable(), "{error:?}");
     check("the error", &forms(&error));
     drop((hints, dedicated, store, fixture));
@@ -281,7 +288,7 @@ async fn a_wrong_password_and_a_right_one_are_shown_to_nobody() {
 }
 
 async fn fails(store: &MongoStore, take: Take) -> StoreError {
-    let error = store.take(vec![take], Vec::new(), BOUND).await.expect_err("it cannot be done");
+    let error = store.take(vec![take], Vec::new(), LIMIT).await.expect_err("it cannot be done");
     check("the error", &forms(&error));
     check("the store", &format!("{store:?}"));
     error

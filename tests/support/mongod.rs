@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -25,12 +25,14 @@ use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{clock, wire};
+use super::{
+    clock,
+    wait::{LIMIT, until, within},
+    wire,
+};
 
-/// For what a node does in milliseconds unless it is frozen.
-const ANSWER: Duration = Duration::from_secs(1);
-/// For elections: seconds after a step-down at the worst, and longer on a busy machine.
-const ELECTION: Duration = Duration::from_secs(40);
+/// For what a node does in milliseconds, unless something holds it up that nobody here knows of.
+const ANSWER: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +66,11 @@ impl Shape {
 /// Time within which the members of a set notice that one is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timing {
-    /// Elections after 500 ms, heartbeats every 200 ms.
+    /// Elections after 500 ms, heartbeats every 200 ms. On a busy machine there are some that nobody asked for.
     Quick,
+    /// Elections after 30 s, so that there are none but those that are asked for, by a step down or up: such a one
+    /// takes no longer than a quick one.
+    Steady,
     /// Defaults of MongoDB: 10 s and 2 s.
     Default,
     Millis {
@@ -100,6 +105,7 @@ impl Options {
         }
         match self.timing {
             Timing::Quick => {}
+            Timing::Steady => arguments.push("--election-timeout-ms=30000".into()),
             Timing::Default => arguments.push("--default-timeouts".into()),
             Timing::Millis { election_timeout, heartbeat } => arguments.extend([
                 format!("--election-timeout-ms={election_timeout}"),
@@ -120,11 +126,12 @@ pub(crate) async fn shared_single() -> &'static Deployment {
     SHARED.get_or_init(|| Deployment::start(Shape::Single, Options::default())).await
 }
 
-/// The three-node replica set that all tests of this process share. Who breaks
-/// it mends it; who cannot be sure to starts a [`Deployment`] of its own.
+/// The three-node replica set that all tests of this process share. No election comes by itself in it: a test that
+/// takes the primary away does so in a [`Deployment`] of its own.
 pub(crate) async fn shared_replica_set() -> &'static Deployment {
     static SHARED: OnceCell<Deployment> = OnceCell::const_new();
-    SHARED.get_or_init(|| Deployment::start(Shape::ReplicaSet, Options::default())).await
+    let options = || Options { timing: Timing::Steady, ..Options::default() };
+    SHARED.get_or_init(|| Deployment::start(Shape::ReplicaSet, options())).await
 }
 
 /// A running MongoDB, with a writable primary when `start` returns.
@@ -210,6 +217,29 @@ impl Deployment {
     /// clients and members go that way. Answers the URI of the set as it is then.
     pub(crate) async fn move_behind(&self, ports: &[u16]) -> String {
         assert_eq!(ports.len(), self.nodes.len());
+        let version = until("the set takes its new ports", async || self.reconfigure(ports).await).await;
+        until("the set finds itself behind its new ports", async || {
+            let answers = self.answers().await;
+            let known = |answer: &Result<Document, String>| {
+                let Ok(hello) = answer else { return false };
+                let is = |what| hello.get_bool(what).is_ok_and(|is| is);
+                hello.get_i32("setVersion").is_ok_and(|known| known == version)
+                    && (is("isWritablePrimary") || is("secondary"))
+            };
+            if answers.iter().all(known) && self.primary_of(&answers).is_some() {
+                return Ok(());
+            }
+            sleep(POLL).await;
+            Err(answers)
+        })
+        .await;
+        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let name = self.replica_set.as_deref().expect("a standalone has no members");
+        format!("mongodb://{}/?replicaSet={name}", hosts.join(","))
+    }
+
+    /// Gives the members these ports. Answers the version of the configuration.
+    async fn reconfigure(&self, ports: &[u16]) -> Result<i32, String> {
         let primary = self.wait_for_primary(None).await;
         let answer = primary.ask(doc! { "replSetGetConfig": 1 }).await;
         let mut config = answer.get_document("config").expect("a configuration").clone();
@@ -220,26 +250,9 @@ impl Deployment {
             let member = member.as_document_mut().expect("a document");
             member.insert("host", format!("127.0.0.1:{port}"));
         }
-        primary.ask(doc! { "replSetReconfig": config }).await;
-        let settled = async {
-            loop {
-                let answers = join_all(self.nodes.iter().map(Node::hello)).await;
-                let known = |answer: &Result<Document, String>| {
-                    let Ok(hello) = answer else { return false };
-                    let is = |what| hello.get_bool(what).is_ok_and(|is| is);
-                    hello.get_i32("setVersion").is_ok_and(|known| known == version)
-                        && (is("isWritablePrimary") || is("secondary"))
-                };
-                if answers.iter().all(known) && self.primary().await.is_some() {
-                    return;
-                }
-                sleep(POLL).await;
-            }
-        };
-        assert!(timeout(ELECTION, settled).await.is_ok(), "the set does not find itself behind {ports:?}");
-        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let name = self.replica_set.as_deref().expect("a standalone has no members");
-        format!("mongodb://{}/?replicaSet={name}", hosts.join(","))
+        // There may be another primary by now.
+        let taken = wire::ask(primary.port, doc! { "replSetReconfig": config }).await;
+        taken.map(|_| version).map_err(|error| error.to_string())
     }
 
     /// The process that holds the nodes.
@@ -252,12 +265,20 @@ impl Deployment {
         Client::with_uri_str(&self.uri).await.expect("the script prints a valid URI")
     }
 
+    /// What each node says of itself.
+    async fn answers(&self) -> Vec<Result<Document, String>> {
+        join_all(self.nodes.iter().map(Node::hello)).await
+    }
+
     /// The node that takes writes now, as far as the nodes themselves know.
     /// None during an election.
     pub(crate) async fn primary(&self) -> Option<&Node> {
-        let answers = join_all(self.nodes.iter().map(Node::hello)).await;
+        self.primary_of(&self.answers().await)
+    }
+
+    fn primary_of(&self, answers: &[Result<Document, String>]) -> Option<&Node> {
         let claims = self.nodes.iter().zip(answers).filter_map(|(node, answer)| {
-            let hello = answer.ok()?;
+            let hello = answer.as_ref().ok()?;
             hello.get_bool("isWritablePrimary").is_ok_and(|is| is).then_some(())?;
             Some((hello.get_object_id("electionId").unwrap_or(ObjectId::from_bytes([0; 12])), node))
         });
@@ -267,19 +288,15 @@ impl Deployment {
 
     /// Waits for a primary, on another port than `not` if one is given.
     pub(crate) async fn wait_for_primary(&self, not: Option<u16>) -> &Node {
-        let wait = async {
-            loop {
-                match self.primary().await {
-                    Some(node) if Some(node.port) != not => return node,
-                    _ => sleep(POLL).await,
-                }
+        until(&format!("a primary (but {not:?})"), async || {
+            let answers = self.answers().await;
+            match self.primary_of(&answers) {
+                Some(node) if Some(node.port) != not => return Ok(node),
+                _ => sleep(POLL).await,
             }
-        };
-        let Ok(node) = timeout(ELECTION, wait).await else {
-            let states = join_all(self.nodes.iter().map(Node::hello)).await;
-            panic!("no primary (but {not:?}) within {ELECTION:?}: {states:#?}");
-        };
-        node
+            Err(answers)
+        })
+        .await
     }
 
     /// Kills the primary like a power cut (SIGKILL) and returns which it was.
@@ -298,24 +315,29 @@ impl Deployment {
             Shape::Single => doc! { "replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true },
             Shape::ReplicaSet => doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 8 },
         };
-        let primary = self.wait_for_primary(None).await;
-        wire::ask(primary.port, command).await.expect("a primary steps down");
-        primary
+        until("a primary stands down", async || {
+            let primary = self.wait_for_primary(None).await;
+            let Err(error) = wire::ask(primary.port, command.clone()).await else { return Ok(primary) };
+            // Nobody had caught up with it, or it was none any more: then it has stood down, too.
+            let hello = primary.hello().await;
+            let stays = hello.map(|hello| hello.get_bool("isWritablePrimary").is_ok_and(|is| is));
+            if stays == Ok(false) { Ok(primary) } else { Err(error.to_string()) }
+        })
+        .await
     }
 
     /// Makes this node the primary, however many attempts that takes: it loses
     /// an election while it lags behind the others.
     pub(crate) async fn step_up(&self, node: &Node) {
-        let attempts = async {
-            while wire::ask(node.port, doc! { "replSetStepUp": 1 }).await.is_err() {
-                sleep(POLL).await;
+        until(&format!("port {} is primary", node.port), async || {
+            if self.primary().await.map(Node::port) == Some(node.port) {
+                return Ok(());
             }
-            while self.primary().await.map(Node::port) != Some(node.port) {
-                sleep(POLL).await;
-            }
-        };
-        let risen = timeout(ELECTION, attempts).await;
-        assert!(risen.is_ok(), "port {} is not primary within {ELECTION:?}", node.port);
+            let asked = wire::ask(node.port, doc! { "replSetStepUp": 1 }).await;
+            sleep(POLL).await;
+            Err(asked.map_err(|error| error.to_string()))
+        })
+        .await;
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -348,11 +370,9 @@ impl Deployment {
     /// [`Deployment::step_clock`] for one node. If it is down, it starts with that clock.
     pub(crate) async fn step_clock_of(&self, node: &Node, millis: i64) {
         assert!(self.options.steppable_clock, "needs Options::steppable_clock");
-        let stepped = timeout(ANSWER * 5, clock::step(node.port, &node.dir, millis)).await;
-        let shown = stepped.unwrap_or_else(|late| Err(late.into()));
-        shown.unwrap_or_else(|error| {
-            panic!("port {} does not show a step of {millis} ms: {error}", node.port)
-        });
+        let stepped = clock::step(node.port, &node.dir, millis);
+        let stepped = within(&format!("port {} shows a step of {millis} ms", node.port), stepped).await;
+        stepped.unwrap_or_else(|error| panic!("the clock of port {} cannot be set: {error}", node.port));
     }
 
     async fn order(&self, verb: &str, node: &Node) {
@@ -360,6 +380,7 @@ impl Deployment {
         let order = format!("{verb} {}", node.port);
         let told = blocking(move || supervisor.order(&order)).await;
         node.pid.store(told.pid, Ordering::Relaxed);
+        node.frozen.store(verb == "freeze", Ordering::Relaxed);
     }
 }
 
@@ -369,6 +390,8 @@ pub(crate) struct Node {
     port: u16,
     /// Another one after each restart.
     pid: AtomicU32,
+    /// Nobody waits for its answers.
+    frozen: AtomicBool,
     dir: PathBuf,
     log: PathBuf,
 }
@@ -398,8 +421,7 @@ impl Node {
 
     /// Runs a command on the `admin` database of this very node.
     pub(crate) async fn ask(&self, command: Document) -> Document {
-        let answer = timeout(ELECTION, wire::ask(self.port, command.clone())).await;
-        let answer = answer.unwrap_or_else(|late| Err(late.into()));
+        let answer = within(&format!("{command}"), wire::ask(self.port, command.clone())).await;
         answer.unwrap_or_else(|error| panic!("port {} on {command}: {error}", self.port))
     }
 
@@ -428,11 +450,14 @@ impl Node {
 
     /// Returns when the fail point has been met so often since the node started.
     pub(crate) async fn until_fail_point(&self, name: &str, met: i64) {
-        let limit = i64::try_from(ELECTION.as_millis()).expect("a bound in seconds");
+        let limit = i64::try_from(LIMIT.as_millis()).expect("a bound in seconds");
         self.ask(doc! { "waitForFailPoint": name, "timesEntered": met, "maxTimeMS": limit }).await;
     }
 
     async fn hello(&self) -> Result<Document, String> {
+        if self.frozen.load(Ordering::Relaxed) {
+            return Err("it is frozen".to_owned());
+        }
         match timeout(ANSWER, wire::ask(self.port, doc! { "hello": 1 })).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
             Err(late) => Err(late.to_string()),
@@ -442,7 +467,8 @@ impl Node {
 
 impl From<NodeState> for Node {
     fn from(state: NodeState) -> Self {
-        Self { port: state.port, pid: state.pid.into(), dir: state.dir, log: state.log }
+        let (pid, frozen) = (state.pid.into(), AtomicBool::new(false));
+        Self { port: state.port, pid, frozen, dir: state.dir, log: state.log }
     }
 }
 

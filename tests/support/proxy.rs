@@ -23,9 +23,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::wait::LIMIT;
 use super::wire::Message;
-
-const BOUND: Duration = Duration::from_secs(20);
 
 /// Treatment of the messages that arrive from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +62,22 @@ struct Counts {
     severed: u64,
 }
 
+/// Commands that are never answered: of this name, in one of these collections if any are named.
+#[derive(Debug)]
+struct Silence {
+    command: String,
+    collections: &'static [&'static str],
+}
+
+/// What becomes of a reply that the client is not to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// The connection is closed instead.
+    Closed,
+    /// Nothing comes, and the connection stays open.
+    Silent,
+}
+
 /// Whose replies to drop.
 #[derive(Debug)]
 enum Target {
@@ -89,6 +104,7 @@ struct State {
     counts: watch::Sender<Counts>,
     /// By command.
     to_drop: Mutex<HashMap<String, Drops>>,
+    silences: Mutex<Vec<Silence>>,
     /// Changes when all connections are to be closed.
     severings: watch::Sender<u64>,
 }
@@ -115,6 +131,7 @@ impl Proxy {
             applied: watch::Sender::new(Mode::Pass),
             counts: watch::Sender::default(),
             to_drop: Mutex::default(),
+            silences: Mutex::default(),
             severings: watch::Sender::default(),
         });
         let acceptor = tokio::spawn(accept(Arc::clone(&state), address.port(), listener));
@@ -134,8 +151,8 @@ impl Proxy {
     pub(crate) async fn set_mode(&self, mode: Mode) {
         self.state.wanted.send_replace(mode);
         let mut applied = self.state.applied.subscribe();
-        let waited = timeout(BOUND, applied.wait_for(|now| *now == mode)).await;
-        assert!(waited.is_ok(), "the proxy is not in {mode:?} after {BOUND:?}");
+        let waited = timeout(LIMIT, applied.wait_for(|now| *now == mode)).await;
+        assert!(waited.is_ok(), "the proxy is not in {mode:?} after {LIMIT:?}");
     }
 
     /// Lets the next `times` commands of this name reach the server, swallows
@@ -152,6 +169,17 @@ impl Proxy {
         self.state.to_drop().insert("findAndModify".to_owned(), drops);
     }
 
+    /// Lets commands of this name reach the server and swallows its replies: all else is answered, so that the client
+    /// takes the server for a healthy one. Only in these collections, if any are named.
+    pub(crate) fn silence(&self, command: &str, collections: &'static [&'static str]) {
+        self.state.silences().push(Silence { command: command.to_owned(), collections });
+    }
+
+    /// Ends every [`Proxy::silence`]. What was swallowed is gone.
+    pub(crate) fn end_silence(&self) {
+        self.state.silences().clear();
+    }
+
     /// Closes all connections that are open. New ones may be opened at once.
     pub(crate) fn sever(&self) {
         self.state.severings.send_modify(|number| *number += 1);
@@ -162,7 +190,7 @@ impl Proxy {
         self.state.counts.borrow().passed.get(command).copied().unwrap_or(0)
     }
 
-    /// Number of replies that were dropped as [`Proxy::drop_replies`] asked for.
+    /// Number of replies that were dropped as [`Proxy::drop_replies`] or [`Proxy::silence`] asked for.
     pub(crate) fn dropped(&self, command: &str) -> u64 {
         self.state.counts.borrow().dropped.get(command).copied().unwrap_or(0)
     }
@@ -201,8 +229,8 @@ impl Proxy {
 
     async fn until(&self, what: &str, condition: impl FnMut(&Counts) -> bool) {
         let mut counts = self.state.counts.subscribe();
-        let waited = timeout(BOUND, counts.wait_for(condition)).await.is_ok();
-        assert!(waited, "not after {BOUND:?}: {what}; {:?}", *self.state.counts.borrow());
+        let waited = timeout(LIMIT, counts.wait_for(condition)).await.is_ok();
+        assert!(waited, "not after {LIMIT:?}: {what}; {:?}", *self.state.counts.borrow());
     }
 }
 
@@ -220,6 +248,19 @@ impl State {
 
     fn to_drop(&self) -> MutexGuard<'_, HashMap<String, Drops>> {
         self.to_drop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn silences(&self) -> MutexGuard<'_, Vec<Silence>> {
+        self.silences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_silent(&self, command: &str, message: &Message) -> bool {
+        self.silences().iter().any(|silence| {
+            let collections = silence.collections;
+            let of = || message.body().and_then(|body| body.get_str(command).ok());
+            silence.command == command
+                && (collections.is_empty() || of().is_some_and(|of| collections.contains(&of)))
+        })
     }
 
     fn takes_drop(&self, command: &str, message: &Message) -> bool {
@@ -319,8 +360,8 @@ fn record_of(command: &RawDocument) -> Option<RawBson> {
     Some(command.get_document("query").ok()?.get("_id").ok()??.into())
 }
 
-/// The requests whose replies are to be dropped: id and command.
-type Unanswered = Mutex<HashMap<i32, String>>;
+/// The requests whose replies are lost: by their ids the command, and how.
+type Unanswered = Mutex<HashMap<i32, (String, Loss)>>;
 
 async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
     while let Ok(Some(message)) = Message::read(&mut from).await {
@@ -334,7 +375,9 @@ async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf
         }
         let name = message.command_name().unwrap_or("unknown").to_owned();
         if state.takes_drop(&name, &message) {
-            locked(unanswered).insert(message.request_id(), name.clone());
+            locked(unanswered).insert(message.request_id(), (name.clone(), Loss::Closed));
+        } else if state.is_silent(&name, &message) {
+            locked(unanswered).insert(message.request_id(), (name.clone(), Loss::Silent));
         }
         if to.write_all(message.bytes()).await.is_err() {
             break;
@@ -347,9 +390,12 @@ async fn requests(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf
 async fn replies(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, unanswered: &Unanswered) {
     while let Ok(Some(message)) = Message::read(&mut from).await {
         let unanswered = locked(unanswered).remove(&message.response_to());
-        if let Some(name) = unanswered {
+        if let Some((name, loss)) = unanswered {
             state.counts.send_modify(|counts| *counts.dropped.entry(name).or_default() += 1);
-            return;
+            if loss == Loss::Closed {
+                return;
+            }
+            continue;
         }
         match state.mode() {
             mode if mode.swallows_replies() => {
@@ -366,6 +412,6 @@ async fn replies(state: &State, mut from: OwnedReadHalf, mut to: OwnedWriteHalf,
     state.until(|mode| !mode.swallows_replies()).await;
 }
 
-fn locked(unanswered: &Unanswered) -> MutexGuard<'_, HashMap<i32, String>> {
+fn locked(unanswered: &Unanswered) -> MutexGuard<'_, HashMap<i32, (String, Loss)>> {
     unanswered.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,12 +12,14 @@ use mongodb::{
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::store::mongo::MongoOptions;
-use tokio::{sync::watch, time::timeout};
+use tokio::{sync::watch, time::sleep};
 
-/// Until it is over in any case.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// So long nothing is sent when what was begun is done.
-const QUIET: Duration = Duration::from_millis(400);
+use crate::support::wait::within;
+
+/// So often in a row nobody was seen to send anything, when what was begun is done. Seen often and not for long, for a
+/// machine that stands still sends nothing either.
+const QUIET_LOOKS: u32 = 20;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Cost of something, figure by figure; what is not there is 0.
 pub(crate) type Cost = BTreeMap<String, i64>;
@@ -31,10 +33,12 @@ pub(crate) struct Meter {
     beats: Arc<Mutex<Beats>>,
 }
 
-/// Heartbeats since the meter is there.
+/// Heartbeats since the meter is there, and what else is under way.
 #[derive(Debug, Default)]
 struct Beats {
     under_way: BTreeSet<i32>,
+    /// All but the looks of listeners.
+    others: BTreeSet<i32>,
     answered: u64,
 }
 
@@ -53,9 +57,13 @@ impl Meter {
         match event {
             CommandEvent::Started(event) => {
                 let name = name(&event.command);
-                if name == "beat" {
-                    self.beats.lock().unwrap().under_way.insert(event.request_id);
+                let mut beats = self.beats.lock().unwrap();
+                match name.as_str() {
+                    "beat" => _ = beats.under_way.insert(event.request_id),
+                    "getMore" => {}
+                    _ => _ = beats.others.insert(event.request_id),
                 }
+                drop(beats);
                 self.add(name, 1);
                 self.add("sent", event.command.to_vec().unwrap().len());
             }
@@ -66,8 +74,14 @@ impl Meter {
                 self.add("received", event.reply.to_vec().unwrap().len());
                 let mut beats = self.beats.lock().unwrap();
                 beats.answered += u64::from(beats.under_way.remove(&event.request_id));
+                beats.others.remove(&event.request_id);
             }
-            CommandEvent::Failed(_) => self.add("failed", 1),
+            CommandEvent::Failed(event) => {
+                self.add("failed", 1);
+                let mut beats = self.beats.lock().unwrap();
+                beats.under_way.remove(&event.request_id);
+                beats.others.remove(&event.request_id);
+            }
             _ => {}
         }
         self.stirs.send_modify(|stirs| *stirs += 1);
@@ -81,14 +95,20 @@ impl Meter {
     pub(crate) async fn quiet(&self) {
         let mut stirs = self.stirs.subscribe();
         let quiet = async {
-            loop {
+            let mut looks = 0;
+            // One that is given up on the way is never answered.
+            while looks < QUIET_LOOKS || !self.awaits_nothing() && looks < 25 * QUIET_LOOKS {
                 stirs.borrow_and_update();
-                if timeout(QUIET, stirs.changed()).await.is_err() {
-                    return;
-                }
+                sleep(LOOK).await;
+                looks = if stirs.has_changed().unwrap() { 0 } else { looks + 1 };
             }
         };
-        timeout(PATIENCE, quiet).await.expect("what was begun is done one day");
+        within("what was begun is done", quiet).await;
+    }
+
+    fn awaits_nothing(&self) -> bool {
+        let beats = self.beats.lock().unwrap();
+        beats.under_way.is_empty() && beats.others.is_empty()
     }
 
     /// Until so many more beats were answered.
@@ -101,7 +121,7 @@ impl Meter {
                 stirs.changed().await.unwrap();
             }
         };
-        timeout(PATIENCE, there).await.expect("instances beat");
+        within("instances beat", there).await;
     }
 
     fn take(&self) -> Cost {
