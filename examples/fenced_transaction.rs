@@ -26,7 +26,7 @@ use tenure::{
     },
 };
 
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Arms the fence for this lease: once, before the first transaction under it.
 async fn arm(store: &MongoStore, lease: &Lease) -> Result<Fence, support::Failure> {

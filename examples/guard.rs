@@ -12,7 +12,7 @@ use std::time::Duration;
 use tenure::{Elect, elect::Acquired};
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Asks the holder of a lock for it, as an operator does.
 async fn ask_for(elect: &Elect, key: &str, why: &str) -> Result<(), support::Failure> {
@@ -51,7 +51,7 @@ async fn main() -> Result<(), support::Failure> {
     let keys = ["savings", "accounts"];
     let none = second.acquire_all(keys, Duration::from_millis(300)).await?;
     println!("pod-2 wants both, and has {}", if none.is_none() { "none" } else { "both" });
-    let waits = second.acquire_all(keys, LIMIT * 2);
+    let waits = second.acquire_all(keys, LIMIT);
     let (released, both) = tokio::join!(savings.release(), waits);
     released?;
     let both = both?.ok_or("nobody else wants them")?;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! runs one instance until SIGTERM or Ctrl-C. Start it twice: one leads. Stop that one, and the other leads
-//! at once; kill it (`kill -9`), and the other leads when it has seen no beat for a whole ttl (here 3 s).
+//! at once; kill it (`kill -9`), and the other leads when it has seen no beat for a whole ttl (here 8 s).
 
 mod support;
 
@@ -21,7 +21,7 @@ use tenure::{Elect, elect::Campaign, store::Store};
 
 /// Starts an instance that contends for the key.
 async fn stand(store: Arc<dyn Store>, name: &str) -> Result<(Elect, Campaign), support::Failure> {
-    let elect = Elect::start(store, support::config(name)?).await?;
+    let elect = Elect::start(store, support::quick(name)?).await?;
     let me: Arc<str> = name.into();
     let (acquired, lost, leader) = (me.clone(), me.clone(), me);
     let campaign = elect
@@ -33,10 +33,11 @@ async fn stand(store: Arc<dyn Store>, name: &str) -> Result<(Elect, Campaign), s
             let (worker, until) = (acquired.clone(), lease.clone());
             lease.spawn(async move {
                 loop {
+                    println!("{worker} works");
                     tokio::select! {
                         // What it returns is for whoever joins this task.
                         () = until.cancelled() => return Ok::<_, String>(()),
-                        () = tokio::time::sleep(Duration::from_millis(500)) => println!("{worker} works"),
+                        () = tokio::time::sleep(Duration::from_millis(500)) => {}
                     }
                 }
             });

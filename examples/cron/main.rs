@@ -35,6 +35,7 @@ use tenure::{
     schedule::{Misfire, Overlap, Retries, Schedule, Tick},
     store::Store,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -47,6 +48,9 @@ const SCHEDULES: [(&str, &str, u32); 3] =
 struct Registry {
     running: Mutex<BTreeMap<String, Arc<str>>>,
     twice: Mutex<Vec<String>>,
+    /// The cables of all instances: that of the one which begins the next digest is pulled out.
+    cables: Mutex<Option<BTreeMap<String, CancellationToken>>>,
+    victim: watch::Sender<Option<Arc<str>>>,
 }
 
 /// A schedule whose job is on, until this is dropped: also if the job is dropped half-way.
@@ -62,8 +66,13 @@ impl Registry {
         Running(self.clone(), schedule.to_owned())
     }
 
-    fn runs_at(&self, schedule: &str) -> Option<Arc<str>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).get(schedule).cloned()
+    /// In the middle of its work: what it began is begun again by another.
+    fn cut_off(&self, me: &Arc<str>) {
+        if let Some(cables) = self.cables.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            cables[&**me].cancel();
+            println!("--- the cable of {me} is pulled out");
+            self.victim.send_replace(Some(me.clone()));
+        }
     }
 }
 
@@ -74,7 +83,7 @@ impl Drop for Running {
 }
 
 /// Job of every schedule: it does little, and the invoices fail at first, so that they are tried again.
-async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Result<(), String> {
+async fn work(tick: Tick, lease: Lease, me: Arc<str>, running: Running) -> Result<(), String> {
     let (schedule, instant) = (tick.schedule().as_str(), tick.scheduled_at());
     let late = match tick.lateness() {
         late if late < SECOND => String::new(),
@@ -84,6 +93,9 @@ async fn work(tick: Tick, lease: Lease, me: Arc<str>, _running: Running) -> Resu
     println!("{}  {schedule:8}  {me}{late}{again}", time_of_day(instant));
     // What is written for it carries `lease.term()`, or the tick's instant, so that it is not written twice.
     let takes = if schedule == "digest" { SECOND } else { SECOND / 10 };
+    if schedule == "digest" {
+        running.0.cut_off(&me);
+    }
     tokio::select! {
         // `Ok` would mean that the tick has done its work: an error has it begun again elsewhere.
         () = lease.cancelled() => return Err("cancelled".to_owned()),
@@ -112,7 +124,7 @@ impl Instance {
         name: &str,
         registry: &Arc<Registry>,
     ) -> Result<Self, support::Failure> {
-        let elect = Elect::builder(store, support::config(name)?).program("cron 1.0").start().await?;
+        let elect = Elect::builder(store, support::quick(name)?).program("cron 1.0").start().await?;
         let me: Arc<str> = name.into();
         let mut schedules = Vec::new();
         for (name, expression, _) in SCHEDULES {
@@ -161,27 +173,21 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     }
     let schedules = fleet[0].elect.schedules();
     schedules.until(|status| status.members.len() == 3 && status.is_settled()).await;
-    tokio::time::sleep(4 * SECOND).await;
+    tokio::time::sleep(3 * SECOND).await;
 
-    // In the middle of its work: what it began is begun again by another.
-    let victim = loop {
-        match registry.runs_at("digest") {
-            Some(victim) => break victim,
-            None => tokio::time::sleep(SECOND / 50).await,
-        }
-    };
-    println!("--- the cable of {victim} is pulled out");
-    cables[&*victim].cancel();
+    *registry.cables.lock().unwrap_or_else(PoisonError::into_inner) = Some(cables);
+    let mut victim = registry.victim.subscribe();
+    let victim = victim.wait_for(Option::is_some).await?.clone().ok_or("nobody was cut off")?;
     let (dead, living): (Vec<_>, Vec<_>) =
         fleet.into_iter().partition(|one| one.elect.config().holder().as_str() == &*victim);
     let schedules = living[0].elect.schedules();
     schedules.until(|status| status.members.len() == 2 && status.is_settled()).await;
     println!("--- the others have its schedules");
-    tokio::time::sleep(4 * SECOND).await;
+    tokio::time::sleep(3 * SECOND).await;
     // It is not closed: nothing would get through.
     drop(dead);
 
-    let observer = Elect::start(store, support::config("observer")?).await?;
+    let observer = Elect::start(store, support::quick("observer")?).await?;
     join_all(living.iter().map(|one| one.elect.close())).await;
     for (name, _, apart) in SCHEDULES {
         println!("{}", judged(&observer, name, apart).await?);

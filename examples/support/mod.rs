@@ -35,14 +35,16 @@ pub(crate) async fn store() -> Result<Arc<dyn Store>, Failure> {
     })
 }
 
-/// A tenth of the usual durations, so that a takeover can be watched. On a replica set of your own, keep
-/// the usual ones, or shorten its election timeout too.
+/// The usual durations, but for beats that come sooner: a holder that is asked for a lock is told with the next one.
 pub(crate) fn config(holder: &str) -> Result<ElectConfig, Failure> {
-    let config = ElectConfig::new("examples", holder)?
-        .with_hold_duration(Duration::from_secs(2))
-        .with_refresh_interval(Duration::from_millis(500))
-        .with_refresh_duration(Duration::from_secs(3));
-    Ok(config)
+    Ok(ElectConfig::new("examples", holder)?.with_refresh_interval(Duration::from_millis(500)))
+}
+
+/// With a ttl of 8 s, so that a takeover from the dead can be watched. On a replica set of your own, keep the
+/// usual ones, or shorten its election timeout too.
+pub(crate) fn quick(holder: &str) -> Result<ElectConfig, Failure> {
+    let config = config(holder)?.with_refresh_duration(Duration::from_secs(8));
+    Ok(config.with_stop_grace(Duration::from_secs(3)))
 }
 
 /// A name for this process that no other has.

@@ -21,7 +21,7 @@ mod registry;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{cell::RefCell, convert::Infallible, sync::Arc, time::Duration};
 
 use cable::Cabled;
 use futures::future::join_all;
@@ -68,7 +68,7 @@ impl Instance {
         registry: &Arc<Registry>,
     ) -> Result<Self, support::Failure> {
         let me: Arc<str> = name.into();
-        let elect = Elect::builder(store, support::config(name)?).program("topics 1.0").start().await?;
+        let elect = Elect::builder(store, support::quick(name)?).program("topics 1.0").start().await?;
         let keys = (0..TOPICS).map(|topic| format!("topic-{topic:02}"));
         let (registry, at) = (registry.clone(), me.clone());
         let topics = elect
@@ -78,50 +78,59 @@ impl Instance {
         Ok(Self { me, elect, topics })
     }
 
-    /// Until the fleet has so many members, and each what the plan wants it to have.
-    async fn settled(&self, members: usize) {
+    /// Until the fleet has so many members, each what the plan wants it to have, and all of it runs.
+    async fn settled(&self, members: usize, printer: &Printer, registry: &Registry) {
         let is_so = |status: &SpreadStatus| {
             status.members.len() == members
                 && status.held() == TOPICS
                 && status.members.iter().all(|member| member.target == Some(member.tasks))
         };
         self.topics.until(is_so).await;
+        while registry.running() < TOPICS {
+            tokio::time::sleep(LOOK / 10).await;
+        }
+        printer.look(&self.topics, registry);
     }
 }
 
 /// Printer of what happens, each line with its time.
-#[derive(Clone, Copy)]
 struct Printer {
     begun: Instant,
     /// Words for those that run in this process.
     run: &'static str,
+    /// The status that was printed last.
+    shown: RefCell<String>,
 }
 
 impl Printer {
     fn new(run: &'static str) -> Self {
-        Self { begun: Instant::now(), run }
+        Self { begun: Instant::now(), run, shown: RefCell::default() }
     }
 
-    fn say(self, text: impl AsRef<str>) {
+    fn say(&self, text: impl AsRef<str>) {
         println!("{:4.1} s  {}", self.begun.elapsed().as_secs_f64(), text.as_ref());
     }
 
     /// A line for every change of the status, for as long as it is polled.
-    async fn show(self, topics: &Spread, registry: &Registry) {
+    async fn show(&self, topics: &Spread, registry: &Registry) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = String::new();
         loop {
             looks.tick().await;
-            let line = format!("{} | {} {}", in_short(&topics.status()), registry.running(), self.run);
-            if line != before {
-                let moved = match registry.take_moved() {
-                    0 => String::new(),
-                    moved => format!(", {moved} moved"),
-                };
-                self.say(format!("{line}{moved}"));
-                before = line;
-            }
+            self.look(topics, registry);
+        }
+    }
+
+    /// A line, if the status has changed.
+    fn look(&self, topics: &Spread, registry: &Registry) {
+        let line = format!("{} | {} {}", in_short(&topics.status()), registry.running(), self.run);
+        if line != *self.shown.borrow() {
+            let moved = match registry.take_moved() {
+                0 => String::new(),
+                moved => format!(", {moved} moved"),
+            };
+            self.say(format!("{line}{moved}"));
+            self.shown.replace(line);
         }
     }
 }
@@ -165,7 +174,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
     let (printer, registry) = (Printer::new("run"), Arc::new(Registry::default()));
     let first = Instance::start(store.clone(), "pod-1", &registry).await?;
     let others = tokio::select! {
-        left = play(printer, store, &first, &registry) => left?,
+        left = play(&printer, store, &first, &registry) => left?,
         () = printer.show(&first.topics, &registry) => Vec::new(),
     };
     join_all(others.iter().chain([&first]).map(|one| one.elect.close())).await;
@@ -183,7 +192,7 @@ async fn together(store: Arc<dyn Store>) -> Result<(), support::Failure> {
 
 /// Makes things happen to the fleet. Returns those that are left, beside the first one.
 async fn play(
-    printer: Printer,
+    printer: &Printer,
     store: Arc<dyn Store>,
     first: &Instance,
     registry: &Arc<Registry>,
@@ -194,8 +203,8 @@ async fn play(
     let third = Instance::start(Arc::new(cabled), "pod-3", registry).await?;
     let fourth = Instance::start(store.clone(), "pod-4", registry).await?;
     let fifth = Instance::start(store.clone(), "pod-5", registry).await?;
-    first.settled(5).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    first.settled(5, printer, registry).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
 
     // What the store sees of it is what it sees of a crash: nothing more.
     printer.say("the cable of pod-3 is pulled out");
@@ -215,23 +224,23 @@ async fn play(
     printer.say(format!("pod-3 has stopped all {had} by itself after {after:.1} s ({loss}); {run} run on"));
     // It is not closed: nothing would get through.
     drop(third);
-    first.settled(4).await;
+    first.settled(4, printer, registry).await;
     let after = cut.elapsed().as_secs_f64();
     printer.say(format!("the others have taken over after {after:.1} s"));
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
 
     printer.say("pod-2 is drained");
     second.topics.drain();
     second.topics.until(|status| status.here.is_empty()).await;
-    first.settled(4).await;
+    first.settled(4, printer, registry).await;
     second.elect.close().await;
     printer.say("pod-2 has given all away, and leaves");
-    first.settled(3).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    first.settled(3, printer, registry).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
 
     printer.say("pod-6 joins");
     let sixth = Instance::start(store, "pod-6", registry).await?;
-    first.settled(4).await;
+    first.settled(4, printer, registry).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let one = sixth.topics.share().into_keys().next().ok_or("pod-6 has nothing")?;
     printer.say(format!("why is it where it is? {}", first.topics.explain(&one).await?));

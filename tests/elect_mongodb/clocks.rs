@@ -2,7 +2,7 @@
 
 use crate::{
     contender::Contender,
-    fleet::{MS, Place, calm, quick, record},
+    fleet::{Place, calm, quick, record},
     processes::watches,
     support::mongod::{Deployment, Options, Shape},
 };
@@ -21,11 +21,9 @@ async fn a_step_of_the_servers_clock_moves_no_lease_and_no_takeover() {
         let next = Contender::start(&place, &format!("pod-{}", number + 1), key).await;
         watches(&place, &store, key, &next).await;
         deployment.step_clock(step).await;
-        // Two ttl, as beats count them.
+        // Whoever went by its clock would have declared the holder dead by now.
         watches(&place, &store, key, &next).await;
-        for _ in 0..6 {
-            watches(&place, &store, key, &next).await;
-        }
+        let beaten = watches(&place, &store, key, &next).await;
         for process in [&leader, &next] {
             assert!(process.all("lost").is_empty() && process.all("session-lost").is_empty());
         }
@@ -33,10 +31,8 @@ async fn a_step_of_the_servers_clock_moves_no_lease_and_no_takeover() {
 
         let killed = leader.kill();
         let polled = next.until("poll", |_| true).await;
-        let took = polled.at.since(killed);
-        println!("server's clock {step} ms off: takeover after {took:.3?}");
-        assert!(took + quick("x").refresh_interval() + 50 * MS >= quick("x").ttl(), "{took:?}");
-        assert!(took <= quick("x").ttl() + 1500 * MS, "{took:?}");
+        println!("server's clock {step} ms off: takeover after {:.3?}", polled.at.since(killed));
+        assert!(polled.at >= beaten + quick("x").ttl(), "{:?}", polled.at.since(beaten));
         assert!(polled.number() > term, "terms rise, also when the clock was set back");
         term = polled.number();
         leader = next;

@@ -17,7 +17,7 @@ use tenure::{Elect, Lease, clock::Moment};
 use tokio::sync::watch;
 
 use crate::{
-    fleet::{MS, Place, bounded, quick},
+    fleet::{Place, quick, until, when, within},
     polls::now,
 };
 
@@ -133,8 +133,10 @@ impl Contender {
             holder: holder.to_owned(),
             key: key.to_owned(),
         };
+        let (_, here) = module_path!().split_once("::").expect("it is in a crate");
+        let test = format!("{here}::contends");
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "contender::contends", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["--exact", test.as_str(), "--ignored", "--nocapture", "--test-threads=1"])
             .env(ORDER, serde_json::to_string(&order).unwrap())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -178,7 +180,7 @@ impl Contender {
                 assert!(news.changed().await.is_ok(), "it has ended: {:?}", self.said().last());
             }
         };
-        bounded(&format!("a contender says {what:?}"), heard).await
+        within(&format!("a contender says {what:?}"), heard).await
     }
 
     fn pid(&self) -> Pid {
@@ -197,12 +199,7 @@ impl Contender {
     /// SIGSTOP. Answers when all of it stood still.
     pub(crate) async fn freeze(&self) -> Moment {
         kill_process(self.pid(), Signal::STOP).unwrap();
-        bounded("a process stands still", async {
-            while self.state() != Some('T') {
-                tokio::time::sleep(MS).await;
-            }
-        })
-        .await;
+        until("a process stands still", async || when(self.state() == Some('T'), self.state())).await;
         now()
     }
 

@@ -4,20 +4,25 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tenure::{
     Elect, Lease,
+    clock::Moment,
     elect::{Campaign, EventStream, JobEnd, Status, Unlocked},
     model::Term,
     store::mongo::MongoStore,
 };
 
 use crate::{
-    fleet::{ATTEMPT, Place, SECOND, bounded, calm, config, losses, record, session, told, until},
+    fleet::{Place, config, job, losses, obedient, record, session, told, until, when, within},
     polls::{Polls, Told, now},
-    support::mongod::{Deployment, Node, Shape},
+    support::mongod::{Deployment, Node, Options, Shape, Timing},
 };
 
-const KEYS: usize = 50;
+const KEYS: usize = 30;
 const PACE: Duration = Duration::from_millis(100);
-const FROZEN: Duration = Duration::from_secs(15);
+/// Elections of the set come after six seconds, and not after ten, for time to spare on a busy machine.
+const TIMING: Timing = Timing::Millis { election_timeout: 6000, heartbeat: 1000 };
+/// Time within which a set has another primary, if no lease is to be lost; less what a machine may stand still
+/// after that.
+const PROMISED: Duration = Duration::from_secs(19 - 4);
 
 /// One instance that leads its part of the keys and stands for all the others.
 struct Instance {
@@ -42,7 +47,8 @@ fn key(number: usize) -> String {
 
 impl Fleet {
     async fn start() -> Self {
-        let deployment = Deployment::start(Shape::ReplicaSet, calm()).await;
+        let deployment =
+            Deployment::start(Shape::ReplicaSet, Options { timing: TIMING, ..Options::default() }).await;
         let place = Place::on(deployment.uri()).await;
         let polls = Polls::default();
         let mut instances = Vec::new();
@@ -59,7 +65,7 @@ impl Fleet {
         for (turn, instance) in instances.iter_mut().enumerate() {
             let own: Vec<_> = (turn..KEYS).step_by(3).map(|number| stand(&instance.elect, number)).collect();
             for campaign in &own {
-                let lease = bounded("a free key is led", campaign.led()).await.unwrap();
+                let lease = within("a free key is led", campaign.led()).await.unwrap();
                 terms.insert(lease.key().to_string(), lease.term());
                 leases.push(lease);
             }
@@ -72,9 +78,9 @@ impl Fleet {
             }
         }
         let fleet = Self { store: place.store().await, deployment, instances, leases, terms, polls };
-        until("all others wait", || async {
+        until("all others wait", async || {
             let waiting: usize = fleet.instances.iter().map(|instance| instance.elect.health().waiting).sum();
-            (waiting == 2 * KEYS).then_some(())
+            when(waiting == 2 * KEYS, waiting)
         })
         .await;
         fleet
@@ -92,20 +98,24 @@ impl Fleet {
     /// The new primary takes beats of all, and everybody knows.
     async fn beat_again(&self) {
         let before = self.beats().await;
-        until("all beat again", || async {
+        until("all beat again", async || {
             let after = self.beats().await;
-            let fine = |instance: &Instance| {
-                let health = instance.elect.health();
-                health.status == Status::Healthy && health.last_beat < Some(config("x").refresh_interval())
-            };
+            let healths: Vec<_> = self.instances.iter().map(|instance| instance.elect.health()).collect();
             let all = after.iter().zip(&before).all(|(after, before)| after > before);
-            (all && self.instances.iter().all(fine)).then_some(())
+            when(all && healths.iter().all(|health| health.status == Status::Healthy), healths)
         })
         .await;
     }
 
     /// Nothing was lost, nobody was told to stop, and everything runs under its old term.
     async fn unharmed(&mut self, what: &str) {
+        let since = now();
+        until("all jobs are polled", async || {
+            let last = |key: &String| self.polls.of(key).last().is_some_and(|poll| poll.at > since);
+            let waits: Vec<_> = self.terms.keys().filter(|key| !last(key)).collect();
+            when(waits.is_empty(), format!("{waits:?}"))
+        })
+        .await;
         for instance in &mut self.instances {
             let events = told(&mut instance.events);
             assert!(losses(&events).is_empty(), "{what}: {:?}", losses(&events));
@@ -117,14 +127,14 @@ impl Fleet {
             terms.insert(key(number), record(&self.store, &key(number)).await.unwrap().term);
         }
         assert_eq!(terms, self.terms, "{what}");
-        let (polls, now) = (self.polls.all(), now());
-        for (key, term) in &self.terms {
-            let mut of_key = polls.iter().filter(|poll| poll.key.as_str() == key).peekable();
-            assert!(of_key.peek().is_some());
-            assert!(of_key.clone().all(|poll| poll.term == *term), "{what}: {key} ran under another term");
-            let last = of_key.last().unwrap();
-            assert!(now.since(last.at) < SECOND, "{what}: {key} was polled {:?} ago", now.since(last.at));
+        for poll in self.polls.all() {
+            let key = poll.key.as_str();
+            assert_eq!(self.terms.get(key), Some(&poll.term), "{what}: {key} ran under another term");
         }
+    }
+
+    fn node(&self, port: u16) -> &Node {
+        self.deployment.nodes().iter().find(|node| node.port() == port).unwrap()
     }
 
     /// Time left of the shortest lease now.
@@ -132,76 +142,79 @@ impl Fleet {
         self.leases.iter().map(Lease::remaining).min().unwrap()
     }
 
-    /// Watches how near the end came until the new primary is there.
-    async fn primary_other_than(&self, old: u16) -> (&Node, Duration) {
+    /// Watches how near the end came until there is a new primary and all beat again. Answers whether the set
+    /// was as quick as it has to be.
+    async fn survives(&mut self, what: &str, old: u16, since: Moment) -> bool {
         let mut least = self.least_left();
-        let mut next = std::pin::pin!(self.deployment.wait_for_primary(Some(old)));
-        loop {
-            tokio::select! {
-                biased;
-                node = &mut next => return (node, least),
-                () = tokio::time::sleep(PACE) => least = least.min(self.least_left()),
+        let next = {
+            let mut next = std::pin::pin!(self.deployment.wait_for_primary(Some(old)));
+            loop {
+                tokio::select! {
+                    biased;
+                    node = &mut next => break node.port(),
+                    () = tokio::time::sleep(PACE) => least = least.min(self.least_left()),
+                }
             }
+        };
+        let took = now().since(since);
+        println!("{what} {old}: {next} is primary {took:.1?} later, at least {least:.1?} were left");
+        if took > PROMISED {
+            return false;
         }
+        self.beat_again().await;
+        println!("  all beat again {:.1?} after that", now().since(since));
+        self.unharmed(what).await;
+        true
     }
 }
 
 #[tokio::test]
 async fn no_lease_is_lost_when_the_primary_is_killed_or_stands_down_or_freezes() {
+    // Nothing is promised of a set that takes longer: another one may be quicker.
+    for _ in 0..5 {
+        if goes_through_all().await {
+            return;
+        }
+    }
+    panic!("no set of three had another primary within {PROMISED:?}");
+}
+
+async fn goes_through_all() -> bool {
     let mut fleet = Fleet::start().await;
     fleet.unharmed("before").await;
 
     let start = now();
     let killed = fleet.deployment.kill_primary().await.port();
-    let (next, left) = fleet.primary_other_than(killed).await;
-    println!("killed {killed}: {} is primary {:.1?} later", next.port(), now().since(start));
-    fleet.beat_again().await;
-    println!("  all beat again {:.1?} after the kill, at least {left:.1?} were left", now().since(start));
-    fleet.unharmed("killed").await;
-    let gone = fleet.deployment.nodes().iter().find(|node| node.port() == killed).unwrap();
-    fleet.deployment.restart(gone).await;
+    if !fleet.survives("killed", killed, start).await {
+        return false;
+    }
+    fleet.deployment.restart(fleet.node(killed)).await;
 
     let start = now();
     let stood_down = fleet.deployment.step_down().await.port();
-    let (next, left) = fleet.primary_other_than(stood_down).await;
-    println!("{stood_down} stood down: {} is primary {:.1?} later", next.port(), now().since(start));
-    fleet.beat_again().await;
-    println!("  all beat again {:.1?} after that, at least {left:.1?} were left", now().since(start));
-    fleet.unharmed("stood down").await;
+    if !fleet.survives("stood down", stood_down, start).await {
+        return false;
+    }
 
-    // A lock that is given back while nobody answers: that is bounded, and done when somebody does.
+    // A lock that is given back while nobody answers: that is bounded, and done when somebody does. By how much:
+    // `jobs::unlocking_waits_for_the_grace…` of `tests/elect/`, in paused time.
     let elect = fleet.instances[0].elect.clone();
-    let spare = elect.lock("spare", async |lease| {
-        lease.cancelled().await;
-        Ok::<_, String>(())
-    });
-    let spare = spare.await.unwrap().running().unwrap();
-    let frozen = fleet.deployment.wait_for_primary(None).await;
-    let old = frozen.port();
+    let spare = job(|| elect.key("spare"), obedient).await;
+    let frozen = fleet.deployment.wait_for_primary(None).await.port();
     let start = now();
-    fleet.deployment.freeze(frozen).await;
-    let unlocks = async {
-        let outcome = elect.unlock("spare").await.unwrap();
-        (outcome, now().since(start))
-    };
-    let next = async {
-        let (next, left) = fleet.primary_other_than(old).await;
-        println!("froze {old} for {FROZEN:?}: {} is primary {:.1?} later", next.port(), now().since(start));
-        left
-    };
-    let thaws = async {
-        tokio::time::sleep(FROZEN).await;
-        fleet.deployment.thaw(frozen).await;
-    };
-    let ((outcome, took), left, ()) = tokio::join!(unlocks, next, thaws);
-    println!("  unlock meanwhile: {outcome:?} after {took:.1?}");
-    let bound = config("x").stop_grace() + ATTEMPT * 2;
-    assert!(took <= bound + SECOND, "unlock took {took:?}, it is bounded by {bound:?}");
-    fleet.beat_again().await;
-    println!("  all beat again {:.1?} after the freeze, at least {left:.1?} were left", now().since(start));
-    fleet.unharmed("frozen").await;
-    assert_eq!(spare.join().await, JobEnd::Finished(()));
-    let guard = bounded("the key is free", fleet.instances[1].elect.acquire("spare")).await.unwrap();
-    guard.release().await.unwrap();
+    fleet.deployment.freeze(fleet.node(frozen)).await;
+    let unlocks = tokio::spawn(async move { elect.unlock("spare").await.unwrap() });
+    let is_quick = fleet.survives("frozen", frozen, start).await;
+    fleet.deployment.thaw(fleet.node(frozen)).await;
+    if !is_quick {
+        return false;
+    }
+    let outcome = within("unlocking is bounded", unlocks).await.unwrap();
     assert_ne!(outcome, Unlocked::NotHeld);
+    fleet.beat_again().await;
+    fleet.unharmed("thawed").await;
+    assert_eq!(spare.join().await, JobEnd::Finished(()));
+    let guard = within("the key is free", fleet.instances[1].elect.acquire("spare")).await.unwrap();
+    drop(guard);
+    true
 }

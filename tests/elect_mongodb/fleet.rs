@@ -1,16 +1,15 @@
 //! Instances on a MongoDB, each over a store and a client of its own, and a look at their records.
 
 use std::{
-    future::Future,
-    pin::pin,
+    fmt::Debug,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use mongodb::bson::{Document, doc};
 use tenure::{
-    Elect, ElectConfig, Event,
-    elect::{Builder, EventStream},
+    Elect, ElectConfig, Error, Event, Lease,
+    elect::{Builder, Busy, EventStream, JobHandle, KeyRequest},
     model::{Key, Kind, LockId, LockRecord, SessionId, SessionRecord},
     store::{
         Answer, Store,
@@ -24,15 +23,16 @@ use crate::{
     support::mongod::{Deployment, Options, Shape, Timing},
 };
 
+/// It is the limit of a call to a store, too.
+pub(crate) use crate::support::wait::{LIMIT, until, within};
+
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Longest time of one attempt at the store.
-pub(crate) const ATTEMPT: Duration = Duration::from_millis(2500);
-/// A poll begins after the check that allows it: so much later at the most, if its thread loses the
-/// processor in between. The margin is there for that.
-pub(crate) const PREEMPTED: Duration = Duration::from_millis(20);
-/// For what happens much sooner, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Number of rounds of what takes long: so many, unless `TENURE_ROUNDS` says otherwise.
+pub(crate) fn rounds(unless_told: u32) -> u32 {
+    std::env::var("TENURE_ROUNDS").map_or(unless_told, |rounds| rounds.parse().unwrap())
+}
 
 /// The replica set of those who do not hurt it. Its elections take long, so that there are none when
 /// the machine is busy.
@@ -45,38 +45,20 @@ pub(crate) fn calm() -> Options {
     Options { timing: Timing::Default, ..Options::default() }
 }
 
-/// Waits, but not for ever.
-pub(crate) async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    within(PATIENCE, what, wait).await
+/// For [`until`].
+pub(crate) fn when<S: Debug>(is_so: bool, seen: S) -> Result<(), S> {
+    if is_so { Ok(()) } else { Err(seen) }
 }
 
-pub(crate) async fn within<T>(time: Duration, what: &str, wait: impl Future<Output = T>) -> T {
-    let Ok(done) = tokio::time::timeout(time, pin!(wait)).await else { panic!("{what} within {time:?}") };
-    done
-}
-
-/// Until `condition` makes something of what it looks at. For what tells nobody when it changes.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
-    what: &str,
-    mut condition: impl FnMut() -> F,
-) -> T {
-    bounded(what, async {
-        loop {
-            if let Some(found) = condition().await {
-                return found;
-            }
-            tokio::time::sleep(2 * MS).await;
-        }
-    })
-    .await
-}
-
-/// 3 s for a takeover.
+/// With leases short enough to wait for their end, and long enough that one survives a machine that stands
+/// still for three seconds.
 pub(crate) fn quick(holder: &str) -> ElectConfig {
-    config(holder)
-        .with_hold_duration(2 * SECOND)
-        .with_refresh_interval(500 * MS)
-        .with_refresh_duration(3 * SECOND)
+    config(holder).takeover_within(8 * SECOND)
+}
+
+/// With beats that come soon, and leases that end by themselves in no test.
+pub(crate) fn steady(holder: &str) -> ElectConfig {
+    config(holder).with_refresh_interval(SECOND / 2).with_stop_grace(SECOND / 2)
 }
 
 /// As it is by default.
@@ -147,19 +129,73 @@ impl Place {
     }
 }
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(10);
-
 /// Asks until the store answers: it may be in the middle of whatever the test does to it.
 async fn answered<'a, T>(mut ask: impl FnMut() -> Answer<'a, T>) -> T {
-    bounded("the store answers", async {
-        loop {
-            match ask().await {
-                Ok(answer) => return answer,
-                Err(error) => assert!(error.is_retryable(), "{error:?}"),
-            }
-        }
+    let look = async || match ask().await {
+        Err(error) if error.is_retryable() => Err(error),
+        answer => Ok(answer.unwrap()),
+    };
+    until("the store answers", look).await
+}
+
+/// Asks an instance until its store answers: each of its calls has a limit of seconds.
+pub(crate) async fn asked<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    let look = async || match ask().await {
+        Err(error) if error.is_retryable() => Err(error),
+        answer => Ok(answer.unwrap()),
+    };
+    until("the store answers the instance", look).await
+}
+
+/// What the store says of a lease.
+pub(crate) async fn holds(lease: &Lease) -> bool {
+    asked(async || lease.check().await).await
+}
+
+/// The reason why a key is not to be had, which somebody else holds.
+pub(crate) async fn busy(elect: &Elect, key: &str) -> Busy {
+    asked(async || elect.key(key).try_acquire().await).await.busy().expect("somebody else holds it")
+}
+
+/// Runs a job under a free key.
+pub(crate) async fn job<F>(
+    key: impl Fn() -> KeyRequest,
+    job: impl Fn(Lease) -> F + Clone + Send + 'static,
+) -> JobHandle<(), String>
+where
+    F: Future<Output = Result<(), String>> + Send + 'static,
+{
+    // A take that nobody waits for any more may hold the key for a moment.
+    until("the job runs", async || match key().lock(job.clone()).await {
+        Ok(locked) => locked.running().ok_or("busy".to_owned()),
+        Err(error) if error.is_retryable() => Err(error.to_string()),
+        Err(error) => panic!("{error:?}"),
     })
     .await
+}
+
+/// A job that returns when it is told to.
+pub(crate) async fn obedient(lease: Lease) -> Result<(), String> {
+    lease.cancelled().await;
+    Ok(())
+}
+
+/// Until so many requests of an instance wait for a key.
+pub(crate) async fn waits(elect: &Elect, many: usize) {
+    until("it waits", async || {
+        let health = elect.health();
+        when(health.waiting == many, health)
+    })
+    .await;
+}
+
+/// Until nobody holds the key.
+pub(crate) async fn free(store: &MongoStore, key: &str) {
+    until("the key is free", async || {
+        let record = record(store, key).await.expect("it was held");
+        when(record.holding.is_none(), record)
+    })
+    .await;
 }
 
 pub(crate) async fn record(store: &MongoStore, key: &str) -> Option<LockRecord> {
@@ -186,7 +222,7 @@ pub(crate) async fn event<T>(
     what: &str,
     mut wanted: impl FnMut(&Event) -> Option<T>,
 ) -> T {
-    bounded(what, async {
+    within(what, async {
         loop {
             let event = events.next().await.expect("the engine runs");
             if let Some(found) = wanted(&event) {

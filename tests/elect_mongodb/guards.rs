@@ -1,62 +1,64 @@
 //! Guards that are dropped wherever a program may drop them: their keys are free soon after.
 
-use std::time::Duration;
-
-use tenure::{Elect, Guard, clock::Moment, store::mongo::MongoStore};
+use tenure::{
+    Elect, Guard,
+    model::{Ended, SessionId},
+    store::mongo::MongoStore,
+};
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-use crate::{
-    fleet::{Place, SECOND, bounded, quick, record, replica_set, until},
-    polls::now,
-};
+use crate::fleet::{Place, free, record, replica_set, session, steady, until, waits, when, within};
 
-/// Until nobody holds the key; how long that took from then on.
-async fn free(store: &MongoStore, key: &str, dropped: Moment) -> Duration {
-    until("the key is free", || async { record(store, key).await.unwrap().holding.is_none().then_some(()) })
-        .await;
-    now().since(dropped)
+/// The session that holds a key.
+async fn holder(store: &MongoStore, key: &str) -> SessionId {
+    record(store, key).await.unwrap().holding.expect("it is held").by.session
+}
+
+/// The last holder gave the key back, or closed its session: nobody waited for its ttl.
+async fn assert_given_back(store: &MongoStore, key: &str, by: SessionId) {
+    let past = record(store, key).await.unwrap().past;
+    match past[0].how {
+        Ended::Released | Ended::HandedOver => {}
+        Ended::Died => {
+            let death = session(store, by).await.unwrap().death.expect("it died");
+            assert!(death.is_own(), "{death:?}");
+        }
+        _ => panic!("{past:?}"),
+    }
 }
 
 /// Somebody who waits for a key.
-async fn waits(elect: &Elect, key: &'static str) -> JoinHandle<(Guard, Moment)> {
-    let before = elect.health().waiting;
+async fn stands(elect: &Elect, key: &'static str) -> JoinHandle<Guard> {
     let waiter = tokio::spawn({
         let elect = elect.clone();
-        async move { (elect.acquire(key).await.unwrap(), now()) }
+        async move { elect.acquire(key).await.unwrap() }
     });
-    until("it waits", || async { (elect.health().waiting > before).then_some(()) }).await;
-    // It stands in line, too, or will look again once it does.
-    tokio::task::yield_now().await;
+    waits(elect, 1).await;
     waiter
 }
 
 #[tokio::test]
 async fn a_guard_may_be_dropped_in_a_plain_thread() {
     let place = Place::on(replica_set().await.uri()).await;
-    let (elect, other) = (place.instance(quick("pod")).await, place.instance(quick("other")).await);
+    let (elect, other) = (place.instance(steady("pod")).await, place.instance(steady("other")).await);
     let store = place.store().await;
-    let guard = elect.acquire("key").await.unwrap();
+    let by = elect.health().session.unwrap();
     let drops = |guard: Guard| {
         let thread = std::thread::spawn(move || {
             assert!(tokio::runtime::Handle::try_current().is_err());
-            let at = now();
             drop(guard);
-            at
         });
-        tokio::task::spawn_blocking(move || thread.join().unwrap())
+        thread.join().unwrap();
     };
-    let dropped = drops(guard).await.unwrap();
-    let alone = free(&store, "key", dropped).await;
+    drops(elect.acquire("key").await.unwrap());
+    free(&store, "key").await;
+    assert_given_back(&store, "key", by).await;
 
     let guard = elect.acquire("key").await.unwrap();
-    let waiter = waits(&other, "key").await;
-    let dropped = drops(guard).await.unwrap();
-    let (_next, at) = bounded("it is handed over", waiter).await.unwrap();
-    println!(
-        "guard dropped in a thread: free after {alone:.1?}; had by the next after {:.1?}",
-        at.since(dropped)
-    );
-    assert!(alone < SECOND && at.since(dropped) < SECOND);
+    let waiter = stands(&other, "key").await;
+    drops(guard);
+    let _next = within("it is handed over", waiter).await.unwrap();
+    assert_given_back(&store, "key", by).await;
 }
 
 /// A program on a runtime of its own.
@@ -65,26 +67,22 @@ fn runtime() -> Runtime {
 }
 
 /// Ends a runtime, from a thread in which that may be done.
-async fn shut_down(runtime: Runtime) -> Moment {
-    let shut = tokio::task::spawn_blocking(move || {
-        let at = now();
-        drop(runtime);
-        at
-    });
-    bounded("the runtime ends", shut).await.unwrap()
+async fn shut_down(runtime: Runtime) {
+    let shut = tokio::task::spawn_blocking(move || drop(runtime));
+    within("the runtime ends", shut).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_guard_may_be_dropped_with_its_runtime() {
     let place = Place::on(replica_set().await.uri()).await;
     let store = place.store().await;
-    let other = place.instance(quick("other")).await;
+    let other = place.instance(steady("other")).await;
     for key in ["nobody waits", "somebody waits"] {
         let program = runtime();
         let held = program.spawn({
             let place = place.clone();
             async move {
-                let elect = place.instance(quick("pod")).await;
+                let elect = place.instance(steady("pod")).await;
                 let guard = elect.acquire(key).await.unwrap();
                 tokio::spawn(async move {
                     let _both = (elect, guard);
@@ -92,42 +90,35 @@ async fn a_guard_may_be_dropped_with_its_runtime() {
                 });
             }
         });
-        bounded("it is held", held).await.unwrap();
-        assert!(record(&store, key).await.unwrap().holding.is_some());
-        let took = if key == "nobody waits" {
-            let dropped = shut_down(program).await;
-            let session = record(&store, key).await.unwrap().holding.map(|held| held.by.session);
-            // Its session is dead, if it was not given back.
-            if let Some(id) = session {
-                until("its session is dead", || async {
-                    let session = crate::fleet::session(&store, id).await.unwrap();
-                    let held = record(&store, key).await.unwrap().holding.is_some();
-                    (!session.is_alive() || !held).then_some(())
-                })
-                .await;
-            }
-            assert!(other.key(key).try_acquire().await.unwrap().guard().is_some(), "it is to be had");
-            now().since(dropped)
+        within("it is held", held).await.unwrap();
+        let by = holder(&store, key).await;
+        if key == "nobody waits" {
+            shut_down(program).await;
+            until("it is to be had", async || {
+                let (record, session) = (record(&store, key).await.unwrap(), session(&store, by).await);
+                let is_alive = session.is_some_and(|session| session.is_alive());
+                when(record.holding.is_none() || !is_alive, record)
+            })
+            .await;
+            let _guard = within("it is to be had", other.acquire(key)).await.unwrap();
         } else {
-            let waiter = waits(&other, key).await;
-            let dropped = shut_down(program).await;
-            let (_guard, at) = bounded("the next one has it", waiter).await.unwrap();
-            at.since(dropped)
-        };
-        println!("runtime shut down with its engine, {key}: to be had after {took:.1?}");
-        assert!(took < SECOND, "{key}: {took:?}");
+            let waiter = stands(&other, key).await;
+            shut_down(program).await;
+            let _guard = within("the next one has it", waiter).await.unwrap();
+        }
+        assert_given_back(&store, key, by).await;
     }
 }
 
 #[tokio::test]
 async fn a_guard_may_be_dropped_with_its_runtime_while_a_handle_is_kept_elsewhere() {
     let place = Place::on(replica_set().await.uri()).await;
-    let other = place.instance(quick("other")).await;
+    let (store, other) = (place.store().await, place.instance(steady("other")).await);
     let program = runtime();
     let held = program.spawn({
         let place = place.clone();
         async move {
-            let elect = place.instance(quick("pod")).await;
+            let elect = place.instance(steady("pod")).await;
             let guard = elect.acquire("key").await.unwrap();
             tokio::spawn(async move {
                 let _held = guard;
@@ -136,12 +127,12 @@ async fn a_guard_may_be_dropped_with_its_runtime_while_a_handle_is_kept_elsewher
             elect
         }
     });
-    let kept = bounded("it is held", held).await.unwrap();
-    let waiter = waits(&other, "key").await;
-    let dropped = shut_down(program).await;
-    let (_guard, at) = bounded("the next one has it", waiter).await.unwrap();
-    println!("runtime shut down, handle kept: had by the next after {:.1?}", at.since(dropped));
+    let kept = within("it is held", held).await.unwrap();
+    let by = holder(&store, "key").await;
+    let waiter = stands(&other, "key").await;
+    shut_down(program).await;
+    let _guard = within("the next one has it", waiter).await.unwrap();
     // An engine without a runtime runs nothing, and has no business with a session.
-    assert!(at.since(dropped) < SECOND, "{:?}", at.since(dropped));
+    assert_given_back(&store, "key", by).await;
     drop(kept);
 }

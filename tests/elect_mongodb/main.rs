@@ -34,6 +34,5 @@ mod rights;
 mod rotation;
 mod schedules;
 mod shutdown;
-mod sooner;
 mod unreachable;
 mod wedged;

@@ -5,9 +5,12 @@ use std::time::Duration;
 use mongodb::bson::Document;
 
 use crate::{
-    fleet::{MS, PREEMPTED, Place, bounded, by_session, calm, quick, until, validity, within},
+    fleet::{Place, by_session, holds, quick, until, validity, when, within},
     polls::{Polls, Told, now},
-    support::mongod::{Deployment, Node, Shape},
+    support::{
+        mongod::{Deployment, Node, Options, Shape, Timing},
+        wait::LIMIT,
+    },
 };
 
 const PACE: Duration = Duration::from_millis(5);
@@ -22,8 +25,10 @@ async fn beat_on(node: &str, place: &Place, session: &Document) -> i64 {
 
 #[tokio::test]
 async fn a_beat_that_no_majority_keeps_moves_no_end() {
-    // Elections after ten seconds: until then the primary believes in itself.
-    let deployment = Deployment::start(Shape::ReplicaSet, calm()).await;
+    // No elections: the primary believes in itself all the time.
+    let never = u32::try_from(LIMIT.as_millis() * 2).unwrap();
+    let timing = Timing::Millis { election_timeout: never, heartbeat: 2000 };
+    let deployment = Deployment::start(Shape::ReplicaSet, Options { timing, ..Options::default() }).await;
     let place = Place::on(deployment.uri()).await;
     let elect = place.instance(quick("pod")).await;
     let polls = Polls::default();
@@ -31,7 +36,7 @@ async fn a_beat_that_no_majority_keeps_moves_no_end() {
         let polls = polls.clone();
         elect.campaign("key").run(move |lease| polls.job(lease, PACE, Told::GoesOn)).unwrap()
     };
-    let lease = bounded("a free key is led", campaign.led()).await.unwrap();
+    let lease = within("a free key is led", campaign.led()).await.unwrap();
     let session = by_session(elect.health().session.unwrap());
 
     let primary = deployment.wait_for_primary(None).await;
@@ -40,17 +45,17 @@ async fn a_beat_that_no_majority_keeps_moves_no_end() {
     deployment.kill(others[1]).await;
     let alone = now();
     let beat = beat_on(&primary.uri(), &place, &session).await;
-    let end = alone + validity(elect.config());
-    within(validity(elect.config()), "its token fires", lease.cancelled()).await;
-    until("it is dropped", || async { (!lease.is_valid()).then_some(()) }).await;
-    let over = now();
+    let latest = alone + validity(elect.config());
+    within("its token fires", lease.cancelled()).await;
+    let end = now() + lease.remaining();
+    assert!(!lease.is_valid() || end <= latest, "its end is {:?} too late", end.since(latest));
+    until("it is dropped", async || when(!lease.is_valid(), &lease)).await;
     // It was the primary all the time, and took beats.
     assert_eq!(deployment.primary().await.map(Node::port), Some(primary.port()));
     let beats = beat_on(&primary.uri(), &place, &session).await - beat;
     assert!(beats >= 1, "no beat was written without a majority");
-    let last = polls.under("key", lease.term()).last().unwrap().at;
-    assert!(last <= end + PREEMPTED, "polled {:?} after the end", last.since(end));
-    assert!(over <= end + 250 * MS);
+    let last = polls.last_allowed("key", lease.term()).expect("it was polled");
+    assert!(last <= latest, "polled {:?} after the end", last.since(latest));
     println!(
         "alone, the primary took {beats} beats; the last poll was {:.1?} after it was alone",
         last.since(alone)
@@ -59,9 +64,15 @@ async fn a_beat_that_no_majority_keeps_moves_no_end() {
     for node in others {
         deployment.restart(node).await;
     }
-    let again =
-        until("it leads again", || async { campaign.lease().filter(|again| again.term() != lease.term()) })
-            .await;
+    let again = until("it leads again", async || {
+        let lease = campaign.lease().filter(|again| again.term() != lease.term());
+        lease.ok_or_else(|| elect.health())
+    })
+    .await;
     assert!(again.term() > lease.term());
-    until("it leads for good", || async { campaign.lease()?.check().await.ok().filter(|held| *held) }).await;
+    until("it leads for good", async || match campaign.lease() {
+        Some(lease) => when(holds(&lease).await, Some(lease)),
+        None => Err(None),
+    })
+    .await;
 }

@@ -8,26 +8,27 @@ use tenure::{
 
 use crate::{
     captured::Log,
-    fleet::{LIMIT, Place, SECOND, bounded, quick, record, replica_set, session, until},
+    fleet::{
+        LIMIT, Place, SECOND, busy, holds, job, obedient, record, replica_set, session, steady, until, when,
+        within,
+    },
 };
 
 #[tokio::test]
 async fn two_instances_of_one_name_exclude_each_other() {
     let place = Place::on(replica_set().await.uri()).await;
-    let (first, second) = (place.instance(quick("twin")).await, place.instance(quick("twin")).await);
+    let (first, second) = (place.instance(steady("twin")).await, place.instance(steady("twin")).await);
     assert_ne!(first.health().session, second.health().session);
     let guard = first.acquire("key").await.unwrap();
-    let Some(Busy::Held(held)) = second.key("key").try_acquire().await.unwrap().busy() else {
-        panic!("it is held by the other");
-    };
+    let Busy::Held(held) = busy(&second, "key").await else { panic!("it is held by the other") };
     assert_eq!((held.holder.as_str(), Some(held.session)), ("twin", first.health().session));
     assert_eq!(held.term, guard.term());
     let waits = tokio::spawn(async move { second.acquire("key").await.unwrap() });
     let term = guard.term();
     guard.release().await.unwrap();
-    let next = bounded("it is handed over", waits).await.unwrap();
+    let next = within("it is handed over", waits).await.unwrap();
     assert!(next.term() > term);
-    assert!(first.key("key").try_acquire().await.unwrap().busy().is_some());
+    assert!(matches!(busy(&first, "key").await, Busy::Held(_)));
 }
 
 #[tokio::test]
@@ -36,22 +37,16 @@ async fn names_that_look_like_operators_are_names() {
     let store = place.store().await;
     let odd = ["$exp", "$$ROOT", "$set", "a.b.c", "$literal", "{ \"$gt\": \"\" }", "ключ"];
     for (number, name) in odd.into_iter().enumerate() {
-        let elect = place.instance(quick(name)).await;
-        let other = place.instance(quick("other")).await;
+        let elect = place.instance(steady(name)).await;
+        let other = place.instance(steady("other")).await;
         let key = format!("{name} {number}");
-        let lock = elect.key(&key).who(name).why(name).value(name).lock(async |lease| {
-            lease.cancelled().await;
-            Ok::<_, String>(())
-        });
-        let job = lock.await.unwrap().running().unwrap();
-        let Some(Busy::Held(held)) = other.key(&key).try_acquire().await.unwrap().busy() else {
-            panic!("{name} holds it");
-        };
+        let job = job(|| elect.key(&key).who(name).why(name).value(name), obedient).await;
+        let Busy::Held(held) = busy(&other, &key).await else { panic!("{name} holds it") };
         assert_eq!(held.holder.as_str(), name);
         assert_eq!(held.who.unwrap().as_str(), name);
         assert_eq!(held.why.unwrap().as_str(), name);
         assert_eq!(held.value.unwrap().as_bytes(), name.as_bytes());
-        assert!(job.lease().check().await.unwrap());
+        assert!(holds(job.lease()).await);
         elect.unlock(&key).await.unwrap();
         assert_eq!(job.join().await, JobEnd::Finished(()));
         let guard = other.acquire(&key).await.unwrap();
@@ -82,18 +77,21 @@ async fn an_instance_says_that_another_has_its_name_and_nothing_of_the_one_befor
     let (log, _guard) = Log::start();
     let place = Place::on(replica_set().await.uri()).await;
     let store = place.store().await;
-    place.instance(quick("pod-1")).await.close().await;
+    place.instance(steady("pod-1")).await.close().await;
     killed(&store, "pod-1").await;
-    let first = place.instance(quick("pod-1")).await;
+    let first = place.instance(steady("pod-1")).await;
     let session_of_first = first.health().session.unwrap();
     // Until it has looked for as long as the one that was killed may have lived.
-    until("it beats", || async { (session(&store, session_of_first).await?.beat.get() >= 5).then_some(()) })
-        .await;
+    until("it beats", async || {
+        let beat = session(&store, session_of_first).await.unwrap().beat;
+        when(beat.get() >= 5, beat)
+    })
+    .await;
     assert_eq!(told(&log), Vec::<String>::new(), "nobody else beats");
 
-    let other = place.instance(quick("pod-2")).await;
-    let second = place.instance(quick("pod-1")).await;
-    let line = until("it is told", || async { told(&log).pop() }).await;
+    let other = place.instance(steady("pod-2")).await;
+    let second = place.instance(steady("pod-1")).await;
+    let line = until("it is told", async || told(&log).pop().ok_or_else(|| log.lines())).await;
     for part in [
         &format!("session={}", second.health().session.unwrap()),
         &format!("other={session_of_first}"),

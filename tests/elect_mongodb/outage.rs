@@ -1,19 +1,22 @@
 //! Calls of a program come to an end, also while the store does not answer.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tenure::{
-    Elect,
+    Elect, ElectConfig,
     elect::{JobEnd, Unlocked},
 };
 
 use crate::{
-    fleet::{ATTEMPT, Place, SECOND, bounded, config, quick, record, replica_set, until},
+    fleet::{Place, SECOND, free, job, obedient, quick, record, replica_set, steady, until, within},
     polls::now,
     support::proxy::{Mode, Proxy},
 };
 
-async fn cut(config: tenure::ElectConfig) -> (Place, Proxy, Elect) {
+async fn cut(config: ElectConfig) -> (Place, Proxy, Elect) {
     let deployment = replica_set().await;
     let proxy = Proxy::start(deployment.wait_for_primary(None).await.port());
     let place = Place::on(deployment.uri()).await;
@@ -23,87 +26,74 @@ async fn cut(config: tenure::ElectConfig) -> (Place, Proxy, Elect) {
 
 #[tokio::test]
 async fn unlocking_is_bounded_while_nobody_answers() {
-    let config = config("pod").with_stop_grace(SECOND);
-    let (place, proxy, elect) = cut(config.clone()).await;
+    let (place, proxy, elect) = cut(steady("pod")).await;
     let store = place.store().await;
-    let job = elect.lock("key", async |lease| {
-        lease.cancelled().await;
-        Ok::<_, String>(())
-    });
-    let job = job.await.unwrap().running().unwrap();
+    let job = job(|| elect.key("key"), obedient).await;
     proxy.set_mode(Mode::BlackHole).await;
     let before = now();
-    assert_eq!(elect.unlock("key").await.unwrap(), Unlocked::Pending);
-    let took = now().since(before);
-    println!("unlock while nobody answers: {took:.1?}");
-    assert!(took <= config.stop_grace() + 2 * ATTEMPT + SECOND / 2, "{took:?}");
-    assert_eq!(bounded("the job stops", job.join()).await, JobEnd::Finished(()));
+    // By how much: `jobs::unlocking_waits_for_the_grace…` of `tests/elect/`, in paused time.
+    assert_eq!(within("it answers", elect.unlock("key")).await.unwrap(), Unlocked::Pending);
+    println!("unlock while nobody answers: {:.1?}", now().since(before));
+    assert_eq!(within("the job stops", job.join()).await, JobEnd::Finished(()));
     assert!(elect.holding_keys().is_empty());
     assert!(record(&store, "key").await.unwrap().holding.is_some(), "it was not answered");
     // It goes on in the background.
     proxy.set_mode(Mode::Pass).await;
-    until("the key is free", || async {
-        record(&store, "key").await.unwrap().holding.is_none().then_some(())
-    })
-    .await;
+    free(&store, "key").await;
     println!("  released {:.1?} after unlock was called", now().since(before));
     assert!(elect.health().session.is_some());
 }
 
 #[tokio::test]
 async fn closing_is_bounded_during_an_outage_and_lists_what_overran() {
-    let config = quick("pod");
-    let (place, proxy, elect) = cut(config.clone()).await;
+    let (place, proxy, elect) = cut(quick("pod")).await;
     let guard = elect.acquire("guard").await.unwrap();
     let (stop, stops) = std::sync::mpsc::channel::<()>();
-    let blocking = elect.key("blocking").lock_blocking(move |_| {
-        stops.recv().unwrap();
-        Ok::<_, String>(())
-    });
-    let blocking = blocking.await.unwrap().running().unwrap();
-    let stubborn = elect.lock("stubborn", async |_| std::future::pending::<Result<(), String>>().await);
-    let stubborn = stubborn.await.unwrap().running().unwrap();
+    let stops = Arc::new(Mutex::new(stops));
+    let blocking = until("it runs", async || {
+        let stops = stops.clone();
+        let locked = elect.key("blocking").lock_blocking(move |_| {
+            stops.lock().unwrap().recv().unwrap();
+            Ok::<_, String>(())
+        });
+        locked.await.map_err(|error| error.to_string())?.running().ok_or("busy".to_owned())
+    })
+    .await;
+    let stubborn = job(|| elect.key("stubborn"), async |_| std::future::pending().await).await;
     proxy.set_mode(Mode::BlackHole).await;
 
     let before = now();
-    let closed = bounded("it closes", elect.close()).await;
+    let closed = within("it closes", elect.close()).await;
     let took = now().since(before);
     let overran: Vec<&str> = closed.overran.iter().map(|lock| lock.key.as_str()).collect();
     println!("close during an outage: {took:.1?}, overran: {overran:?}");
-    assert!(took <= 2 * config.stop_grace() + 2 * ATTEMPT + SECOND, "{took:?}");
-    assert_eq!(overran, ["blocking", "guard"]);
-    assert!(matches!(bounded("it was dropped", stubborn.join()).await, JobEnd::Cancelled(_)));
+    // The other one, too, if the machine stood still when its grace was over.
+    assert!(["blocking", "guard"].iter().all(|key| overran.contains(key)), "{overran:?}");
+    assert!(matches!(within("it was dropped", stubborn.join()).await, JobEnd::Cancelled(_)));
     assert!(!guard.is_valid(), "its grace is long over");
 
     // What runs keeps its lock from the others for as long as anybody can tell.
     stop.send(()).unwrap();
     assert!(
-        matches!(bounded("it returns", blocking.join()).await, JobEnd::Overran { by, .. } if by > Duration::ZERO)
+        matches!(within("it returns", blocking.join()).await, JobEnd::Overran { by, .. } if by > Duration::ZERO)
     );
     drop(guard);
     proxy.set_mode(Mode::Pass).await;
     let other = place.instance(quick("other")).await;
     for key in ["guard", "blocking", "stubborn"] {
-        bounded("the key is to be had", other.acquire(key)).await.unwrap().release().await.unwrap();
+        within("the key is to be had", other.acquire(key)).await.unwrap().release().await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn closing_lists_only_what_has_not_ended() {
     let place = Place::on(replica_set().await.uri()).await;
-    let elect = place.instance(quick("pod")).await;
+    // A machine that stands still for seconds leaves the job time to end.
+    let elect = place.instance(steady("pod").with_stop_grace(4 * SECOND)).await;
     let guard = elect.acquire("guard").await.unwrap();
-    let job = elect.lock("job", async |lease| {
-        lease.cancelled().await;
-        Ok::<_, String>(())
-    });
-    let job = job.await.unwrap().running().unwrap();
-    let before = now();
-    let closed = bounded("it closes", elect.close()).await;
+    let job = job(|| elect.key("job"), obedient).await;
+    let closed = within("it closes", elect.close()).await;
     let overran: Vec<&str> = closed.overran.iter().map(|lock| lock.key.as_str()).collect();
-    let took = now().since(before);
-    println!("close with a guard out: {took:.1?}, overran: {overran:?}");
-    assert!(took < quick("x").stop_grace() + SECOND, "{took:?}");
     assert_eq!(overran, ["guard"]);
     assert_eq!(job.join().await, JobEnd::Finished(()));
     drop(guard);

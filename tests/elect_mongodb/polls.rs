@@ -55,6 +55,13 @@ impl Polls {
         self.of(key).into_iter().filter(|poll| poll.term == term).collect()
     }
 
+    /// A moment at which a job was surely allowed to run: that of its last poll but one. The clock was read
+    /// between the two. The last poll itself may begin later than it was allowed, if its thread loses the
+    /// processor in between.
+    pub(crate) fn last_allowed(&self, key: &str, term: Term) -> Option<Moment> {
+        self.under(key, term).iter().rev().nth(1).map(|poll| poll.at)
+    }
+
     /// A job that is polled at this pace, and whenever else.
     pub(crate) fn job(
         &self,

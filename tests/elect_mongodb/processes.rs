@@ -4,37 +4,44 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use mongodb::bson::doc;
-use tenure::{model::SessionId, store::mongo::MongoStore};
+use tenure::{clock::Moment, model::SessionId, store::mongo::MongoStore};
 
 use crate::{
     contender::{Contender, Said},
-    fleet::{MS, Place, SECOND, quick, record, replica_set, session, until, validity},
+    fleet::{Place, quick, record, replica_set, rounds, session, until, validity},
     polls::now,
 };
 
 const LANES: u32 = 4;
-const ROUNDS: u32 = 5;
 
-/// Until this session stands in line and the holder has beaten once more: it watches by then.
-pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) {
+/// Until this session stands in line and the holder has beaten once more: it watches by then. A moment before
+/// that beat.
+pub(crate) async fn watches(place: &Place, store: &MongoStore, key: &str, standby: &Contender) -> Moment {
     let id = standby.all("session").remove(0).rest;
-    until("the standby stands in line", || async {
+    until("the standby stands in line", async || {
         let waiters = place.collection("waiters");
-        waiters.find_one(doc! { "_id.session": &id }).await.expect("the server is up")
+        let found = waiters.find_one(doc! { "_id.session": &id }).await.expect("the server is up");
+        found.ok_or_else(|| standby.said())
     })
     .await;
     let holder = record(store, key).await.unwrap().holding.unwrap().by.session;
-    beats(store, holder, 2).await;
+    beats(store, holder, 2).await
 }
 
-/// Until this session has beaten so often from now on.
-async fn beats(store: &MongoStore, holder: SessionId, times: u64) {
-    let before = session(store, holder).await.unwrap().beat.get();
-    until("the holder beats", || async {
+/// Until this session has beaten so often from now on. A moment before the last of these beats.
+async fn beats(store: &MongoStore, holder: SessionId, times: u64) -> Moment {
+    let mut before = now();
+    let first = session(store, holder).await.unwrap().beat.get();
+    until("the holder beats", async || {
+        let looked = now();
         let beat = session(store, holder).await.unwrap().beat.get();
-        (beat >= before + times).then_some(())
+        if beat >= first + times {
+            return Ok(before);
+        }
+        before = looked;
+        Err(beat)
     })
-    .await;
+    .await
 }
 
 /// Kills one leader after the other. Answers with how long each takeover took.
@@ -45,18 +52,20 @@ async fn lane(number: u32) -> Vec<Duration> {
     let mut leader = Contender::start(&place, "pod-0", key).await;
     let mut term = leader.until("poll", |_| true).await.number();
     let mut took = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..rounds(1) {
         let next = Contender::start(&place, &format!("pod-{}", round + 1), key).await;
-        watches(&place, &store, key, &next).await;
+        let beaten = watches(&place, &store, key, &next).await;
         assert!(next.all("poll").is_empty(), "it waits");
-        // At each round in another phase of the beat.
-        let phase = (round * LANES + number) * quick("x").refresh_interval() / (LANES * ROUNDS);
+        // Each at another phase of the beat.
+        let phase = (round * LANES + number) * quick("x").refresh_interval() / (LANES * rounds(1));
         tokio::time::sleep(phase).await;
         assert_eq!(record(&store, key).await.unwrap().term.get(), term, "it leads until it is killed");
 
         let killed = leader.kill();
         let polled = next.until("poll", |_| true).await;
         assert!(polled.number() > term, "terms rise");
+        let silent = polled.at.since(beaten);
+        assert!(silent >= quick("x").ttl(), "sooner than anybody may: {silent:?} after a beat");
         took.push(polled.at.since(killed));
         term = polled.number();
         leader = next;
@@ -64,8 +73,10 @@ async fn lane(number: u32) -> Vec<Duration> {
     took
 }
 
+/// How soon: `jobs::a_dead_holder_is_replaced…` and `sooner::…` of `tests/elect/`, in paused time.
+/// `TENURE_ROUNDS` makes them more.
 #[tokio::test]
-async fn a_standby_takes_over_from_a_killed_process_as_soon_as_its_ttl_is_over() {
+async fn a_standby_takes_over_from_a_killed_process_when_its_ttl_is_over() {
     let mut took: Vec<Duration> = join_all((0..LANES).map(lane)).await.concat();
     took.sort();
     let (ttl, n) = (quick("x").ttl(), took.len());
@@ -75,26 +86,34 @@ async fn a_standby_takes_over_from_a_killed_process_as_soon_as_its_ttl_is_over()
         took[n / 2],
         took[n - 1]
     );
-    assert_eq!(n, 20);
-    // The last beat was up to an interval ago.
-    assert!(took[0] + quick("x").refresh_interval() + 50 * MS >= ttl, "sooner than anybody may: {took:?}");
-    // The machine is shared with the other tests, and with what these processes start.
-    assert!(took[n * 9 / 10 - 1] <= ttl + 500 * MS, "{took:?}");
-    assert!(took[n - 1] <= ttl + 1500 * MS, "{took:?}");
 }
 
 #[tokio::test]
-async fn a_job_that_was_frozen_for_long_is_not_polled_again() {
-    frozen_for(quick("x").ttl() * 3).await;
+async fn a_job_that_was_frozen_until_another_leads_is_not_polled_again() {
+    not_polled_again(true).await;
 }
 
 #[tokio::test]
 async fn a_job_that_was_frozen_for_just_longer_than_its_lease_is_not_polled_again() {
-    // Sooner than anybody may take over.
-    frozen_for(validity(&quick("x")) + 20 * MS).await;
+    not_polled_again(false).await;
 }
 
-async fn frozen_for(time: Duration) {
+/// By chance a process is frozen within a poll, or between the look at the clock that allows one and its
+/// beginning: once, and not time after time.
+async fn not_polled_again(until_another_leads: bool) {
+    let mut late = Vec::new();
+    for _ in 0..5 {
+        late = frozen(until_another_leads).await;
+        if late.is_empty() {
+            return;
+        }
+    }
+    panic!("an old job went on after a thaw, time after time, at last: {late:?}");
+}
+
+/// Freezes a process, until another leads or for just longer than its lease. Answers with what the old job did
+/// after the thaw.
+async fn frozen(until_another_leads: bool) -> Vec<Said> {
     let place = Place::on(replica_set().await.uri()).await;
     let store = place.store().await;
     let key = "the one";
@@ -103,20 +122,22 @@ async fn frozen_for(time: Duration) {
     let second = Contender::start(&place, "pod-2", key).await;
     watches(&place, &store, key, &second).await;
 
+    let fresh = |said: &Said| said.number() > old;
     let frozen = first.freeze().await;
-    tokio::time::sleep(time.saturating_sub(now().since(frozen))).await;
+    if until_another_leads {
+        second.until("poll", fresh).await;
+    } else {
+        // Sooner than anybody may take over.
+        tokio::time::sleep(validity(&quick("x")) + Duration::from_millis(20)).await;
+    }
     let thawed = first.thaw();
-    assert!(thawed.since(frozen) >= time);
     let dropped = first.until("dropped", |_| true).await;
     assert_eq!(dropped.number(), old);
     // The other has it by now, or whoever is quicker: the old one stands again.
-    let fresh = |said: &Said| said.number() > old;
     let polled = tokio::select! {
         polled = second.until("poll", fresh) => polled,
         polled = first.until("poll", fresh) => polled,
     };
-    let other_leads = !second.all("poll").is_empty();
-    assert!(other_leads || time < quick("x").ttl(), "the other took over meanwhile");
     assert!(polled.at > frozen);
     first.until("session-lost", |_| true).await;
     // It stands again, under another session; by then whatever it had to do has been done.
@@ -124,19 +145,18 @@ async fn frozen_for(time: Duration) {
     assert_ne!(again.rest, first.all("session")[0].rest);
     beats(&store, again.rest.parse().unwrap(), 2).await;
     let polls: Vec<_> = first.all("poll").into_iter().filter(|poll| poll.number() == old).collect();
-    let late: Vec<_> = polls.iter().filter(|poll| poll.at >= frozen).collect();
-    assert!(late.is_empty(), "polled after it was thawed at {thawed:?}: {late:?}");
-    assert!(first.all("overran").is_empty());
-    assert!(polls.last().unwrap().at < polled.at);
+    let (before, mut late): (Vec<_>, Vec<_>) = polls.into_iter().partition(|poll| poll.at < frozen);
+    assert!(before.last().unwrap().at < polled.at);
     println!(
         "frozen for {:.2?}: somebody led {:.2?} after the freeze; the old job was dropped {:.1?} after the thaw",
         thawed.since(frozen),
         polled.at.since(frozen),
         dropped.at.since(thawed)
     );
-    assert!(dropped.at.since(thawed) < SECOND);
 
     // The successor keeps it.
     assert_eq!(record(&store, key).await.unwrap().term.get(), polled.number());
     assert!(second.all("lost").is_empty() && second.all("session-lost").is_empty());
+    late.extend(first.all("overran"));
+    late
 }

@@ -23,7 +23,7 @@ use tenure::{
 
 use crate::{
     captured::Log,
-    fleet::{SECOND, bounded, config, lock, until},
+    fleet::{LIMIT, SECOND, config, lock, until, when, within},
     support::{mongod::Deployment, proxy::Proxy},
 };
 
@@ -96,6 +96,11 @@ fn uri(password: &str, port: u16) -> String {
     format!("mongodb://ada:{password}@127.0.0.1:{port}/app?authSource=admin&directConnection=true")
 }
 
+/// Until it is told.
+async fn logged(log: &Log, parts: &[&str]) {
+    until("it is told", async || when(!log.with(parts).is_empty(), log.lines())).await;
+}
+
 #[tokio::test]
 async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     let guarded = Guarded::start().await;
@@ -106,19 +111,19 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     let held = elect.acquire("orders").await.unwrap();
     let spread = Topic::Spread(lock("others").namespace, "import".parse().unwrap());
     let mut hints = store.hints(tokio::sync::watch::channel([spread].into()).1);
-    assert_eq!(bounded("it listens", hints.next()).await, Some(Hint::Resync));
+    assert_eq!(within("it listens", hints.next()).await, Some(Hint::Resync));
 
     guarded.know(LATTER);
     guarded.change_password().await;
-    until("both have asked", || async { (guarded.asked().len() >= 2).then_some(()) }).await;
-    until("it is well again", || async {
+    until("both have asked", async || when(guarded.asked().len() >= 2, guarded.asked())).await;
+    until("it is well again", async || {
         let health = elect.health();
         let is_well = matches!(health.status, Status::Healthy) && health.troubles.is_empty();
-        (is_well && store.locks(vec![lock("orders")], SECOND).await.is_ok()).then_some(())
+        when(is_well && store.locks(vec![lock("orders")], SECOND).await.is_ok(), health)
     })
     .await;
     assert!(held.is_valid(), "its lease goes on");
-    assert!(!log.with(&["INFO", "reconnected the store"]).is_empty(), "{:#?}", log.lines());
+    logged(&log, &["INFO", "reconnected the store"]).await;
 
     // What another one does is heard of.
     let other = MongoStore::connect(
@@ -129,8 +134,8 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     .unwrap();
     let task = LockId { kind: Kind::Task("import".parse().unwrap()), ..lock("others") };
     let by = Candidate::new(SessionId::from_u128(7), Ticket::new(1), SECOND, "pod-2".parse().unwrap());
-    other.take(vec![Take { lock: task.clone(), by }], Vec::new(), SECOND * 10).await.unwrap();
-    bounded("hints come again", async {
+    other.take(vec![Take { lock: task.clone(), by }], Vec::new(), LIMIT).await.unwrap();
+    within("hints come again", async {
         while let Some(hint) = hints.next().await {
             if hint == Hint::News(News::Lock(task.clone())) {
                 break;
@@ -146,8 +151,8 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
         assert!(!line.contains("lost"), "{line}");
         assert!(![FORMER, LATTER].iter().any(|secret| line.contains(secret)), "{line}");
     }
-    bounded("it closes", elect.close()).await;
-    bounded("the other one closes", other.close()).await;
+    within("it closes", elect.close()).await;
+    within("the other one closes", other.close()).await;
 }
 
 #[tokio::test]
@@ -157,17 +162,14 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
     let store = guarded.store().await;
     let elect = Elect::builder(store, config("pod-1")).keeper_thread(false).start().await.unwrap();
     guarded.change_password().await;
-    until("it is told", || async {
-        let told = log.with(&["WARN", "sending heartbeats is failing", "AuthenticationFailed"]);
-        (!told.is_empty()).then_some(())
-    })
-    .await;
-    until("it was asked three times", || async { (guarded.asked().len() >= 3).then_some(()) }).await;
+    logged(&log, &["WARN", "sending heartbeats is failing", "AuthenticationFailed"]).await;
+    until("it was asked three times", async || when(guarded.asked().len() >= 3, guarded.asked())).await;
     let says = "could not reconnect the store: AuthenticationFailed";
-    until("it says what is in the way", || async {
+    until("it says what is in the way", async || {
         let health = elect.health();
         let beats = health.troubles.iter().find(|trouble| trouble.work == Work::Beats);
-        beats.is_some_and(|trouble| trouble.lasting && trouble.error.contains(says)).then_some(())
+        let is_said = beats.is_some_and(|trouble| trouble.lasting && trouble.error.contains(says));
+        when(is_said, health)
     })
     .await;
     let asked = guarded.asked();
@@ -177,13 +179,13 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
     }
 
     guarded.know(LATTER);
-    until("it works again", || async {
-        let told = log.with(&["INFO", "sending heartbeats works again"]);
-        let beats = elect.health().troubles.iter().any(|trouble| trouble.work == Work::Beats);
-        (!told.is_empty() && !beats).then_some(())
+    logged(&log, &["INFO", "sending heartbeats works again"]).await;
+    until("its beats are no trouble", async || {
+        let health = elect.health();
+        when(health.troubles.iter().all(|trouble| trouble.work != Work::Beats), health)
     })
     .await;
-    let held = bounded("it is free", elect.acquire("orders")).await.unwrap();
+    let held = within("it is free", elect.acquire("orders")).await.unwrap();
     assert!(held.is_valid());
     let lines = log.lines();
     for line in &lines {
@@ -191,5 +193,5 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
         assert!(![FORMER, LATTER].iter().any(|secret| line.contains(secret)), "{line}");
     }
     held.release().await.unwrap();
-    bounded("it closes", elect.close()).await;
+    within("it closes", elect.close()).await;
 }

@@ -1,12 +1,20 @@
 //! A program whose runtime is blocked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Barrier, Mutex},
+    time::Duration,
+};
 
-use tenure::{Elect, Event, Loss, elect::EventStream};
-use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+use tenure::{Elect, Event, Loss, clock::Moment, elect::EventStream};
+use tokio::{
+    runtime::Runtime,
+    sync::{oneshot, watch},
+};
 
 use crate::{
-    fleet::{Place, bounded, event, losses, quick, record, replica_set, session, told, until},
+    fleet::{
+        Place, SECOND, event, losses, quick, record, replica_set, session, told, until, waits, when, within,
+    },
     polls::{Polls, Told, now},
 };
 
@@ -17,24 +25,36 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap()
 }
 
-/// Blocks every worker of a runtime for so long. Answers when all of them are blocked.
-async fn block(runtime: &Runtime, time: Duration) -> Vec<JoinHandle<()>> {
-    let all = Arc::new(std::sync::Barrier::new(WORKERS));
+/// All workers of a runtime are blocked, until this is dropped.
+struct Blocked {
+    /// Since when all of them were.
+    since: Moment,
+    _until: watch::Sender<()>,
+}
+
+async fn block(runtime: &Runtime) -> Blocked {
+    let (all, since) = (Arc::new(Barrier::new(WORKERS)), Arc::new(Mutex::new(now())));
     let (tell, told) = oneshot::channel();
-    let tell = Arc::new(std::sync::Mutex::new(Some(tell)));
-    let blocks = (0..WORKERS).map(|_| {
-        let (all, tell) = (all.clone(), tell.clone());
+    let tell = Arc::new(Mutex::new(Some(tell)));
+    let (blocks, until) = watch::channel(());
+    for _ in 0..WORKERS {
+        let (all, since, tell, until) = (all.clone(), since.clone(), tell.clone(), until.clone());
         runtime.spawn(async move {
+            let mut latest = since.lock().unwrap();
+            *latest = now().max(*latest);
+            drop(latest);
             // Nobody passes before each worker has one of these.
             if all.wait().is_leader() {
                 tell.lock().unwrap().take().expect("there is one leader").send(()).unwrap();
             }
-            std::thread::sleep(time);
-        })
-    });
-    let blocks = blocks.collect();
-    bounded("all workers are blocked", told).await.unwrap();
-    blocks
+            while until.has_changed().is_ok() {
+                std::thread::sleep(PACE);
+            }
+        });
+    }
+    within("all workers are blocked", told).await.unwrap();
+    let since = *since.lock().unwrap();
+    Blocked { since, _until: blocks }
 }
 
 /// A program with an instance that leads, on a runtime of its own.
@@ -56,7 +76,7 @@ async fn program(
         let lease = campaign.led().await.unwrap();
         (elect, lease, campaign, events)
     };
-    bounded("the program leads", runtime.spawn(program)).await.unwrap()
+    within("the program leads", runtime.spawn(program)).await.unwrap()
 }
 
 #[tokio::test]
@@ -67,11 +87,11 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
     let (elect, lease, campaign, mut events) = program(&place, &user, None, &polls).await;
     told(&mut events);
     let other = place.instance(quick("other")).await;
-    let waits = tokio::spawn({
+    let waiter = tokio::spawn({
         let other = other.clone();
         async move { other.acquire("key").await.unwrap().term() }
     });
-    until("the other waits", || async { (other.health().waiting == 1).then_some(()) }).await;
+    waits(&other, 1).await;
 
     let id = elect.health().session.unwrap();
     // The other stands in line by now, or soon.
@@ -81,29 +101,30 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
         record
     };
     let before = as_ever().await;
-    let ttl = quick("x").ttl();
-    let blocks = block(&user, ttl * 2).await;
-    let (blocked, beat) = (now(), session(&store, id).await.unwrap().beat.get());
-    for block in blocks {
-        block.await.unwrap();
-    }
-    let polled: Vec<_> = polls.of("key").into_iter().filter(|poll| poll.at > blocked).collect();
-    let silent = polled.first().map_or(now(), |poll| poll.at).since(blocked);
-    assert!(silent + PACE * 5 >= ttl * 2, "it was blocked for {silent:?} only");
+    let blocked = block(&user).await;
+    let since = blocked.since;
+    let beat = session(&store, id).await.unwrap().beat;
+    tokio::time::sleep(quick("x").ttl() + SECOND).await;
+    assert!(polls.of("key").iter().all(|poll| poll.at <= since), "it is blocked");
     let after = session(&store, id).await.unwrap();
+    let until_then = now();
+    drop(blocked);
     assert!(after.is_alive());
-    assert!(after.beat.get() >= beat + 10, "{} beats in two ttl", after.beat.get() - beat);
+    assert!(after.beat > beat, "it beats while it is blocked");
     assert_eq!(as_ever().await, before);
     let events = told(&mut events);
     assert!(losses(&events).is_empty(), "{events:?}");
     assert!(lease.is_valid() && !lease.is_cancelled() && elect.health().is_ok());
-    until("the job goes on", || async { (polls.of("key").last()?.at > blocked + ttl * 2).then_some(()) })
-        .await;
+    until("the job goes on", async || {
+        let last = polls.of("key").pop();
+        when(last.as_ref().is_some_and(|poll| poll.at > until_then), last)
+    })
+    .await;
     assert!(polls.of("key").iter().all(|poll| poll.term == lease.term()));
-    assert!(!waits.is_finished());
+    assert!(!waiter.is_finished());
 
     drop((elect, campaign));
-    assert!(bounded("the key is handed over", waits).await.unwrap() > lease.term());
+    assert!(within("the key is handed over", waiter).await.unwrap() > lease.term());
     user.shutdown_background();
 }
 
@@ -111,18 +132,17 @@ async fn a_program_that_blocks_its_runtime_keeps_its_lease() {
 async fn with_a_liveness_probe_a_blocked_program_loses_its_session_on_purpose() {
     let place = Place::on(replica_set().await.uri()).await;
     let (user, polls) = (runtime(), Polls::default());
-    let ttl = quick("x").ttl();
-    let patience = ttl / 3;
+    // Longer than a machine stands still.
+    let patience = 5 * SECOND;
     let (_elect, lease, _campaign, mut events) = program(&place, &user, Some(patience), &polls).await;
     let other = place.instance(quick("other")).await;
-    let waits = tokio::spawn({
+    let waiter = tokio::spawn({
         let other = other.clone();
         async move { other.acquire("key").await.unwrap() }
     });
-    until("the other waits", || async { (other.health().waiting == 1).then_some(()) }).await;
+    waits(&other, 1).await;
 
-    let blocks = block(&user, ttl * 3).await;
-    let blocked = now();
+    let blocked = block(&user).await;
     let ended = event(&mut events, "the session is lost", |event| match event {
         Event::SessionLost { loss, .. } => Some((now(), loss.clone())),
         _ => None,
@@ -132,27 +152,24 @@ async fn with_a_liveness_probe_a_blocked_program_loses_its_session_on_purpose() 
     assert!(lease.is_cancelled() && !lease.is_valid());
     assert_eq!(lease.loss(), Some(Loss::Probe));
     // Something still runs under it, as far as anybody can tell: others wait for its ttl.
-    let guard = bounded("the other takes over", waits).await.unwrap();
+    let guard = within("the other takes over", waiter).await.unwrap();
     println!(
         "probe of {patience:?}: session ended {:.0?} after the block began, taken over {:.2?} after that",
-        at.since(blocked),
+        at.since(blocked.since),
         now().since(at)
     );
-    assert!(at.since(blocked) < patience * 2, "{:?}", at.since(blocked));
-    assert!(blocks.iter().all(|block| !block.is_finished()), "it is blocked all the time");
-    for block in blocks {
-        block.await.unwrap();
-    }
+    let since = blocked.since;
+    drop(blocked);
     // By then it stands again, under another session, and the old job is not polled any more.
     event(&mut events, "another session", |event| matches!(event, Event::SessionOpened { .. }).then_some(()))
         .await;
     guard.release().await.unwrap();
-    until("it leads again", || async {
-        polls.of("key").last().filter(|poll| poll.term > lease.term()).map(drop)
+    until("it leads again", async || {
+        let last = polls.of("key").pop();
+        when(last.as_ref().is_some_and(|poll| poll.term > lease.term()), last)
     })
     .await;
-    let late: Vec<_> =
-        polls.under("key", lease.term()).into_iter().filter(|poll| poll.at > blocked).collect();
+    let late: Vec<_> = polls.under("key", lease.term()).into_iter().filter(|poll| poll.at > since).collect();
     assert!(late.is_empty(), "{late:?}");
     user.shutdown_background();
 }
