@@ -243,3 +243,28 @@ fn stuck_sentence(pid: i32, key: &str) -> String {
         field("Uid:")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_killed_before_its_lease_ends_with_time_left_for_its_end() {
+        let second = Duration::from_secs(1);
+        for ttl in [3, 9, 30, 600].map(|seconds| second * seconds) {
+            let config = ElectConfig::new("shop", "pod-1").unwrap();
+            let config = config.with_refresh_duration(ttl).with_refresh_interval(second / 2);
+            for kill_after in [None, Some(Duration::ZERO), Some(config.stop_grace())] {
+                let patience = Patience::of(&config, kill_after).unwrap();
+                let (grace, left) = (patience.stop_grace, allowance(patience.stop_grace));
+                assert!(!left.is_zero() && patience.at_the_end() + left <= grace, "{patience:?}");
+                // Whoever does what a frozen guardian cannot does it after that, and before the end.
+                assert!(
+                    patience.at_the_end() < patience.too_long() && patience.too_long() < grace,
+                    "{patience:?}"
+                );
+            }
+            assert!(Patience::of(&config, Some(config.stop_grace() + second)).is_err());
+        }
+    }
+}

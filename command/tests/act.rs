@@ -4,17 +4,22 @@
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
 
 mod cli;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::{process::Output, time::Duration};
 
-use cli::{Folder, output, stderr, stdout, tenure};
 use tenure::{Elect, ElectConfig, model::Loss, schedule::Schedule, store::sqlite::SqliteStore};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{
+    cli::{Folder, output, stderr, stdout, tenure},
+    wait::until,
+};
 
 async fn start(folder: &Folder, holder: &str) -> Elect {
     let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
-    let config = ElectConfig::new("default", holder).unwrap().takeover_within(SECOND * 3);
+    let config =
+        ElectConfig::new("default", holder).unwrap().with_refresh_interval(Duration::from_millis(500));
     Elect::start(store, config).await.unwrap()
 }
 
@@ -139,9 +144,11 @@ async fn schedules_are_held_back_let_go_and_run() {
     let folder = Folder::new("schedules");
     let elect = start(&folder, "pod-1").await;
     let (schedule, mut ran) = scheduled(&elect);
-    while schedule.status().await.unwrap().is_none_or(|status| status.record.definition.is_none()) {
-        tokio::time::sleep(SECOND / 50).await;
-    }
+    until("the definition", async || {
+        let status = schedule.status().await.unwrap();
+        status.and_then(|status| status.record.definition).ok_or("there is none")
+    })
+    .await;
     assert!(
         said(&folder, &["run", "backup", "--yes", "--why", "now"])
             .await
@@ -171,22 +178,15 @@ async fn a_task_that_rests_is_tried_again() {
         let _ = send.send(());
         async { Err::<(), _>("the credentials have expired") }
     });
-    let spread = spread.unwrap();
-    // It rests longer each time: wait until it rests for long enough to be seen.
-    let mut tries = 0;
-    while tries < 4 {
-        tried.recv().await.unwrap();
-        tries += 1;
-    }
-    spread.until(|status| status.quarantined().count() == 1).await;
-    while tried.try_recv().is_ok() {}
-    let told = said(&folder, &["put-back", "eu", "--spread", "topics", "--yes"]).await;
-    if told == "Tried again: \"eu\"." {
-        tried.recv().await.unwrap();
-    } else {
-        // It was tried again by itself in that moment.
-        assert!(told.contains("does not rest"), "{told}");
-    }
+    let _spread = spread.unwrap();
+    tried.recv().await.unwrap();
+    // It rests longer each time: until it does in the moment in which it is put back.
+    until("a rest", async || {
+        let told = said(&folder, &["put-back", "eu", "--spread", "topics", "--yes"]).await;
+        if told == "Tried again: \"eu\"." { Ok(()) } else { Err(told) }
+    })
+    .await;
+    tried.recv().await.unwrap();
     let told = said(&folder, &["put-back", "us", "--spread", "topics", "--yes"]).await;
     assert!(told.starts_with("The task \"us\" of topics does not rest"), "{told}");
     elect.close().await;

@@ -3,14 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod looking;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::time::Duration;
 
-use looking::{LIMIT, NAMESPACE, Ran, World, command, fields, until};
 use serde_json::Value;
 use tenure::{
-    model::{Kind, Rules, ScheduleId, Term},
+    model::{Kind, Rules, RunRecord, ScheduleId, Term},
     store::Define,
+};
+
+use crate::{
+    looking::{LIMIT, NAMESPACE, Ran, World, command, fields},
+    wait::until,
 };
 
 /// Checks that the line and the document say the same, and returns the document.
@@ -59,16 +65,15 @@ async fn schedules_are_well_fail_rest_and_are_missed() {
     let fail = async |times: u32| {
         failing.run_now("a test").await.unwrap();
         until("a failure", async || {
-            failing.status().await.unwrap().is_some_and(|status| status.failures == times)
+            let status = failing.status().await.unwrap();
+            if status.as_ref().is_some_and(|status| status.failures == times) { Ok(()) } else { Err(status) }
         })
         .await;
     };
     well.run_now("a test").await.unwrap();
     until("a run", async || {
-        well.status()
-            .await
-            .unwrap()
-            .is_some_and(|status| status.last.is_some_and(|last| last.has_succeeded()))
+        let last = well.status().await.unwrap().and_then(|status| status.last);
+        if last.as_ref().is_some_and(RunRecord::has_succeeded) { Ok(()) } else { Err(last) }
     })
     .await;
     fail(1).await;
@@ -155,8 +160,12 @@ fn a_server_that_does_not_answer_is_unknown_in_time() {
     let uri = format!("mongodb://user:secret@{}/", bound.local_addr().unwrap());
     let begun = std::time::Instant::now();
     let ran = Ran::of(&mut command(&["--store", &uri], &["check", "--timeout", "1s"]));
-    assert_eq!((ran.code, ran.out.starts_with("UNKNOWN: ")), (3, true), "{ran:?}");
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (3, "UNKNOWN: the store did not answer within 1 s\n"),
+        "{ran:?}"
+    );
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(8), "it took {took:?}");
+    assert!(took < Duration::from_secs(20), "it took {took:?}, twenty times what it may");
     assert!(!ran.out.contains("secret") && !ran.err.contains("secret"), "{ran:?}");
 }

@@ -4,10 +4,12 @@
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
 
 mod cli;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use cli::{Folder, bare, output, stderr, stdout};
+use crate::cli::{Folder, bare, output, stderr, stdout};
 
 /// Each setting with its value, and where it comes from.
 fn settings(command: &mut Command) -> BTreeMap<String, (String, String)> {

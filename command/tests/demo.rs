@@ -15,16 +15,21 @@ mod run;
 mod support;
 #[path = "demo/terminal.rs"]
 mod terminal;
+#[cfg(not(feature = "mongodb"))]
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
-use std::time::{Duration, Instant};
+use std::{path::Path, time::Instant};
 
-use run::{Demo, PROMISES};
 use rustix::process::Signal;
+
+use self::run::{Demo, PROMISES};
+#[cfg(feature = "mongodb")]
+use crate::support::wait;
 
 #[test]
 fn it_comes_to_its_end_and_every_promise_held() {
-    let demo = Demo::start(&["--plain", "--time", "10s"]);
-    let ended = demo.wait();
+    let ended = Demo::start(&["--plain", "--time", "10s", "--keep"]).wait();
     assert_eq!(ended.code, Some(0), "{ended}");
     // Lines are as wide as a terminal.
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -43,38 +48,31 @@ fn it_comes_to_its_end_and_every_promise_held() {
         assert!(words.contains(line), "{line}: {ended}");
     }
     assert!(!ended.out.contains('\x1b'), "{ended}");
-    ended.assert_nothing_is_left();
-}
-
-#[test]
-fn it_says_as_json_what_it_says_in_words() {
-    let demo = Demo::start(&["--output", "json", "--time", "10s", "--keep"]);
-    let ended = demo.wait();
-    assert_eq!(ended.code, Some(0), "{ended}");
-    let document: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
-    assert_eq!(document["held"], true);
-    let promises = document["promises"].as_array().unwrap();
-    assert_eq!(promises.len(), PROMISES.len());
-    assert!(promises.iter().all(|it| it["kept"] == "held"), "{ended}");
-    assert_eq!(document["instances"].as_array().unwrap().len(), 6);
     // What was kept is a store.
-    let store = document["store"].as_str().unwrap().strip_prefix("sqlite:").unwrap();
-    assert!(std::path::Path::new(store).is_file(), "{store}");
+    let (_, kept) = words.split_once("Kept: tenure ls --store sqlite:").unwrap();
+    let store = kept.split(' ').next().unwrap();
+    assert!(Path::new(store).is_file(), "{ended}");
     assert!(ended.processes().is_empty());
 }
 
+/// It does not wait for anybody to close: what takes long is the start.
 #[test]
-fn whoever_interrupts_it_has_it_gone_within_a_second() {
+fn whoever_interrupts_it_has_it_gone_sooner_than_it_came() {
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let mut demo = Demo::start(&["--plain"]);
+        let mut demo = Demo::start(&["--plain", "--time", "1h"]);
+        let begun = Instant::now();
         demo.wait_for("evenly");
+        starts.push(begun.elapsed());
         let told = Instant::now();
         demo.signal(signal);
         let ended = demo.wait();
-        assert!(told.elapsed() < Duration::from_secs(1), "{:?}: {ended}", told.elapsed());
+        ends.push(told.elapsed());
         assert_eq!(ended.code, Some(code), "{ended}");
         ended.assert_nothing_is_left();
     }
+    // The quickest of each, for a machine may stand still for a while.
+    assert!(ends.iter().min() < starts.iter().min(), "{ends:?} {starts:?}");
 }
 
 #[test]
@@ -83,16 +81,15 @@ fn instances_end_with_a_demo_that_is_killed_and_one_that_is_frozen_does_too() {
     demo.wait_for("is frozen (SIGSTOP)");
     demo.signal(Signal::KILL);
     let ended = demo.wait();
-    let begun = Instant::now();
-    while !ended.processes().is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {ended}", ended.processes());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait::until_blocking("the end of all instances", || {
+        let left = ended.processes();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
 }
 
 #[test]
 fn who_reads_only_its_beginning_ends_it() {
-    let mut demo = Demo::start(&["--plain"]);
+    let mut demo = Demo::start(&["--plain", "--time", "10s"]);
     demo.wait_for("instances start");
     demo.close_output();
     let ended = demo.wait();
@@ -100,19 +97,20 @@ fn who_reads_only_its_beginning_ends_it() {
     ended.assert_nothing_is_left();
 }
 
+/// `TENURE_ROUNDS=2` or more for all of them but one: tasks that lose holder after holder are tried one by one.
 #[test]
 fn processes_that_somebody_else_kills_break_no_promise() {
-    let mut demo = Demo::start(&["--plain", "--time", "14s"]);
+    let mut demo = Demo::start(&["--plain", "--time", "10s"]);
     demo.wait_for("evenly");
-    let pids = demo.pids();
-    run::signal(pids[1], Signal::KILL);
-    demo.wait_for("was killed by somebody else");
-    demo.wait_for("(SIGSTOP)");
-    // Until too few are left, so that others are started in their place.
-    for pid in demo.living(&pids[2..]) {
-        run::signal(pid, Signal::KILL);
+    demo.kill_one();
+    if std::env::var("TENURE_ROUNDS").is_ok_and(|rounds| rounds != "1") {
+        demo.wait_for("(SIGSTOP)");
+        // Until too few are left, so that others are started in their place.
+        for pid in &demo.pids()[2..] {
+            demo.kill(*pid);
+        }
+        demo.wait_for("joins");
     }
-    demo.wait_for("joins");
     let ended = demo.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(ended.out.contains("Every promise held."), "{ended}");
@@ -121,7 +119,7 @@ fn processes_that_somebody_else_kills_break_no_promise() {
 
 #[test]
 fn one_that_somebody_else_freezes_and_thaws_is_seen_to_be() {
-    let mut demo = Demo::start(&["--plain", "--time", "30s"]);
+    let mut demo = Demo::start(&["--plain", "--time", "1h"]);
     demo.wait_for("evenly");
     let pid = demo.pids()[0];
     run::signal(pid, Signal::STOP);
@@ -150,16 +148,23 @@ fn a_store_that_is_not_there_is_named() {
 
 #[cfg(feature = "mongodb")]
 #[tokio::test]
-async fn it_works_on_mongodb_and_leaves_nothing_there() {
+async fn it_works_on_mongodb_says_so_as_json_and_leaves_nothing_there() {
     use tenure::store::mongo::driver::bson::{Document, doc};
 
-    let mongodb = support::mongod::shared_single().await;
-    let uri = mongodb.uri().replacen("/?", "/demo_of_tests?", 1);
-    assert!(uri.contains("/demo_of_tests?"), "{uri}");
-    // Nothing else is to be done here meanwhile.
-    let ended = Demo::start(&["--plain", "--time", "14s", "--store", &uri]).wait();
+    use crate::support::mongod::shared_single;
+
+    let mongodb = shared_single().await;
+    let uri = mongodb.uri_in("demo_of_tests");
+    let run = move || Demo::start(&["--output", "json", "--time", "10s", "--store", &uri]).wait();
+    let ended = tokio::task::spawn_blocking(run).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended}");
-    assert!(ended.out.contains("Every promise held."), "{ended}");
+    let document: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(document["held"], true);
+    let promises = document["promises"].as_array().unwrap();
+    assert_eq!(promises.len(), PROMISES.len());
+    assert!(promises.iter().all(|it| it["kept"] == "held"), "{ended}");
+    assert_eq!(document["instances"].as_array().unwrap().len(), 6);
+    assert!(document["store"].as_str().unwrap().ends_with("/demo_of_tests"), "{ended}");
     ended.assert_nothing_is_left();
     let database = mongodb.client().await.database("demo_of_tests");
     for collection in ["sessions", "locks", "waiters", "runs"] {

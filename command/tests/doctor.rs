@@ -9,10 +9,16 @@ mod support;
 
 use std::{fs, process::Output};
 
-use cli::{Folder, output, stderr, stdout, tenure};
 use mongodb::bson::{Document, doc};
 use serde_json::Value;
-use support::mongod::{Deployment, Options, Shape, Timing};
+
+use crate::{
+    cli::{Folder, output, stderr, stdout, tenure},
+    support::{
+        mongod::{Deployment, Options, Shape, Timing, shared_single},
+        wait::{self, until, within},
+    },
+};
 
 struct Report {
     code: Option<i32>,
@@ -38,6 +44,20 @@ impl Report {
         assert_eq!(found["advice"].is_string(), ["warning", "bad"].contains(&level), "{found}");
     }
 
+    /// The same report, if there are none of these findings.
+    fn without(self, levels: &[&str], abouts: &[&str]) -> Result<Self, String> {
+        let is_one = |item: &Value| {
+            let is_of = |words: &[&str], field: &str| words.iter().any(|word| item[field] == *word);
+            is_of(levels, "level") && is_of(abouts, "about")
+        };
+        if self.items.iter().any(is_one) { Err(self.text) } else { Ok(self) }
+    }
+
+    /// The same report, if it says that.
+    fn saying(self, words: &str) -> Result<Self, String> {
+        if self.text.contains(words) { Ok(self) } else { Err(self.text) }
+    }
+
     fn is_well_about(&self, about: &str) {
         self.has("ok", about, "");
     }
@@ -47,13 +67,20 @@ async fn doctor(store: &str, more: &[&str]) -> Report {
     let (store, more): (_, Vec<String>) =
         (store.to_owned(), more.iter().map(|word| (*word).to_owned()).collect());
     let run = move || output(tenure(&store).args(["doctor", "-o", "json"]).args(more));
-    Report::of(&tokio::task::spawn_blocking(run).await.unwrap())
+    Report::of(&within("the doctor", tokio::task::spawn_blocking(run)).await.unwrap())
+}
+
+/// What it finds in a moment in which the machine is not slow, for that would be found, too.
+async fn doctor_at_ease(store: &str) -> Report {
+    let look =
+        async || doctor(store, &[]).await.without(&["warning"], &["speed", "clock", "clocks", "hints"]);
+    until("a quick machine", look).await
 }
 
 #[tokio::test]
 async fn a_file_that_is_well_is_found_so() {
     let folder = Folder::new("doctor");
-    let report = doctor(&folder.store(), &[]).await;
+    let report = doctor_at_ease(&folder.store()).await;
     assert_eq!(report.code, Some(0), "{}", report.text);
     for about in ["disk", "open", "speed", "proof", "clock", "hints"] {
         report.is_well_about(about);
@@ -88,7 +115,9 @@ async fn files_that_cannot_be_used_are_named() {
 #[tokio::test]
 async fn a_set_of_one_is_well_but_for_being_one() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
-    let report = doctor(deployment.uri(), &[]).await;
+    let first = doctor(deployment.uri(), &[]).await;
+    first.has("note", "indexes", "has no collection of tenure yet");
+    let report = doctor_at_ease(deployment.uri()).await;
     assert_eq!(report.code, Some(1), "{}", report.text);
     for about in
         ["shape", "version", "compatibility", "durations", "clocks", "open", "speed", "clock", "hints"]
@@ -97,7 +126,6 @@ async fn a_set_of_one_is_well_but_for_being_one() {
     }
     report.has("warning", "members", "one member holds data");
     report.has("note", "user", "nobody has to log in");
-    report.has("note", "indexes", "has no collection of tenure yet");
     // The look has made them.
     let report = doctor(deployment.uri(), &["--read-only"]).await;
     report.is_well_about("indexes");
@@ -107,7 +135,7 @@ async fn a_set_of_one_is_well_but_for_being_one() {
 /// What keeps the store from working, or makes it slow, in a database that somebody prepared by hand.
 #[tokio::test]
 async fn indexes_that_are_missing_or_delete_records_are_named() {
-    let deployment = support::mongod::shared_single().await;
+    let deployment = shared_single().await;
     let name = format!("doctor-{}", std::process::id());
     let uri = deployment.uri_in(&name);
     doctor(&uri, &[]).await.is_well_about("open");
@@ -193,30 +221,24 @@ async fn members_that_are_down_and_clocks_that_differ_are_found() {
     let report = doctor(deployment.uri(), &["--takeover-within", "3s"]).await;
     report.has("warning", "clocks", "is furthest from this machine's");
     report.has("warning", "durations", "every such failover stops every job");
-    report.has("ok", "members", "all 3 members are up");
+    let is_whole = async || doctor(deployment.uri(), &["--read-only"]).await.saying("all 3 members are up");
+    until("members that are up", is_whole).await.has("ok", "members", "all 3 members are up");
     let down = others.next().unwrap();
     // It gets the writes and does not apply them.
     down.fail_point("rsSyncApplyStop", "alwaysOn", doc! {}).await;
     let client = deployment.client().await;
     let written = client.database("test").collection::<Document>("written");
-    let begin = std::time::Instant::now();
-    let mut report = doctor(deployment.uri(), &["--read-only"]).await;
-    while !report.text.contains("behind the primary") && begin.elapsed() < cli::SOON {
+    let report = until("a member that is behind", async || {
         written.insert_one(doc! {}).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        report = doctor(deployment.uri(), &["--read-only"]).await;
-    }
-    report.has("warning", "members", "s behind the primary");
+        doctor(deployment.uri(), &["--read-only"]).await.saying("behind the primary")
+    });
+    report.await.has("warning", "members", "s behind the primary");
     deployment.kill(down).await;
     // The others notice it by its silence.
-    let mut report = doctor(deployment.uri(), &["--read-only"]).await;
-    for _ in 0..60 {
-        if report.text.contains("is (not reachable/healthy)") {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        report = doctor(deployment.uri(), &["--read-only"]).await;
-    }
+    let report = until("a member that is down", async || {
+        doctor(deployment.uri(), &["--read-only"]).await.saying("is (not reachable/healthy)")
+    });
+    let report = report.await;
     report.has("warning", "members", "is (not reachable/healthy)");
     report.has("untested", "clocks", &down.port().to_string());
     assert_eq!(report.code, Some(1), "{}", report.text);
@@ -224,12 +246,10 @@ async fn members_that_are_down_and_clocks_that_differ_are_found() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_soon_and_no_password_is_told() {
-    let begin = std::time::Instant::now();
     let report = doctor("mongodb://somebody:s3cret@127.0.0.1:1/shop?replicaSet=rs0", &[]).await;
     assert_eq!(report.code, Some(69));
     report.has("bad", "reach", "no server answers within 5 s");
     assert!(!report.text.contains("s3cret"), "{}", report.text);
-    assert!(begin.elapsed() < cli::SOON);
     let report = doctor("mongodb://", &[]).await;
     report.has("bad", "uri", "the connection string cannot be read");
 }

@@ -13,37 +13,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cli::{Folder, Running, output, stderr, stdout, tenure, until, with_variable};
 use rustix::process::Signal;
-use support::mongod::{Deployment, Options, Shape, shared_replica_set};
 use tenure::{
     model::{Holder, Key, Kind, LockId, LockRecord, Namespace, Request, Why},
     store::{LockSeen, Revocation, RevokeAnswer, Store, sqlite::SqliteStore},
 };
 
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::{
+    cli::{Folder, Running, SHORT, STEADY, bare, output, stderr, stdout, tenure, until_there, with_variable},
+    support::{
+        mongod::{Deployment, Options, Shape, shared_replica_set},
+        wait::{self, LIMIT},
+    },
+};
 
-fn exec(store: &str, folder: &Folder, script: &str) -> Command {
+fn exec(store: &str, folder: &Folder, durations: &[&str], script: &str) -> Command {
     let mut command = tenure(store);
-    command.args([
-        "--refresh-duration",
-        "3s",
-        "--refresh-interval",
-        "500ms",
-        "exec",
-        "--key",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+    command.args(durations).args(["exec", "--key", "k", "--", "sh", "-c", script]);
     command.env("TENURE_TEST", folder.path());
     command
-}
-
-fn begun(folder: &Folder) {
-    until("the child's beginning", || folder.join("begun").exists().then_some(()));
 }
 
 fn script(folder: &Folder) -> String {
@@ -51,10 +39,6 @@ fn script(folder: &Folder) -> String {
         "trap 'echo told; exit 0' TERM; echo > {}; while :; do sleep 0.05; done",
         folder.join("begun").display()
     )
-}
-
-fn left(folder: &Folder) -> usize {
-    with_variable(&format!("TENURE_TEST={}", folder.path().display())).len()
 }
 
 async fn lock(store: &SqliteStore) -> LockRecord {
@@ -73,9 +57,11 @@ async fn lock(store: &SqliteStore) -> LockRecord {
 async fn a_child_whose_key_is_wanted_by_an_operator_is_told_and_ends() {
     let folder = Folder::new("revoked");
     let running = Running::start(
-        exec(&folder.store(), &folder, &script(&folder)).stdout(Stdio::piped()).stderr(Stdio::piped()),
+        exec(&folder.store(), &folder, &STEADY, &script(&folder))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
     );
-    begun(&folder);
+    until_there(&folder.join("begun"));
     let store = SqliteStore::open(folder.join("tenure.db")).unwrap();
     let record = lock(&store).await;
     let request = Request {
@@ -95,27 +81,32 @@ async fn a_child_whose_key_is_wanted_by_an_operator_is_told_and_ends() {
 }
 
 /// Nobody answers any more: the child is ended in time, with what it started.
+///
+/// It is killed half a ttl before the end, so that a machine that stands still for three seconds shows no other end.
 #[tokio::test]
 async fn a_child_ends_before_its_lease_when_the_store_is_away() {
+    const TTL: Duration = Duration::from_secs(9);
+    let durations = ["--refresh-duration", "9s", "--refresh-interval", "500ms", "--stop-grace", "4500ms"];
     let folder = Folder::new("away");
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
-    let uri = deployment.uri().to_owned();
     let script = format!(
         "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 600; sleep 600' &); {}",
         "echo > $TENURE_TEST/begun; while :; do sleep 1; done"
     );
-    let mut running = Running::start(exec(&uri, &folder, &script).stderr(Stdio::piped()));
-    begun(&folder);
+    let mut command = tenure(deployment.uri());
+    command.args(durations).args(["exec", "--key", "k", "--kill-after", "100ms", "--", "sh", "-c", &script]);
+    let mut running = Running::start(command.env("TENURE_TEST", folder.path()).stderr(Stdio::piped()));
+    until_there(&folder.join("begun"));
     let node = &deployment.nodes()[0];
     let frozen = Instant::now();
     deployment.freeze(node).await;
-    until("the end of all that the child started", || {
+    wait::until_blocking("the end of all that the child started", || {
         // What is left then is tenure itself.
         let all = with_variable(&format!("TENURE_TEST={}", folder.path().display()));
-        all.iter().all(|pid| *pid == running.pid()).then_some(())
+        if all.iter().all(|pid| *pid == running.pid()) { Ok(()) } else { Err(all) }
     });
     let ended = frozen.elapsed();
-    assert!(ended < Duration::from_secs(3), "the lease may have ended: {ended:?}");
+    assert!(ended < TTL, "the lease may have ended: {ended:?}");
     deployment.thaw(node).await;
     let status = running.join();
     assert_eq!(status.code(), Some(80));
@@ -126,9 +117,9 @@ async fn one_of_several_runs_on_a_replica_set() {
     let deployment = shared_replica_set().await;
     println!("mongod {} serves these tests", deployment.version());
     let folder = Folder::new("set");
-    let uri = deployment.uri().replace("/?", "/exec_set?");
-    let mut first = Running::start(&mut exec(&uri, &folder, &script(&folder)));
-    begun(&folder);
+    let uri = deployment.uri_in("exec_set");
+    let mut first = Running::start(&mut exec(&uri, &folder, &SHORT, &script(&folder)));
+    until_there(&folder.join("begun"));
     let mut busy = tenure(&uri);
     let busy = output(busy.args(["exec", "--key", "k", "-n", "--", "echo", "ran"]));
     assert_eq!((busy.status.code(), stdout(&busy).as_str()), (Some(75), ""), "{}", stderr(&busy));
@@ -138,14 +129,12 @@ async fn one_of_several_runs_on_a_replica_set() {
         "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^TENURE_TEST={}$'",
         folder.path().display()
     );
-    let mut second = exec(&uri, &folder, &second);
+    let mut second = exec(&uri, &folder, &SHORT, &second);
     let second = Running::start(second.env_remove("TENURE_TEST").stdout(Stdio::piped()));
     first.signal(Signal::KILL);
     first.join();
     let (status, out, _) = second.output();
     assert_eq!((status.code(), out.trim()), (Some(1), "0"));
-    assert_eq!(left(&folder), 0);
-    fs::remove_file(folder.join("begun")).unwrap();
 }
 
 /// A password is in no message, and in no variable of the child.
@@ -157,7 +146,7 @@ async fn a_password_is_told_to_nobody() {
     let file = folder.join("uri");
     fs::write(&file, format!("{wrong}\n")).unwrap();
     for of_file in [false, true] {
-        let mut command = if of_file { cli::bare() } else { tenure(&wrong) };
+        let mut command = if of_file { bare() } else { tenure(&wrong) };
         if of_file {
             command.env("TENURE_STORE_FILE", &file);
         }

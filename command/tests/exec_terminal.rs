@@ -5,43 +5,45 @@
 
 mod cli;
 mod pty;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
-use std::{
-    fs::{self, File},
-    io::{Read, Write},
-    time::Duration,
+use std::{fs::File, io::Write};
+
+use rustix::process::Signal;
+
+use crate::{
+    cli::{Folder, Running, lines, tenure, until_lines, until_there},
+    pty::{in_foreground, read_all, terminal},
 };
-
-use cli::{Folder, Running, until};
-use pty::{in_foreground, terminal};
 
 /// Runs `tenure exec` in the foreground of a terminal of its own.
 fn on(device: &File, folder: &Folder, script: &str) -> Running {
-    let mut command = cli::tenure(&folder.store());
+    let mut command = tenure(&folder.store());
     command.args(["exec", "--key", "k", "--", "sh", "-c", script]);
     Running::start(&mut in_foreground(device, &command))
-}
-
-fn lines(folder: &Folder, name: &str) -> usize {
-    fs::read_to_string(folder.join(name)).unwrap_or_default().lines().count()
 }
 
 #[test]
 fn a_key_of_the_terminal_reaches_the_child_once() {
     let folder = Folder::new("terminal");
     let (mut keys, device) = terminal();
-    let path = folder.path().display();
+    let (begun, told, passed) = (folder.join("begun"), folder.join("told"), folder.join("passed"));
     let script = format!(
-        "trap 'echo >> {path}/told; [ $(wc -l < {path}/told) -lt 2 ] || exit 5' INT; echo > {path}/begun; \
-         while :; do sleep 0.02; done"
+        "trap 'echo >> {0}; [ $(wc -l < {0}) -lt 2 ] || exit 5' INT; trap 'echo > {1}' USR1; echo > {2}; \
+         while :; do sleep 0.02; done",
+        told.display(),
+        passed.display(),
+        begun.display()
     );
     let mut running = on(&device, &folder, &script);
-    until("the child's beginning", || folder.join("begun").exists().then_some(()));
+    until_there(&begun);
     keys.write_all(b"\x03").unwrap();
-    until("the first interrupt", || (lines(&folder, "told") >= 1).then_some(()));
-    // A second one of the same key would have come by now.
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(lines(&folder, "told"), 1);
+    until_lines("the first interrupt", &told, |told| !told.is_empty());
+    // Signals are passed on in the order in which they come: a second one of the same key would come before this.
+    running.signal(Signal::USR1);
+    until_there(&passed);
+    assert_eq!(lines(&told).len(), 1);
     keys.write_all(b"\x03").unwrap();
     assert_eq!(running.join().code(), Some(5));
 }
@@ -50,13 +52,13 @@ fn a_key_of_the_terminal_reaches_the_child_once() {
 fn the_terminal_is_that_of_the_child() {
     let folder = Folder::new("terminal-read");
     let (mut keys, device) = terminal();
+    let shown = read_all(keys.try_clone().unwrap());
     let mut running =
         on(&device, &folder, "test -t 0 && test -t 1 && test -t 2 && read word && echo said:$word");
     keys.write_all(b"hello\n").unwrap();
     assert_eq!(running.join().code(), Some(0));
-    let mut shown = [0; 1024];
-    let read = keys.read(&mut shown).unwrap();
-    let shown = String::from_utf8_lossy(&shown[..read]).into_owned();
+    drop(device);
+    let shown: String = shown.iter().collect();
     assert!(shown.contains("said:hello"), "{shown:?}");
 }
 
@@ -65,9 +67,10 @@ fn the_terminal_is_that_of_the_child() {
 fn a_terminal_that_goes_ends_the_child() {
     let folder = Folder::new("terminal-gone");
     let (keys, device) = terminal();
-    let script = format!("echo > {}; sleep 600", folder.join("begun").display());
+    let begun = folder.join("begun");
+    let script = format!("echo > {}; sleep 600", begun.display());
     let mut running = on(&device, &folder, &script);
-    until("the child's beginning", || folder.join("begun").exists().then_some(()));
+    until_there(&begun);
     drop((keys, device));
     assert!(!running.join().success());
 }

@@ -6,6 +6,8 @@
 #![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
 
 mod cli;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::{
     fs,
@@ -13,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cli::{Folder, bare, output, stderr, stdout};
+use crate::cli::{Folder, bare, output, stderr, stdout};
 
 fn crate_folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)

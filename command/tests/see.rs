@@ -3,15 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod looking;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::time::Duration;
 
-use looking::{
-    CANDIDATE, LIFE, LIMIT, LOCK, LOCK_ID, PAST, RUN, SESSION, SHARE, World, and, command, fields, item,
-    lead, listing, lock, until,
-};
 use serde_json::Value;
 use tenure::model::{Kind, Share};
+
+use crate::{
+    looking::{
+        CANDIDATE, LIFE, LIMIT, LOCK, LOCK_ID, PAST, RUN, Ran, SESSION, SHARE, World, and, command, fields,
+        item, lead, listing, lock,
+    },
+    wait::until,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOTE: &str = "quarantined, failing since 2025-11-22T04:13:33.123Z, tries 3: no route to host";
@@ -96,7 +102,8 @@ async fn show_tells_all_of_one_key() {
     });
     let id = lock(Kind::Lock, "report");
     until("a place in line", async || {
-        !world.store.waiters(id.clone(), 5, LIMIT).await.unwrap().waiters.is_empty()
+        let found = world.store.waiters(id.clone(), 5, LIMIT).await.unwrap();
+        if found.waiters.is_empty() { Err(found) } else { Ok(()) }
     })
     .await;
 
@@ -245,10 +252,11 @@ async fn spreads_tells_members_tasks_and_what_rests() {
             Ok(())
         });
     let spread = spread.unwrap();
-    let of_bad = |json: &Value| {
-        json["tasks"].as_array().unwrap().iter().any(|task| task["state"]["kind"] == "quarantined")
+    let is_settled = |json: &Value| {
+        let tasks = json["tasks"].as_array().unwrap().iter();
+        ["quarantined", "held"].iter().all(|kind| tasks.clone().any(|task| task["state"]["kind"] == **kind))
     };
-    let json = world.json_until(&["spreads", "topics"], of_bad).await;
+    let json = world.json_until(&["spreads", "topics"], is_settled).await;
     fields(
         &json,
         &[
@@ -307,8 +315,12 @@ async fn spreads_tells_members_tasks_and_what_rests() {
     let good = item(tasks, "/key", "good");
     assert_eq!((&good["state"]["kind"], &good["state"]["holder"]), (&"held".into(), &"pod-1".into()));
     assert!(good["why"][0].as_str().unwrap().starts_with("pod-1 has it, under term "), "{good}");
-    let row = world.run(&["spreads", "topics"]).row("good").to_owned();
-    assert!(row.ends_with("pod-1 has 1 task and a cap of 9"), "{row}");
+    // While the other rests.
+    until("one task", async || {
+        let row = world.run(&["spreads", "topics"]).row("good").to_owned();
+        if row.ends_with("pod-1 has 1 task and a cap of 9") { Ok(()) } else { Err(row) }
+    })
+    .await;
     spread.stop().await;
     elect.close().await;
     let json = world.json(&["spreads", "topics"]);
@@ -483,19 +495,19 @@ async fn schedules_and_history_tell_how_runs_went() {
 
 #[test]
 fn next_needs_no_store() {
-    let json = |arguments: &[&str]| looking::Ran::of(&mut command(&[], arguments)).json();
+    let json = |arguments: &[&str]| Ran::of(&mut command(&[], arguments)).json();
     let one = json(&["next", "0 0 1 1 *", "-n", "3", "--output", "json"]);
     fields(&one, &[("expression", "string"), ("zone", "string|null"), ("dst", "string"), ("items", "array")]);
     let items = one["items"].as_array().unwrap();
     assert_eq!(items.len(), 3);
     assert!(items.iter().all(|item| item.as_str().unwrap().ends_with("-01-01T00:00:00Z")), "{items:?}");
-    let berlin = looking::Ran::of(&mut command(
+    let berlin = Ran::of(&mut command(
         &[],
         &["next", "0 12 1 1 *", "--zone", "Europe/Berlin", "-n", "1", "--dst", "skip"],
     ));
     let row = berlin.out.lines().nth(1).unwrap();
     assert!(row.contains("-01-01 12:00:00 CET") && row.contains("-01-01 11:00:00 UTC"), "{row}");
-    let wrong = looking::Ran::of(&mut command(&[], &["next", "0 0 31 2 *"]));
+    let wrong = Ran::of(&mut command(&[], &["next", "0 0 31 2 *"]));
     assert_eq!((wrong.code, wrong.err.contains("names a day that does not exist")), (64, true), "{wrong:?}");
 }
 
@@ -512,7 +524,7 @@ fn a_store_that_is_not_there_is_not_made() {
         &["history", "a"],
         &["watch"],
     ] {
-        let ran = looking::Ran::of(&mut command(&["--store", &elsewhere], arguments));
+        let ran = Ran::of(&mut command(&["--store", &elsewhere], arguments));
         assert_eq!(
             (ran.code, ran.err.contains("there is no store at")),
             (69, true),

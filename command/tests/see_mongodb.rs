@@ -9,18 +9,22 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use looking::{LIFE, LOCK, SESSION, World, and, fields, item, listing};
 use serde_json::Value;
 use tenure::{
     model::{Kind, Share},
     store::mongo::{MongoOptions, MongoStore},
 };
 
+use crate::{
+    looking::{LIFE, LOCK, SESSION, World, and, fields, item, listing},
+    support::{mongod::shared_single, wait},
+};
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_listings_are_the_same_on_a_server() {
-    let deployment = support::mongod::shared_single().await;
+    let deployment = shared_single().await;
     let database = format!("looking-{}", std::process::id());
     let store = MongoStore::connect(deployment.uri(), MongoOptions::new().database(&database)).await.unwrap();
     let uri = deployment.uri_in(&database);

@@ -14,9 +14,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-use cli::{Folder, Running, all, lines, output, running_tasks, stderr, stdout, tenure, until};
 use rustix::process::Signal;
-use support::mongod::shared_replica_set;
+
+use crate::{
+    cli::{
+        Folder, Running, SHORT, all, lines, output, running_tasks, stderr, stdout, tenure, until_lines,
+        until_tasks,
+    },
+    support::{mongod::shared_replica_set, wait},
+};
 
 /// A database of the shared replica set, and a folder for what children write.
 struct Stage {
@@ -33,9 +39,7 @@ impl Stage {
     /// One that runs for long.
     fn start(&self, holder: &str, words: &[&str]) -> Running {
         let mut command = self.command();
-        command
-            .args(["--refresh-duration", "3s", "--refresh-interval", "300ms", "--holder", holder])
-            .args(words);
+        command.args(SHORT).args(["--holder", holder]).args(words);
         command.env("TENURE_TEST", self.folder.path()).stderr(Stdio::null());
         Running::start(&mut command)
     }
@@ -59,22 +63,23 @@ async fn tasks_move_away_from_whoever_is_killed_or_drained() {
     fs::write(&file, "a\nb\nc\nd\ne\nf\n").unwrap();
     let file = file.display().to_string();
     let words = ["spread", "--name", "topics", "--tasks", file.as_str(), "--", "sh", "-c", "exec sleep 600"];
-    let shares = |first: usize, second: usize| {
-        let running = running_tasks(&stage.folder);
-        let count = |holder| running.get(holder).map_or(0, Vec::len);
-        let is_so = count("first") == first && count("second") == second;
-        (is_so && all(&running) == ["a", "b", "c", "d", "e", "f"]).then_some(())
+    let until_shares = |first: usize, second: usize| {
+        until_tasks(&format!("{first} tasks and {second}"), &stage.folder, |running| {
+            let count = |holder| running.get(holder).map_or(0, Vec::len);
+            let is_so = count("first") == first && count("second") == second;
+            is_so && all(running) == ["a", "b", "c", "d", "e", "f"]
+        });
     };
     let mut first = stage.start("first", &words);
-    until("all tasks", || shares(6, 0));
+    until_shares(6, 0);
     let second = stage.start("second", &words);
-    until("three each", || shares(3, 3));
+    until_shares(3, 3);
     stage.said(&["drain", "first", "--yes", "--why", "repair"]);
-    until("all tasks on the second", || shares(0, 6));
+    until_shares(0, 6);
     stage.said(&["undrain", "first", "--yes"]);
-    until("three each again", || shares(3, 3));
+    until_shares(3, 3);
     second.signal(Signal::KILL);
-    until("all tasks on the first", || shares(6, 0));
+    until_shares(6, 0);
     first.signal(Signal::TERM);
     assert_eq!(first.join().code(), Some(0));
     assert_eq!(all(&running_tasks(&stage.folder)), [""; 0]);
@@ -91,7 +96,7 @@ async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
     let script = format!("echo $TENURE_TICK $TENURE_ATTEMPT >> {}", ran.display());
     let words = ["cron", "@every 1s", "--name", "beat", "--", "sh", "-c", script.as_str()];
     let mut fleet = ["first", "second"].map(|holder| stage.start(holder, &words));
-    until("four ticks", || (lines(&ran).len() >= 4).then_some(()));
+    until_lines("three ticks", &ran, |ran| ran.len() >= 3);
     let ended = |line: &str| {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         event["kind"] == "run_ended" && event["schedule"] == "beat" && event["outcome"] == "succeeded"
@@ -103,10 +108,10 @@ async fn a_tick_runs_once_unless_an_operator_holds_the_schedule() {
     stage.said(&["run", "beat", "--yes", "--why", "now"]);
     stage.said(&["resume", "beat", "--yes"]);
     let count = lines(&ran).len();
-    until("ticks again", || (lines(&ran).len() > count + 1).then_some(()));
+    until_lines("ticks again", &ran, |ran| ran.len() > count + 1);
     fleet[0].signal(Signal::KILL);
     let count = lines(&ran).len();
-    until("ticks by who is left", || (lines(&ran).len() > count + 1).then_some(()));
+    until_lines("ticks by who is left", &ran, |ran| ran.len() > count + 1);
     for running in [&mut fleet[1], &mut watch] {
         running.signal(Signal::TERM);
         assert_eq!(running.join().code(), Some(0));

@@ -5,6 +5,8 @@
 
 mod looking;
 mod pty;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::{
     fs::File,
@@ -12,17 +14,18 @@ use std::{
     num::NonZeroU16,
     process::{Child, ExitStatus},
     sync::mpsc,
-    time::{Duration, Instant},
 };
 
-use looking::{World, lead};
-use pty::{in_foreground, read_all, resize, terminal_of};
 use rustix::{
     process::{Pid, Signal, kill_process},
     termios::{Termios, tcgetattr},
 };
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::{
+    looking::{World, lead},
+    pty::{in_foreground, read_all, resize, terminal_of},
+    wait::{LIMIT, until_blocking},
+};
 
 fn nonzero(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap()
@@ -64,22 +67,20 @@ impl Top {
         self.screen.process(text.as_bytes());
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen is as wanted. A part of a picture may come before the rest.
     fn until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
-        let until = Instant::now() + SOON;
         loop {
             let shown = self.screen.screen().contents();
             if is_so(&shown) {
                 return shown;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let text = self.said.recv_timeout(left).unwrap_or_else(|_| panic!("no {what}:\n{shown}"));
+            let text = self.said.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("no {what}:\n{shown}"));
             self.feed(&text);
         }
     }
 
-    fn until_it_has(&mut self, text: &str) -> String {
-        self.until(text, |shown| shown.contains(text))
+    fn until_it_has(&mut self, texts: &[&str]) -> String {
+        self.until(&format!("{texts:?}"), |shown| texts.iter().all(|text| shown.contains(text)))
     }
 
     fn pid(&self) -> Pid {
@@ -112,20 +113,20 @@ async fn it_shows_what_is_there_and_what_changes_until_somebody_has_seen_enough(
     let elect = world.engine("pod-1").await;
     let _guard = lead(&elect, "report").await;
     let mut top = Top::begin(&world, (80, 24), &[], &[]);
-    let shown = top.until_it_has("pod-1");
+    let shown = top.until_it_has(&["> pod-1", " alive ", "[1 Instances]", "q quit"]);
     assert!(shown.lines().next().unwrap().starts_with("tenure top  shop in sqlite:"), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("> pod-1") && line.contains(" alive ")), "{shown}");
-    assert!(shown.contains("[1 Instances]") && shown.contains("q quit"), "{shown}");
     assert!(top.screen.screen().alternate_screen() && top.screen.screen().hide_cursor());
     // A change is seen while one looks.
     let other = world.engine("pod-2").await;
-    top.until_it_has("pod-2");
+    top.until_it_has(&["pod-2"]);
     top.hit("3");
-    top.until_it_has("report");
+    top.until_it_has(&["report"]);
     top.hit("\r");
-    let shown =
-        top.until("what is read of the key", |shown| shown.contains("term") && !shown.contains("being read"));
-    assert!(shown.contains("report (lock)") && shown.contains("holder      pod-1"), "{shown}");
+    top.until("what is read of the key", |shown| {
+        let is_there = ["term", "report (lock)", "holder      pod-1"].iter().all(|text| shown.contains(text));
+        is_there && !shown.contains("being read")
+    });
     top.hit("q");
     let (status, _) = top.ended();
     assert_eq!(status.code(), Some(0));
@@ -138,14 +139,14 @@ async fn it_fills_a_larger_terminal_and_follows_when_it_is_resized() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let mut top = Top::begin(&world, (200, 60), &[], &[]);
-    let shown = top.until_it_has("pod-1");
-    assert!(shown.contains("PROGRAM") && shown.contains("shop 1.2"), "{shown}");
+    let shown = top.until_it_has(&["pod-1", "PROGRAM", "shop 1.2", "q quit"]);
     assert_eq!(shown.lines().count(), 60, "{shown}");
     resize(&top.keys, 80, 24);
     top.screen.screen_mut().set_size(nonzero(24), nonzero(80));
-    let is_small = |shown: &str| !shown.contains("PROGRAM") && shown.lines().count() == 24;
-    let shown = top.until("a small screen", is_small);
-    assert!(shown.contains("pod-1") && shown.trim_end().ends_with("q quit"), "{shown}");
+    top.until("a small screen", |shown| {
+        let is_whole = shown.contains("pod-1") && shown.trim_end().ends_with("q quit");
+        is_whole && !shown.contains("PROGRAM") && shown.lines().count() == 24
+    });
     top.hit("\x03");
     assert_eq!(top.ended().0.code(), Some(0));
     elect.close().await;
@@ -157,7 +158,7 @@ async fn the_terminal_is_as_before_whatever_ends_it() {
     let elect = world.engine("pod-1").await;
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut top = Top::begin(&world, (80, 24), &[], &[]);
-        top.until_it_has("pod-1");
+        top.until_it_has(&["pod-1"]);
         kill_process(top.pid(), signal).unwrap();
         assert_eq!(top.ended().0.code(), Some(0), "{signal:?}");
     }
@@ -169,19 +170,18 @@ async fn it_makes_way_for_the_shell_and_comes_back() {
     let world = World::sqlite();
     let elect = world.engine("pod-1").await;
     let mut top = Top::begin(&world, (80, 24), &[], &[]);
-    top.until_it_has("pod-1");
+    top.until_it_has(&["pod-1"]);
     let pid = top.pid();
     top.hit("\x1a");
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let until = Instant::now() + SOON;
-    while !std::fs::read_to_string(&path).unwrap().contains(") T ") {
-        assert!(Instant::now() < until, "it does not stop");
-        std::thread::yield_now();
-    }
+    until_blocking("its stop", || {
+        let stat = std::fs::read_to_string(&path).unwrap();
+        if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+    });
     assert_eq!(tcgetattr(&top.device).unwrap().local_modes, top.before.local_modes);
     top.until("the screen of before", |shown| !shown.contains("pod-1"));
     kill_process(pid, Signal::CONT).unwrap();
-    top.until_it_has("pod-1");
+    top.until_it_has(&["pod-1"]);
     assert!(top.screen.screen().alternate_screen());
     top.hit("q");
     assert_eq!(top.ended().0.code(), Some(0));
@@ -197,8 +197,8 @@ async fn no_color_has_none_and_a_filter_may_be_given() {
         |sent: &str| ["\x1b[31m", "\x1b[32m", "\x1b[38;5;"].iter().any(|colour| sent.contains(colour));
     for (variables, wanted) in [(&[("NO_COLOR", "1")][..], false), (&[][..], true)] {
         let mut top = Top::begin(&world, (80, 24), &["--filter", "pod-2"], variables);
-        let shown = top.until_it_has("1 of 2 rows");
-        assert!(shown.contains("pod-2") && !shown.contains("pod-1"), "{shown}");
+        let shown = top.until_it_has(&["1 of 2 rows", "pod-2"]);
+        assert!(!shown.contains("pod-1"), "{shown}");
         top.hit("q");
         let (_, sent) = top.ended();
         assert_eq!(is_coloured(&sent), wanted, "{sent:?}");

@@ -3,16 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod looking;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, Stdio},
-    time::Duration,
 };
 
-use looking::{World, lead};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    looking::{World, lead},
+    wait::{LIMIT, within},
+};
 
 /// A page that is served.
 struct Served {
@@ -33,7 +38,7 @@ impl Served {
     /// The status and the body of an answer.
     fn ask(&self, request: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
         let headers: String = headers.iter().flat_map(|header| [*header, "\r\n"]).collect();
         let (address, length) = (&self.address, body.len());
         let head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}");
@@ -102,9 +107,7 @@ async fn an_action_goes_on_record_in_the_name_of_this_instance() {
     let headers = ["content-type: application/x-www-form-urlencoded", "sec-fetch-site: same-origin"];
     let (status, done) = served.ask("POST /act/release", &headers, &body);
     assert!(status == 200 && done.contains("was asked to give"), "{status} {done}");
-    let lost =
-        tokio::time::timeout(Duration::from_secs(30), guard.lost()).await.expect("the holder hears of it");
-    let said = format!("{lost:?}");
+    let said = format!("{:?}", within("the holder's word of it", guard.lost()).await);
     assert!(said.contains("ops-1") && said.contains("repairs"), "{said}");
     elect.close().await;
 }

@@ -19,3 +19,5 @@ mod serves;
 mod shows;
 #[path = "page/site.rs"]
 mod site;
+#[path = "../../tests/support/wait.rs"]
+mod wait;

@@ -9,12 +9,14 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
-    thread::sleep,
-    time::{Duration, Instant},
 };
 
-/// For what takes milliseconds unless something is broken.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+use crate::wait::until_blocking;
+
+/// A lease that no slow machine loses, and short times between heartbeats: they bring what is waited for.
+pub(crate) const STEADY: [&str; 4] = ["--refresh-duration", "30s", "--refresh-interval", "500ms"];
+/// A lease for whoever waits for its end. A machine that stands still for three seconds does not lose it.
+pub(crate) const SHORT: [&str; 4] = ["--refresh-duration", "6s", "--refresh-interval", "500ms"];
 
 /// A folder that goes with the test.
 pub(crate) struct Folder(PathBuf);
@@ -98,7 +100,7 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) fn join(&mut self) -> ExitStatus {
-        until("the end of the process", || self.0.try_wait().unwrap())
+        until_blocking("the end of the process", || self.0.try_wait().unwrap().ok_or("it runs"))
     }
 
     /// Waits for its end, and reads what it wrote.
@@ -131,16 +133,18 @@ pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Looks until there is an answer.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begin.elapsed() < SOON, "waited in vain for {what}");
-        sleep(Duration::from_millis(2));
-    }
+/// Waits for a file.
+pub(crate) fn until_there(file: &Path) {
+    let name = file.display().to_string();
+    until_blocking(&name, || if file.exists() { Ok(()) } else { Err("it is not there") });
+}
+
+/// Waits until the lines of a file are so, and returns them.
+pub(crate) fn until_lines(what: &str, file: &Path, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
+    until_blocking(what, || {
+        let lines = lines(file);
+        if is_so(&lines) { Ok(lines) } else { Err(lines) }
+    })
 }
 
 /// The children of a process, as the kernel lists them.
@@ -180,9 +184,20 @@ pub(crate) fn is_tenure(pid: i32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program.ends_with("tenure"))
 }
 
-/// The tasks whose children run now, by the instance they run under.
-pub(crate) fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// Tasks, by the instance they run under.
+pub(crate) type Tasks = BTreeMap<String, Vec<String>>;
+
+/// Waits until the tasks run so.
+pub(crate) fn until_tasks(what: &str, folder: &Folder, is_so: impl Fn(&Tasks) -> bool) {
+    until_blocking(what, || {
+        let running = running_tasks(folder);
+        if is_so(&running) { Ok(()) } else { Err(running) }
+    });
+}
+
+/// The tasks whose children run now.
+pub(crate) fn running_tasks(folder: &Folder) -> Tasks {
+    let mut found = Tasks::new();
     for pid in with_variable(&format!("TENURE_TEST={}", folder.path().display())) {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let environ = String::from_utf8_lossy(&environ).into_owned();
@@ -201,7 +216,7 @@ pub(crate) fn running_tasks(folder: &Folder) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-pub(crate) fn all(running: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+pub(crate) fn all(running: &Tasks) -> Vec<String> {
     let mut all: Vec<_> = running.values().flatten().cloned().collect();
     all.sort();
     all

@@ -10,10 +10,11 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+use crate::wait::LIMIT;
 
 /// How each promise begins.
 pub(crate) const PROMISES: [&str; 7] = [
@@ -25,9 +26,6 @@ pub(crate) const PROMISES: [&str; 7] = [
     "all tasks run, spread evenly over those who take them",
     "every tick runs, and once unless its runner dies",
 ];
-
-/// For what happens within seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fleets that may run at once: they wait more than they compute, and more of them would hold each other up.
 const AT_ONCE: u32 = 3;
@@ -64,8 +62,11 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = Turn::wait();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("tenure-test-demo-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
+        let name = format!("tenure-test-demo-{}-{number}", std::process::id());
+        // In memory, as a demo does where nothing is said of it: no busy disk holds it up.
+        let mut paths =
+            [PathBuf::from("/dev/shm"), std::env::temp_dir()].map(|it| it.join(&name)).into_iter();
+        let path = paths.find(|path| fs::create_dir(path).is_ok()).expect("one of them can be written to");
         Self { path, _turn: turn }
     }
 }
@@ -91,8 +92,11 @@ pub(crate) fn command(program: &str, folder: &Folder) -> Command {
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
+    kill_process(raw(pid), signal).unwrap();
+}
+
+fn raw(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
 pub(crate) struct Demo {
@@ -135,28 +139,43 @@ impl Demo {
 
     /// Waits for a line with these words in it.
     pub(crate) fn wait_for(&mut self, words: &str) {
-        let begun = Instant::now();
-        loop {
-            let left = PATIENCE.saturating_sub(begun.elapsed());
-            let line = self.lines.as_ref().unwrap().recv_timeout(left);
-            let line = line.unwrap_or_else(|_| panic!("{words} is not in:\n{}", self.out));
+        self.wait_for_any(&[words]);
+    }
+
+    fn wait_for_any(&mut self, words: &[&str]) {
+        while !words.iter().any(|words| self.out.contains(words)) {
+            let line = self.lines.as_ref().unwrap().recv_timeout(LIMIT);
+            let line = line.unwrap_or_else(|_| panic!("{words:?} is not in:\n{}", self.out));
             self.out.push_str(&line);
             self.out.push('\n');
-            if line.contains(words) {
+        }
+    }
+
+    /// Kills an instance that the demo itself does not kill in the same moment.
+    pub(crate) fn kill_one(&mut self) {
+        for pid in self.pids() {
+            self.kill(pid);
+            let [by_us, by_it] =
+                ["was killed by somebody else", "is killed"].map(|how| format!("(pid {pid}) {how}"));
+            self.wait_for_any(&[&by_us, &by_it]);
+            if self.out.contains(&by_us) {
                 return;
             }
+        }
+        panic!("the demo has killed them all: {}", self.out);
+    }
+
+    /// Kills an instance, unless it is gone: its number may be another's by now.
+    pub(crate) fn kill(&self, pid: u32) {
+        let Ok(process) = pidfd_open(raw(pid), PidfdFlags::empty()) else { return };
+        if processes_of(&self.folder).contains(&pid) {
+            let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
 
     /// Process ids of the first instances, in the order of their names.
     pub(crate) fn pids(&self) -> Vec<u32> {
         pids(&self.out)
-    }
-
-    /// Those of them that were not killed by the demo.
-    pub(crate) fn living(&self, pids: &[u32]) -> Vec<u32> {
-        let is_killed = |pid: &u32| self.out.contains(&format!("(pid {pid}) is killed"));
-        pids.iter().copied().filter(|pid| !is_killed(pid)).collect()
     }
 
     pub(crate) fn signal(&self, which: Signal) {

@@ -20,10 +20,10 @@ use tenure::{
     store::{Declaration, Evidence, Open, Release, ReleaseTo, Store, Take, TakeAnswer, sqlite::SqliteStore},
 };
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) use crate::wait::LIMIT;
+use crate::wait::until;
+
 pub(crate) const NAMESPACE: &str = "shop";
-/// What happens at once is waited for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store to look at, and the URI by which the command finds it.
 pub(crate) struct World {
@@ -71,18 +71,11 @@ impl World {
 
     /// Asks until the document is as wanted.
     pub(crate) async fn json_until(&self, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        let asked = tokio::time::timeout(PATIENCE, async {
-            loop {
-                last = self.json(arguments);
-                if is_so(&last) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        assert!(asked.await.is_ok(), "{arguments:?} stayed {last:#}");
-        last
+        until(&format!("{arguments:?}"), async || {
+            let json = self.json(arguments);
+            if is_so(&json) { Ok(json) } else { Err(json) }
+        })
+        .await
     }
 
     /// A session without an engine: it never beats.
@@ -191,16 +184,6 @@ impl Ran {
         let mut rows = self.out.lines().filter(|line| line.split_whitespace().next() == Some(cell));
         rows.next_back().unwrap_or_else(|| panic!("no line begins with {cell}:\n{}", self.out))
     }
-}
-
-/// Waits until something is so.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    let waited = tokio::time::timeout(PATIENCE, async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert!(waited.await.is_ok(), "waited for {what}");
 }
 
 /// Checks that an object has these fields and no others, each of one of these types: `number|null`. A name with dots

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 use cable::Cabled;
 use tenure::{
-    Elect, ElectConfig, Lease,
+    Clock, Elect, ElectConfig, Lease, SystemClock,
     elect::Locked,
     model::Namespace,
     schedule::{Retries, Schedule, Timing},
@@ -49,6 +49,7 @@ pub(crate) struct Instance {
 /// A fleet, and what it keeps as long as it is there.
 pub(crate) struct Fleet {
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
     pub(crate) tasks: usize,
     pub(crate) instances: BTreeMap<String, Instance>,
     /// What ends the jobs that hold locks.
@@ -61,7 +62,13 @@ pub(crate) fn namespace() -> Namespace {
 
 impl Fleet {
     pub(crate) fn new(store: Arc<dyn Store>, tasks: usize) -> Self {
-        Self { store, tasks, instances: BTreeMap::new(), holds: BTreeMap::new() }
+        let clock = Arc::new(SystemClock::new());
+        Self { store, clock, tasks, instances: BTreeMap::new(), holds: BTreeMap::new() }
+    }
+
+    /// The same by another clock.
+    pub(crate) fn by(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// Adds an instance. It takes part in all that the others do.
@@ -73,7 +80,8 @@ impl Fleet {
         let pulled = CancellationToken::new();
         let cabled = Cabled { store: self.store.clone(), pulled: pulled.clone() };
         let store: Arc<dyn Store> = Arc::new(cabled);
-        let elect = Elect::builder(store, config).program("shop 1.4").start().await?;
+        let builder = Elect::builder(store, config).clock(self.clock.clone());
+        let elect = builder.program("shop 1.4").start().await?;
         let keys = (0..self.tasks).map(|topic| format!("topic-{topic:02}"));
         let spread = elect.spread(SPREAD).tasks(keys).tries(2).run(async |task, lease: Lease| {
             if task.key().as_str() == BROKEN {

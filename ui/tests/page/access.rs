@@ -104,7 +104,7 @@ async fn every_answer_is_strict_and_is_not_kept() {
 
 #[tokio::test]
 async fn nested_in_a_program_all_its_links_lead_to_itself() {
-    let ui = Ui::new(memory(), namespace()).with_access(Access::open());
+    let ui = Ui::new(memory().store, namespace()).with_access(Access::open());
     let site = Site::of(Router::new().nest("/ops/tenure", ui.router()));
     for address in ["/ops/tenure", "/ops/tenure/instances", "/ops/tenure/nowhere"] {
         let page = scraper::Html::parse_document(&site.get(address).await.body);

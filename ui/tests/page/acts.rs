@@ -5,18 +5,19 @@ use std::time::Duration;
 use axum::{body::Body, http::Request};
 use tenure::{
     model::{Holder, Key, Kind, LockId, ScheduleId, SpreadName},
-    store::{LockSeen, ScheduleSeen, Store},
+    store::{LockSeen, ScheduleSeen},
 };
 use tenure_ui::Access;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     fleet::{BROKEN, Fleet, LEADER, SPREAD, namespace},
-    site::{Site, attributes, fleet, memory, text},
+    site::{Memory, SOON, Site, attributes, fleet, memory, text},
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-fn operated(store: &std::sync::Arc<dyn Store>) -> Site {
+fn operated(store: &Memory) -> Site {
     Site::new(store.clone(), |ui| ui.with_actions(Holder::new("ops").unwrap()))
 }
 
@@ -41,7 +42,7 @@ async fn act(site: &Site, address: &str, verb: &str) -> String {
     text(&page, "main")
 }
 
-async fn schedule(store: &dyn Store, name: &str) -> tenure::model::ScheduleRecord {
+async fn schedule(store: &Memory, name: &str) -> tenure::model::ScheduleRecord {
     let id = ScheduleId { namespace: namespace(), name: name.parse().unwrap() };
     match store.schedules(vec![id], LIMIT).await.unwrap().pop() {
         Some(ScheduleSeen::Found(record)) => record,
@@ -51,18 +52,10 @@ async fn schedule(store: &dyn Store, name: &str) -> tenure::model::ScheduleRecor
 
 /// The page knows of a schedule once it has read it.
 async fn known(site: &Site, address: &str, what: &str) {
-    let mut said = String::new();
-    let found = async {
-        while !said.contains(what) {
-            said = text(&scraper::Html::parse_document(&site.get(address).await.body), "main");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(20), found).await;
-    assert!(found.is_ok(), "{address} does not say {what:?} but:\n{said}");
+    site.until(address, |page| text(page, "main").contains(what)).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_schedule_is_paused_with_a_reason_on_record_resumed_and_run() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
@@ -70,18 +63,18 @@ async fn a_schedule_is_paused_with_a_reason_on_record_resumed_and_run() {
     let address = "/schedule?name=digest";
     known(&site, address, "Europe/Berlin").await;
     assert!(act(&site, address, "pause").await.contains("\"digest\" is paused"));
-    let pause = schedule(&*store, "digest").await.pause.unwrap();
+    let pause = schedule(&store, "digest").await.pause.unwrap();
     assert_eq!((pause.is_on(), pause.by.as_str(), pause.why.as_str()), (true, "ops", "a good reason"));
     known(&site, address, "paused").await;
     act(&site, address, "resume").await;
-    assert!(!schedule(&*store, "digest").await.pause.unwrap().is_on());
+    assert!(!schedule(&store, "digest").await.pause.unwrap().is_on());
     act(&site, address, "run").await;
     known(&site, address, "succeeded").await;
     assert!(text(&site.page(address).await, "#ledger").contains("(order)"));
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_instance_is_drained_and_undrained() {
     let store = memory();
     let fleet = fleet(&store, 6).await;
@@ -99,7 +92,7 @@ async fn an_instance_is_drained_and_undrained() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_lock_is_asked_for_and_a_task_is_put_back() {
     let store = memory();
     let mut fleet: Fleet = fleet(&store, 20).await;
@@ -108,17 +101,22 @@ async fn a_lock_is_asked_for_and_a_task_is_put_back() {
     let said = act(&site, &format!("/key?key={LEADER}&kind=lock"), "release").await;
     assert!(said.contains("pod-1 was asked to give \"leader\" back"), "{said}");
     let lock = LockId { namespace: namespace(), kind: Kind::Lock, key: LEADER.parse().unwrap() };
-    while let Some(LockSeen::Found(record)) = store.locks(vec![lock.clone()], LIMIT).await.unwrap().pop()
-        && record.holding.is_some()
-    {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let given_back = async {
+        while let Some(LockSeen::Found(record)) = store.locks(vec![lock.clone()], LIMIT).await.unwrap().pop()
+            && record.holding.is_some()
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(SOON, given_back).await.expect("it is given back");
 
     let kind = Kind::of_tasks(&SpreadName::new(SPREAD).unwrap());
     let task = LockId { namespace: namespace(), kind, key: Key::new(BROKEN).unwrap() };
     let address = format!("/key?key={BROKEN}&kind=task%3A{SPREAD}");
     // It rests for a second or two, and is held in between: until the form is there and still holds.
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < SOON, "it is not put back");
         let page = scraper::Html::parse_document(&site.get(&address).await.body);
         if attributes(&page, "form", "action").contains(&"/act/put-back".to_owned()) {
             let fields = fields(&site, &address, "put-back").await;
@@ -135,7 +133,7 @@ async fn a_lock_is_asked_for_and_a_task_is_put_back() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn without_rights_nothing_is_offered_and_nothing_is_done() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
@@ -182,11 +180,11 @@ async fn without_rights_nothing_is_offered_and_nothing_is_done() {
         assert_eq!(read.status, status, "{says}: {}", read.body);
         assert!(text(&page, "main").contains(says), "{says}: {}", text(&page, "main"));
     }
-    assert!(schedule(&*store, "digest").await.pause.is_none(), "nothing was done");
+    assert!(schedule(&store, "digest").await.pause.is_none(), "nothing was done");
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_is_done_is_on_record_in_the_name_that_the_proxy_gives() {
     let store = memory();
     let fleet = fleet(&store, 2).await;
@@ -195,12 +193,14 @@ async fn what_is_done_is_on_record_in_the_name_that_the_proxy_gives() {
     });
     let asked = |address: &str| Request::get(address).header("x-user", "ann");
     let address = "/schedule?name=digest";
+    let begun = Instant::now();
     let token = loop {
         let read = site.read(asked(address), Body::empty()).await;
         let page = scraper::Html::parse_document(&read.body);
         if let Some(token) = attributes(&page, "form[action='/act/pause'] input[name=csrf]", "value").pop() {
             break token;
         }
+        assert!(begun.elapsed() < SOON, "{}", text(&page, "main"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     let request = Request::post("/act/pause")
@@ -210,6 +210,6 @@ async fn what_is_done_is_on_record_in_the_name_that_the_proxy_gives() {
     let body = format!("csrf={token}&name=digest&why=because");
     let read = site.read(request, Body::from(body)).await;
     assert_eq!((read.status.as_u16(), &*read.body), (200, r#"{"done":true,"said":"\"digest\" is paused."}"#));
-    assert_eq!(schedule(&*store, "digest").await.pause.unwrap().by.as_str(), "ann");
+    assert_eq!(schedule(&store, "digest").await.pause.unwrap().by.as_str(), "ann");
     fleet.close().await;
 }

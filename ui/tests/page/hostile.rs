@@ -1,7 +1,5 @@
 //! Names are other people's texts, and stay texts.
 
-use std::time::Duration;
-
 use scraper::{Html, Selector};
 use tenure::{Elect, ElectConfig, Lease, schedule::Timing};
 
@@ -53,12 +51,13 @@ fn is_clean(page: &Html, address: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn hostile_names_stay_text_on_every_screen() {
     let store = memory();
     let names = names();
     let config = ElectConfig::new(NAMESPACE, &names[0]).unwrap();
-    let elect = Elect::builder(store.clone(), config).program(&names[1]).start().await.unwrap();
+    let builder = Elect::builder(store.store.clone(), config).clock(store.clock.clone());
+    let elect = builder.program(&names[1]).start().await.unwrap();
     let run = async |_, lease: Lease| {
         lease.cancelled().await;
         Ok::<_, String>(())
@@ -84,9 +83,7 @@ async fn hostile_names_stay_text_on_every_screen() {
         .map(ToOwned::to_owned)
         .into();
     // Wherever they lead.
-    while !text(&site.page("/").await, "main").contains("alert(2)") {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    site.until("/", |page| text(page, "main").contains("alert(2)")).await;
     for at in addresses.clone() {
         let page = site.page(&at).await;
         addresses.extend(attributes(&page, "main a", "href"));
@@ -114,11 +111,12 @@ async fn hostile_names_stay_text_on_every_screen() {
     elect.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_name_of_the_greatest_length_is_found_by_its_own_link() {
     let store = memory();
     let config = ElectConfig::new(NAMESPACE, "pod-1").unwrap();
-    let elect = Elect::start(store.clone(), config).await.unwrap();
+    let builder = Elect::builder(store.store.clone(), config).clock(store.clock.clone());
+    let elect = builder.start().await.unwrap();
     let key = "👩‍🚀<b>".repeat(36);
     let guard = elect.acquire(&key).await.unwrap();
     let site = Site::new(store, |ui| ui);

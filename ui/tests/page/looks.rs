@@ -14,14 +14,12 @@ fn select<'a>(page: &'a Html, selector: &str) -> Vec<ElementRef<'a>> {
     page.select(&Selector::parse(selector).unwrap()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn every_screen_can_be_read_aloud() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui.with_actions(Holder::new("ops").unwrap()));
-    while !text(&site.page("/").await, "main").contains("digest") {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    site.until("/", |page| text(page, "main").contains("digest")).await;
     let screens = [
         "/",
         "/instances",

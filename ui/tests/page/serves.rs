@@ -1,18 +1,15 @@
 //! The page on an address of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tenure_ui::Ui;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::Notify,
-    time::timeout,
 };
 
-use crate::{fleet::namespace, site::memory};
-
-const SOON: Duration = Duration::from_secs(5);
+use crate::{fleet::namespace, site::memory, wait::within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_is_let_go_when_it_ends() {
@@ -20,7 +17,7 @@ async fn who_follows_is_let_go_when_it_ends() {
     let address = listener.local_addr().unwrap();
     let end = Arc::new(Notify::new());
     let ended = end.clone();
-    let page = Ui::new(memory(), namespace());
+    let page = Ui::new(memory().store, namespace());
     let serving =
         tokio::spawn(async move { tenure_ui::serve(listener, page, ended.notified()).await.unwrap() });
     let mut follower = TcpStream::connect(address).await.unwrap();
@@ -29,12 +26,12 @@ async fn who_follows_is_let_go_when_it_ends() {
     let mut told = String::new();
     while !told.contains("event: now") {
         let mut bytes = [0; 4096];
-        let length = timeout(SOON, follower.read(&mut bytes)).await.unwrap().unwrap();
+        let length = within("more", follower.read(&mut bytes)).await.unwrap();
         assert!(length > 0, "{told}");
         told.push_str(&String::from_utf8_lossy(&bytes[..length]));
     }
     end.notify_one();
     let mut rest = Vec::new();
-    timeout(SOON, follower.read_to_end(&mut rest)).await.expect("its connection is closed").unwrap();
-    timeout(SOON, serving).await.expect("it has ended").unwrap();
+    within("the end of its connection", follower.read_to_end(&mut rest)).await.unwrap();
+    within("the end of the page", serving).await.unwrap();
 }

@@ -10,30 +10,15 @@ use tenure::{
 
 use crate::{
     fleet::{BROKEN, LEADER, SPREAD},
-    site::{Site, attributes, fleet, memory, text, texts},
+    site::{Memory, SOON, Site, attributes, fleet, memory, text, texts},
 };
 
-const SOON: Duration = Duration::from_secs(20);
-
-/// Asks until the page is so.
-async fn until(site: &Site, address: &str, is_so: impl Fn(&scraper::Html) -> bool) -> scraper::Html {
-    let began = tokio::time::Instant::now();
-    loop {
-        let page = site.page(address).await;
-        if is_so(&page) {
-            return page;
-        }
-        assert!(began.elapsed() < SOON, "{address} says:\n{}", text(&page, "main"));
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_fleet_has_a_strip_for_each_instance() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui);
-    let page = until(&site, "/instances", |page| text(page, ".load").contains("5 tasks")).await;
+    let page = site.until("/instances", |page| text(page, ".load").contains("5 tasks")).await;
     let strips = texts(&page, ".strip");
     assert_eq!(strips.len(), 2, "{strips:?}");
     for (strip, holder) in strips.iter().zip(["pod-1", "pod-2"]) {
@@ -45,7 +30,7 @@ async fn the_fleet_has_a_strip_for_each_instance() {
         one.spread.drain();
         one.elect.schedules().drain();
     }
-    until(&site, "/instances", |page| text(page, ".badge").contains("draining")).await;
+    site.until("/instances", |page| text(page, ".badge").contains("draining")).await;
     let one = attributes(&page, ".strip a", "href").remove(0);
     let page = site.page(&one).await;
     assert_eq!(texts(&page, "h1"), ["Instance pod-1"]);
@@ -53,13 +38,13 @@ async fn the_fleet_has_a_strip_for_each_instance() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui);
     let address = format!("/spread?name={SPREAD}");
-    let page = until(&site, &address, |page| attributes(page, "svg .task.held", "y").len() == 10).await;
+    let page = site.until(&address, |page| attributes(page, "svg .task.held", "y").len() == 10).await;
     // What the members say themselves.
     let mut held: BTreeMap<String, String> = BTreeMap::new();
     for (holder, one) in &fleet.instances {
@@ -85,7 +70,7 @@ async fn a_spread_has_a_mark_for_each_task_in_the_row_of_its_holder_and_says_why
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_move_is_an_event_within_a_second() {
     let store = memory();
     let mut fleet = fleet(&store, 10).await;
@@ -107,15 +92,16 @@ async fn a_move_is_an_event_within_a_second() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_schedule_shows_its_expression_in_words_its_ticks_and_its_runs() {
     let store = memory();
     let fleet = fleet(&store, 4).await;
     let site = Site::new(store, |ui| ui);
-    let page = until(&site, "/schedules", |page| {
-        text(page, ".runs li.failed").contains('✗') && text(page, ".runs li.ok").contains('✓')
-    })
-    .await;
+    let page = site
+        .until("/schedules", |page| {
+            text(page, ".runs li.failed").contains('✗') && text(page, ".runs li.ok").contains('✓')
+        })
+        .await;
     let rows = texts(&page, "table.schedules tbody tr");
     let row = |name: &str| rows.iter().find(|row| row.starts_with(name)).unwrap();
     assert!(row("digest").contains("At 02:30, on Monday"), "{}", row("digest"));
@@ -137,25 +123,25 @@ async fn a_schedule_shows_its_expression_in_words_its_ticks_and_its_runs() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_pause_and_ticks_that_were_not_run_are_told_with_their_reasons() {
     let store = memory();
     let fleet = fleet(&store, 4).await;
     let schedules = fleet.instances["pod-1"].elect.schedules();
     schedules.pause("pulse", "the numbers are being mended").await.unwrap();
     let site = Site::new(store, |ui| ui);
-    let page = until(&site, "/schedule?name=pulse", |page| text(page, "#about").contains("paused")).await;
+    let page = site.until("/schedule?name=pulse", |page| text(page, "#about").contains("paused")).await;
     let about = text(&page, "#about");
     assert!(about.contains("by pod-1: the numbers are being mended"), "{about}");
     // No signal tells that a tick has not been run: two seconds are its period.
     tokio::time::sleep(Duration::from_secs(3)).await;
     schedules.resume("pulse").await.unwrap();
-    let page = until(&site, "/schedule?name=pulse", |page| text(page, "#ledger").contains("not run:")).await;
+    let page = site.until("/schedule?name=pulse", |page| text(page, "#ledger").contains("not run:")).await;
     assert!(text(&page, "#ledger").contains("pause"), "{}", text(&page, "#ledger"));
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_lock_shows_its_holder_its_queue_and_its_past_and_hides_its_value() {
     let store = memory();
     let mut fleet = fleet(&store, 2).await;
@@ -163,7 +149,7 @@ async fn a_lock_shows_its_holder_its_queue_and_its_past_and_hides_its_value() {
     fleet.queue("pod-2", LEADER);
     let site = Site::new(store, |ui| ui);
     let address = format!("/key?key={LEADER}");
-    let page = until(&site, &address, |page| text(page, "#queue").contains("pod-2")).await;
+    let page = site.until(&address, |page| text(page, "#queue").contains("pod-2")).await;
     let about = text(&page, "#about");
     for part in ["pod-1", "leads the shop", "not shown"] {
         assert!(about.contains(part), "{part}: {about}");
@@ -177,30 +163,30 @@ async fn a_lock_shows_its_holder_its_queue_and_its_past_and_hides_its_value() {
     assert!(!told.to_string().contains("secret"), "{told}");
     let shown = site.page(&format!("{address}&value=true")).await;
     assert!(text(&shown, "#about").contains("10.0.0.1:8080 secret"));
-    until(&site, "/", |page| text(page, "#queues").contains("leader: 1 waiter")).await;
+    site.until("/", |page| text(page, "#queues").contains("leader: 1 waiter")).await;
     assert!(text(&site.page("/locks").await, "#locks").contains("wanted"));
 
     // The next one has it; the one before is remembered.
     fleet.give_back(LEADER);
-    let page = until(&site, &address, |page| text(page, "#past").contains("pod-1")).await;
+    let page = site.until(&address, |page| text(page, "#past").contains("pod-1")).await;
     let how = texts(&page, "#past td:nth-child(5)");
     assert!(how.iter().all(|how| how == "released" || how == "handed over"), "how each ended: {how:?}");
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_task_that_fails_says_so_wherever_it_is() {
     let store = memory();
     let fleet = fleet(&store, 20).await;
     let site = Site::new(store, |ui| ui);
     let address = format!("/key?kind=task:{SPREAD}&key={BROKEN}");
-    let page = until(&site, &address, |page| text(page, "#about").contains("the broker refuses it")).await;
+    let page = site.until(&address, |page| text(page, "#about").contains("the broker refuses it")).await;
     assert!(text(&page, "#past").contains("quarantined"), "{}", text(&page, "#past"));
-    until(&site, "/changes", |page| text(page, ".failure").contains("failure")).await;
+    site.until("/changes", |page| text(page, ".failure").contains("failure")).await;
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
     let store = memory();
     let mut fleet = fleet(&store, 10).await;
@@ -221,7 +207,7 @@ async fn the_last_hour_tells_of_a_death_before_anybody_looked() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_empty_namespace_has_pages_that_say_so() {
     let site = Site::new(memory(), |ui| ui);
     for address in ["/", "/instances", "/spreads", "/schedules", "/locks", "/changes"] {
@@ -252,12 +238,12 @@ async fn an_empty_namespace_has_pages_that_say_so() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_same_addresses_answer_with_documents_and_metrics() {
     let store = memory();
     let fleet = fleet(&store, 10).await;
     let site = Site::new(store, |ui| ui);
-    until(&site, "/", |page| text(page, "#fleet").contains("5 tasks")).await;
+    site.until("/", |page| text(page, "#fleet").contains("5 tasks")).await;
     let overview = site.json("/").await;
     assert_eq!(overview["instances"].as_array().map(Vec::len), Some(2));
     assert_eq!(overview["instances"][0]["life"], "alive");
@@ -279,7 +265,7 @@ async fn the_same_addresses_answer_with_documents_and_metrics() {
     fleet.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_long_goes_on_from_page_to_page() {
     let store = memory();
     let mut fleet = fleet(&store, 2).await;
@@ -306,9 +292,10 @@ async fn a_list_that_is_long_goes_on_from_page_to_page() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_away_a_page_keeps_what_it_shows() {
-    let faulty = Faulty::default().around(memory());
+    let Memory { store, clock } = memory();
+    let faulty = Faulty::default().around(store);
     faulty.intercept().always(Operation::ALL, Fault::Refused);
-    let site = Site::new(faulty.clone(), |ui| ui);
+    let site = Site::new(Memory { store: faulty.clone(), clock }, |ui| ui);
     let mut events = site.events("/").await;
     let mut parts = 0;
     let mut told = events.next(SOON).await;
@@ -331,7 +318,7 @@ async fn while_the_store_is_away_a_page_keeps_what_it_shows() {
     assert!(told.0 == "now" && told.1["trouble"].is_string(), "{told:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_instances_are_counted_though_a_hundred_are_shown() {
     let store = memory();
     for number in 0..150 {

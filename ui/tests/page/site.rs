@@ -1,6 +1,6 @@
 //! A page that is asked without a socket, as if from this machine.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -11,11 +11,33 @@ use axum::{
 };
 use futures::StreamExt;
 use scraper::{Html, Selector};
-use tenure::store::{MemoryStore, Store};
+use tenure::{
+    picture::{Look, Pictures},
+    store::{MemoryStore, Store},
+    testing::TestClock,
+};
 use tenure_ui::Ui;
 use tower::ServiceExt;
 
 use crate::fleet::{Fleet, namespace};
+
+/// What a page waits for comes sooner: in time that is paused, so that no machine is too slow for it.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A store, and the clock that all go by who use it: it follows tokio's.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<TestClock>,
+}
+
+impl Deref for Memory {
+    type Target = Arc<dyn Store>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.store
+    }
+}
 
 /// A page.
 pub(crate) struct Site {
@@ -35,13 +57,15 @@ pub(crate) struct Events {
     text: String,
 }
 
-pub(crate) fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::default())
+pub(crate) fn memory() -> Memory {
+    let clock = Arc::new(TestClock::new());
+    Memory { store: Arc::new(MemoryStore::new(clock.clone())), clock }
 }
 
 impl Site {
-    pub(crate) fn new(store: Arc<dyn Store>, with: impl FnOnce(Ui) -> Ui) -> Self {
-        Self::of(with(Ui::new(store, namespace())).router())
+    pub(crate) fn new(memory: Memory, with: impl FnOnce(Ui) -> Ui) -> Self {
+        let look = Look::new(memory.store, namespace()).with_clock(memory.clock);
+        Self::of(with(Ui::of(Pictures::new(look))).router())
     }
 
     pub(crate) fn of(router: Router) -> Self {
@@ -74,6 +98,20 @@ impl Site {
         let read = self.get(address).await;
         assert_eq!(read.status, StatusCode::OK, "{address}: {}", read.body);
         Html::parse_document(&read.body)
+    }
+
+    /// Asks until the page is so.
+    pub(crate) async fn until(&self, address: &str, is_so: impl Fn(&Html) -> bool) -> Html {
+        let began = tokio::time::Instant::now();
+        loop {
+            let read = self.get(address).await;
+            let page = Html::parse_document(&read.body);
+            if read.status == StatusCode::OK && is_so(&page) {
+                return page;
+            }
+            assert!(began.elapsed() < SOON, "{address} says:\n{}", text(&page, "main"));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     pub(crate) async fn json(&self, address: &str) -> serde_json::Value {
@@ -181,8 +219,8 @@ pub(crate) fn attributes(page: &Html, selector: &str, name: &str) -> Vec<String>
 }
 
 /// A fleet of two that has settled.
-pub(crate) async fn fleet(store: &Arc<dyn Store>, tasks: usize) -> Fleet {
-    let mut fleet = Fleet::new(store.clone(), tasks);
+pub(crate) async fn fleet(memory: &Memory, tasks: usize) -> Fleet {
+    let mut fleet = Fleet::new(memory.store.clone(), tasks).by(memory.clock.clone());
     for holder in ["pod-1", "pod-2"] {
         fleet.join(holder).await.unwrap();
     }
