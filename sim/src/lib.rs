@@ -80,6 +80,18 @@ use tenure::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Of these cases of a test the first few, which are enough for each change; all of them with `SIM=whole`.
+#[must_use]
+pub fn cases<T>(all: &[T], few: usize) -> &[T] {
+    if is_whole() { all } else { &all[..few] }
+}
+
+/// Returns whether the tests are to run all they have.
+#[must_use]
+pub fn is_whole() -> bool {
+    std::env::var("SIM").is_ok_and(|what| what == "whole")
+}
+
 /// Summary of a run that violated nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {

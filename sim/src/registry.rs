@@ -24,8 +24,6 @@ pub struct Durations {
     pub stop_grace: Duration,
     /// Lateness allowed for what is due.
     pub slack: Duration,
-    /// Further lateness allowed for the beginning of a poll: a thread may lose its processor in between.
-    pub preempted: Duration,
 }
 
 impl Durations {
@@ -33,7 +31,7 @@ impl Durations {
     #[must_use]
     pub fn of(config: &ElectConfig) -> Self {
         let (ttl, margin, stop_grace) = (config.ttl(), config.margin(), config.stop_grace());
-        Self { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO }
+        Self { ttl, margin, stop_grace, slack: SLACK }
     }
 }
 

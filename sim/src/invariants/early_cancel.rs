@@ -37,11 +37,11 @@ fn polled(
     end: Moment,
 ) -> Result<(), String> {
     let member = registry.member(life).durations;
-    if entry.local >= end + member.preempted {
+    if entry.local >= end {
         let late = entry.local.since(end);
         return Err(format!("a poll under term {term} of key {key} begins {late:?} after its session's end"));
     }
-    let grace = member.stop_grace + member.preempted + Duration::from_millis(1);
+    let grace = member.stop_grace + Duration::from_millis(1);
     let cancelled = registry.lease(life, key, term).and_then(|lease| lease.cancelled);
     match cancelled {
         Some(cancelled) if entry.local > cancelled + grace => Err(format!(

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Invariant, Stage};
-use crate::{Durations, Entry, Life, Registry, Reported, What};
+use crate::{Entry, Life, Registry, Reported, What};
 use tenure::model::Term;
 
 /// Of every `Acquired` there follows one `Released` or one `Lost`, never both; and what ran out while
@@ -39,8 +39,8 @@ impl Invariant for EventOrder {
             }
             // When an event is read says little of when it was told; when the job ended says enough.
             What::Ended { key, term } => {
-                let Durations { slack, preempted, .. } = registry.member(life).durations;
-                if registry.end(*key, *term).is_some_and(|end| entry.local > end + slack + preempted) {
+                let slack = registry.member(life).durations.slack;
+                if registry.end(*key, *term).is_some_and(|end| entry.local > end + slack) {
                     self.outlived.insert((life, *key, *term));
                 }
             }

@@ -28,7 +28,7 @@ struct Story(History);
 impl Story {
     fn new() -> Self {
         let (ttl, margin, stop_grace) = (30 * SECOND, SECOND, 5 * SECOND);
-        let durations = Durations { ttl, margin, stop_grace, slack: SLACK, preempted: Duration::ZERO };
+        let durations = Durations { ttl, margin, stop_grace, slack: SLACK };
         let registry = Registry::new(vec![durations, durations])
             .with_schedules(vec![Habits::often(2 * SECOND), Habits::seldom(10 * SECOND)]);
         Self(History::new(1, Reference::start(), registry))

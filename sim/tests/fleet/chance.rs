@@ -45,30 +45,30 @@ fn of_hours(seed: u64) -> Plan {
 #[test]
 fn fleets_violate_nothing_in_two_hours_each() {
     let replays = std::env::var("FLEET_SEED").is_ok();
-    let sum = all_pass(seeds(20), of_hours);
-    let least = 2.0 * seeds(20).count() as f64;
+    let sum = all_pass(seeds(5), of_hours);
+    let least = 2.0 * seeds(5).count() as f64;
     assert!(replays || sum.hours() >= least, "{} hours", sum.hours());
     assert!(sum.faults as f64 >= 100.0 * sum.hours(), "{} faults", sum.faults);
 }
 
 #[test]
 fn busy_fleets_with_all_sorts_of_durations_violate_nothing() {
-    all_pass(seeds(6), |_| Plan::default());
+    all_pass(seeds(2), |_| Plan::default());
 }
 
 #[test]
 fn busy_fleets_with_short_durations_violate_nothing() {
-    all_pass(seeds(6), |_| Plan { paces: Paces::Short, ..Plan::default() });
+    all_pass(seeds(2), |_| Plan { paces: Paces::Short, ..Plan::default() });
 }
 
 #[test]
 fn busy_fleets_with_the_default_durations_violate_nothing() {
-    all_pass(seeds(6), |_| Plan { paces: Paces::Default, ..Plan::default() });
+    all_pass(seeds(2), |_| Plan { paces: Paces::Default, ..Plan::default() });
 }
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in seeds(3) {
+    for seed in seeds(1) {
         let plan = Plan { chaos: Duration::from_secs(40), ..Plan::default() };
         let [first, second] =
             [(); 2].map(|()| run(seed, &plan).map(|summary| (summary.hash, summary.entries)));

@@ -1,7 +1,11 @@
 //! The keeper has a thread of its own: in real time, for a job that blocks blocks its runtime.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -9,16 +13,26 @@ use std::{
 use tenure::{
     Elect, ElectConfig, Lease,
     store::{MemoryStore, Store},
+    testing::{Counting, Intercept, Intercepted, Operation},
 };
 use tokio::runtime::{Builder, Runtime};
 
+use crate::wait::until_blocking;
+
 const MS: Duration = Duration::from_millis(1);
 
-fn config(holder: &str) -> ElectConfig {
+/// Beats often, and is not thought dead before the machine has stood still for long.
+fn long(holder: &str) -> ElectConfig {
     ElectConfig::new("fleet", holder)
         .unwrap()
-        .with_hold_duration(300 * MS)
         .with_refresh_interval(100 * MS)
+        .with_refresh_duration(30_000 * MS)
+}
+
+/// Is thought dead soon.
+fn short(holder: &str) -> ElectConfig {
+    long(holder)
+        .with_hold_duration(300 * MS)
         .with_refresh_duration(500 * MS)
         .with_stop_grace(50 * MS)
         .with_margin(100 * MS)
@@ -28,49 +42,80 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Facts at the moment when somebody else was granted the key of a job that blocks: whether the job was still
-/// inside its poll, and had been told to stop. Nothing if nobody was granted it.
-fn a_job_blocks(own_thread: bool) -> Option<(bool, bool)> {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let (tell, told) = mpsc::channel::<Lease>();
-    let (done, returned) = mpsc::channel();
-    let holder = thread::spawn({
-        let store = store.clone();
-        move || {
+/// A job that blocks its runtime within one poll.
+struct Blocked {
+    store: Arc<Intercepted<Counting>>,
+    lease: Lease,
+    enough: Arc<AtomicBool>,
+    holder: thread::JoinHandle<()>,
+}
+
+impl Blocked {
+    fn start(config: ElectConfig, own_thread: bool) -> Self {
+        let store = Counting::default().around(Arc::new(MemoryStore::default()));
+        let (tell, told) = mpsc::channel::<Lease>();
+        let enough = Arc::<AtomicBool>::default();
+        let (its_store, [ends, ended]): (Arc<dyn Store>, _) =
+            (store.clone(), [enough.clone(), enough.clone()]);
+        let job = move |lease: Lease| {
+            let (tell, enough) = (tell.clone(), ends.clone());
+            async move {
+                let _ = tell.send(lease);
+                while !enough.load(Ordering::Relaxed) {
+                    thread::sleep(MS);
+                }
+                Ok::<_, String>(())
+            }
+        };
+        let holder = thread::spawn(move || {
             runtime().block_on(async move {
-                let elect = Elect::builder(store, config("blocks")).keeper_thread(own_thread);
+                let elect = Elect::builder(its_store, config).keeper_thread(own_thread);
                 let elect = elect.start().await.unwrap();
-                let job = elect.lock("k", async move |lease| {
-                    tell.send(lease).unwrap();
-                    // Longer than its ttl.
-                    thread::sleep(1500 * MS);
-                    done.send(()).unwrap();
-                    Ok::<_, String>(())
-                });
-                job.await.unwrap().running().unwrap().join().await;
+                let campaign = elect.campaign("k").run(job).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    tokio::time::sleep(MS).await;
+                }
+                drop(campaign);
                 elect.close().await;
             });
-        }
-    });
-    let lease = told.recv().unwrap();
-    let found = runtime().block_on(async {
-        let elect = Elect::builder(store, config("waits")).start().await.unwrap();
-        let guard = elect.key("k").acquire_within(1200 * MS).await.unwrap();
-        let found = guard.is_some().then(|| (returned.try_recv().is_err(), lease.is_cancelled()));
-        drop(guard);
-        elect.close().await;
-        found
-    });
-    holder.join().unwrap();
-    found
+        });
+        let lease = told.recv().unwrap();
+        Self { store, lease, enough, holder }
+    }
+
+    /// Asks for the key, and says whether the job had been told to stop when somebody else was granted it.
+    fn another(&self, within: Duration) -> Option<bool> {
+        runtime().block_on(async {
+            let elect = Elect::builder(self.store.clone() as Arc<dyn Store>, long("waits"));
+            let elect = elect.start().await.unwrap();
+            let guard = elect.key("k").acquire_within(within).await.unwrap();
+            let was_told = guard.is_some().then(|| self.lease.is_cancelled());
+            drop(guard);
+            elect.close().await;
+            was_told
+        })
+    }
+
+    fn end(self) {
+        self.enough.store(true, Ordering::Relaxed);
+        self.holder.join().unwrap();
+    }
 }
 
 #[test]
 fn a_job_that_blocks_its_runtime_keeps_its_lock_for_the_keeper_has_its_own_thread() {
-    assert_eq!(a_job_blocks(true), None);
+    let blocked = Blocked::start(long("blocks"), true);
+    let beats = || blocked.store.intercept().counts().calls(Operation::Beat);
+    let before = beats();
+    until_blocking("the session beats", || if beats() >= before + 5 { Ok(()) } else { Err(beats()) });
+    assert_eq!(blocked.another(100 * MS), None);
+    assert!(!blocked.lease.is_cancelled());
+    blocked.end();
 }
 
 #[test]
 fn a_keeper_on_the_runtime_of_a_job_that_blocks_loses_the_lock_and_tells_nobody() {
-    assert_eq!(a_job_blocks(false), Some((true, false)));
+    let blocked = Blocked::start(short("blocks"), false);
+    assert_eq!(blocked.another(crate::wait::LIMIT), Some(false));
+    blocked.end();
 }

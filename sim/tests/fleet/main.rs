@@ -8,4 +8,6 @@ mod command;
 mod example;
 mod flaws;
 mod keeper;
+#[path = "../../../tests/support/wait.rs"]
+mod wait;
 mod world;

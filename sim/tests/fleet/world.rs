@@ -33,11 +33,13 @@ pub(crate) fn play<F: Future<Output = ()>>(
     in_paused_time(play_by_script(seed, plan, script))
 }
 
-/// The seeds of a run: the one that is to be replayed, or so many from the first one on.
+/// The seeds of a run: the one that is to be replayed, or so many from the first one on, and with `SIM=whole` four times
+/// as many.
 pub(crate) fn seeds(many: u64) -> impl Iterator<Item = u64> + Send {
     let replayed = std::env::var("FLEET_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let first = std::env::var("FLEET_FROM").map_or(1, |seed| seed.parse::<u64>().unwrap());
     let from = replayed.unwrap_or(first);
-    let many = std::env::var("FLEET_SEEDS").ok().map_or(many, |many| many.parse().unwrap());
+    let usual = if tenure_sim::is_whole() { 4 * many } else { many };
+    let many = std::env::var("FLEET_SEEDS").ok().map_or(usual, |many| many.parse().unwrap());
     from..from + if replayed.is_some() { 1 } else { many }
 }

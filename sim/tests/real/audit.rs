@@ -19,7 +19,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use crate::{
     court::PROVEN,
     ledger::Applied,
-    record::Locks,
+    record::{Lock, Locks},
     ticks::{Entry as Tick, PULSE},
 };
 
@@ -51,6 +51,9 @@ const NOTES: &str = "
     CREATE TRIGGER audit_session_deleted AFTER DELETE ON sessions BEGIN
         INSERT INTO audit (what, name) VALUES ('session deleted', old.id);
     END;";
+
+const LOCKS: &str = "SELECT key, term, \
+    EXISTS (SELECT 1 FROM sessions WHERE id = locks.session AND died_at IS NULL), closed_until IS NOT NULL FROM locks";
 
 pub(crate) struct Audit {
     path: PathBuf,
@@ -97,14 +100,19 @@ impl Audit {
         self.connection().execute(mark, params![number]).unwrap();
     }
 
+    /// Returns whether it can be written before others have waited for long.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.connection().execute_batch("BEGIN IMMEDIATE; ROLLBACK;").is_ok()
+    }
+
     pub(crate) fn locks(&self) -> Locks {
         let connection = self.connection();
-        let mut locks = connection.prepare_cached("SELECT key, term, session FROM locks").unwrap();
+        let mut locks = connection.prepare_cached(LOCKS).unwrap();
         let read = |row: &Row<'_>| {
-            let (key, term, session) =
-                (row.get::<_, String>(0)?, number(row, 1)?, row.get::<_, Option<String>>(2)?);
-            let session = session.and_then(|session| session.parse().ok());
-            Ok(number_of(&key).zip(term).map(|(key, term)| (key, (Term::new(term), session))))
+            let (key, term, is_held, rests) =
+                (row.get::<_, String>(0)?, number(row, 1)?, row.get(2)?, row.get(3)?);
+            let lock = |term| Lock { term: Term::new(term), is_held, rests };
+            Ok(number_of(&key).zip(term).map(|(key, term)| (key, lock(term))))
         };
         locks.query_map([], read).unwrap().filter_map(Result::unwrap).collect()
     }

@@ -11,7 +11,11 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Clock, SystemClock, clock::Moment, model::Term};
+use tenure::{
+    Clock, SystemClock,
+    clock::Moment,
+    model::{SessionId, Term},
+};
 use tenure_sim::{FIRST_TASK, Life, What};
 use tokio::{
     sync::{mpsc, watch},
@@ -25,35 +29,18 @@ use crate::{
     ledger::Applied,
     lines::{self, Line},
     record::Record,
+    support::wait::{LIMIT, until, within},
 };
 
-/// For what a process or a healthy set does in less than a second, on a busy machine.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
+/// Time between two looks at the store.
 const PACE: Duration = Duration::from_millis(20);
+/// What is younger is not judged while processes run: a thread may lose its processor between what it does and the
+/// line that says so.
+const LAG: Duration = Duration::from_secs(30);
 
 /// The time by which leases are counted, in all processes of the machine.
 pub(crate) fn now() -> Moment {
     SystemClock::new().now()
-}
-
-/// Until `condition` makes something of what it looks at.
-///
-/// # Panics
-/// If it takes longer than that.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
-    what: &str,
-    bound: Duration,
-    mut condition: impl FnMut() -> F,
-) -> T {
-    let wait = async {
-        loop {
-            if let Some(found) = condition().await {
-                return found;
-            }
-            sleep(PACE).await;
-        }
-    };
-    timeout(bound, wait).await.unwrap_or_else(|_| panic!("not within {bound:?}: {what}"))
 }
 
 /// Parts of a fleet.
@@ -91,7 +78,11 @@ struct Ears {
     /// The last poll of each key.
     polled: BTreeMap<usize, (Moment, Life, Term)>,
     echoes: BTreeMap<Life, i64>,
+    /// The session that each process opened last.
+    sessions: BTreeMap<Life, SessionId>,
     overruns: u64,
+    ticks: u64,
+    commits: u64,
     /// The jobs that began and ended, by key.
     jobs: BTreeMap<usize, Vec<Job>>,
 }
@@ -129,7 +120,12 @@ impl Hearing {
                     job.ended = Some(at);
                 }
             }
+            Line::Seen(What::Opens { session }) => {
+                ears.sessions.insert(life, *session);
+            }
             Line::Seen(What::Reported(tenure_sim::Reported::Overran { .. })) => ears.overruns += 1,
+            Line::Ticked { .. } => ears.ticks += 1,
+            Line::Committed { .. } => ears.commits += 1,
             Line::Echo(number) => {
                 ears.echoes.insert(life, *number);
                 return;
@@ -211,8 +207,8 @@ impl Process {
 
     /// Until it has said the last that it will say.
     async fn heard_out(&mut self) {
-        let ended = timeout(BOUND, self.ended.wait_for(|ended| *ended)).await;
-        assert!(ended.is_ok(), "a process goes on after its end");
+        let ended = within("a process has ended", self.ended.wait_for(|ended| *ended)).await;
+        drop(ended.expect("its thread says so before it goes"));
     }
 }
 
@@ -317,8 +313,11 @@ impl Fleet {
         let process = self.process(member);
         let life = process.life;
         kill_process(process.pid(), Signal::STOP).expect("it runs");
-        until("a process stands still", BOUND, || async { (process.state() == Some('T')).then_some(()) })
-            .await;
+        until("a process stands still", async || match process.state() {
+            Some('T') => Ok(()),
+            other => Err(other),
+        })
+        .await;
         self.done_to(Some(life), What::Froze);
     }
 
@@ -349,6 +348,19 @@ impl Fleet {
         self.hearing.ears().polled.get(&key).copied()
     }
 
+    /// Waits until others have worked at each of these keys after that moment. A task may rest instead.
+    pub(crate) async fn others_work(&self, keys: &[usize], member: usize, after: Moment) {
+        until(&format!("others work at {keys:?}"), async || {
+            let is_left = |key: &usize| {
+                let last = self.last_poll(*key);
+                *key < FIRST_TASK && !last.is_some_and(|(at, life, _)| at > after && life.member != member)
+            };
+            let left: Vec<_> = keys.iter().copied().filter(is_left).collect();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+
     /// The keys at which a member worked at that moment, as far as it is known.
     pub(crate) fn works_at(&self, member: usize, moment: Moment) -> Vec<usize> {
         let ears = self.hearing.ears();
@@ -374,49 +386,71 @@ impl Fleet {
     /// The largest term of all locks.
     pub(crate) async fn largest_term(&self) -> Option<u64> {
         let locks = self.record.locks().await?;
-        locks.values().map(|(term, _)| term.get()).max()
+        locks.values().map(|lock| lock.term.get()).max()
     }
 
-    /// The locks that are not held, or not worked under since then by the very term that the store has. Nothing, if the
-    /// store does not answer.
-    pub(crate) async fn not_held(&self, since: Moment) -> Option<Vec<usize>> {
+    /// The session that a member opened last.
+    pub(crate) fn session(&self, member: usize) -> Option<SessionId> {
+        let life = self.processes[member].as_ref()?.life;
+        self.hearing.ears().sessions.get(&life).copied()
+    }
+
+    /// The keys that are not held, or not worked under since then by the very term that the store has, and the tasks
+    /// that nobody alive holds. Nothing, if the store does not answer.
+    ///
+    /// A task that died with several processes rests, or waits for its trial: nobody need work at it.
+    async fn not_held(&self, since: Moment) -> Option<Vec<usize>> {
+        let polled = |key: usize| self.last_poll(key).filter(|(at, ..)| *at > since);
+        let quiet: Vec<_> = (0..self.plan.keys).filter(|key| polled(*key).is_none()).collect();
+        if !quiet.is_empty() {
+            return Some(quiet);
+        }
         let locks = self.record.locks().await?;
         let is_missing = |key: &usize| {
-            let Some((term, Some(_))) = locks.get(key) else { return true };
-            !self.last_poll(*key).is_some_and(|(at, _, polled)| at > since && polled == *term)
+            let Some(lock) = locks.get(key) else { return true };
+            let is_worked = || polled(*key).is_some_and(|(.., term)| term == lock.term);
+            if *key < FIRST_TASK { !lock.is_held || !is_worked() } else { !lock.is_held && !lock.rests }
         };
         Some(self.plan.locks().filter(is_missing).collect())
     }
 
     /// Waits until every key was held and worked under after that moment, each at some time: keys change
-    /// hands all the time. Nothing, if it takes too long.
-    pub(crate) async fn converges(&self, since: Moment, bound: Duration) -> Option<Duration> {
+    /// hands all the time. Answers how long that took.
+    ///
+    /// # Errors
+    /// The locks that are missing when it takes too long.
+    pub(crate) async fn converges(&self, since: Moment) -> Result<Duration, Vec<usize>> {
+        let mut missing: Vec<_> = self.plan.locks().collect();
         let wait = async {
-            while self.not_held(since).await.is_none_or(|missing| !missing.is_empty()) {
+            while !missing.is_empty() {
                 sleep(PACE).await;
+                missing = self.not_held(since).await.unwrap_or_else(|| missing.clone());
             }
         };
-        timeout(bound, wait).await.ok()?;
-        Some(now().since(since))
+        let waited = timeout(LIMIT, wait).await;
+        waited.map(|()| now().since(since)).map_err(|_| missing)
     }
 
-    /// Has all judged that happened until now.
-    pub(crate) async fn judge(&mut self) -> Option<tenure_sim::Violation> {
-        let until_then = now();
+    /// Has all heard that was said and applied until now.
+    async fn catch_up(&mut self) {
         self.marks += 1;
         let number = self.marks;
         for process in self.processes.iter_mut().flatten() {
             process.tell(&format!("echo {number}"));
         }
         for process in self.processes.iter().flatten() {
-            let (hearing, life) = (self.hearing.clone(), process.life);
-            until(&format!("holder {life} echoes"), BOUND, || async {
-                (hearing.ears().echoes.get(&life) == Some(&number)).then_some(())
+            let (hearing, life) = (&self.hearing, process.life);
+            until(&format!("holder {life} echoes"), async || {
+                let last = hearing.ears().echoes.get(&life).copied();
+                if last == Some(number) { Ok(()) } else { Err(last) }
             })
             .await;
         }
-        until("a marker is written", BOUND, || async { self.record.mark(number).await.then_some(()) }).await;
-        let read = timeout(BOUND, async {
+        until("a marker is written", async || {
+            self.record.mark(number).await.then_some(()).ok_or("no answer")
+        })
+        .await;
+        within("the marker is in the stream of changes", async {
             loop {
                 let (at, applied) = self.commits.recv().await.expect("the stream goes on");
                 let last = applied == Applied::Mark(number);
@@ -425,28 +459,48 @@ impl Fleet {
                     return;
                 }
             }
-        });
-        assert!(read.await.is_ok(), "the marker {number} is not in the stream of changes");
+        })
+        .await;
         let heard = std::mem::take(&mut self.hearing.ears().heard);
         self.court.hear(heard);
-        self.court.judge_until(until_then)
+    }
+
+    /// Has all judged of which every line was heard for certain.
+    pub(crate) async fn judge(&mut self) -> Option<tenure_sim::Violation> {
+        self.catch_up().await;
+        self.court.judge_until(now() - LAG)
+    }
+
+    /// Waits until a write behind the fence was acknowledged.
+    pub(crate) async fn has_written(&self) {
+        until("a fenced write is acknowledged", async || match self.hearing.ears().commits {
+            0 => Err("none"),
+            _ => Ok(()),
+        })
+        .await;
     }
 
     /// Closes all, and has the rest judged.
     pub(crate) async fn end(&mut self) -> Option<tenure_sim::Violation> {
+        until("a tick is run", async || match self.hearing.ears().ticks {
+            0 => Err("none"),
+            _ => Ok(()),
+        })
+        .await;
         for member in 0..self.plan.members {
             if self.processes[member].is_some() {
                 self.close(member).await;
             }
         }
-        if let Some(violation) = self.judge().await {
+        self.catch_up().await;
+        if let Some(violation) = self.court.judge_until(now()) {
             return Some(violation);
         }
-        let ledger = until("the ledger is read", BOUND, || self.record.ledger()).await;
+        let ledger =
+            until("the ledger is read", async || self.record.ledger().await.ok_or("no answer")).await;
         let entries = ledger.len();
         let (ticks, violation) = self.court.judge_ledger(ledger, self.plan.one_time);
         println!("{ticks} ticks run, {entries} entries in their ledger");
-        assert!(ticks > 0, "no tick was run");
         violation
     }
 }

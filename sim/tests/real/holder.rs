@@ -4,6 +4,7 @@
 //! It is this very test binary, started once more for [`holds`] alone: so it can be killed and frozen.
 
 use std::{
+    cell::Cell,
     io::{BufRead, Write},
     sync::Arc,
     time::Duration,
@@ -13,8 +14,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tenure::{
     Clock, Elect, ElectConfig, Lease, SystemClock,
+    clock::Moment,
     elect::Campaign,
-    model::Term,
+    model::{StoreTime, Term},
     schedule::{Misfire, Overlap, Schedule},
     spread::{Spread, Task},
     store::{
@@ -88,10 +90,40 @@ pub(crate) fn config(member: usize, pace: Pace) -> ElectConfig {
 #[derive(Clone, Copy, Debug)]
 struct Pen;
 
-/// In one write: a line is whole, also if the process is killed.
 fn say(line: &Line) {
-    let line = lines::write(SystemClock::new().now(), line);
+    say_of(SystemClock::new().now(), line);
+}
+
+/// In one write: a line is whole, also if the process is killed.
+fn say_of(at: Moment, line: &Line) {
+    let line = lines::write(at, line);
     let _ = std::io::stdout().write_all(line.as_bytes());
+}
+
+thread_local! {
+    static LOOKED: Cell<Option<Moment>> = const { Cell::new(None) };
+}
+
+/// The machine's clock. It knows when each thread looked at it last.
+#[derive(Debug, Default)]
+struct Looked(SystemClock);
+
+impl Clock for Looked {
+    fn now(&self) -> Moment {
+        let now = self.0.now();
+        LOOKED.set(Some(now));
+        now
+    }
+
+    fn wall(&self) -> StoreTime {
+        self.0.wall()
+    }
+}
+
+/// When the engine found that this poll of a job may begin. However long the thread loses its processor after that,
+/// nothing can stop the poll.
+fn allowed_at() -> Moment {
+    LOOKED.get().unwrap_or_else(|| SystemClock::new().now())
 }
 
 impl Scribe for Pen {
@@ -167,10 +199,10 @@ async fn start(order: Arc<Order>) -> (Elect, (Vec<Campaign>, Spread, Schedule)) 
         let store = connect(&order).await;
         (Arc::new(store.clone()), Some((store, Resource::connect(&order.uri, &order.database).await)))
     };
-    let clock = Arc::new(SystemClock::new());
-    let wire = Wire::new(store, Arc::new(Pen), clock);
+    let clock = Arc::new(Looked::default());
+    let wire = Wire::new(store, Arc::new(Pen), clock.clone());
     let wire: Arc<dyn tenure::store::Store> = Arc::new(wire);
-    let mut builder = Elect::builder(wire, config(order.member, order.pace));
+    let mut builder = Elect::builder(wire, config(order.member, order.pace)).clock(clock);
     if let Some(flaw) = flaw() {
         builder = builder.flaw(flaw);
     }
@@ -208,7 +240,8 @@ fn pulse(elect: &Elect) -> Schedule {
     let misfire = Misfire::All { window: Duration::from_secs(120), at_most: 120 };
     let pulse = elect.schedule(PULSE, "* * * * * *").misfire(misfire).overlap(Overlap::Queue);
     let run = async |tick: tenure::schedule::Tick, lease: Lease| {
-        say(&Line::Ticked { instant: tick.scheduled_at().as_millis(), attempt: tick.attempt() });
+        let (instant, attempt) = (tick.scheduled_at().as_millis(), tick.attempt());
+        say_of(allowed_at(), &Line::Ticked { instant, attempt });
         // It may be killed in the middle.
         tokio::select! {
             () = lease.cancelled() => Err("cancelled"),
@@ -337,7 +370,7 @@ struct Watch {
 
 impl Witness for Watch {
     fn polls(&mut self) {
-        Pen.write(What::Polled { key: self.key, term: self.term });
+        say_of(allowed_at(), &Line::Seen(What::Polled { key: self.key, term: self.term }));
     }
 }
 

@@ -1,16 +1,16 @@
 //! What the store has on record, as the harness reads it by a way of its own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use mongodb::{
     Client,
     bson::{Document, doc},
     options::{ReadConcern, WriteConcern},
 };
-use tenure::{
-    clock::Moment,
-    model::{SessionId, Term},
-};
+use tenure::{clock::Moment, model::Term};
 use tenure_sim::number_of;
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
@@ -24,8 +24,18 @@ use crate::{
 /// Time allowed to the store for one question.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// All locks, by their numbers: the term, and the session that holds it.
-pub(crate) type Locks = BTreeMap<usize, (Term, Option<SessionId>)>;
+/// A lock on record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lock {
+    pub(crate) term: Term,
+    /// By a session that nobody has declared dead.
+    pub(crate) is_held: bool,
+    /// It is kept closed, as a task is that died with several processes.
+    pub(crate) rests: bool,
+}
+
+/// All locks, by their numbers.
+pub(crate) type Locks = BTreeMap<usize, Lock>;
 
 pub(crate) enum Record {
     Mongo { client: Client, database: String },
@@ -76,6 +86,12 @@ impl Record {
         }
     }
 
+    /// Returns whether somebody can write into the file, or nobody may for as long as a process stands still.
+    pub(crate) fn is_writable(&self) -> bool {
+        let Self::File(audit) = self else { panic!("nobody locks a whole set") };
+        audit.is_writable()
+    }
+
     /// The ledger of the schedule. Nothing, if the store does not answer.
     pub(crate) async fn ledger(&self) -> Option<Vec<Tick>> {
         match self {
@@ -110,15 +126,20 @@ impl Record {
 async fn locks_of(client: &Client, database: &str) -> mongodb::error::Result<Locks> {
     use futures::TryStreamExt;
 
-    let locks = client.database(database).collection::<Document>("locks");
-    let found = locks.find(doc! {}).read_concern(ReadConcern::majority()).await?;
-    let found: Vec<_> = found.try_collect().await?;
+    let all = async |collection: &str, filter: Document| {
+        let collection = client.database(database).collection::<Document>(collection);
+        let found = collection.find(filter).read_concern(ReadConcern::majority()).await?;
+        found.try_collect::<Vec<_>>().await
+    };
+    let (locks, alive) = (all("locks", doc! {}).await?, all("sessions", doc! { "death": null }).await?);
+    let alive: BTreeSet<_> = alive.iter().filter_map(|session| session.get_str("_id").ok()).collect();
     let read = |lock: &Document| {
         let key = number_of(lock.get_document("_id").ok()?.get_str("key").ok()?)?;
         let term = Term::try_new(u64::try_from(lock.get_i64("term").ok()?).ok()?)?;
-        Some((key, (term, lock.get_str("session").ok().and_then(|session| session.parse().ok()))))
+        let is_held = lock.get_str("session").is_ok_and(|session| alive.contains(session));
+        Some((key, Lock { term, is_held, rests: lock.get_datetime("not_before").is_ok() }))
     };
-    Ok(found.iter().filter_map(read).collect())
+    Ok(locks.iter().filter_map(read).collect())
 }
 
 /// As a majority has it.

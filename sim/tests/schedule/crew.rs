@@ -223,6 +223,7 @@ impl Crew {
                     return Ok(());
                 }
                 tokio::select! {
+                    biased;
                     () = lease.cancelled() => Err("cancelled".to_owned()),
                     () = tokio::time::sleep(takes) => Ok(()),
                 }

@@ -43,7 +43,8 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     // What a healthy owner runs: not what waits for a dead one's lease to end, nor what is made up for then.
     let mut healthy = Vec::new();
     let mut next = FLEET;
-    for round in 0..20_u64 {
+    let rounds: u32 = if tenure_sim::is_whole() { 20 } else { 8 };
+    for round in 0..rounds {
         mid_tick(&crew).await;
         let owner = crew.registry.runs().last().unwrap().by.clone();
         if round % 2 == 0 {
@@ -74,7 +75,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     }
     pass(MINUTE).await;
     let end = crew.now();
-    assert!(end.since(begun) >= 10 * MINUTE);
+    assert!(end.since(begun) >= rounds * 28 * SECOND);
     let ledger = crew.ledger().await;
     let instants: Vec<_> = ledger.iter().map(|run| run.id.instant).collect();
     assert_eq!(
@@ -89,7 +90,7 @@ async fn twenty_instances_with_wrong_clocks_and_dying_owners_run_each_tick_once(
     }
     // What was begun again is what a dead owner had begun.
     let again = crew.registry.runs().len() - ledger.len();
-    assert!(again <= 21, "{again}");
+    assert!(again <= rounds as usize + 1, "{again}");
     let mut lateness: Vec<_> = healthy.iter().map(|run| run.at.since(run.instant)).collect();
     lateness.sort_unstable();
     let p99 = lateness[lateness.len() * 99 / 100];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tenure_sim::cases;
+
 use crate::team::{Player, SECOND, Team, counts};
 
 /// Observations of a deploy, pod by pod.
@@ -72,7 +74,7 @@ async fn rolled_out(more: usize, gap: Duration, exchange: Exchange) -> Rollout {
 #[tokio::test(start_paused = true)]
 async fn a_rolling_deploy_with_more_tasks_overloads_no_pod() {
     let mut all = Vec::new();
-    for more in [0, 1, 10] {
+    for more in cases(&[10, 0, 1], 1).iter().copied() {
         for gap in [60, 5] {
             all.push((100 + more, rolled_out(more, SECOND * gap, Exchange::NewFirst).await));
         }
@@ -86,7 +88,7 @@ async fn a_rolling_deploy_with_more_tasks_overloads_no_pod() {
 #[tokio::test(start_paused = true)]
 async fn where_the_old_pod_goes_first_a_deploy_overloads_no_pod_either() {
     let mut all = Vec::new();
-    for more in [1, 10] {
+    for more in cases(&[1, 10], 1).iter().copied() {
         all.push((100 + more, rolled_out(more, SECOND * 60, Exchange::OldFirst).await));
     }
     for (tasks, seen) in all {

@@ -15,6 +15,7 @@ use tenure::{
     spread::{Spread, Task, TaskState},
     store::Store,
 };
+use tenure_sim::cases;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -78,6 +79,7 @@ impl Fleet {
                             }
                         };
                         tokio::select! {
+                            biased;
                             ended = running => ended,
                             () = kills => Ok(()),
                         }
@@ -139,10 +141,10 @@ impl Fleet {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_kills_its_process_is_found_and_rests_and_the_others_run() {
-    for (kills_after, most_deaths, on_average) in [(0, 4, 47.0), (5, 4, 47.0), (60, 10, 44.0)] {
+    for (kills_after, most_deaths, on_average) in cases(&[(60, 10, 44.0), (0, 4, 47.0), (5, 4, 47.0)], 1) {
         let (log, guard) = Log::start();
         let fleet = Fleet::of(5, 50).await;
-        fleet.kills("task-007", SECOND * kills_after);
+        fleet.kills("task-007", SECOND * *kills_after);
         let (average, least) = fleet.ran(1800).await;
         println!(
             "it kills after {kills_after} s: in 30 minutes {} processes died of one task; of 50 tasks {average:.1} ran on average, {least} at least",
@@ -150,8 +152,8 @@ async fn a_task_that_kills_its_process_is_found_and_rests_and_the_others_run() {
         );
         let quarantined = fleet.quarantined().await;
         println!("  {quarantined:?}");
-        assert!(fleet.deaths() <= most_deaths, "{} deaths", fleet.deaths());
-        assert!(average >= on_average, "{average}");
+        assert!(fleet.deaths() <= *most_deaths, "{} deaths", fleet.deaths());
+        assert!(average >= *on_average, "{average}");
         assert_eq!(fleet.team.registry.running(), 49);
         let names: BTreeSet<_> = quarantined.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(names, BTreeSet::from(["task-007"]), "{quarantined:?}");
@@ -202,9 +204,17 @@ async fn two_that_kill_are_both_found() {
 async fn of_many_tasks_on_two_pods_the_one_that_kills_is_found_by_groups() {
     let fleet = Fleet::of(2, 400).await;
     fleet.kills("task-007", SECOND);
-    let (average, _) = fleet.ran(3600).await;
+    for minutes in 0.. {
+        assert!(minutes < 60, "it is not found in an hour");
+        fleet.ran(60).await;
+        if !fleet.quarantined().await.is_empty() {
+            break;
+        }
+    }
+    // Long enough for the others to be trusted again.
+    let (average, _) = fleet.ran(1200).await;
     let quarantined = fleet.quarantined().await;
-    println!("{} deaths, of 400 tasks {average:.1} on average, {quarantined:?}", fleet.deaths());
+    println!("{} deaths, of 400 tasks {average:.1} on average then, {quarantined:?}", fleet.deaths());
     let names: BTreeSet<_> = quarantined.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["task-007"]));
     assert_eq!(fleet.team.registry.running(), 399);
@@ -212,7 +222,7 @@ async fn of_many_tasks_on_two_pods_the_one_that_kills_is_found_by_groups() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_are_killed_by_chance_quarantine_nothing() {
-    for every in [30_u64, 60] {
+    for every in cases(&[30_u64, 60], 1).iter().copied() {
         let fleet = Fleet::of(5, 50).await;
         let (mut least, mut sum) = (usize::MAX, 0.0);
         for kill in 0..1800 / every {

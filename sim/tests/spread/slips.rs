@@ -1,12 +1,14 @@
 //! Errors about a spread that makes no sense, and cases that may look so and do.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tenure::{Elect, ElectConfig, Lease, elect::Error, spread::Task, store::MemoryStore};
+use tenure::{Elect, ElectConfig, Lease, elect::Error, spread::Task, store::MemoryStore, testing::TestClock};
 
 async fn elect() -> Elect {
+    let clock = Arc::new(TestClock::new());
+    let store = MemoryStore::new(clock.clone());
     let config = ElectConfig::new("test", "a").unwrap();
-    Elect::start(MemoryStore::default(), config).await.unwrap()
+    Elect::builder(store, config).clock(clock).seed(1).start().await.unwrap()
 }
 
 async fn job<M>(_: Task<M>, lease: Lease) -> Result<(), String> {

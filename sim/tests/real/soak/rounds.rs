@@ -13,12 +13,10 @@ use super::{
     set::{MEMBERS, Set},
 };
 use crate::{
-    fleet::{BOUND, Fleet, now, until},
+    fleet::{Fleet, now},
     holder::{self, Pace},
+    support::wait::{LIMIT, until},
 };
-
-/// For what an election, and a takeover after it, come to at the worst.
-const CONVERGES: Duration = Duration::from_secs(60);
 
 /// The set, the fleet, and what was done to them.
 pub(crate) struct World {
@@ -76,9 +74,9 @@ impl World {
     /// # Errors
     /// What is violated.
     pub(crate) async fn settle(&mut self, since: Moment) -> Result<Duration, String> {
-        let converged = self.fleet.converges(since, CONVERGES).await;
-        if converged.is_none() {
-            let says = format!("not every key is held {CONVERGES:?} after all was mended");
+        let converged = self.fleet.converges(since).await;
+        if let Err(missing) = &converged {
+            let says = format!("these are not held {LIMIT:?} after all was mended: {missing:?}");
             self.fleet.court.violate("liveness", says);
         }
         match self.fleet.judge().await {
@@ -98,8 +96,9 @@ impl World {
             Fault::StepDown => {
                 let command = doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 4 };
                 // It may be refused while the others lag behind.
-                until("the primary stands down", BOUND, || async {
-                    self.set.ask_within(primary, command.clone(), Duration::from_secs(5)).await
+                until("the primary stands down", async || {
+                    let done = self.set.ask_within(primary, command.clone(), Duration::from_secs(5)).await;
+                    done.ok_or("refused")
                 })
                 .await;
                 self.another_than(primary).await;
@@ -249,7 +248,7 @@ impl World {
 
     async fn do_to_the_fleet(&mut self, fault: Fault) -> String {
         let since = now() - Duration::from_secs(3);
-        let found = until("somebody works", BOUND, || async { self.fleet.busiest(since) }).await;
+        let found = until("somebody works", async || self.fleet.busiest(since).ok_or("nobody")).await;
         let (member, keys) = found;
         match fault {
             Fault::KillHolder => {
@@ -265,13 +264,7 @@ impl World {
             Fault::FreezeHolder => {
                 self.fleet.freeze(member).await;
                 let frozen = now();
-                for key in &keys {
-                    until("another one works", BOUND, || async {
-                        let (at, life, _) = self.fleet.last_poll(*key)?;
-                        (at > frozen && life.member != member).then_some(())
-                    })
-                    .await;
-                }
+                self.fleet.others_work(&keys, member, frozen).await;
                 self.fleet.thaw(member);
                 format!("holder {member} was frozen, and others took {keys:?}")
             }

@@ -21,7 +21,7 @@ use super::{
     net::{Place, run},
     role,
 };
-use crate::fleet::{BOUND, until};
+use crate::support::wait::{LIMIT, until};
 
 pub(crate) const MEMBERS: usize = 3;
 const NAME: &str = "soak";
@@ -109,12 +109,13 @@ impl Set {
         let members: Vec<_> = members.collect();
         let config = doc! { "_id": NAME, "version": 1, "members": members, "settings": settings };
         for member in 0..MEMBERS {
-            until("a member answers", BOUND, || self.hello(member)).await;
+            until("a member answers", async || self.hello(member).await.ok_or("no answer")).await;
         }
         // On a busy machine one may not answer in time, and then it is refused.
-        until("the set is initiated", BOUND, || async {
+        until("the set is initiated", async || {
             let initiate = doc! { "replSetInitiate": config.clone() };
-            self.ask_within(0, initiate, BOUND).await.or(self.ask(0, doc! { "replSetGetConfig": 1 }).await)
+            let done = self.ask_within(0, initiate, LIMIT / 4).await;
+            done.or(self.ask(0, doc! { "replSetGetConfig": 1 }).await).ok_or("no answer")
         })
         .await;
         self.until_whole().await;
@@ -273,18 +274,17 @@ impl Set {
     /// Waits for a primary, another one than `not` if one is given.
     pub(crate) async fn until_primary(&self, not: Option<usize>) -> usize {
         let asked: Vec<_> = (0..MEMBERS).filter(|member| Some(*member) != not).collect();
-        until("there is a primary", BOUND, || self.primary_of(&asked)).await
+        until("there is a primary", async || self.primary_of(&asked).await.ok_or("none")).await
     }
 
     /// Until one member is primary and all others follow.
     pub(crate) async fn until_whole(&self) -> usize {
-        until("the set is whole", 2 * BOUND, || async {
+        until("the set is whole", async || {
             let answers = join_all((0..MEMBERS).map(|member| self.hello(member))).await;
-            let answers: Option<Vec<_>> = answers.into_iter().collect();
-            let answers = answers?;
-            let followers = answers.iter().filter(|hello| hello.is_secondary).count();
-            let primary = answers.iter().position(|hello| hello.is_primary)?;
-            (followers == MEMBERS - 1).then_some(primary)
+            let is = |is: fn(&Hello) -> bool| answers.iter().map(move |hello| hello.as_ref().is_some_and(is));
+            let followers = is(|hello| hello.is_secondary).filter(|is| *is).count();
+            let primary = is(|hello| hello.is_primary).position(|is| is);
+            primary.filter(|_| followers == MEMBERS - 1).ok_or(answers)
         })
         .await
     }
@@ -310,7 +310,7 @@ impl Set {
     pub(crate) async fn freeze(&self, member: usize) {
         let pid = self.pid(member);
         kill_process(pid, Signal::STOP).unwrap();
-        until("a member stands still", BOUND, || async { is_stopped(pid).then_some(()) }).await;
+        until("a member stands still", async || is_stopped(pid).then_some(()).ok_or("it runs")).await;
     }
 
     /// SIGCONT.
@@ -330,10 +330,10 @@ impl Set {
         self.offsets[member] = millis;
         self.write_offset(member);
         let set = &*self;
-        until("a clock shows its step", BOUND, || async {
-            let shown = set.hello(member).await?.clock.timestamp_millis();
-            let off = shown - DateTime::now().timestamp_millis() - millis;
-            (off.abs() < 900).then_some(())
+        until("a clock shows its step", async || {
+            let shown = set.hello(member).await.map(|hello| hello.clock.timestamp_millis());
+            let off = shown.map(|shown| shown - DateTime::now().timestamp_millis() - millis);
+            off.filter(|off| off.abs() < 900).map(drop).ok_or(off)
         })
         .await;
     }
