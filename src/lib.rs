@@ -129,6 +129,8 @@ pub mod model;
 pub mod picture;
 pub mod schedule;
 #[cfg(test)]
+mod seeded;
+#[cfg(test)]
 mod serialized;
 #[cfg(tenure_sim)]
 #[doc(hidden)]

@@ -56,11 +56,19 @@ impl Allocated {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_done_often_allocates_little() {
-    let mut allocated = Allocated::default();
-    checks(&mut allocated).await;
-    steps(&mut allocated);
-    grants(&mut allocated).await;
-    assert!(allocated.wrong.is_empty(), "tests/allocations.rs, ALLOWED:\n{}", allocated.wrong.join("\n"));
+    let mut wrong = Vec::new();
+    // More than once: the thread that has started this one may allocate for itself meanwhile.
+    for _ in 0..3 {
+        let mut allocated = Allocated::default();
+        checks(&mut allocated).await;
+        steps(&mut allocated);
+        grants(&mut allocated).await;
+        wrong = allocated.wrong;
+        if wrong.is_empty() {
+            return;
+        }
+    }
+    panic!("tests/allocations.rs, ALLOWED:\n{}", wrong.join("\n"));
 }
 
 async fn checks(allocated: &mut Allocated) {

@@ -275,7 +275,7 @@ async fn no_schedule_is_left_out_however_many_are_due() {
     let pictures = world.pictures();
     let mut followed = pictures.follow();
     followed.next().await.unwrap();
-    sleep(10 * 60 * SECOND).await;
+    sleep(3 * 60 * SECOND).await;
     let overdue = |picture: &Picture| {
         let all = picture.schedules(0, 1000);
         all.iter().filter(|one| matches!(one.standing(SECOND), Standing::Overdue { .. })).count()

@@ -160,6 +160,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeded::config())]
+
         #[test]
         fn what_was_written_is_read_as_it_was(
             millis in prop_oneof![any::<i64>(), 0_i64..4_000_000_000_000], tries in 1_u32.., error in ".{0,40}",

@@ -307,6 +307,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeded::config())]
+
         #[test]
         fn a_note_is_read_as_it_was_meant(
             by in r#"[a:\\" ]{0,12}[a:"]"#,

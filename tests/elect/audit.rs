@@ -21,7 +21,7 @@ async fn deaf(world: &World) -> (Elect, Arc<Intercepted<Counting>>) {
     let counting = Counting::default().around(Arc::new(world.memory.clone()));
     let rates = Rates { hint_lost: 1000, ..Rates::default() };
     let store: Arc<dyn Store> = Faulty::seeded(1, rates).around(counting.clone());
-    let builder = Elect::builder(store, World::config("a")).clock(world.clock.clone());
+    let builder = world.on(store, World::config("a"));
     (builder.start().await.unwrap(), counting)
 }
 

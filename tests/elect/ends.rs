@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tenure::{
-    Elect, Event, Loss,
+    Event, Loss,
     elect::{EventStream, JobEnd, Lease},
     model::Why,
     store::{Declaration, Evidence, Store},
@@ -175,7 +175,7 @@ async fn a_hint_that_comes_after_the_lock_was_given_back_costs_nothing() {
     let counting = Counting::default().around(Arc::new(world.memory.clone()));
     let late = Faulty::seeded(3, rates).around(counting.clone());
     let store: Arc<dyn Store> = late.clone();
-    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
+    let elect = world.on(store, World::config("a")).start().await.unwrap();
     tokio::time::sleep(SECOND * 12).await;
     for number in 0..20 {
         elect.acquire(format!("order {number}")).await.unwrap().release().await.unwrap();

@@ -27,7 +27,7 @@ fn begun(world: &World, config: ElectConfig) -> (Elect, Arc<Intercepted<Faulty>>
     let rates = Rates { hint_lost: 1000, ..Rates::default() };
     let faulty = Faulty::seeded(1, rates).around(Arc::new(world.memory.clone()));
     let store: Arc<dyn Store> = faulty.clone();
-    (Elect::builder(store, config).clock(world.clock.clone()).begin().unwrap(), faulty)
+    (world.on(store, config).begin().unwrap(), faulty)
 }
 
 /// A ttl of three seconds.

@@ -197,7 +197,7 @@ async fn scene(world: &World, dead: usize, since: Duration, back: bool) -> Scene
     let asked = Asked::default();
     let counted = async |name: &'static str| {
         let store: Arc<dyn Store> = Asks(name, asked.clone()).around(Arc::new(world.memory.clone()));
-        Elect::builder(store, World::config(name)).clock(world.clock.clone()).start().await.unwrap()
+        world.on(store, World::config(name)).start().await.unwrap()
     };
     let holder = counted("holder").await;
     let guard = holder.acquire("k").await.unwrap();

@@ -102,7 +102,7 @@ async fn instance(world: &World) -> (Elect, Arc<Watching>, Arc<Intercepted<Fault
     let watching = Watching::new(world.memory.clone());
     let faulty = Faulty::default().around(watching.clone());
     let store: Arc<dyn Store> = faulty.clone();
-    let builder = Elect::builder(store, World::config("a")).clock(world.clock.clone());
+    let builder = world.on(store, World::config("a"));
     (builder.start().await.unwrap(), watching, faulty)
 }
 
@@ -210,7 +210,7 @@ async fn a_store_that_cannot_give_it_is_told_of_once_and_the_session_is_opened_w
     watching.fails.store(true, Ordering::Relaxed);
     let faulty = Faulty::default().around(watching.clone());
     let store: Arc<dyn Store> = faulty.clone();
-    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
+    let elect = world.on(store, World::config("a")).start().await.unwrap();
     let mut events = elect.events();
     let first = session(&elect);
     let second = next_session(&elect, &faulty).await;

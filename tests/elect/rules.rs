@@ -347,7 +347,7 @@ async fn deaf(world: &World, holder: &str) -> (Elect, Arc<Intercepted<Faulty>>) 
     let rates = Rates { hint_lost: 1000, ..Rates::default() };
     let faulty = Faulty::seeded(1, rates).around(Arc::new(world.memory.clone()));
     let store: Arc<dyn Store> = faulty.clone();
-    let builder = Elect::builder(store, World::config(holder)).clock(world.clock.clone());
+    let builder = world.on(store, World::config(holder));
     (builder.start().await.unwrap(), faulty)
 }
 

@@ -4,6 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -13,8 +14,9 @@ use tenure::{
     elect::{JobEnd, Lease},
     model::{Nonce, Request, SessionId, Why},
     store::{BeatWrite, MemoryStore, Revocation, SessionSeen, Store},
-    testing::{Course, Fault, Faulty, Intercept, Operation, Rates},
+    testing::{Course, Fault, Faulty, Intercept, Operation, Rates, TestClock},
 };
+use tokio::sync::oneshot;
 
 use crate::world::{SECOND, World};
 
@@ -86,7 +88,7 @@ async fn a_lock_that_is_granted_after_the_close_begins_no_job() {
     let rates = Rates { hint_lost: 1000, ..Rates::default() };
     let faulty = Faulty::seeded(1, rates).around(Arc::new(world.memory.clone()));
     let store: Arc<dyn Store> = faulty.clone();
-    let elect = Elect::builder(store, World::config("a")).clock(world.clock.clone()).start().await.unwrap();
+    let elect = world.on(store, World::config("a")).start().await.unwrap();
     let (other, _) = world.instance("b").await;
     faulty.intercept().next(Operation::Take, Course::PLAIN.answered_after(SECOND));
     let ran = Arc::new(AtomicBool::new(false));
@@ -143,18 +145,25 @@ async fn a_session_that_is_closed_was_not_lost() {
     assert_eq!(told, [Event::SessionClosed { session: id }]);
 }
 
-/// In real time: a program that blocks its runtime cannot be had in paused time.
+/// In real time: a program that blocks its runtime cannot be had in paused time. How long it hangs is what the clock
+/// says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_program_that_hangs_loses_one_session_and_opens_the_next_when_it_answers() {
-    let memory = MemoryStore::default();
-    let config = World::config("a").with_stop_grace(SECOND / 4);
-    let builder = Elect::builder(memory.clone(), config).keeper_thread(true).liveness_probe(SECOND);
-    let elect = builder.start().await.unwrap();
+    let (memory, clock) = (MemoryStore::default(), Arc::new(TestClock::new()));
+    let config = World::config("a").with_stop_grace(SECOND / 4).with_refresh_interval(SECOND / 4);
+    let builder = Elect::builder(memory.clone(), config).clock(clock.clone()).seed(1);
+    let elect = builder.keeper_thread(true).liveness_probe(SECOND * 4).start().await.unwrap();
     let first = session(&elect);
     let mut events = elect.events();
     // It blocks the only thread on which the program's tasks run.
-    let hung = tokio::spawn(async { std::thread::sleep(SECOND * 4) });
-    hung.await.unwrap();
+    let (hangs, begun) = oneshot::channel();
+    let (answers, ends) = mpsc::channel::<()>();
+    let hung = tokio::spawn(async move {
+        hangs.send(()).unwrap();
+        ends.recv().unwrap();
+    });
+    begun.await.unwrap();
+    clock.suspend(SECOND * 5);
     // Its opening may be told after the call that waits for it has returned: on another thread.
     let mut lost = events.next().await.unwrap();
     if lost == (Event::SessionOpened { session: first }) {
@@ -164,6 +173,9 @@ async fn a_program_that_hangs_loses_one_session_and_opens_the_next_when_it_answe
         matches!(lost, Event::SessionLost { session, loss: Loss::Probe } if session == first),
         "{lost:?}"
     );
+    assert_eq!(format!("{memory:?}"), "MemoryStore { locks: 0, sessions: 1, waiters: 0, .. }", "it hangs");
+    answers.send(()).unwrap();
+    hung.await.unwrap();
     let opened = events.next().await.unwrap();
     assert!(matches!(opened, Event::SessionOpened { .. }), "{opened:?}");
     assert_eq!(format!("{memory:?}"), "MemoryStore { locks: 0, sessions: 2, waiters: 0, .. }");

@@ -15,7 +15,7 @@ async fn instance(world: &World, holder: &str, within: Duration) -> (Elect, Arc<
     let faulty = Faulty::default().around(Arc::new(world.memory.clone()));
     let store: Arc<dyn Store> = faulty.clone();
     let config = World::config(holder).takeover_within(within);
-    (Elect::builder(store, config).clock(world.clock.clone()).start().await.unwrap(), faulty)
+    (world.on(store, config).start().await.unwrap(), faulty)
 }
 
 #[tokio::test(start_paused = true)]

@@ -171,7 +171,7 @@ impl Intercept for Broken {
 
 async fn without_hints(world: &World, broken: Broken) -> Elect {
     let store: Arc<dyn Store> = broken.around(Arc::new(world.memory.clone()));
-    Elect::builder(store, World::config("pod-1")).clock(world.clock.clone()).start().await.unwrap()
+    world.on(store, World::config("pod-1")).start().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,12 @@
 //! Instances that share a store whose calls a test can spoil, on a clock it can turn.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tenure::{
     Elect, ElectConfig,
@@ -15,12 +21,17 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct World {
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: MemoryStore,
+    /// The next instance draws its random numbers from this.
+    seed: AtomicU64,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(TestClock::new());
-        Self { memory: MemoryStore::new(clock.clone()), clock }
+        // The same one each time; `TENURE_SEED` is another.
+        let seed = std::env::var("TENURE_SEED").map_or(1, |seed| seed.parse().unwrap());
+        println!("TENURE_SEED={seed}");
+        Self { memory: MemoryStore::new(clock.clone()), clock, seed: AtomicU64::new(seed) }
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
@@ -31,7 +42,13 @@ impl World {
     pub(crate) fn builder(&self, holder: &str) -> (Builder, Arc<Intercepted<Faulty>>) {
         let faulty = Faulty::default().around(Arc::new(self.memory.clone()));
         let store: Arc<dyn Store> = faulty.clone();
-        (Elect::builder(store, Self::config(holder)).clock(self.clock.clone()), faulty)
+        (self.on(store, Self::config(holder)), faulty)
+    }
+
+    /// An engine on that store.
+    pub(crate) fn on(&self, store: Arc<dyn Store>, config: ElectConfig) -> Builder {
+        let seed = self.seed.fetch_add(1, Ordering::Relaxed);
+        Elect::builder(store, config).clock(self.clock.clone()).seed(seed)
     }
 
     pub(crate) async fn instance(&self, holder: &str) -> (Elect, Arc<Intercepted<Faulty>>) {

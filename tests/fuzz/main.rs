@@ -7,12 +7,14 @@ mod properties;
 use proptest::{
     collection::vec,
     prelude::*,
-    test_runner::{TestCaseError, TestRunner},
+    test_runner::{RngSeed, TestCaseError, TestRunner},
 };
 
 /// Holds the property for so many inputs, at least a tenth of which must have said something.
 fn holds(cases: u32, longest: usize, property: fn(&[u8]) -> bool) {
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    // The same inputs in every run: others are for `scripts/fuzz`.
+    let rng_seed = RngSeed::Fixed(1);
+    let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new(config);
     let telling = std::cell::Cell::new(0);
     let held = runner.run(&vec(any::<u8>(), 0..longest), |bytes| {
@@ -28,20 +30,20 @@ fn holds(cases: u32, longest: usize, property: fn(&[u8]) -> bool) {
 
 #[test]
 fn any_document_in_the_place_of_any_record_is_read_as_what_it_is_or_refused() {
-    holds(20_000, 400, properties::documents);
+    holds(6_000, 400, properties::documents);
 }
 
 #[test]
 fn any_configuration_is_refused_by_name_or_keeps_every_rule() {
-    holds(8_000, 200, properties::config);
+    holds(3_000, 200, properties::config);
 }
 
 #[test]
 fn any_name_is_refused_or_comes_back_as_it_was() {
-    holds(8_000, 600, properties::names);
+    holds(3_000, 600, properties::names);
 }
 
 #[test]
 fn any_expression_is_refused_in_one_line_or_has_instants_that_rise() {
-    holds(8_000, 300, properties::expressions);
+    holds(3_000, 300, properties::expressions);
 }

@@ -47,8 +47,9 @@ fn config(holder: &str) -> ElectConfig {
         .with_retention_sessions(RETENTION)
 }
 
-async fn instance(clock: &Arc<TestClock>, store: Arc<dyn Store>, holder: &str) -> Elect {
-    Elect::builder(store, config(holder)).clock(clock.clone()).start().await.unwrap()
+async fn instance(clock: &Arc<TestClock>, store: Arc<dyn Store>, holder: &str, seed: usize) -> Elect {
+    let builder = Elect::builder(store, config(holder)).clock(clock.clone());
+    builder.seed(seed as u64).start().await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,13 +58,14 @@ async fn keys_that_are_used_once_leave_nothing_behind() {
         std::env::var("GROWTH_KEYS").map_or(20_000, |keys| keys.parse().expect("GROWTH_KEYS is a number"));
     let clock = Arc::new(TestClock::new());
     let memory = MemoryStore::new(clock.clone());
-    let of = |holder: &'static str| instance(&clock, Arc::new(memory.clone()), holder);
-    let mut load = Load::new([of("a").await, of("b").await, of("c").await]);
+    let of =
+        |holder: &'static str, seed| instance(&clock, Arc::new(memory.clone()), holder, DAYS * PARTS + seed);
+    let mut load = Load::new([of("a", 1).await, of("b", 2).await, of("c", 3).await]);
     let mut samples = Vec::new();
     for part in 1..=DAYS * PARTS {
         // A process that dies: nothing it sends arrives any more, and what it had in memory is gone.
         let faulty = Faulty::default().around(Arc::new(memory.clone()));
-        let doomed = instance(&clock, faulty.clone(), "doomed").await;
+        let doomed = instance(&clock, faulty.clone(), "doomed", part).await;
         let held = load.pass(keys * part / (DAYS * PARTS) - load.seen(), &doomed).await;
         faulty.intercept().always(Operation::ALL, Fault::Swallowed);
         drop((held, doomed));

@@ -42,7 +42,7 @@ use crate::folder::{Folder, fixture};
 
 /// The seed, the number and the file of a process that makes the load.
 const LOAD: &str = "TENURE_TEST_LOAD";
-const COPIES: usize = 200;
+const COPIES: usize = 60;
 const PROCESSES: u64 = 2;
 /// In each process.
 const TASKS: u64 = 3;
@@ -413,7 +413,7 @@ fn words(path: &Path, trouble: Trouble) -> String {
 }
 
 fn seed() -> u64 {
-    std::env::var("TENURE_SEED").map_or_else(|_| getrandom::u64().unwrap(), |seed| seed.parse().unwrap())
+    std::env::var("TENURE_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

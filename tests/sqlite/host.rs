@@ -2,20 +2,19 @@
 
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{Read, Write},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
 
 use tenure::{
-    Clock, SystemClock,
     model::{Key, Kind, LockId, SessionId},
     store::{
         Store, Take, TakeAnswer,
@@ -24,7 +23,10 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::folder::{Folder, fixture};
+use crate::{
+    folder::{Folder, fixture},
+    wait::{self, until, until_blocking},
+};
 
 /// The place of a test that was started once more, as somebody else or where it may mount.
 const PLACE: &str = "TENURE_TEST_PLACE";
@@ -130,11 +132,14 @@ async fn a_connection_of_the_programs_own_keeps_its_locks() {
         use std::os::unix::fs::MetadataExt;
         fs::metadata(folder.database()).unwrap().ino()
     };
-    // The kernel's list of locks: process, device and inode, and the bytes.
-    let mine = format!(" {} ", std::process::id());
-    let locks = fs::read_to_string("/proc/locks").unwrap();
-    let of_file = locks.lines().filter(|line| line.contains(&mine) && line.contains(&format!(":{inode} ")));
-    assert!(of_file.count() > 0, "nobody has the database locked:\n{locks}");
+    // The kernel's list of locks: process, device and inode, and the bytes. While the list changes some may be left
+    // out of it.
+    let (mine, inode) = (format!(" {} ", std::process::id()), format!(":{inode} "));
+    until_blocking("this process has the database locked", || {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let is_locked = locks.lines().any(|line| line.contains(&mine) && line.contains(&inode));
+        if is_locked { Ok(()) } else { Err(locks) }
+    });
     drop((shell, store));
 }
 
@@ -173,7 +178,9 @@ async fn a_file_that_was_opened_to_others_is_used_by_others() {
     fs::set_permissions(folder.database(), PermissionsExt::from_mode(0o666)).unwrap();
     folder.open().close().await;
     let binary = folder.path().join("binary");
-    fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    // By another process: a file that is open for writing here, and so in whatever is just being started, cannot be run.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap();
+    assert!(copied.success());
     let mut again = Command::new(binary);
     again.args(["--exact", "host::a_file_that_was_opened_to_others_is_used_by_others", "--nocapture"]);
     again.env(PLACE, folder.path()).current_dir("/");
@@ -212,33 +219,40 @@ async fn on_a_disk_that_is_full_sessions_live_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_writes_all_the_time_on_a_slow_disk_lets_others_write() {
     const SYNC: Duration = Duration::from_millis(50);
+    /// Transactions of the other that one of ours waits for. On a machine that stands still now and then some wait
+    /// for more.
+    const MANY: usize = 20;
+
     let folder = Folder::new();
     let store = folder.open();
     let fixture = fixture(&store);
     let session = fixture.opened().await.id;
     let stop = Arc::new(AtomicBool::new(false));
+    let written = Arc::new(AtomicUsize::new(0));
     let busy = thread::spawn({
-        let (shell, stop) = (folder.shell(), Arc::clone(&stop));
+        let (shell, stop, written) = (folder.shell(), Arc::clone(&stop), Arc::clone(&written));
         move || {
             shell.busy_timeout(Duration::from_secs(10)).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 shell.execute_batch("BEGIN IMMEDIATE").unwrap();
                 thread::sleep(SYNC);
                 shell.execute_batch("COMMIT").unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
                 // As a store of ours does after a commit that took so long.
                 thread::sleep(Duration::from_millis(2));
             }
         }
     });
-    let (clock, mut worst) = (SystemClock::new(), Duration::ZERO);
+    let mut waited = Vec::new();
     for number in 1..=20 {
-        let sent = clock.now();
-        store.beat(fixture.beat(session, number), Duration::from_secs(20)).await.unwrap();
-        worst = worst.max(clock.now().since(sent));
+        let before = written.load(Ordering::Relaxed);
+        store.beat(fixture.beat(session, number), wait::LIMIT).await.unwrap();
+        waited.push(written.load(Ordering::Relaxed) - before);
     }
     stop.store(true, Ordering::Relaxed);
     busy.join().unwrap();
-    assert!(worst < 20 * SYNC, "a beat took {worst:?}");
+    waited.sort_unstable();
+    assert!(waited[waited.len() / 2] <= MANY, "beats waited for so many transactions of another: {waited:?}");
 }
 
 /// With a listing that never ends the log could not begin anew, and would grow for ever.
@@ -254,16 +268,24 @@ async fn the_log_does_not_grow_for_ever_beside_those_who_read() {
             reader.list_locks("shop".parse().unwrap(), None, None, 1000, LIMIT).await.unwrap();
         }
     });
-    let log = || fs::metadata(folder.path().join("tenure.db-wal")).unwrap().len();
-    let mut longest = 0;
-    for round in 0..300 {
+    // The header of the log counts how often it has begun anew.
+    let times = || {
+        let mut header = [0; 16];
+        File::open(folder.path().join("tenure.db-wal")).unwrap().read_exact(&mut header).unwrap();
+        u32::from_be_bytes(header[12..].try_into().unwrap())
+    };
+    let (before, mut round) = (times(), 0);
+    let write = async || {
+        round += 1;
         let takes = (0..100).map(|number| Take {
             lock: fixture.lock(&format!("{} {number:0>300}", round % 10)),
-            by: fixture.talkative(session, round + 1),
+            by: fixture.talkative(session, round),
         });
         store.take(takes.collect(), Vec::new(), LIMIT).await.unwrap();
-        longest = longest.max(log());
-    }
+        let begun_anew = times() - before;
+        if begun_anew >= 2 { Ok(()) } else { Err(begun_anew) }
+    };
+    until("the log begins anew, and once more", write).await;
     reading.abort();
-    assert!(longest < 64 << 20, "{longest} bytes");
+    println!("after {round} rounds");
 }

@@ -5,9 +5,9 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     os::unix::fs::MetadataExt,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Barrier},
-    time::Duration,
 };
 
 use rustix::{
@@ -15,16 +15,17 @@ use rustix::{
     process::{Signal, set_parent_process_death_signal},
 };
 use tenure::{
-    Clock, SystemClock,
     model::SessionId,
     store::{Presence, Retention, SessionSeen, Store, sqlite::SqliteStore},
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::folder::{Folder, fixture};
+use crate::{
+    folder::{Folder, fixture},
+    wait::until,
+};
 
 const DATABASE: &str = "TENURE_TEST_LEFTOVERS";
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The sessions that a process opens, and those that it would have opened a moment later.
 const OPENED: usize = 5;
 const UNOPENED: usize = 2;
@@ -35,14 +36,14 @@ fn files(folder: &Folder) -> Vec<String> {
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// What another thread does by itself, within milliseconds.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let clock = SystemClock::new();
-    let begun = clock.now();
-    while !is_so() {
-        assert!(clock.now().since(begun) < PATIENCE, "not in time: {what}");
-        tokio::task::yield_now().await;
-    }
+/// Until there are these files, and no others.
+async fn until_left(folder: &Folder, expected: &[String]) {
+    let look = async || {
+        let mut left = files(folder);
+        left.sort_unstable();
+        if left == expected { Ok(()) } else { Err(left) }
+    };
+    until("only these files are left", look).await;
 }
 
 async fn presence(store: &SqliteStore, session: SessionId) -> Presence {
@@ -61,6 +62,16 @@ async fn purge(store: &SqliteStore, fixture: &Fixture) {
     let (namespace, retention) = (fixture.namespace().clone(), Retention::default());
     let purged = store.purge(namespace, retention, None, LIMIT).await.unwrap();
     assert_eq!(purged.next, None);
+}
+
+/// Purges until these files are gone.
+async fn purged_until_gone(store: &SqliteStore, fixture: &Fixture, files: &[PathBuf]) {
+    let look = async || {
+        purge(store, fixture).await;
+        let left: Vec<_> = files.iter().filter(|file| file.exists()).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    };
+    until("a purge removes these files", look).await;
 }
 
 #[tokio::test]
@@ -120,7 +131,7 @@ async fn processes_that_are_killed_leave_no_file() {
     let store = folder.open();
     let fixture = fixture(&store);
     let (session, _presence) = opened(&store, &fixture).await;
-    until("one file for one session that lives", || files(&folder) == [session.to_string()]).await;
+    until_left(&folder, &[session.to_string()]).await;
     let alive = "SELECT count(*) FROM sessions WHERE died_at IS NULL";
     let alive: i64 = folder.shell().query_row(alive, [], |row| row.get(0)).unwrap();
     assert_eq!(alive, 1);
@@ -143,43 +154,57 @@ async fn a_thousand_sessions_that_came_and_went_leave_no_file() {
         drop(presence);
         most = most.max(files(&folder).len());
     }
-    until("no file", || files(&folder).is_empty()).await;
+    until_left(&folder, &[]).await;
     println!("at most {most} files at a time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_purges_removes_what_nobody_holds_and_no_record_names() {
     let folder = Folder::new();
-    let store = folder.open();
-    let fixture = fixture(&store);
+    folder.open().close().await;
     let within = folder.path().join("tenure.db-sessions");
-    // What is moved to its place is told to nobody.
-    let place = |name: String| {
+    // What is moved to its place is told to nobody. Like the file of a session it is locked before it has its name.
+    let place = |name: &str| {
         let made = folder.path().join("made");
         fs::write(&made, "").unwrap();
-        fs::rename(&made, within.join(&name)).unwrap();
-        name
+        let file = fs::File::open(&made).unwrap();
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        fs::rename(&made, within.join(name)).unwrap();
+        file
     };
-    let stray = place(fixture.session().to_string());
-    let unfinished = place("new-0123456789abcdef".to_owned());
-    let notes = place("notes".to_owned());
-    let held = place(fixture.session().to_string());
-    let holder = fs::File::open(within.join(&held)).unwrap();
-    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    drop(place("new-fedcba9876543210"));
+    let store = folder.open();
+    let fixture = fixture(&store);
+    // With this the store has looked at all files once. From now on only a purge does.
+    until_left(&folder, &[]).await;
+    let [stray, held] = [(); 2].map(|()| fixture.session().to_string());
+    let (unfinished, notes) = ("new-0123456789abcdef", "notes");
+    for name in [&stray, unfinished, notes] {
+        drop(place(name));
+    }
+    let holder = place(&held);
     // A newer version may know what it is for.
     let (newer, newers) = opened(&store, &fixture).await;
     folder.shell().execute("UPDATE sessions SET v = 99", []).unwrap();
     drop(newers);
+    // Its own thread hears of one close after the other: of that one, when the next one has had its effect.
+    let (next, presence) = opened(&store, &fixture).await;
+    drop(presence);
+    let next = within.join(next.to_string());
+    until("a session that ended leaves no file", async || if next.exists() { Err(&next) } else { Ok(()) })
+        .await;
 
-    purge(&store, &fixture).await;
+    // A process that another test starts has a copy of every descriptor, until its program begins.
+    let gone = [within.join(&stray), within.join(unfinished)];
+    purged_until_gone(&store, &fixture, &gone).await;
+    let mut expected = [notes.to_owned(), held.clone(), newer.to_string()];
+    expected.sort_unstable();
     let mut left = files(&folder);
     left.sort_unstable();
-    let mut expected = [notes, held.clone(), newer.to_string()];
-    expected.sort_unstable();
-    assert_eq!(left, expected, "neither {stray} nor {unfinished}");
+    assert_eq!(left, expected, "held: {held}, of a newer version: {newer}");
     drop(holder);
-    purge(&store, &fixture).await;
-    assert!(!within.join(held).exists());
+    purged_until_gone(&store, &fixture, &[within.join(&held)]).await;
+    assert!(within.join(newer.to_string()).exists());
 }
 
 /// Whoever opens a store, and whoever purges, tidies up while others open sessions.
@@ -247,5 +272,5 @@ async fn a_session_that_is_just_being_opened_never_loses_its_file() {
     }
     assert_eq!(files(&folder).len(), OPENERS * EACH);
     drop(sessions);
-    until("no file", || files(&folder).is_empty()).await;
+    until_left(&folder, &[]).await;
 }

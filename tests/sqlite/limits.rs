@@ -4,19 +4,30 @@ use std::{future::Future, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use tenure::{
-    Applied,
+    Applied, Clock, StoreError,
     model::Value,
     store::{LockSeen, SessionSeen, Store, Take, TakeAnswer, sqlite::SqliteOptions, sqlite::SqliteStore},
-    testing::conformance::LIMIT,
+    testing::{TestClock, conformance::LIMIT},
 };
 
-use crate::folder::{Folder, fixture};
+use crate::{
+    folder::{Folder, fixture},
+    wait::{until, within},
+};
 
 const SHORT: Duration = Duration::from_millis(150);
 
-/// An answer, long before the limit of a test.
-async fn soon<T>(answer: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), answer).await.expect("the limit was much shorter")
+/// The error of a call with that limit, which cannot be answered before. In paused time: it takes the limit, to the
+/// millisecond.
+async fn refused_in_time<T: std::fmt::Debug>(answer: impl Future<Output = Result<T, StoreError>>) {
+    tokio::time::pause();
+    let clock = TestClock::new();
+    let begun = clock.now();
+    let error = answer.await.unwrap_err();
+    let took = clock.now().since(begun);
+    tokio::time::resume();
+    assert!((SHORT..=SHORT + Duration::from_millis(1)).contains(&took), "{took:?}");
+    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, true), "{error}");
 }
 
 /// Sends an operation off, which cannot be answered yet.
@@ -34,15 +45,10 @@ async fn a_limit_is_kept_while_another_process_has_the_file_locked() {
     shell.execute_batch("BEGIN IMMEDIATE").unwrap();
     let lock = fixture.lock("report");
     let take = Take { lock: lock.clone(), by: fixture.candidate(session.id, 1) };
-    let error = soon(store.take(vec![take], Vec::new(), SHORT)).await.unwrap_err();
-    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, true), "{error}");
-    let error = soon(store.beat(fixture.beat(session.id, 1), SHORT)).await.unwrap_err();
-    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, true), "{error}");
-    assert_eq!(
-        soon(fixture.seen(session.id)).await,
-        SessionSeen::Alive(session.clone()),
-        "reads wait for nobody"
-    );
+    refused_in_time(store.take(vec![take], Vec::new(), SHORT)).await;
+    refused_in_time(store.beat(fixture.beat(session.id, 1), SHORT)).await;
+    let seen = within("reads wait for nobody", fixture.seen(session.id)).await;
+    assert_eq!(seen, SessionSeen::Alive(session.clone()));
     shell.execute_batch("COMMIT").unwrap();
     // Whatever comes later comes after what was given up, if that had been done.
     fixture.opened().await;
@@ -62,7 +68,7 @@ async fn what_waits_is_done_once_the_file_is_free() {
     let mut beaten = store.beat(beat.clone(), LIMIT);
     assert!(has_begun_to_wait(&mut beaten));
     shell.execute_batch("COMMIT").unwrap();
-    assert!(soon(beaten).await.unwrap().bears(beat.nonce));
+    assert!(within("the beat", beaten).await.unwrap().bears(beat.nonce));
 }
 
 #[tokio::test]
@@ -80,7 +86,7 @@ async fn what_nobody_waits_for_any_more_never_begins() {
     let mut kept = store.take(take("kept"), Vec::new(), LIMIT);
     assert!(has_begun_to_wait(&mut kept));
     shell.execute_batch("COMMIT").unwrap();
-    soon(kept).await.unwrap();
+    within("the take", kept).await.unwrap();
     assert_eq!(fixture.look(&fixture.lock("dropped")).await, LockSeen::Absent);
 }
 
@@ -100,7 +106,7 @@ async fn what_comes_together_is_written_together() {
     let mut all = join_all(takes);
     assert_eq!((&mut all).now_or_never().map(drop), None, "somebody has the file locked");
     shell.execute_batch("COMMIT").unwrap();
-    let mut times: Vec<_> = soon(all)
+    let mut times: Vec<_> = within("all takes", all)
         .await
         .into_iter()
         .map(|answer| match answer.unwrap().remove(0) {
@@ -133,11 +139,11 @@ async fn what_fails_in_company_fails_alone() {
     let mut last = store.beat(beats[1].clone(), LIMIT);
     assert!(has_begun_to_wait(&mut first) && has_begun_to_wait(&mut large) && has_begun_to_wait(&mut last));
     shell.execute_batch("COMMIT").unwrap();
-    assert!(soon(first).await.unwrap().bears(beats[0].nonce));
-    let error = soon(large).await.unwrap_err();
+    assert!(within("the first beat", first).await.unwrap().bears(beats[0].nonce));
+    let error = within("the take", large).await.unwrap_err();
     assert_eq!(error.applied(), Applied::No, "{error}");
     assert!(error.to_string().contains("there is no room for"), "{error}");
-    assert!(soon(last).await.unwrap().bears(beats[1].nonce));
+    assert!(within("the last beat", last).await.unwrap().bears(beats[1].nonce));
     assert_eq!(fixture.look(&fixture.lock("key 0")).await, LockSeen::Absent);
 }
 
@@ -150,8 +156,12 @@ async fn who_is_held_up_is_told_by_what() {
     let session = fixture.opened().await.id;
     let shell = folder.shell();
     shell.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = store.beat(fixture.beat(session, 1), Duration::from_millis(500)).await.unwrap_err();
-    let words = error.to_string();
-    assert!(words.contains("tenure.db is kept locked by another process"), "{words}");
-    assert_eq!(error.applied(), Applied::No);
+    // As soon as the store has found out.
+    until("the error says who holds it up", async || {
+        let error = store.beat(fixture.beat(session, 1), SHORT).await.unwrap_err();
+        assert_eq!(error.applied(), Applied::No);
+        let words = error.to_string();
+        if words.contains("tenure.db is kept locked by another process") { Ok(()) } else { Err(words) }
+    })
+    .await;
 }

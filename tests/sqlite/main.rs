@@ -21,3 +21,5 @@ mod limits;
 mod restored;
 mod scripts;
 mod takeover;
+#[path = "../support/wait.rs"]
+mod wait;

@@ -9,23 +9,31 @@ use crate::{
     reference,
 };
 
-const STEPS: usize = 10_000;
+/// In each of `TENURE_ROUNDS`.
+const STEPS: usize = 3_000;
+
+fn steps() -> usize {
+    STEPS * std::env::var("TENURE_ROUNDS").map_or(1, |rounds| rounds.parse::<usize>().unwrap())
+}
+
+/// The same one each time; `TENURE_SEED` is another.
+fn seed() -> u64 {
+    std::env::var("TENURE_SEED").map_or(1, |seed| seed.parse().unwrap())
+}
 
 #[tokio::test]
 async fn the_sqlite_store_answers_as_the_model_says() {
-    for seed in 0..2 {
-        let subject = async || -> reference::Subject {
-            let clock = Arc::new(TestClock::new());
-            let options = SqliteOptions::new().clock(clock.clone());
-            (InFolder::store(Folder::in_memory(), options), Some(clock))
-        };
-        reference::check(seed, STEPS, subject).await;
-    }
+    let subject = async || -> reference::Subject {
+        let clock = Arc::new(TestClock::new());
+        let options = SqliteOptions::new().clock(clock.clone());
+        (InFolder::store(Folder::in_memory(), options), Some(clock))
+    };
+    reference::check(seed(), steps(), subject).await;
 }
 
 #[tokio::test]
 async fn the_sqlite_store_answers_as_the_model_says_while_time_goes_on() {
     let subject =
         async || -> reference::Subject { (InFolder::store(Folder::in_memory(), SqliteOptions::new()), None) };
-    reference::check(100, STEPS, subject).await;
+    reference::check(seed(), steps(), subject).await;
 }

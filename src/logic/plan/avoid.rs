@@ -354,6 +354,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeded::config())]
+
         #[test]
         fn a_plan_keeps_what_it_promises((tasks, members, avoided) in fleets()) {
             let before = plan(&tasks, &members);

@@ -279,7 +279,7 @@ fn best(fleet: &SmallFleet) -> (usize, usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, ..crate::seeded::config() })]
 
     #[test]
     fn no_other_way_owns_more_or_moves_less(fleet in fleets()) {

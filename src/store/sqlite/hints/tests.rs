@@ -1,10 +1,7 @@
-#![allow(clippy::disallowed_methods, reason = "how long a hint takes is what these tests look at")]
-
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
-    time::Instant,
 };
 
 use futures::FutureExt;
@@ -18,12 +15,13 @@ use crate::{
     store::{News, sqlite::tables},
 };
 
+#[path = "../../../../tests/support/wait.rs"]
+mod wait;
+
 /// The database of a child process of a test.
 const DATABASE: &str = "TENURE_TEST_DATABASE";
 /// The number of changes it makes.
 const CHANGES: &str = "TENURE_TEST_CHANGES";
-const PATIENCE: Duration = Duration::from_secs(20);
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A database that goes with the test.
 struct Place {
@@ -72,7 +70,7 @@ impl Drop for Place {
 
 fn connect(database: &Path) -> Connection {
     let connection = Connection::open(database).unwrap();
-    connection.busy_timeout(PATIENCE).unwrap();
+    connection.busy_timeout(wait::LIMIT).unwrap();
     connection
 }
 
@@ -99,7 +97,7 @@ fn topics(of: &[Topic]) -> watch::Sender<BTreeSet<Topic>> {
 }
 
 async fn next(ear: &mut BoxStream<'static, Hint>) -> Hint {
-    tokio::time::timeout(PATIENCE, ear.next()).await.expect("there is a hint").expect("it does not end")
+    wait::within("there is a hint", ear.next()).await.expect("it does not end")
 }
 
 #[tokio::test]
@@ -195,16 +193,20 @@ async fn nobody_is_woken_by_writes_that_ring_nothing_nor_by_any_read() {
     while !fs::read_to_string(&state).unwrap().contains(") S ") {
         tokio::task::yield_now().await;
     }
-    let before = slept();
     writer.execute_batch("CREATE TABLE beats (at INTEGER) STRICT").unwrap();
-    for _ in 0..50 {
-        writer.execute("INSERT INTO beats VALUES (1)", []).unwrap();
-        let many: i64 =
-            place.connect().query_row("SELECT count(*) FROM beats", [], |row| row.get(0)).unwrap();
-        assert!(many > 0);
-    }
-    writer.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
-    assert_eq!(slept(), before, "it slept all the time");
+    let sleeps_on = |_| {
+        let before = slept();
+        for _ in 0..50 {
+            writer.execute("INSERT INTO beats VALUES (1)", []).unwrap();
+            let many: i64 =
+                place.connect().query_row("SELECT count(*) FROM beats", [], |row| row.get(0)).unwrap();
+            assert!(many > 0);
+        }
+        writer.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
+        slept() == before
+    };
+    // It may have slept for another reason at first: before it waits, something else may be locked.
+    assert!((0..3).any(sleeps_on), "writes wake it");
 }
 
 #[tokio::test]
@@ -303,7 +305,8 @@ fn a_process_that_rings() {
     }
 }
 
-/// Every synced commit of another process is heard, at once.
+/// Every synced commit of another process is heard, at once: half of them in ten times what a line in a pipe takes at
+/// the most, which is read beside it on a thread of its own, too.
 #[tokio::test]
 async fn every_change_of_another_process_is_heard_within_milliseconds() {
     let changes: usize = env::var(CHANGES).ok().and_then(|many| many.parse().ok()).unwrap_or(50);
@@ -327,28 +330,40 @@ async fn every_change_of_another_process_is_heard_within_milliseconds() {
             .unwrap(),
     );
     let mut orders = child.0.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    let (mut after_commit, mut whole) = (Vec::new(), Vec::new());
-    for number in 0..changes {
-        let begun = Instant::now();
-        orders.write_all(b"\n").unwrap();
-        assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock(&number.to_string()))));
-        let heard = nanos();
-        assert!(begun.elapsed() < SECOND * 5, "with its own signal, not with the next one");
-        let said = lines.by_ref().map(|line| line.unwrap()).find_map(|line| {
-            let (_, times) = line.split_once("rang ")?;
-            let (begun, committed) = times.split_once(' ')?;
+    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let said = lines.filter_map(|line| {
+            let (begun, committed) = line.split_once("rang ")?.1.split_once(' ')?;
             Some((begun.parse::<u128>().unwrap(), committed.parse::<u128>().unwrap()))
         });
-        let (begun, committed) = said.unwrap();
-        let micros = |from: u128| (heard.saturating_sub(from)) / 1000;
-        after_commit.push(micros(committed));
-        whole.push(micros(begun));
+        said.for_each(|times| drop(tell.send(times)));
+    });
+    let (mut by_pipe, mut after_commit, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..changes {
+        orders.write_all(b"\n").unwrap();
+        // With its own signal: the next change is made once this one was heard.
+        let by_hint = async {
+            assert_eq!(next(&mut ear).await, Hint::News(News::Handed(lock(&number.to_string()))));
+            nanos()
+        };
+        let by_line = async { (wait::within("a line", told.recv()).await.expect("it rings"), nanos()) };
+        let (heard, ((begun, committed), read)) = tokio::join!(by_hint, by_line);
+        let micros = |from: u128, to: u128| to.saturating_sub(from) / 1000;
+        by_pipe.push(micros(committed, read));
+        after_commit.push(micros(committed, heard));
+        whole.push(micros(begun, heard));
     }
-    for (what, times) in [("after the commit", &mut after_commit), ("with the commit", &mut whole)] {
+    let all = [
+        ("by a pipe", &mut by_pipe),
+        ("after the commit", &mut after_commit),
+        ("with the commit", &mut whole),
+    ];
+    for (what, times) in all {
         times.sort_unstable();
         let (p50, p95) = (times[changes / 2], times[changes * 19 / 20]);
         println!("{changes} changes, heard {what}: p50 {p50} us p95 {p95} us");
     }
-    assert!(after_commit[changes / 2] < 5000, "{after_commit:?}");
+    let (by_pipe, after_commit) = (by_pipe[changes / 2], after_commit[changes / 2]);
+    assert!(after_commit < 10 * by_pipe.max(500), "{after_commit} us, by a pipe {by_pipe} us");
 }

@@ -123,6 +123,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeded::config())]
+
         #[test]
         fn a_bell_is_read_as_it_was_written(
             names in proptest::collection::vec(r#"[a-c:\\" $é👑]{0,6}[a-c:\\"$é👑]"#, 3),

@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, Sender, channel},
     },
     time::{Duration, Instant},
 };
@@ -22,17 +22,21 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use self::log::Log;
+use self::{
+    log::Log,
+    wait::{LIMIT, until_blocking},
+};
 use super::{files::HeldFile, *};
 use crate::{model::SessionId, sync::locked};
 
 #[path = "../../../../tests/support/log.rs"]
 mod log;
+#[path = "../../../../tests/support/wait.rs"]
+mod wait;
 
 /// The folder and the session of a child process of a test.
 const FOLDER: &str = "TENURE_TEST_FOLDER";
 const SESSION: &str = "TENURE_TEST_SESSION";
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder that goes with the test.
 struct Place(PathBuf);
@@ -179,12 +183,10 @@ impl Records {
 
 /// Waits for what comes by itself. So does proof: a test beside this one that starts a process has a copy of every
 /// descriptor in it, until the new program begins.
+#[track_caller]
 fn until(what: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !what() {
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::yield_now();
-    }
+    let line = std::panic::Location::caller();
+    until_blocking(&line.to_string(), || if what() { Ok(()) } else { Err("not so") });
 }
 
 #[test]
@@ -377,7 +379,7 @@ fn what_was_closed_before_is_proven_at_the_start_and_what_is_dead_is_removed() {
     records.alive(id(3), &replaced);
     locked(&records.0).insert(id(4), OnRecord::Dead);
     let (listener, told) = records.listen(&files, 0);
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap().1, [id(1)]);
+    assert_eq!(told.recv_timeout(LIMIT).unwrap().1, [id(1)]);
     until(|| !place.file(id(1)).exists());
     listener.end();
     assert!(told.try_recv().is_err(), "nobody else is dead");
@@ -464,7 +466,7 @@ fn what_could_not_be_written_is_tried_again() {
     records.alive(id(1), held.identity());
     drop(held);
     for _ in 0..3 {
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap().1, [id(1)]);
+        assert_eq!(told.recv_timeout(LIMIT).unwrap().1, [id(1)]);
     }
     until(|| !place.file(id(1)).exists());
     listener.end();
@@ -479,9 +481,13 @@ fn a_file_that_somebody_else_closes_proves_nothing() {
     let held = files.hold(id(1)).unwrap();
     records.alive(id(1), held.identity());
     drop(fs::OpenOptions::new().append(true).open(place.file(id(1))).unwrap());
-    assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
+    // Who dies after that is told of first.
+    let next = files.hold(id(2)).unwrap();
+    records.alive(id(2), next.identity());
+    drop(next);
+    assert_eq!(told.recv_timeout(LIMIT).unwrap().1, [id(2)]);
     drop(held);
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap().1, [id(1)]);
+    assert_eq!(told.recv_timeout(LIMIT).unwrap().1, [id(1)]);
     listener.end();
 }
 
@@ -497,7 +503,7 @@ fn many_that_die_together_are_all_found() {
     drop(held);
     let mut found = 0;
     while found < 500 {
-        found += told.recv_timeout(PATIENCE).unwrap().1.len();
+        found += told.recv_timeout(LIMIT).unwrap().1.len();
     }
     listener.end();
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
@@ -526,7 +532,8 @@ fn percentiles(mut times: Vec<Duration>) -> (Duration, Duration) {
     (times[times.len() / 2], times[times.len() * 19 / 20])
 }
 
-/// Beside what the kernel itself takes: a bare lock that passes from a process that is killed to one that waits.
+/// At most ten times what the kernel itself takes, measured beside it: a bare lock that passes from a process that is
+/// killed to one that waits.
 #[test]
 fn a_process_that_is_killed_is_proven_dead_within_milliseconds() {
     let rounds = env::var("TENURE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(20);
@@ -539,7 +546,7 @@ fn a_process_that_is_killed_is_proven_dead_within_milliseconds() {
         records.alive(id(number), &holder.identity);
         let killed = Instant::now();
         holder.kill();
-        let (at, dead) = told.recv_timeout(PATIENCE).expect("a death is proven");
+        let (at, dead) = told.recv_timeout(LIMIT).expect("a death is proven");
         assert_eq!(dead, [id(number)]);
         proofs.push(at - killed);
 
@@ -565,5 +572,5 @@ fn a_process_that_is_killed_is_proven_dead_within_milliseconds() {
     println!(
         "{rounds} kills: proven p50 {p50:?} p95 {p95:?}; bare flock p50 {floor_p50:?} p95 {floor_p95:?}"
     );
-    assert!(p50 < Duration::from_millis(50), "p50 {p50:?}");
+    assert!(p50 < 10 * floor_p50.max(Duration::from_millis(5)), "p50 {p50:?}, of a bare lock {floor_p50:?}");
 }
