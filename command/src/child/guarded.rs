@@ -20,7 +20,7 @@ use tokio::{io::Interest, net::UnixStream};
 
 use super::{
     guardian,
-    kin::{self, LOOK, STUCK},
+    kin::{self, LOOK, LOOKS, STUCK},
     wire::{self, Heard, News, Order, Times},
 };
 
@@ -201,8 +201,11 @@ fn forget(guardian: &Child) {
 
 /// Kills the descendants that have no guardian, until none is left. Returns those that cannot be ended.
 fn sweep_orphans() -> Vec<i32> {
-    let (begin, mut empty) = (Instant::now(), 0);
+    let (begin, mut empty, mut looks) = (Instant::now(), 0, 0);
     loop {
+        // Judged by a look that comes after many others: this thread may have stood still since it sent a signal.
+        let is_late = looks >= LOOKS && begin.elapsed() > STUCK;
+        looks += 1;
         // While they are looked for, no guardian is started.
         let guardians = guardians();
         let orphans = kin::descendants(&guardians);
@@ -224,7 +227,7 @@ fn sweep_orphans() -> Vec<i32> {
             return Vec::new();
         }
         let orphans: Vec<i32> = orphans.iter().flatten().map(|orphan| orphan.pid).collect();
-        if !orphans.is_empty() && (refused == orphans.len() || begin.elapsed() > STUCK) {
+        if !orphans.is_empty() && (refused == orphans.len() || is_late) {
             return orphans;
         }
         std::thread::sleep(LOOK);

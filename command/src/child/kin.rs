@@ -16,8 +16,9 @@ use rustix::{
 
 /// Between two looks while processes are killed: who forks meanwhile is seen by the next.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
-/// A process that has not ended so long after SIGKILL cannot be ended.
+/// A process that is still there so long after SIGKILL, and after so many looks, cannot be ended.
 pub(super) const STUCK: Duration = Duration::from_millis(500);
+pub(super) const LOOKS: u32 = 50;
 
 /// A process as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

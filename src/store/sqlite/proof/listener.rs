@@ -19,7 +19,7 @@ use crate::{
 
 /// The kernel tells of a close a moment before it lets the lock go, and nothing tells of that: so it is tried again
 /// for so long. A file that is locked then was opened by somebody else, who closed it.
-const SOON: Duration = Duration::from_millis(20);
+const SOON: Duration = Duration::from_secs(2);
 /// What was proven and could not be written is tried again for so long. After that others find it by its ttl.
 const LATEST: Duration = Duration::from_secs(30);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
