@@ -1,12 +1,19 @@
 //! Documents against code: the names that others build upon, and the code blocks of every page.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tenure::elect::Work;
 
 const PAGE: &str = include_str!("../docs/operations.md");
+
+/// Folder of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 /// Source text of the library, without the module `testing`.
 fn source() -> String {
@@ -23,7 +30,7 @@ fn source() -> String {
         }
     }
     let mut all = String::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+    read(&root().join("src"), &mut all);
     all
 }
 
@@ -100,7 +107,7 @@ fn logged() -> BTreeSet<(String, String, String)> {
 
 #[test]
 fn the_metrics_that_are_documented_are_those_of_the_code() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root();
     let files = ["src/elect/metrics.rs", "src/spread/metrics.rs", "src/schedule/metrics.rs"];
     let code: String = files.map(|file| fs::read_to_string(folder.join(file)).unwrap()).concat();
     let mut counted = BTreeSet::new();
@@ -170,7 +177,7 @@ fn every_sort_of_work_is_documented_with_what_it_means_if_it_does_not_work() {
 
 /// Pages for users and contributors, by path.
 fn pages() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let docs = fs::read_dir(root.join("docs")).unwrap().filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
         name.strip_suffix(".md").map(|name| format!("docs/{name}.md"))
@@ -186,7 +193,7 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn every_rust_block_of_a_page_is_compiled() {
-    let source = source() + &fs::read_to_string("src/testing/mod.rs").unwrap();
+    let source = source() + &fs::read_to_string(root().join("src/testing/mod.rs")).unwrap();
     let mut compiled = 0;
     for (path, page) in pages() {
         for (language, _) in blocks(&page).into_iter().filter(|(language, _)| language.starts_with("rust")) {
@@ -221,10 +228,10 @@ fn the_manifest_of_the_page_about_testing_names_this_version_and_a_feature() {
     let (_, page) = pages().into_iter().find(|(path, _)| path == "docs/testing.md").unwrap();
     let block = blocks(&page).into_iter().find(|(language, _)| *language == "toml").unwrap().1;
     let page: toml::Table = block.parse().unwrap();
-    let own: toml::Table = fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();
+    let own: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
     let tenure = &page["dev-dependencies"]["tenure"];
     let version = tenure["version"].as_str().unwrap();
-    assert!(env!("CARGO_PKG_VERSION").starts_with(&format!("{version}.")), "{version}");
+    assert!(own["package"]["version"].as_str().unwrap().starts_with(&format!("{version}.")), "{version}");
     for feature in tenure["features"].as_array().unwrap() {
         assert!(own["features"].get(feature.as_str().unwrap()).is_some(), "{feature}");
     }
@@ -237,7 +244,7 @@ fn commands_of_the_pages_name_examples_tests_and_scripts_that_exist() {
         let forms = [format!("{name}.rs"), format!("{name}/main.rs"), name.to_owned()];
         roots
             .iter()
-            .any(|root| forms.iter().any(|form| Path::new(&format!("{root}{folder}/{form}")).exists()))
+            .any(|root| forms.iter().any(|form| self::root().join(format!("{root}{folder}/{form}")).exists()))
     };
     let mut named = 0;
     for (path, page) in pages() {
@@ -257,7 +264,7 @@ fn commands_of_the_pages_name_examples_tests_and_scripts_that_exist() {
         }
         for script in words.iter().filter(|word| word.starts_with("scripts/")) {
             let script = script.trim_end_matches([',', '.', ';', ':', ')']);
-            assert!(Path::new(script).exists(), "{path}: {script}");
+            assert!(root().join(script).exists(), "{path}: {script}");
             named += 1;
         }
     }
@@ -283,7 +290,7 @@ fn every_test_that_a_promise_names_exists() {
     for folder in
         ["src", "tests", "sim/src", "sim/tests", "command/src", "command/tests", "ui/src", "ui/tests"]
     {
-        sources(Path::new(folder), &mut all);
+        sources(&root().join(folder), &mut all);
     }
     let mut functions = BTreeSet::new();
     for (_, text) in &all {
@@ -324,9 +331,9 @@ fn glossary() -> BTreeSet<String> {
 #[test]
 fn the_words_of_the_crate_and_of_the_timeline_are_those_of_the_glossary() {
     let glossary = glossary();
-    let source = fs::read_to_string("src/lib.rs").unwrap();
+    let source = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let of_crate = source.split_once("//! # Words").unwrap().1.split_once("//! # Modules").unwrap().0;
-    let page = fs::read_to_string("docs/how-it-works.md").unwrap();
+    let page = fs::read_to_string(root().join("docs/how-it-works.md")).unwrap();
     let of_page = page.split_once("\n## Words\n").unwrap().1.split_once("\n## ").unwrap().0;
     let rows = of_crate.lines().chain(of_page.lines()).map(|line| line.trim_start_matches("//! "));
     let rows: Vec<_> = rows.filter(|line| line.starts_with("| ")).collect();

@@ -1,22 +1,15 @@
 //! The examples, each run as a process, as its reader would.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-#[path = "support/example.rs"]
-mod example;
-mod support;
-
 use std::{
     collections::BTreeSet,
-    path::Path,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
 };
 
 use futures::future::join_all;
 use mongodb::bson::{Document, doc};
 use tenure::{
-    Elect, ElectConfig,
-    model::Ended,
+    Elect, ElectConfig, model,
     store::{
         LockSeen, Store,
         mongo::{MongoOptions, MongoStore},
@@ -29,11 +22,16 @@ use tokio::{
     task::JoinHandle,
 };
 
-use example::binary;
-use support::{
+use crate::example::binary;
+use crate::support::{
     mongod::shared_single,
     wait::{LIMIT, until, within},
 };
+
+/// Folder of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 /// An example that runs. It is killed when this is dropped.
 struct Running {
@@ -175,7 +173,7 @@ async fn database(name: &str) -> String {
 
 #[test]
 fn every_example_is_run_here() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let here = root().join("examples");
     let files = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name());
     let names: BTreeSet<_> =
         files.map(|name| name.to_str().unwrap().trim_end_matches(".rs").to_owned()).collect();
@@ -310,7 +308,10 @@ async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     let led = term(&service.says("dispatches orders under term").await);
     until("the store answers", async || match observer.key("dispatcher").try_acquire().await {
         Err(error) if error.is_retryable() => Err(error),
-        answer => Ok(assert!(answer.unwrap().busy().is_some(), "the service holds it")),
+        answer => {
+            assert!(answer.unwrap().busy().is_some(), "the service holds it");
+            Ok(())
+        }
     })
     .await;
 
@@ -321,7 +322,10 @@ async fn a_service_that_is_terminated_leaves_its_keys_free_at_once() {
     // Given back, and not left to be found dead.
     let lock = vec![guard.lease().lock().clone()];
     let seen = store.locks(lock, LIMIT).await.unwrap().pop().and_then(LockSeen::found).unwrap();
-    assert_eq!(seen.past.first().map(|last| (last.term.get(), last.how)), Some((led, Ended::Released)));
+    assert_eq!(
+        seen.past.first().map(|last| (last.term.get(), last.how)),
+        Some((led, model::Ended::Released))
+    );
     guard.release().await.unwrap();
     observer.close().await;
 }
@@ -462,7 +466,7 @@ async fn cron_jobs_are_shared_among_two_processes_and_all_go_to_the_one_that_sta
 
 /// The page about a first service.
 fn page() -> String {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = root();
     std::fs::read_to_string(here.join("docs/first-service.md")).unwrap()
 }
 
@@ -475,7 +479,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn the_page_about_a_first_service_shows_the_example_as_it_is() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = root();
     let example = std::fs::read_to_string(here.join("examples/first_service.rs")).unwrap();
     let blocks = blocks(&page(), "rust,ignore");
     assert!(blocks.len() >= 5, "{blocks:#?}");
@@ -486,7 +490,7 @@ fn the_page_about_a_first_service_shows_the_example_as_it_is() {
 
 #[test]
 fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_there_are() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = root();
     let text = |path: &str| std::fs::read_to_string(here.join(path)).unwrap();
     let page = page();
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -509,7 +513,8 @@ fn the_page_about_a_first_service_names_metrics_variables_and_versions_that_ther
     };
     let layout = constant("src/store/mongo/fields.rs", "LAYOUT");
     let plan = constant("src/logic/plan.rs", "PLAN_VERSION");
-    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+    let version = manifest["package"]["version"].as_str().unwrap().rsplit_once('.').unwrap().0;
     let row = format!("| {version} | {layout} | {plan} |");
     assert!(page.contains(&row), "the table of versions has no row {row:?}");
 }

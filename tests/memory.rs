@@ -1,8 +1,7 @@
 //! The memory store: the conformance suite, random scripts, and what only a clock that is turned by
 //! hand can show.
-#![cfg(feature = "testing")]
 
-mod reference;
+use crate::reference;
 
 mod conformance {
     use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! A picture that is kept up: what it costs, that it follows, that it forgets, and what it says when it cannot see.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::join_all, stream, stream::BoxStream};

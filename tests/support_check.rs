@@ -1,21 +1,19 @@
 //! The support of the other tests, tested itself: what it starts is what it
 //! says, what it breaks is broken, and nothing of it is left behind.
 
-mod support;
-
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::mongod::{Deployment, Options, Shape, Timing, is_alive, shared_single};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::wait::{until, within};
+use crate::support::wire;
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Collection};
-use support::mongod::{Deployment, Options, Shape, Timing, is_alive, shared_single};
-use support::proxy::{Mode, Proxy};
-use support::wait::{until, within};
-use support::wire;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::timeout;
@@ -146,7 +144,7 @@ const HOLD: &str = "TENURE_CHECK_HOLD";
 impl Holder {
     fn start(way_to_end: &str) -> Self {
         let mut process = Command::new(env::current_exe().expect("a process has an executable"))
-            .args(["--exact", "holds_a_deployment_for_another_test", "--ignored"])
+            .args(["--exact", "support_check::holds_a_deployment_for_another_test", "--ignored"])
             .env(HOLD, way_to_end)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -212,7 +210,7 @@ async fn a_deployment_started_by_hand_is_listed_until_it_is_stopped() {
 }
 
 fn script(arguments: &[&str]) -> Command {
-    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/mongod"));
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/mongod"));
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target folder");
     command.args(arguments).env("CARGO_TARGET_DIR", target).stdin(Stdio::null());
     command

@@ -1,12 +1,5 @@
 //! What operators do, with engines of the library that feel it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{process::Output, time::Duration};
 
 use tenure::{Elect, ElectConfig, model::Loss, schedule::Schedule, store::sqlite::SqliteStore};

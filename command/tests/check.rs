@@ -1,11 +1,5 @@
 //! What `tenure check` says to a monitor: the first word, the code, and the same as JSON.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-mod looking;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::time::Duration;
 
 use serde_json::Value;

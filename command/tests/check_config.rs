@@ -1,12 +1,5 @@
 //! `tenure check-config`: what results, where it comes from, and what is refused.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{collections::BTreeMap, fs, process::Command};
 
 use crate::cli::{Folder, bare, output, stderr, stdout};

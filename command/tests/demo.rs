@@ -1,31 +1,14 @@
 //! `tenure demo`: to its end, ended early, with processes that somebody else kills, on a terminal, and on MongoDB.
 
-#![cfg(target_os = "linux")]
-#![allow(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "a test asks for the time as everybody does, and may panic"
-)]
-
-mod pty;
-#[path = "demo/run.rs"]
 mod run;
-#[cfg(feature = "mongodb")]
-#[path = "../../tests/support/mod.rs"]
-mod support;
-#[path = "demo/terminal.rs"]
 mod terminal;
-#[cfg(not(feature = "mongodb"))]
-#[path = "../../tests/support/wait.rs"]
-mod wait;
 
 use std::{path::Path, time::Instant};
 
 use rustix::process::Signal;
 
 use self::run::{Demo, PROMISES};
-#[cfg(feature = "mongodb")]
-use crate::support::wait;
+use crate::wait;
 
 #[test]
 fn it_comes_to_its_end_and_every_promise_held() {
@@ -146,7 +129,6 @@ fn a_store_that_is_not_there_is_named() {
     ended.assert_nothing_is_left();
 }
 
-#[cfg(feature = "mongodb")]
 #[tokio::test]
 async fn it_works_on_mongodb_says_so_as_json_and_leaves_nothing_there() {
     use tenure::store::mongo::driver::bson::{Document, doc};

@@ -1,12 +1,5 @@
 //! `tenure doctor` on stores that are well, and on deployments that are broken in each of the ways it knows.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::{fs, process::Output};
 
 use mongodb::bson::{Document, doc};
@@ -16,7 +9,7 @@ use crate::{
     cli::{Folder, output, stderr, stdout, tenure},
     support::{
         mongod::{Deployment, Options, Shape, Timing, shared_single},
-        wait::{self, until, within},
+        wait::{until, within},
     },
 };
 

@@ -1,13 +1,5 @@
 //! `tenure exec` on a file: what becomes of the program, of the key, and of what the program started.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-mod looking;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     fs,
     io::Write,

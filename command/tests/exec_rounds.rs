@@ -3,13 +3,6 @@
 //!
 //! `TENURE_ROUNDS=100` for more than one round of each.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     fs,
     path::Path,

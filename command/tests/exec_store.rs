@@ -1,12 +1,5 @@
 //! `tenure exec` while its key is taken away, or its store: on a file, and on a real MongoDB.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::{
     fs,
     process::{Command, Stdio},

@@ -1,13 +1,5 @@
 //! `tenure exec` on a terminal: keys reach the child as if tenure were not there.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-mod pty;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{fs::File, io::Write};
 
 use rustix::process::Signal;

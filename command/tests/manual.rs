@@ -1,13 +1,6 @@
 //! Help texts and man pages, as they are printed: each change of them is seen.
 //!
-//! `TENURE_BLESS=1 cargo test -p tenure-cli --test manual` writes them anew.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
+//! `TENURE_BLESS=1 cargo test -p tenure-cli --test local manual` writes them anew.
 
 use std::{
     fs,

@@ -1,11 +1,5 @@
 //! What the commands that only look tell of a store on a file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-mod looking;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::time::Duration;
 
 use serde_json::Value;

@@ -1,12 +1,5 @@
 //! The listings on a real MongoDB.
 
-#![cfg(feature = "mongodb")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-mod looking;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
@@ -17,7 +10,7 @@ use tenure::{
 
 use crate::{
     looking::{LIFE, LOCK, SESSION, World, and, fields, item, listing},
-    support::{mongod::shared_single, wait},
+    support::mongod::shared_single,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);

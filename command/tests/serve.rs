@@ -1,12 +1,5 @@
 //! `tenure cron` and `tenure spread` on a file: what runs, where, and what becomes of it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},

@@ -1,12 +1,5 @@
 //! `tenure cron` and `tenure spread` on a replica set, with operators and monitors beside them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod cli;
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::{
     collections::BTreeSet,
     fs,
@@ -21,7 +14,7 @@ use crate::{
         Folder, Running, SHORT, all, lines, output, running_tasks, stderr, stdout, tenure, until_lines,
         until_tasks,
     },
-    support::{mongod::shared_replica_set, wait},
+    support::mongod::shared_replica_set,
 };
 
 /// A database of the shared replica set, and a folder for what children write.

@@ -1,13 +1,5 @@
 //! `tenure top` on a terminal: what stands there, what keys do, and that the terminal is left as it was found.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-#![allow(clippy::disallowed_methods, reason = "processes run by the clock of the machine")]
-
-mod looking;
-mod pty;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     fs::File,
     io::Write,

@@ -1,11 +1,5 @@
 //! `tenure ui`: who may reach it, what it shows, what it lets one do, and its end.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-mod looking;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

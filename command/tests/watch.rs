@@ -1,12 +1,5 @@
 //! What `tenure watch` tells while it happens.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-mod looking;
-mod pty;
-#[path = "../../tests/support/wait.rs"]
-mod wait;
-
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdout, Stdio},

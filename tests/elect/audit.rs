@@ -10,7 +10,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 const LIMIT: Duration = SECOND;
 /// A page of the audit.

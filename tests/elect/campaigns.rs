@@ -13,7 +13,7 @@ use tenure::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 #[tokio::test(start_paused = true)]
 async fn one_leads_and_the_other_takes_over_when_it_stops() {

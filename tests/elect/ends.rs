@@ -10,7 +10,7 @@ use tenure::{
     testing::{Counting, Fault, Faulty, Intercept, Operation, Rates},
 };
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 /// A job that wakes itself all the time, and never stops.
 async fn restless(_: Lease) -> Result<(), String> {

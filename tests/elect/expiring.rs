@@ -15,10 +15,8 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    log::Log,
-    world::{SECOND, World},
-};
+use crate::captured::Log;
+use crate::elect::world::{SECOND, World};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -9,7 +9,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_releases_when_it_is_dropped() {

@@ -7,7 +7,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_runs_under_its_lock_and_its_outcome_is_told() {

@@ -13,7 +13,7 @@ use tenure::{
 };
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 /// Operations on the queue that a store may refuse for ever, and all of them.
 const REFUSED: [&[Operation]; 5] = [

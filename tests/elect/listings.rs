@@ -7,7 +7,7 @@ use tenure::{
     model::{Kind, LockId},
 };
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 fn held(locks: impl IntoIterator<Item = LockId>) -> BTreeSet<(String, String)> {
     locks.into_iter().map(|lock| (lock.kind.to_string(), lock.key.to_string())).collect()

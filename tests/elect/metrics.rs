@@ -6,10 +6,8 @@ use tenure::{
     testing::{Course, Fault, Operation},
 };
 
-use crate::{
-    numbers::{Numbers, is},
-    world::{SECOND, World},
-};
+use crate::elect::world::{SECOND, World};
+use crate::numbers::{Numbers, is};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_held_and_released_is_counted() {

@@ -23,10 +23,8 @@ use tenure::{
 };
 use tokio::task::yield_now;
 
-use crate::{
-    log::Log,
-    world::{SECOND, World},
-};
+use crate::captured::Log;
+use crate::elect::world::{SECOND, World};
 
 /// The memory store, with a presence for each session, and an eye on it.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 const LIMIT: Duration = SECOND;
 

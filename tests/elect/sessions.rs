@@ -18,7 +18,7 @@ use tenure::{
 };
 use tokio::sync::oneshot;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 const LIMIT: Duration = SECOND;
 

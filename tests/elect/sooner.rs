@@ -9,7 +9,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::world::{SECOND, World};
+use crate::elect::world::{SECOND, World};
 
 async fn instance(world: &World, holder: &str, within: Duration) -> (Elect, Arc<Intercepted<Faulty>>) {
     let faulty = Faulty::default().around(Arc::new(world.memory.clone()));

@@ -10,10 +10,8 @@ use tenure::{
     testing::{Call, Course, Fault, Intercept, Operation},
 };
 
-use crate::{
-    log::Log,
-    world::{SECOND, World},
-};
+use crate::captured::Log;
+use crate::elect::world::{SECOND, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

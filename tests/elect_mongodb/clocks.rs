@@ -1,11 +1,11 @@
 //! The server's clock is for people to read: where it stands moves no lease and no takeover (R1).
 
-use crate::{
+use crate::elect_mongodb::{
     contender::Contender,
     fleet::{Place, calm, quick, record},
     processes::watches,
-    support::mongod::{Deployment, Options, Shape},
 };
+use crate::support::mongod::{Deployment, Options, Shape};
 
 const HOUR: i64 = 60 * 60 * 1000;
 

@@ -11,7 +11,7 @@ use tenure::{
     store::mongo::{MongoOptions, MongoStore},
 };
 
-use crate::fleet::{Place, replica_set, session, steady, until, when, within};
+use crate::elect_mongodb::fleet::{Place, replica_set, session, steady, until, when, within};
 
 /// Number of connections of that program to a server, busy and idle ones.
 async fn connections(server: &Client, program: &str) -> usize {

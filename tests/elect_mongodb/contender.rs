@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tenure::{Elect, Lease, clock::Moment};
 use tokio::sync::watch;
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{Place, quick, until, when, within},
     polls::now,
 };

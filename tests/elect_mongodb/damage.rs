@@ -6,7 +6,7 @@ use tenure::{
     Elect, ElectConfig, Event, Lease, Loss, clock::Moment, elect::Campaign, store::mongo::MongoStore,
 };
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{
         Place, by_key, by_session, event, holds, quick, record, replica_set, session, steady, told, until,
         waits, within,

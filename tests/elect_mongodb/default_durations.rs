@@ -10,11 +10,11 @@ use tenure::{
     store::mongo::MongoStore,
 };
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{Place, config, job, losses, obedient, record, session, told, until, when, within},
     polls::{Polls, Told, now},
-    support::mongod::{Deployment, Node, Options, Shape, Timing},
 };
+use crate::support::mongod::{Deployment, Node, Options, Shape, Timing};
 
 const KEYS: usize = 30;
 const PACE: Duration = Duration::from_millis(100);

@@ -7,7 +7,9 @@ use tenure::{
 };
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-use crate::fleet::{Place, free, record, replica_set, session, steady, until, waits, when, within};
+use crate::elect_mongodb::fleet::{
+    Place, free, record, replica_set, session, steady, until, waits, when, within,
+};
 
 /// The session that holds a key.
 async fn holder(store: &MongoStore, key: &str) -> SessionId {

@@ -4,12 +4,10 @@ use futures::future::join_all;
 use mongodb::bson::{Document, doc};
 use tenure::Elect;
 
-use crate::{
-    fleet::{Place, calm, steady, waits, within},
-    support::{
-        mongod::{Deployment, Options, Shape},
-        wire,
-    },
+use crate::elect_mongodb::fleet::{Place, calm, steady, waits, within};
+use crate::support::{
+    mongod::{Deployment, Options, Shape},
+    wire,
 };
 
 async fn pair(place: &Place) -> [Elect; 2] {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use mongodb::bson::Document;
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{Place, by_session, holds, quick, until, validity, when, within},
     polls::{Polls, Told, now},
-    support::{
-        mongod::{Deployment, Node, Options, Shape, Timing},
-        wait::LIMIT,
-    },
+};
+use crate::support::{
+    mongod::{Deployment, Node, Options, Shape, Timing},
+    wait::LIMIT,
 };
 
 const PACE: Duration = Duration::from_millis(5);

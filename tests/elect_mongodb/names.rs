@@ -6,12 +6,10 @@ use tenure::{
     store::{Open, Store, mongo::MongoStore},
 };
 
-use crate::{
-    captured::Log,
-    fleet::{
-        LIMIT, Place, SECOND, busy, holds, job, obedient, record, replica_set, session, steady, until, when,
-        within,
-    },
+use crate::captured::Log;
+use crate::elect_mongodb::fleet::{
+    LIMIT, Place, SECOND, busy, holds, job, obedient, record, replica_set, session, steady, until, when,
+    within,
 };
 
 #[tokio::test]

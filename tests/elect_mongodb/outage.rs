@@ -10,11 +10,11 @@ use tenure::{
     elect::{JobEnd, Unlocked},
 };
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{Place, SECOND, free, job, obedient, quick, record, replica_set, steady, until, within},
     polls::now,
-    support::proxy::{Mode, Proxy},
 };
+use crate::support::proxy::{Mode, Proxy};
 
 async fn cut(config: ElectConfig) -> (Place, Proxy, Elect) {
     let deployment = replica_set().await;

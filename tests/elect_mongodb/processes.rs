@@ -6,7 +6,7 @@ use futures::future::join_all;
 use mongodb::bson::doc;
 use tenure::{clock::Moment, model::SessionId, store::mongo::MongoStore};
 
-use crate::{
+use crate::elect_mongodb::{
     contender::{Contender, Said},
     fleet::{Place, quick, record, replica_set, rounds, session, until, validity},
     polls::now,

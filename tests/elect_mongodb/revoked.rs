@@ -7,7 +7,7 @@ use tenure::{
     store::{Revocation, RevokeAnswer, Store, mongo::MongoStore},
 };
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{
         LIMIT, MS, Place, SECOND, event, free, holds, losses, replica_set, session, steady, told, until,
         waits, when, within,

@@ -7,9 +7,9 @@ use tenure::{
     store::mongo::{MongoOptions, MongoStore},
 };
 
+use crate::elect_mongodb::fleet::{quick, steady, until, when};
 use crate::{
     captured::Log,
-    fleet::{quick, steady, until, when},
     support::{
         mongod::{Deployment, Options, Shape},
         wire,

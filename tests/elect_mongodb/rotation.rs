@@ -21,9 +21,9 @@ use tenure::{
     },
 };
 
+use crate::elect_mongodb::fleet::{LIMIT, SECOND, config, lock, until, when, within};
 use crate::{
     captured::Log,
-    fleet::{LIMIT, SECOND, config, lock, until, when, within},
     support::{mongod::Deployment, proxy::Proxy},
 };
 

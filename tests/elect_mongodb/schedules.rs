@@ -23,10 +23,10 @@ use tenure::{
 };
 use tokio::sync::watch;
 
-use crate::{
-    fleet::{LIMIT, MS, Place, SECOND, asked, quick, replica_set, rounds, steady, until, when, within},
-    killable::Killable,
+use crate::elect_mongodb::fleet::{
+    LIMIT, MS, Place, SECOND, asked, quick, replica_set, rounds, steady, until, when, within,
 };
+use crate::killable::Killable;
 
 const NAME: &str = "report";
 const MINUTE: Duration = Duration::from_secs(60);

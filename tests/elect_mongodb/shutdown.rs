@@ -14,7 +14,7 @@ use tenure::{
     },
 };
 
-use crate::fleet::{LIMIT, Place, lock, replica_set, rounds, steady, within};
+use crate::elect_mongodb::fleet::{LIMIT, Place, lock, replica_set, rounds, steady, within};
 
 /// The database in which [`ends`] is to run, and where that is.
 const PLACE: [&str; 2] = ["TENURE_TEST_ENDS_URI", "TENURE_TEST_ENDS_DATABASE"];

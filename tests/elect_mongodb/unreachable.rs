@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tenure::{Elect, ElectConfig, Event, Loss, clock::Moment};
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{MS, Place, event, holds, quick, replica_set, until, validity, waits, when, within},
     polls::{Polls, Told, now},
-    support::proxy::{Mode, Proxy},
 };
+use crate::support::proxy::{Mode, Proxy};
 
 const KEYS: usize = 5;
 const PACE: Duration = Duration::from_millis(5);

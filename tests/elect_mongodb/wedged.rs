@@ -11,7 +11,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use crate::{
+use crate::elect_mongodb::{
     fleet::{
         Place, SECOND, event, losses, quick, record, replica_set, session, told, until, waits, when, within,
     },

@@ -31,12 +31,9 @@ use tenure::{
 };
 use tokio::sync::{mpsc, watch};
 
+use crate::mongodb::{Place, failover::steady, hints::streams, history::now};
 use crate::{
-    Place,
     captured::Log,
-    failover::steady,
-    hints::streams,
-    history::now,
     support::{
         mongod::{Deployment, Options, Shape, shared_replica_set, shared_single},
         wait::{until, within},
@@ -168,7 +165,7 @@ async fn until_tails(place: &Place, number: usize) {
 }
 
 async fn connected(uri: &str, place: &Place, options: MongoOptions) -> MongoStore {
-    crate::connected(uri, options.database(place.database.name())).await
+    crate::mongodb::connected(uri, options.database(place.database.name())).await
 }
 
 #[tokio::test]
@@ -471,7 +468,7 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
     let database = format!("test-{}-bells-by-hand", std::process::id());
     let options = || MongoOptions::new().create(false).database(&database);
     let (log, guard) = Log::start();
-    let without = crate::connected(deployment.uri(), options()).await;
+    let without = crate::mongodb::connected(deployment.uri(), options()).await;
     drop(guard);
     assert_eq!(without.capabilities().hints, Some("a change stream"));
     let told = "hints come from a change stream, not from bells: the collection bells_00 does not exist";
@@ -496,7 +493,7 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
         let bells = client.database(&database).collection::<Document>(&bucket);
         bells.insert_one(doc! { "seed": true }).await.unwrap();
     }
-    let store = crate::connected(deployment.uri(), options()).await;
+    let store = crate::mongodb::connected(deployment.uri(), options()).await;
     assert_eq!(store.capabilities().hints, Some("bells"));
     let mut ear = Ear::open(&store, &first).await;
     ring(&store, &first, 1);
@@ -600,7 +597,7 @@ async fn failed_release(
     deployment: &Deployment,
     failure: Document,
     limit: Duration,
-) -> (Result<(), StoreError>, Place, Topic, Ear) {
+) -> (Result<(), StoreError>, [MongoStore; 2], Topic, Ear) {
     let place = Place::on(&format!("{}&appName=release", deployment.uri())).await;
     let other = connected(deployment.uri(), &place, MongoOptions::new()).await;
     let fixture = place.fixture();
@@ -615,14 +612,14 @@ async fn failed_release(
     data.insert("appName", "release");
     deployment.nodes()[0].fail_command(&["update"], 1, data).await;
     let released = place.store.release(vec![release], limit).await.map(drop);
-    (released, place, topic, ear)
+    (released, [place.store, other], topic, ear)
 }
 
 #[tokio::test]
 async fn a_write_of_which_nobody_knows_what_became_is_told_of() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
     for failure in [doc! { "closeConnection": true }, doc! { "errorCode": 11601 }] {
-        let (released, _place, _, mut ear) = failed_release(&deployment, failure, LIMIT).await;
+        let (released, _stores, _, mut ear) = failed_release(&deployment, failure, LIMIT).await;
         assert_eq!(released.unwrap_err().applied(), Applied::Unknown);
         let news = ear.news().await;
         assert!(matches!(news, News::Lock(_)), "{news:?}");
@@ -631,7 +628,7 @@ async fn a_write_of_which_nobody_knows_what_became_is_told_of() {
     until("the caller gives up", async || {
         let slow = doc! { "blockConnection": true, "blockTimeMS": 150 };
         let limit = Duration::from_millis(100);
-        let (released, _place, _, mut ear) = failed_release(&deployment, slow, limit).await;
+        let (released, _stores, _, mut ear) = failed_release(&deployment, slow, limit).await;
         let news = ear.news().await;
         assert!(matches!(news, News::Lock(_)), "{news:?}");
         let Err(error) = released else { return Err("the answer came first") };
@@ -645,10 +642,10 @@ async fn a_write_of_which_nobody_knows_what_became_is_told_of() {
 async fn a_write_that_was_refused_is_not_told_of() {
     let deployment = Deployment::start(Shape::Single, Options::default()).await;
     let refused = doc! { "errorCode": 10107 };
-    let (released, place, topic, mut ear) = failed_release(&deployment, refused, LIMIT).await;
+    let (released, [store, _other], topic, mut ear) = failed_release(&deployment, refused, LIMIT).await;
     assert_eq!(released.unwrap_err().applied(), Applied::No);
     // A bell is rung before its write is answered, and what is rung later comes later.
-    ring(&place.store, &topic, 1);
+    ring(&store, &topic, 1);
     assert_eq!(ear.news().await, asked(1));
 }
 

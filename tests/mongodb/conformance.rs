@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tenure::store::Store;
 
-use crate::{connected, support::mongod, whole_ids};
+use crate::mongodb::{connected, whole_ids};
+use crate::support::mongod;
 
 /// Store on which the suite and the scripts run.
 pub(crate) async fn store() -> Arc<dyn Store> {

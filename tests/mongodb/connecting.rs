@@ -6,13 +6,11 @@ use mongodb::bson::doc;
 use tenure::store::mongo::{ConnectError, MongoOptions, MongoStore};
 use tokio::net::TcpSocket;
 
-use crate::{
-    connected,
-    support::{
-        mongod::{Deployment, Options, Shape, shared_single},
-        wait::{until, within},
-        wire,
-    },
+use crate::mongodb::connected;
+use crate::support::{
+    mongod::{Deployment, Options, Shape, shared_single},
+    wait::{until, within},
+    wire,
 };
 
 /// Message of an attempt that must fail: all there is to know, on one line, and for people.
@@ -106,7 +104,7 @@ async fn files_that_cannot_be_read_are_named() {
 }
 
 fn file(name: &str) -> String {
-    format!("{}/tests/mongodb/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/mongodb/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[tokio::test]

@@ -14,7 +14,8 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{Place, support::mongod::shared_single};
+use crate::mongodb::Place;
+use crate::support::mongod::shared_single;
 
 /// Changes to a document that make it one nobody may write.
 fn not_ours() -> Vec<(Document, &'static str)> {

@@ -21,14 +21,11 @@ use tenure::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{
-    Place,
-    hints::streams,
-    support::{
-        mongod::shared_single,
-        proxy::Proxy,
-        wait::{self, until},
-    },
+use crate::mongodb::{Place, hints::streams};
+use crate::support::{
+    mongod::shared_single,
+    proxy::Proxy,
+    wait::{self, until},
 };
 
 /// As many as the store lets go on at once.

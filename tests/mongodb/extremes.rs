@@ -16,7 +16,8 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{Place, rounds, support::mongod::shared_single};
+use crate::mongodb::{Place, rounds};
+use crate::support::mongod::shared_single;
 
 const NOW: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
 /// Number of fields that are gone through side by side.

@@ -34,14 +34,14 @@ use tenure::{
 };
 use tokio::{sync::watch, time::timeout};
 
-use crate::{
+use crate::mongodb::{
     Place, connected,
     history::{Held, History, now},
     rounds,
-    support::{
-        mongod::{Deployment, Options, Shape, Timing},
-        wait::{self, until, within},
-    },
+};
+use crate::support::{
+    mongod::{Deployment, Options, Shape, Timing},
+    wait::{self, until, within},
 };
 
 /// Longest time that the engine grants one attempt (R8).

@@ -25,13 +25,10 @@ use tenure::{
 };
 use tokio::time::timeout;
 
-use crate::{
-    Place,
-    limits::in_time,
-    support::{
-        mongod::{self, Deployment, Options, Shape},
-        wait::until,
-    },
+use crate::mongodb::{Place, limits::in_time};
+use crate::support::{
+    mongod::{self, Deployment, Options, Shape},
+    wait::until,
 };
 
 /// Long enough for arming to answer if nothing is in its way, short enough to wait for in vain.

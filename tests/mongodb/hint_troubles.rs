@@ -6,13 +6,10 @@ use futures::StreamExt;
 use mongodb::bson::doc;
 use tenure::store::{Hint, Store, mongo::MongoOptions};
 
-use crate::{
-    Place,
-    history::now,
-    support::{
-        mongod::{Deployment, Options, Shape},
-        wait::within,
-    },
+use crate::mongodb::{Place, history::now};
+use crate::support::{
+    mongod::{Deployment, Options, Shape},
+    wait::within,
 };
 
 /// A server of our own: its fail points meet nobody else.
@@ -52,8 +49,8 @@ async fn a_stream_that_opens_and_fails_at_once_is_opened_ever_more_seldom() {
     primary.fail_command(&["getMore"], 1000, doc! { "errorCode": 13, "appName": "hints" }).await;
     let mut hints = place.store.hints(place.fixture().topics("import"));
     let begun = now();
-    // The first Resync is the listener's; six openings have five pauses between them.
-    for _ in 0..1 + 6 {
+    // The first Resync is the listener's, the others come with six openings, which have five pauses between them.
+    for _ in 0..7 {
         within("it is opened again", async { while hints.next().await.unwrap() != Hint::Resync {} }).await;
     }
     // They double from a tenth of a second.

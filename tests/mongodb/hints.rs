@@ -10,12 +10,10 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::{
-    Place, connected,
-    support::{
-        mongod::{Deployment, Options, Shape, shared_single},
-        wait::{until, within},
-    },
+use crate::mongodb::{Place, connected};
+use crate::support::{
+    mongod::{Deployment, Options, Shape, shared_single},
+    wait::{until, within},
 };
 
 /// The next hint that `wanted` makes something of.
@@ -247,7 +245,7 @@ mod by_a_stream {
         let deployment = shared_single().await;
         let client = deployment.client().await;
         let database = client.database("tenure-by-a-stream");
-        WITHOUT_BELLS.get_or_init(|| crate::without_bells(&database)).await;
+        WITHOUT_BELLS.get_or_init(|| crate::mongodb::without_bells(&database)).await;
         let options = MongoOptions::new().database("tenure-by-a-stream");
         let store = connected(deployment.uri(), options).await;
         assert_eq!(store.capabilities().hints, Some("a change stream"));
@@ -265,7 +263,7 @@ mod without_hints {
         static SHARED: tokio::sync::OnceCell<Deployment> = tokio::sync::OnceCell::const_new();
         let start = || async {
             let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
-            crate::without_bells(&deployment.client().await.database("tenure-conformance")).await;
+            crate::mongodb::without_bells(&deployment.client().await.database("tenure-conformance")).await;
             deployment
         };
         let options = MongoOptions::new().database("tenure-conformance");

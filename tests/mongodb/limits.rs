@@ -21,14 +21,14 @@ use tenure::{
     testing::conformance::Fixture,
 };
 
-use crate::{
+use crate::mongodb::{
     Place, connected,
     failover::{steady, whole},
-    support::{
-        mongod::{Deployment, Node, Options, Shape, shared_single},
-        proxy::{Mode, Proxy},
-        wait::until,
-    },
+};
+use crate::support::{
+    mongod::{Deployment, Node, Options, Shape, shared_single},
+    proxy::{Mode, Proxy},
+    wait::until,
 };
 
 const LIMIT: Duration = Duration::from_millis(400);

@@ -9,13 +9,11 @@ use tenure::{
     },
 };
 
-use crate::{
-    connected, refused_for_good,
-    support::{
-        mongod::{Deployment, Options, Shape},
-        wait::until,
-        wire,
-    },
+use crate::mongodb::{connected, refused_for_good};
+use crate::support::{
+    mongod::{Deployment, Options, Shape},
+    wait::until,
+    wire,
 };
 
 #[tokio::test]

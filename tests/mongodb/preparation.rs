@@ -13,7 +13,8 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::{Place, captured::Log, connected, refused_for_good, support::mongod::shared_single};
+use crate::mongodb::{Place, connected, refused_for_good};
+use crate::{captured::Log, support::mongod::shared_single};
 
 fn own(name: &str) -> MongoOptions {
     MongoOptions::new().database(format!("test-{}-{name}", std::process::id()))

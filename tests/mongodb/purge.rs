@@ -8,7 +8,8 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{Place, support::mongod::shared_single};
+use crate::mongodb::Place;
+use crate::support::mongod::shared_single;
 
 const NOW: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };
 /// Long enough for whatever is looked at here to be told from what is idle.

@@ -22,12 +22,10 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::{
-    connected,
-    support::{
-        mongod::{Deployment, Options, Shape},
-        wait, wire,
-    },
+use crate::mongodb::connected;
+use crate::support::{
+    mongod::{Deployment, Options, Shape},
+    wait, wire,
 };
 
 struct Guarded {
@@ -175,7 +173,7 @@ async fn a_call_that_is_under_way_ends_on_the_former_client_which_then_goes() {
 }
 
 fn tls(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mongodb/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("mongodb/tls").join(name)
 }
 
 /// A file of this test's own, which may be replaced.

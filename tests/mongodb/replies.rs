@@ -15,7 +15,8 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::{Place, support::mongod::shared_single};
+use crate::mongodb::Place;
+use crate::support::mongod::shared_single;
 
 /// A thousand locks with the largest values are more than 16 MiB. Whoever asks for the rest of a reply must be
 /// the one who asked for its beginning: the server refuses others.

@@ -14,10 +14,9 @@ use tenure::store::{
 };
 use tokio::sync::OnceCell;
 
+use crate::mongodb::{Place, connected, refused_for_good};
 use crate::{
-    Place,
     captured::Log,
-    connected, refused_for_good,
     support::mongod::{Deployment, shared_single},
 };
 
@@ -339,7 +338,8 @@ async fn bells_in_local_need_rights_there() {
 #[tokio::test]
 async fn where_nobody_is_asked_who_he_is_no_right_is_asked_for() {
     let (events, mut sent) = tokio::sync::mpsc::channel(1000);
-    let options = MongoOptions::new().create(false).command_events(events.into());
+    let empty = format!("unasked-{}", std::process::id());
+    let options = MongoOptions::new().database(&empty).create(false).command_events(events.into());
     connected(shared_single().await.uri(), options).await;
     sent.close();
     let mut names = BTreeSet::new();

@@ -19,10 +19,8 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{
-    Place,
-    support::{mongod, wait::until},
-};
+use crate::mongodb::Place;
+use crate::support::{mongod, wait::until};
 
 /// Commands that were sent, and those that failed.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Random scripts on a real server, held against the reference model.
 
-use crate::{conformance::store, reference, rounds};
+use crate::mongodb::{conformance::store, rounds};
+use crate::reference;
 
 /// The same one each time; `TENURE_SEED` is another.
 fn seed() -> u64 {

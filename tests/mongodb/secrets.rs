@@ -15,9 +15,9 @@ use tenure::{
 };
 use tracing::level_filters::LevelFilter;
 
+use crate::mongodb::connected;
 use crate::{
     captured::Log,
-    connected,
     support::{
         mongod::{Deployment, Options, Shape, shared_single},
         proxy::{Mode, Proxy},

@@ -7,7 +7,8 @@ use tenure::{
     testing::conformance::Fixture,
 };
 
-use crate::{Place, support::mongod::shared_single};
+use crate::mongodb::Place;
+use crate::support::mongod::shared_single;
 
 async fn set_term(place: &Place, lock: &LockId, term: u64) {
     let id = doc! { "_id.ns": lock.namespace.as_str(), "_id.key": lock.key.as_str() };

@@ -13,7 +13,8 @@ use tenure::{
     store::mongo::{Stale, Stamp},
 };
 
-use crate::{Place, support::mongod::shared_replica_set};
+use crate::mongodb::Place;
+use crate::support::mongod::shared_replica_set;
 
 /// Two holders of a lock, one after the other, and a collection of the user's.
 struct Holders {

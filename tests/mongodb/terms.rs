@@ -9,10 +9,8 @@ use tenure::{
     testing::conformance::{Fixture, LIMIT},
 };
 
-use crate::{
-    Place,
-    support::mongod::{Deployment, Options, Shape, shared_single},
-};
+use crate::mongodb::Place;
+use crate::support::mongod::{Deployment, Options, Shape, shared_single};
 
 const HOUR: i64 = 60 * 60 * 1000;
 const NOW: Retention = Retention { locks: Duration::ZERO, sessions: Duration::ZERO };

@@ -107,7 +107,8 @@ async fn an_operation_whose_command_does_not_pass_fails() {
         assert!(!refuses, "not now");
     };
     let options = MongoOptions::new().command_events(EventHandler::callback(refuse));
-    let place = crate::Place::with(crate::support::mongod::shared_single().await.uri(), options).await;
+    let place =
+        crate::mongodb::Place::with(crate::support::mongod::shared_single().await.uri(), options).await;
     let fixture = place.fixture();
     fixture.opened().await;
     refusing.store(true, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! The SQLite store on real files.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 #[path = "../reference/mod.rs"]

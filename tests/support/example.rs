@@ -7,11 +7,13 @@ pub(crate) fn binary(example: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap().join("examples");
     let binary = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     // Of an example in several files the first one stands for the others.
-    let source = written(&sources.join(format!("{example}.rs")))
-        .or_else(|| written(&sources.join(example).join("main.rs")));
+    let sources = [format!("{example}.rs"), format!("{example}/main.rs")];
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .flat_map(|folder| sources.each_ref().map(|source| folder.join("examples").join(source)))
+        .find_map(|source| written(&source));
     // `cargo test` builds the examples, `cargo test --test …` does not.
     assert!(
         source.is_some() && written(&binary) >= source,

@@ -22,7 +22,7 @@ pub(crate) async fn until<T, S: Debug>(what: &str, mut look: impl AsyncFnMut() -
         match within(what, look()).await {
             Ok(found) => return found,
             Err(seen) => {
-                assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}; seen last: {seen:#?}")
+                assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}; seen last: {seen:#?}");
             }
         }
         tokio::time::sleep(PACE).await;
@@ -36,7 +36,7 @@ pub(crate) fn until_blocking<T, S: Debug>(what: &str, mut look: impl FnMut() -> 
         match look() {
             Ok(found) => return found,
             Err(seen) => {
-                assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}; seen last: {seen:#?}")
+                assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}; seen last: {seen:#?}");
             }
         }
         std::thread::sleep(PACE);

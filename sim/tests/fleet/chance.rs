@@ -7,7 +7,7 @@ use std::{
 
 use tenure_sim::{Paces, Plan, Sum};
 
-use crate::world::{fail, run, seeds};
+use crate::fleet::world::{fail, run, seeds};
 
 /// Runs these seeds, two at a time.
 fn all_pass(seeds: impl Iterator<Item = u64> + Send, plan: impl Fn(u64) -> Plan + Sync) -> Sum {

@@ -6,7 +6,7 @@ use tenure::sim::Flaw;
 use tenure::testing::{Course, Fault, Operation, Rates};
 use tenure_sim::{Conduct, Deviation, Fleet, Instance, Paces, Plan, Summary, Violation};
 
-use crate::world::{play, run, seeds};
+use crate::fleet::world::{play, run, seeds};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{
+use crate::model::{
     wire::{Message, Request},
     world::{Id, Mark, Place, Session},
 };

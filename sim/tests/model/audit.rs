@@ -3,7 +3,7 @@
 //! Its read and what follows from it are two steps, with anything in between: that is where it could go
 //! wrong. A lock that it does not find leads to a confirmation (`lock.rs`).
 
-use crate::{
+use crate::model::{
     action::Action,
     lock::{Meaning, grant_to, is_busy},
     protocol::Protocol,

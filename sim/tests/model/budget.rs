@@ -2,7 +2,7 @@
 //!
 //! Nothing is cut at random. Within its budget every order of events is gone through.
 
-use crate::world::Time;
+use crate::model::world::Time;
 
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that may happen, or not")]
 #[derive(Clone, Copy, Debug)]

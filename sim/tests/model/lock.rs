@@ -3,7 +3,7 @@
 //! An instance has at most one ticket that stands, beside what it holds. It may stand in line from the
 //! beginning, and look at any time: the engine does so only at certain moments, which are among these.
 
-use crate::{
+use crate::model::{
     action::Action,
     protocol::Protocol,
     wire::{Answer, Request},

@@ -2,7 +2,7 @@
 
 use stateright::Property;
 
-use crate::{
+use crate::model::{
     lock::is_busy,
     protocol::Protocol,
     world::{Id, Standing, World},
@@ -81,7 +81,7 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
         }),
         Property::sometimes(LATE, |_, world: &World| {
             world.instances.iter().any(|it| {
-                let granted = |place: crate::world::Place| place.session == it.session;
+                let granted = |place: crate::model::world::Place| place.session == it.session;
                 let wanted = |ticket| it.stands == Some(ticket) || it.held.is_some();
                 let lock = world.majority.lock;
                 it.is_valid()
@@ -98,7 +98,8 @@ pub(crate) fn properties() -> Vec<Property<Protocol>> {
             world.instances.iter().any(|it| it.is_valid() && it.end > protocol.budget.ttl)
         }),
         Property::sometimes(EXPIRED, |_, world: &World| {
-            world.spent.abandons == 0 && world.instances.iter().any(|it| it.life == crate::world::Life::Over)
+            world.spent.abandons == 0
+                && world.instances.iter().any(|it| it.life == crate::model::world::Life::Over)
         }),
     ]
 }

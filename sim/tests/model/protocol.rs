@@ -2,7 +2,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{
+use crate::model::{
     action::Action,
     budget::Budget,
     properties::properties,
@@ -71,7 +71,7 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<World> {
         let mut records = Records::default();
-        let mut instances = [Instance::default(); crate::world::INSTANCES];
+        let mut instances = [Instance::default(); crate::model::world::INSTANCES];
         for id in 0..self.budget.instances {
             let ttl = self.budget.ttl;
             records.sessions[usize::from(id)] =

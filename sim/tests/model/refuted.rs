@@ -5,7 +5,7 @@
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
-use crate::{
+use crate::model::{
     action::Action,
     budget::Budget,
     properties::{EXCLUSION, GIVEN_BACK, IN_TIME, KNOWN, NO_THEFT, TERMS_RISE},
@@ -102,7 +102,9 @@ fn every_wrong_design_is_refuted() {
             println!("{}", told(path));
         }
         // It is the design that is wrong, not the model of its surroundings.
-        if let Some(path) = violation(right, property, steps) {
+        if tenure_sim::is_whole()
+            && let Some(path) = violation(right, property, steps)
+        {
             panic!("the right design violates \"{property}\":\n{}", told(path));
         }
     }

@@ -3,7 +3,7 @@
 //! What the end of a session does to its jobs is done at once: nothing is polled after the end (R9),
 //! whether the instance has noticed or not, so when it notices makes no difference.
 
-use crate::{
+use crate::model::{
     action::Action,
     protocol::Protocol,
     wire::{Answer, Request},

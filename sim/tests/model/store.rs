@@ -1,6 +1,6 @@
 //! The store: what each request does to the records. The contract of `src/store`, without texts and times.
 
-use crate::{
+use crate::model::{
     protocol::Protocol,
     wire::{Answer, Request},
     world::{Lock, Mark, Place, Records, Session, SessionRecord, Standing, Term, Time, World},

@@ -4,7 +4,7 @@
 //! that it gains, once in a run: the assumption (1 %, and a margin of 2 %) is that no clock gains more
 //! than the margin within a ttl. One that runs slow is one beside which all others run fast.
 
-use crate::{
+use crate::model::{
     action::Action,
     protocol::Protocol,
     world::{Id, World},

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use stateright::Path;
 
-use crate::{action::Action, world::World};
+use crate::model::{action::Action, world::World};
 
 pub(crate) fn told(path: Path<World, Action>) -> String {
     let mut text = String::new();

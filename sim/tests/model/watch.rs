@@ -3,7 +3,7 @@
 //! A look is one step: what counts is when its answer arrives, and an answer that takes its time only
 //! makes the count begin later. An observer watches one session, that of the lock's holder.
 
-use crate::{
+use crate::model::{
     action::Action,
     protocol::Protocol,
     wire::Request,

@@ -4,7 +4,7 @@
 //! applied all the same, whenever. An answer counts when a majority keeps what it tells; that of a
 //! release, when the primary has it.
 
-use crate::{
+use crate::model::{
     action::Action,
     protocol::Protocol,
     world::{Id, Mark, Nonce, Place, Session, Term, Time, World},

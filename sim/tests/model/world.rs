@@ -3,7 +3,7 @@
 //! Small numbers in fixed arrays: a state is copied and hashed some fifty million times. There is one
 //! key. What happens to several is the same several times, and a session's end touches all alike.
 
-use crate::wire::Wire;
+use crate::model::wire::Wire;
 
 pub(crate) type Id = u8;
 pub(crate) type Session = u8;

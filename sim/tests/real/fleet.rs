@@ -130,7 +130,7 @@ impl Hearing {
                 ears.echoes.insert(life, *number);
                 return;
             }
-            _ => {}
+            Line::Seen(_) => {}
         }
         ears.heard.push(Heard { at, life: Some(life), line });
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{Lease, schedule::Tick};
 use tenure_sim::block_for;
 
-use crate::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, pass};
 
 /// A job that takes so long, and stops when it is told to, if it listens.
 fn blocks(

@@ -10,7 +10,7 @@ use tenure::{
     testing::Operation,
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
 
 const EVERY_SECOND: &str = "* * * * * *";
 
@@ -69,7 +69,7 @@ async fn dealt_with(crew: &Crew, name: &str) -> (BTreeSet<StoreTime>, usize) {
     for run in history.page.items.into_iter().filter(|run| run.id.entry != Entry::Order) {
         succeeded += usize::from(run.has_succeeded());
         let from = run.skipped.as_ref().map_or(run.id.instant, |skipped| skipped.from);
-        instants.extend(crate::crew::every_second(from, run.id.instant));
+        instants.extend(crate::schedule::crew::every_second(from, run.id.instant));
     }
     (instants, succeeded)
 }
@@ -97,7 +97,11 @@ async fn a_busy_schedule_goes_to_a_newcomer_at_the_end_of_its_run() {
         for n in 0..10 {
             let (instants, succeeded) = dealt_with(&crew, &format!("s{n:02}")).await;
             let (first, last) = (*instants.first().unwrap(), *instants.last().unwrap());
-            assert_eq!(Vec::from_iter(instants), crate::crew::every_second(first, last), "no tick is lost");
+            assert_eq!(
+                Vec::from_iter(instants),
+                crate::schedule::crew::every_second(first, last),
+                "no tick is lost"
+            );
             assert!(first <= at(2) && now.since(last) <= 3 * SECOND, "{first} {last}");
             if millis < 1000 {
                 let whole = usize::try_from(last.since(first).as_secs()).unwrap();

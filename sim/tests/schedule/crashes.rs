@@ -11,7 +11,7 @@ use tenure::{
     testing::{Fault, Operation},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, NAME, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, NAME, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 

@@ -24,13 +24,21 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const NAME: &str = "report";
 
+/// Durations of the members.
+#[derive(Clone, Copy)]
+enum Pace {
+    Usual,
+    Short,
+    Long,
+}
+
 /// A store with a clock of its own, and a registry of what was run.
 pub(crate) struct Crew {
     /// The store's clock.
     pub(crate) clock: Arc<TestClock>,
     pub(crate) memory: MemoryStore,
     pub(crate) registry: Arc<Registry>,
-    short: bool,
+    pace: Pace,
     /// No hint reaches anybody.
     deaf: bool,
     /// Retention of the history in the configuration, if any.
@@ -116,7 +124,7 @@ impl Crew {
             clock,
             memory,
             registry: Arc::default(),
-            short: false,
+            pace: Pace::Usual,
             deaf: false,
             kept: None,
             seed: AtomicU64::new(1),
@@ -125,7 +133,12 @@ impl Crew {
 
     /// With durations that make for quick takeovers.
     pub(crate) fn short() -> Self {
-        Self { short: true, ..Self::new() }
+        Self { pace: Pace::Short, ..Self::new() }
+    }
+
+    /// With beats so rare that days take little computing.
+    pub(crate) fn long() -> Self {
+        Self { pace: Pace::Long, ..Self::new() }
     }
 
     /// Without hints.
@@ -149,13 +162,14 @@ impl Crew {
             Some((time, entries)) => config.with_retention_runs(time).with_retention_run_entries(entries),
             None => config,
         };
-        if !self.short {
-            return config;
+        match self.pace {
+            Pace::Usual => config,
+            Pace::Short => config
+                .with_hold_duration(2 * SECOND)
+                .with_refresh_interval(SECOND / 2)
+                .with_refresh_duration(3 * SECOND),
+            Pace::Long => config.with_refresh_interval(MINUTE).with_refresh_duration(6 * MINUTE),
         }
-        config
-            .with_hold_duration(2 * SECOND)
-            .with_refresh_interval(SECOND / 2)
-            .with_refresh_duration(3 * SECOND)
     }
 
     /// An instance whose own wall clock is somewhere else.

@@ -12,7 +12,7 @@ use tenure::{
     schedule::{Failure, OnCrash, Overlap, Retries, ScheduleBuilder, Tick},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 

@@ -8,7 +8,7 @@ use tenure::{
     spread::SpreadStatus,
 };
 
-use crate::crew::{Crew, MINUTE, Member, SECOND, every_second, pass};
+use crate::schedule::crew::{Crew, MINUTE, Member, SECOND, every_second, pass};
 
 const FLEET: usize = 20;
 

@@ -11,7 +11,7 @@ use tenure::{
     schedule::{Misfire, Retries},
 };
 
-use crate::crew::{Crew, DAY, HOUR, MINUTE, SECOND, at, pass};
+use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, SECOND, at, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_told_to_stop_in_every_attempt_is_abandoned_and_told() {

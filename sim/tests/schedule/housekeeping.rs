@@ -10,7 +10,7 @@ use tenure::{
     store::{ScheduleSeen, Store},
 };
 
-use crate::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
+use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_nobody_has_is_refused() {

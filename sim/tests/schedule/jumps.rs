@@ -7,7 +7,7 @@ use tenure::{
     schedule::{Dst, Misfire, ScheduleBuilder},
 };
 
-use crate::crew::{Crew, DAY, HOUR, MINUTE, SECOND, every_second, pass};
+use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, SECOND, every_second, pass};
 
 const CAP: u32 = 50;
 
@@ -149,7 +149,7 @@ async fn over_a_change(
     expression: &str,
     set: impl Fn(ScheduleBuilder) -> ScheduleBuilder,
 ) -> Vec<String> {
-    let crew = Crew::new();
+    let crew = Crew::long();
     crew.clock
         .step_wall(Duration::from_secs(from).saturating_sub(crew.now().since(StoreTime::from_millis(0))));
     for holder in 0..90 {

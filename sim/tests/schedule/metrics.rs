@@ -6,10 +6,8 @@ use tenure::{
     schedule::{Retries, ScheduleBuilder},
 };
 
-use crate::{
-    crew::{Crew, HOUR, MINUTE, SECOND, pass},
-    numbers::{Numbers, is},
-};
+use crate::numbers::{Numbers, is};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, SECOND, pass};
 
 const SCHEDULE: &str = "namespace=test schedule=report";
 

@@ -7,7 +7,7 @@ use tenure::{
     testing::{Fault, Operation},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, SECOND, at, pass};
 
 fn why(text: &str) -> Why {
     Why::new(text).unwrap()
@@ -218,10 +218,10 @@ async fn a_pause_that_ends_by_a_wrong_clock_has_ended() {
     pass(90 * SECOND).await;
     schedule.pause(why("")).await.unwrap();
     pass(MINUTE).await;
-    crew.clock.step_wall(30 * crate::crew::DAY);
+    crew.clock.step_wall(30 * crate::schedule::crew::DAY);
     schedule.resume().await.unwrap();
     pass(SECOND).await;
-    crew.clock.step_wall_back(30 * crate::crew::DAY);
+    crew.clock.step_wall_back(30 * crate::schedule::crew::DAY);
     pass(2 * MINUTE).await;
     assert_eq!(
         crew.told().await,

@@ -15,7 +15,7 @@ use tenure::{
     testing::{Fault, Operation},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, NAME, SECOND, at, pass};
 
 const MINUTELY: &str = "* * * * *";
 
@@ -130,7 +130,7 @@ async fn a_run_makes_way_for_the_next_tick() {
     let minutes = (1..8).map(|minute| format!("00:0{minute}:00 displaced 1"));
     let expected: Vec<_> = minutes.chain(["00:08:00 cancelled 1".to_owned()]).collect();
     assert_eq!(crew.told().await, expected);
-    let late = |run: &crate::crew::Run| run.at.since(run.instant) > SECOND / 10;
+    let late = |run: &crate::schedule::crew::Run| run.at.since(run.instant) > SECOND / 10;
     assert!(!crew.registry.runs().iter().any(late), "{:?}", crew.registry.runs());
 }
 

@@ -10,10 +10,8 @@ use tenure::{
     testing::{Counts, Operation},
 };
 
-use crate::{
-    captured::Log,
-    crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass},
-};
+use crate::captured::Log;
+use crate::schedule::crew::{Crew, DAY, HOUR, MINUTE, Member, NAME, SECOND, at, every_second, pass};
 
 #[tokio::test(start_paused = true)]
 async fn each_tick_is_run_once_and_in_time() {
@@ -71,7 +69,7 @@ async fn a_new_schedule_has_no_tick_before_it_was_first_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_weekly_job_runs_though_nobody_lives_for_a_week() {
-    let crew = Crew::new();
+    let crew = Crew::long();
     for _ in 0..20 {
         let member = crew.with("a", "@weekly", |schedule| schedule).await;
         pass(23 * HOUR).await;
@@ -140,7 +138,7 @@ async fn a_definition_that_arrives_late_is_put_right() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_done_once_is_done_once_whoever_asks_again() {
-    let crew = Crew::new();
+    let crew = Crew::long();
     let member = crew.with("a", "@after 10m", |schedule| schedule).await;
     pass(HOUR).await;
     assert_eq!(crew.registry.instants(), [at(601)], "to the next whole second");

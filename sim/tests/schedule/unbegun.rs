@@ -11,7 +11,7 @@ use tenure::{
     testing::{Course, Fault, Operation},
 };
 
-use crate::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
+use crate::schedule::crew::{Crew, HOUR, MINUTE, Member, SECOND, at, pass};
 
 const HOURLY: &str = "@hourly";
 

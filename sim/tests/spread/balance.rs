@@ -11,7 +11,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::team::{SECOND, Team, counts};
+use crate::spread::team::{SECOND, Team, counts};
 
 #[tokio::test(start_paused = true)]
 async fn all_tasks_run_once_and_evenly() {

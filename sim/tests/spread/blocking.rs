@@ -16,7 +16,7 @@ use tenure::{
 };
 use tenure_sim::block_for;
 
-use crate::team::{Player, Registry, SECOND, SPREAD, Team, counts};
+use crate::spread::team::{Player, Registry, SECOND, SPREAD, Team, counts};
 
 /// A job that blocks until it is told to stop, or for so long whatever it is told.
 fn blocks(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_sim::cases;
 
-use crate::team::{Player, SECOND, Team, counts};
+use crate::spread::team::{Player, SECOND, Team, counts};
 
 /// Observations of a deploy, pod by pod.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::team::{SECOND, SPREAD, Team, counts};
+use crate::spread::team::{SECOND, SPREAD, Team, counts};
 
 /// Until all tasks run; how long that took.
 async fn all_run(team: &Team, within: Duration) -> Duration {
@@ -94,7 +94,7 @@ async fn one_that_came_only_to_die_stops_no_task() {
 #[tokio::test(start_paused = true)]
 async fn what_is_held_by_those_who_were_about_to_stop_and_died_is_found() {
     let team = Team::new(10);
-    let slow = |registry: &Arc<crate::team::Registry>| {
+    let slow = |registry: &Arc<crate::spread::team::Registry>| {
         let registry = registry.clone();
         move |task: Task, lease: Lease| {
             let running = registry.begin(task.key(), "old");

@@ -18,10 +18,8 @@ use tenure::{
 use tenure_sim::cases;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    captured::Log,
-    team::{SECOND, SPREAD, Team},
-};
+use crate::captured::Log;
+use crate::spread::team::{SECOND, SPREAD, Team};
 
 /// Time a pod takes to come back.
 const BACK_AFTER: Duration = Duration::from_secs(10);

@@ -1,9 +1,7 @@
 //! Log lines about many tasks: in proportion to what happens, not to how many they are.
 
-use crate::{
-    captured::Log,
-    team::{SECOND, Team},
-};
+use crate::captured::Log;
+use crate::spread::team::{SECOND, Team};
 
 #[tokio::test(start_paused = true)]
 async fn a_spread_of_a_thousand_tasks_starts_and_loses_an_instance_in_a_few_lines() {

@@ -11,7 +11,7 @@ use tenure::{
     spread::{Change, Task},
 };
 
-use crate::team::{SECOND, SPREAD, Team};
+use crate::spread::team::{SECOND, SPREAD, Team};
 
 type Answer = BoxFuture<'static, Result<Vec<Task>, String>>;
 

@@ -17,7 +17,7 @@ use tenure::{
 use tenure_sim::cases;
 use tokio::time::Instant;
 
-use crate::team::{SECOND, SPREAD, Team};
+use crate::spread::team::{SECOND, SPREAD, Team};
 
 /// Rule by which a job fails, by instance and task.
 type Fails = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::team::{SECOND, Team, counts};
+use crate::spread::team::{SECOND, Team, counts};
 
 #[tokio::test(start_paused = true)]
 async fn a_rolling_restart_with_grace_moves_nothing() {
@@ -79,7 +79,7 @@ async fn one_that_is_killed_on_its_way_down_reserves_nothing() {
             Ok::<_, String>(())
         }
     };
-    let spread = elect.spread(crate::team::SPREAD).tasks(team.keys()).run(job).unwrap();
+    let spread = elect.spread(crate::spread::team::SPREAD).tasks(team.keys()).run(job).unwrap();
     spread.until(|status| status.share().len() == 5).await;
     tokio::time::sleep(SECOND * 5).await;
     let closing = elect.clone();

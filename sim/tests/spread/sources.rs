@@ -13,7 +13,7 @@ use tenure::{
 };
 use tokio::sync::mpsc;
 
-use crate::team::{SECOND, SPREAD, Team, counts};
+use crate::spread::team::{SECOND, SPREAD, Team, counts};
 
 fn task(key: &str) -> Task {
     Task::new(key, ()).unwrap()

@@ -15,7 +15,7 @@ use tenure::{
 };
 use tokio::time::Instant;
 
-use crate::team::{SECOND, SPREAD, Team, counts};
+use crate::spread::team::{SECOND, SPREAD, Team, counts};
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure() {

@@ -1,6 +1,6 @@
 //! Members that carry one name.
 
-use crate::team::Team;
+use crate::spread::team::Team;
 
 #[tokio::test(start_paused = true)]
 async fn members_of_one_name_are_told_apart_in_what_is_said_of_the_spread() {

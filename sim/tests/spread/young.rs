@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    captured::Log,
-    team::{Player, SECOND, Team},
-};
+use crate::captured::Log;
+use crate::spread::team::{Player, SECOND, Team};
 
 /// Number of tasks; and of members besides the one that dies.
 const TASKS: usize = 100;

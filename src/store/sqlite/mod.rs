@@ -30,6 +30,9 @@ mod restored;
 mod rows;
 mod tables;
 mod threads;
+#[cfg(test)]
+#[path = "../../../tests/support/wait.rs"]
+mod wait;
 
 use std::{
     fmt,

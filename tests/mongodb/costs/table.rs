@@ -98,7 +98,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn read() -> Self {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(FILE);
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
         let lines = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
         Self { path, lines, right: BTreeSet::new(), wrong: BTreeMap::new() }
     }

@@ -1,4 +1,4 @@
-//! Every change of every zone there is, against the definition: each instant has one civil time, a fixed
+//! Changes of every zone there is, against the definition: each instant has one civil time, a fixed
 //! pattern's time runs where it is first shown, and what is never shown goes by the rule.
 
 use super::{zone::Transition, *};
@@ -71,7 +71,7 @@ fn changes_are_less_than_a_day_and_none_is_missed() {
 }
 
 #[test]
-fn every_change_of_every_zone_is_as_defined() {
+fn changes_of_every_zone_are_as_defined() {
     let civil = |civil: i64| (civil.rem_euclid(DAY) / 3600, civil.rem_euclid(3600) / 60);
     let quarters = |at: i64| matches!(civil(at), (_, 0 | 15 | 30 | 45));
     let midnight = |at: i64| civil(at) == (0, 0);
@@ -93,9 +93,13 @@ fn every_change_of_every_zone_is_as_defined() {
                 continue;
             }
             nth += 1;
-            let (text, matches, fixed) = cases[nth % cases.len()];
-            // Each change under one policy, each policy under a third of the changes: all of them take minutes.
-            let dst = [Dst::Vixie, Dst::Skip, Dst::Shift][nth / cases.len() % 3];
+            // Of each zone every fifth, under one case and one policy: all of them take minutes.
+            if nth % 5 != 0 {
+                continue;
+            }
+            let looked_at = nth / 5;
+            let (text, matches, fixed) = cases[looked_at % cases.len()];
+            let dst = [Dst::Vixie, Dst::Skip, Dst::Shift][looked_at / cases.len() % 3];
             let calendar = Calendar::new(text, Some(&zone_name), dst, Duration::ZERO, &name).unwrap();
             let [after, to] = [change.at - AROUND * 60 - 1, change.at + AROUND * 60 - 1].map(seconds);
             let found: Vec<_> = calendar.instants(after, to, after).map(|at| at.as_millis() / 1000).collect();

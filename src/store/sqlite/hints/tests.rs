@@ -12,11 +12,11 @@ use super::{table::Reader, *};
 use crate::{
     clock::{Clock, SystemClock},
     model::{Kind, LockId, SessionId, StoreTime},
-    store::{News, sqlite::tables},
+    store::{
+        News,
+        sqlite::{tables, wait},
+    },
 };
-
-#[path = "../../../../tests/support/wait.rs"]
-mod wait;
 
 /// The database of a child process of a test.
 const DATABASE: &str = "TENURE_TEST_DATABASE";
@@ -337,7 +337,7 @@ async fn every_change_of_another_process_is_heard_within_milliseconds() {
             let (begun, committed) = line.split_once("rang ")?.1.split_once(' ')?;
             Some((begun.parse::<u128>().unwrap(), committed.parse::<u128>().unwrap()))
         });
-        said.for_each(|times| drop(tell.send(times)));
+        said.for_each(|times| tell.send(times).expect("the test listens"));
     });
     let (mut by_pipe, mut after_commit, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..changes {

@@ -22,17 +22,16 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use self::{
-    log::Log,
-    wait::{LIMIT, until_blocking},
-};
+use self::log::Log;
 use super::{files::HeldFile, *};
-use crate::{model::SessionId, sync::locked};
+use crate::{
+    model::SessionId,
+    store::sqlite::wait::{LIMIT, until_blocking},
+    sync::locked,
+};
 
 #[path = "../../../../tests/support/log.rs"]
 mod log;
-#[path = "../../../../tests/support/wait.rs"]
-mod wait;
 
 /// The folder and the session of a child process of a test.
 const FOLDER: &str = "TENURE_TEST_FOLDER";

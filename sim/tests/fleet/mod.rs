@@ -4,10 +4,6 @@
 
 mod chance;
 mod command;
-#[path = "../../../tests/support/example.rs"]
-mod example;
 mod flaws;
 mod keeper;
-#[path = "../../../tests/support/wait.rs"]
-mod wait;
 mod world;

@@ -1,20 +1,11 @@
 //! The engine on a real MongoDB: what its promises come to when servers, networks and processes fail.
 //!
 //! Each test has a database of its own. Those that hurt a server start one; the others share a replica
-//! set of three. Figures are printed: `cargo test --test elect_mongodb -- --nocapture`.
+//! set of three. Figures are printed: `cargo test --all-features --test servers elect_mongodb -- --nocapture`.
 //!
 //! `TENURE_TEST_FLAW=NoEarlyCancel` lets all instances break a rule, to see which tests notice.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
-
-#[path = "../support/log.rs"]
-mod captured;
-#[path = "../support/flaw.rs"]
-mod flaw;
-#[path = "../support/killable.rs"]
-mod killable;
-#[path = "../support/mod.rs"]
-mod support;
 
 mod clocks;
 mod connections;

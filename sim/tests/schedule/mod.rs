@@ -5,8 +5,6 @@
 
 mod blocking;
 mod busy;
-#[path = "../../../tests/support/log.rs"]
-mod captured;
 mod crashes;
 mod crew;
 mod failures;
@@ -15,8 +13,6 @@ mod given_up;
 mod housekeeping;
 mod jumps;
 mod metrics;
-#[path = "../../../tests/support/numbers.rs"]
-mod numbers;
 mod orders;
 mod policies;
 mod ticks;

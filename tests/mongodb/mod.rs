@@ -5,13 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-#[path = "../support/log.rs"]
-mod captured;
-#[path = "../reference/mod.rs"]
-mod reference;
-#[path = "../support/mod.rs"]
-mod support;
-
 mod bells;
 mod conformance;
 mod connecting;
@@ -44,8 +37,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use crate::support::wait::until;
 use mongodb::bson::{Document, doc};
-use support::wait::until;
 use tenure::{
     store::{
         Store,

@@ -11,13 +11,7 @@ mod guards;
 mod jobs;
 mod line;
 mod listings;
-#[path = "../support/log.rs"]
-mod log;
-#[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(feature = "metrics")]
-#[path = "../support/numbers.rs"]
-mod numbers;
 mod presence;
 mod rules;
 mod sessions;

@@ -5,8 +5,6 @@
 
 mod balance;
 mod blocking;
-#[path = "../../../tests/support/log.rs"]
-mod captured;
 mod deploys;
 mod faults;
 mod killers;
