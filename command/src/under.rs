@@ -258,7 +258,7 @@ mod tests {
                 let patience = Patience::of(&config, kill_after).unwrap();
                 let (grace, left) = (patience.stop_grace, allowance(patience.stop_grace));
                 assert!(!left.is_zero() && patience.at_the_end() + left <= grace, "{patience:?}");
-                // Whoever does what a frozen guardian cannot does it after that, and before the end.
+                // The command acts for a frozen guardian after that, and before the end.
                 assert!(
                     patience.at_the_end() < patience.too_long() && patience.too_long() < grace,
                     "{patience:?}"

@@ -173,7 +173,7 @@ async fn a_task_that_rests_is_tried_again() {
     });
     let _spread = spread.unwrap();
     tried.recv().await.unwrap();
-    // It rests longer each time: until it does in the moment in which it is put back.
+    // The task rests longer each time: until it rests in the moment in which it is put back.
     until("a rest", async || {
         let told = said(&folder, &["put-back", "eu", "--spread", "topics", "--yes"]).await;
         if told == "Tried again: \"eu\"." { Ok(()) } else { Err(told) }

@@ -38,7 +38,7 @@ fn it_comes_to_its_end_and_every_promise_held() {
     assert!(ended.processes().is_empty());
 }
 
-/// It does not wait for anybody to close: what takes long is the start.
+/// The end waits for nobody to close: what takes long is the start.
 #[test]
 fn whoever_interrupts_it_has_it_gone_sooner_than_it_came() {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());

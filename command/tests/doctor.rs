@@ -63,7 +63,7 @@ async fn doctor(store: &str, more: &[&str]) -> Report {
     Report::of(&within("the doctor", tokio::task::spawn_blocking(run)).await.unwrap())
 }
 
-/// What it finds in a moment in which the machine is not slow, for that would be found, too.
+/// The findings of a moment in which the machine is not slow, for that would be found, too.
 async fn doctor_at_ease(store: &str) -> Report {
     let look =
         async || doctor(store, &[]).await.without(&["warning"], &["speed", "clock", "clocks", "hints"]);

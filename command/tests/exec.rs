@@ -111,7 +111,7 @@ fn who_does_not_wait_is_told_who_holds_the_key() {
     assert_eq!(stdout(&free), "ran\n", "{}", stderr(&free));
 }
 
-/// One whose last heartbeat is older than its ttl may be gone: who tries once must not be locked out for ever.
+/// A holder whose last heartbeat is older than its ttl may be gone: a single try must not be locked out for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_looks_dead_is_watched_by_who_does_not_wait() {
     let world = World::sqlite();
