@@ -6,12 +6,10 @@ use mongodb::{
     bson::{Document, doc},
     options::ClientOptions,
 };
-use tenure::{
-    Elect,
-    store::mongo::{MongoOptions, MongoStore},
-};
+use tenure::{Elect, store::mongo::MongoOptions};
 
 use crate::elect_mongodb::fleet::{Place, replica_set, session, steady, until, when, within};
+use crate::mongodb::connected;
 
 /// Number of connections of that program to a server, busy and idle ones.
 async fn connections(server: &Client, program: &str) -> usize {
@@ -31,8 +29,8 @@ async fn at_rest(uri: &str) -> Vec<(bool, usize)> {
     // A name by which its connections are told from those of other tests.
     let program = format!("{}-pod", place.name);
     let store =
-        MongoStore::connect(format!("{uri}&appName={program}"), MongoOptions::new().database(&place.name));
-    let elect = Elect::start(store.await.unwrap(), steady("pod-1")).await.unwrap();
+        connected(format!("{uri}&appName={program}"), MongoOptions::new().database(&place.name)).await;
+    let elect = Elect::start(store, steady("pod-1")).await.unwrap();
     let spread = elect.spread("topics").tasks((0..100).map(|task| format!("topic-{task}"))).run(
         async |_, lease: tenure::Lease| {
             lease.cancelled().await;

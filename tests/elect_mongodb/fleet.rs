@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     flaw::flaw,
+    mongodb::connected,
     support::mongod::{Deployment, Options, Shape, Timing},
 };
 
@@ -99,7 +100,7 @@ impl Place {
 
     /// A store in this database over another way to the server.
     pub(crate) async fn store_over(&self, uri: &str) -> MongoStore {
-        MongoStore::connect(uri, MongoOptions::new().database(&self.name)).await.expect("the server is up")
+        connected(uri, MongoOptions::new().database(&self.name)).await
     }
 
     pub(crate) async fn builder(&self, config: ElectConfig) -> Builder {

@@ -1,15 +1,12 @@
 //! A right that is taken away: the log says what is failing, and what to grant.
 
 use mongodb::bson::{Document, doc};
-use tenure::{
-    Elect,
-    elect::Work,
-    store::mongo::{MongoOptions, MongoStore},
-};
+use tenure::{Elect, elect::Work, store::mongo::MongoOptions};
 
 use crate::elect_mongodb::fleet::{quick, steady, until, when};
 use crate::{
     captured::Log,
+    mongodb::connected,
     support::{
         mongod::{Deployment, Options, Shape},
         wire,
@@ -40,12 +37,8 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     let client = mongodb::Client::with_uri_str(format!("mongodb://root:pw@127.0.0.1:{port}")).await.unwrap();
     let admin = client.database("admin");
     // The collections are there.
-    MongoStore::connect(
-        format!("mongodb://root:pw@127.0.0.1:{port}/app?authSource=admin"),
-        MongoOptions::new(),
-    )
-    .await
-    .unwrap();
+    let uri = format!("mongodb://root:pw@127.0.0.1:{port}/app?authSource=admin");
+    connected(uri, MongoOptions::new()).await;
     let role = doc! { "createRole": ROLE, "privileges": privileges(true), "roles": [] };
     admin.run_command(role).await.unwrap();
     let user = doc! { "createUser": "ada", "pwd": "pw", "roles": [ROLE] };
@@ -54,7 +47,7 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     let (log, _here) = Log::start();
     let uri = format!("mongodb://ada:pw@127.0.0.1:{port}/app?authSource=admin");
     let instance = async |name: &str| -> Elect {
-        let store = MongoStore::connect(&uri, MongoOptions::new().create(false)).await.unwrap();
+        let store = connected(&uri, MongoOptions::new().create(false)).await;
         Elect::builder(store, steady(name)).keeper_thread(false).start().await.unwrap()
     };
     let (leads, waits) = (instance("pod-1").await, instance("pod-2").await);
@@ -101,7 +94,7 @@ async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process
     wire::ask(port, root).await.expect("the first user can be created from this machine");
     let uri = |password: &str| format!("mongodb://root:{password}@127.0.0.1:{port}/app?authSource=admin");
     let instance = async |password: &str| -> Elect {
-        let store = MongoStore::connect(uri(password), MongoOptions::new()).await.unwrap();
+        let store = connected(uri(password), MongoOptions::new()).await;
         Elect::builder(store, quick("pod-1")).keeper_thread(false).start().await.unwrap()
     };
     let (log, _here) = Log::start();

@@ -24,6 +24,7 @@ use tenure::{
 use crate::elect_mongodb::fleet::{LIMIT, SECOND, config, lock, until, when, within};
 use crate::{
     captured::Log,
+    mongodb::connected,
     support::{mongod::Deployment, proxy::Proxy},
 };
 
@@ -88,7 +89,7 @@ impl Guarded {
             let answer = uri(secret.password, port);
             async move { Ok(answer) }
         };
-        MongoStore::connect(uri(FORMER, port), MongoOptions::new().uri_from(source)).await.unwrap()
+        connected(uri(FORMER, port), MongoOptions::new().uri_from(source)).await
     }
 }
 
@@ -126,12 +127,9 @@ async fn an_instance_goes_on_with_a_new_password_and_loses_nothing() {
     logged(&log, &["INFO", "reconnected the store"]).await;
 
     // What another one does is heard of.
-    let other = MongoStore::connect(
-        format!("mongodb://root:root@127.0.0.1:{}/app?authSource=admin&directConnection=true", guarded.port),
-        MongoOptions::new(),
-    )
-    .await
-    .unwrap();
+    let port = guarded.port;
+    let root = format!("mongodb://root:root@127.0.0.1:{port}/app?authSource=admin&directConnection=true");
+    let other = connected(root, MongoOptions::new()).await;
     let task = LockId { kind: Kind::Task("import".parse().unwrap()), ..lock("others") };
     let by = Candidate::new(SessionId::from_u128(7), Ticket::new(1), SECOND, "pod-2".parse().unwrap());
     other.take(vec![Take { lock: task.clone(), by }], Vec::new(), LIMIT).await.unwrap();

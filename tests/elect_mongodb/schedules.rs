@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use crate::elect_mongodb::fleet::{
     LIMIT, MS, Place, SECOND, asked, quick, replica_set, rounds, steady, until, when, within,
 };
-use crate::killable::Killable;
+use crate::{killable::Killable, mongodb::connected};
 
 const NAME: &str = "report";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -334,7 +334,7 @@ async fn a_tick_costs_its_owner_two_commands_and_nobody_else_any() {
     let members = join_all(logs.iter().enumerate().map(|(number, log)| {
         let (place, registry) = (&place, &registry);
         async move {
-            let store = MongoStore::connect(&place.uri, log.options(place)).await.expect("the server is up");
+            let store = connected(&place.uri, log.options(place)).await;
             Member::over(store, number, registry, steady).await
         }
     }))

@@ -8,13 +8,11 @@ use std::{
 
 use tenure::{
     Applied, Elect,
-    store::{
-        Store,
-        mongo::{MongoOptions, MongoStore},
-    },
+    store::{Store, mongo::MongoOptions},
 };
 
 use crate::elect_mongodb::fleet::{LIMIT, Place, lock, replica_set, rounds, steady, within};
+use crate::mongodb::connected;
 
 /// The database in which [`ends`] is to run, and where that is.
 const PLACE: [&str; 2] = ["TENURE_TEST_ENDS_URI", "TENURE_TEST_ENDS_DATABASE"];
@@ -38,7 +36,7 @@ fn count_panics() {
 fn program(uri: &str, database: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = MongoStore::connect(uri, MongoOptions::new().database(database)).await.unwrap();
+        let store = connected(uri, MongoOptions::new().database(database)).await;
         let elect = Elect::start(store.clone(), steady("pod")).await.unwrap();
         let campaign = elect.campaign("leader").start().unwrap();
         within("it leads", campaign.led()).await.unwrap();

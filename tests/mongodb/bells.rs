@@ -31,7 +31,7 @@ use tenure::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::mongodb::{Place, failover::steady, hints::streams, history::now};
+use crate::mongodb::{Place, connected_and_logged, failover::steady, hints::streams, history::now};
 use crate::{
     captured::Log,
     support::{
@@ -429,9 +429,10 @@ async fn bells_in_local_are_not_replicated_and_survive_a_change_of_primary() {
 #[tokio::test]
 async fn bells_need_no_replica_set() {
     let deployment = Deployment::start(Shape::Standalone, Options::default()).await;
-    let (log, guard) = Log::start();
-    let place = Place::on(deployment.uri()).await;
-    drop(guard);
+    let database = deployment.client().await.database("bells");
+    let options = MongoOptions::new().database(database.name());
+    let (store, log) = connected_and_logged(deployment.uri(), options).await;
+    let place = Place { store, database };
     assert_eq!(log.with(&["WARN"]).len(), 1, "its disk: {}", log.text());
     let topic = place.fixture().topic("import");
     let mut ear = Ear::open(&place.store, &topic).await;
@@ -467,9 +468,7 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
     let deployment = shared_single().await;
     let database = format!("test-{}-bells-by-hand", std::process::id());
     let options = || MongoOptions::new().create(false).database(&database);
-    let (log, guard) = Log::start();
-    let without = crate::mongodb::connected(deployment.uri(), options()).await;
-    drop(guard);
+    let (without, log) = connected_and_logged(deployment.uri(), options()).await;
     assert_eq!(without.capabilities().hints, Some("a change stream"));
     let told = "hints come from a change stream, not from bells: the collection bells_00 does not exist";
     assert_eq!(log.with(&["WARN", told]).len(), 1, "{}", log.text());
@@ -485,9 +484,12 @@ async fn a_store_that_creates_nothing_uses_the_bells_that_are_there() {
     }
     assert_eq!(script.matches("createCollection(\"bells_").count(), 64);
     let fixture = Fixture::new(Arc::new(without) as Arc<dyn Store>);
-    let [first, other, _] = three_topics(&fixture);
-    // As the script does; the second one is forgotten.
-    for bucket in ["bells_00".to_owned(), bare::bells_of(&first)] {
+    let first = fixture.topic("first");
+    let are_there = ["bells_00".to_owned(), bare::bells_of(&first)];
+    let mut others = (0..).map(|number| fixture.topic(&format!("spread-{number}")));
+    let other = others.find(|topic| !are_there.contains(&bare::bells_of(topic))).unwrap();
+    // As the script does; those of the other topic are forgotten.
+    for bucket in are_there {
         let create = doc! { "create": &bucket, "capped": true, "size": 262_144 };
         let _ = client.database(&database).run_command(create).await;
         let bells = client.database(&database).collection::<Document>(&bucket);

@@ -24,7 +24,10 @@ use self::{
     meter::{Cost, Measured, Meter, Profile, scanned},
     table::Table,
 };
-use crate::support::mongod::{Deployment, Options, Shape};
+use crate::{
+    mongodb::connected,
+    support::mongod::{Deployment, Options, Shape},
+};
 
 const DATABASE: &str = "costs";
 /// A machine that stands still for a moment may make two looks of one: what it costs once as written down is right.
@@ -74,8 +77,7 @@ impl Place {
     }
 
     async fn store(&self, meter: &Meter) -> MongoStore {
-        let options = meter.options().database(DATABASE);
-        MongoStore::connect(self.deployment.uri(), options).await.expect("the server is up")
+        connected(self.deployment.uri(), meter.options().database(DATABASE)).await
     }
 
     async fn instance(&self, meter: &Meter, config: ElectConfig) -> Instance {

@@ -37,7 +37,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::support::wait::until;
+use crate::{
+    captured::Log,
+    support::wait::{until, within},
+};
 use mongodb::bson::{Document, doc};
 use tenure::{
     store::{
@@ -60,12 +63,27 @@ fn rounds() -> u64 {
 }
 
 /// Connects a store. A machine that stands still for longer than an attempt may last is no reason to give up.
-async fn connected(uri: &str, options: MongoOptions) -> MongoStore {
-    until("the store has its server", async || match MongoStore::connect(uri, options.clone()).await {
-        Ok(store) => Ok(store),
-        Err(error) => {
-            assert!(error.is_retryable(), "{error:?}");
-            Err(error)
+pub(crate) async fn connected(uri: impl AsRef<str>, options: MongoOptions) -> MongoStore {
+    within("the store has its server", async {
+        loop {
+            match MongoStore::connect(uri.as_ref(), options.clone()).await {
+                Err(error) if error.is_retryable() => {}
+                attempt => return attempt.unwrap(),
+            }
+        }
+    })
+    .await
+}
+
+/// Connects a store, and returns the log of the attempt that came through.
+async fn connected_and_logged(uri: impl AsRef<str>, options: MongoOptions) -> (MongoStore, Log) {
+    within("the store has its server", async {
+        loop {
+            let (log, _here) = Log::start();
+            match MongoStore::connect(uri.as_ref(), options.clone()).await {
+                Err(error) if error.is_retryable() => {}
+                attempt => return (attempt.unwrap(), log),
+            }
         }
     })
     .await

@@ -13,8 +13,10 @@ use tenure::{
     testing::conformance::LIMIT,
 };
 
-use crate::mongodb::{Place, connected, refused_for_good};
-use crate::{captured::Log, support::mongod::shared_single};
+use crate::{
+    mongodb::{Place, connected, connected_and_logged, refused_for_good},
+    support::mongod::shared_single,
+};
 
 fn own(name: &str) -> MongoOptions {
     MongoOptions::new().database(format!("test-{}-{name}", std::process::id()))
@@ -153,9 +155,7 @@ async fn a_ttl_index_is_warned_of() {
     ] };
     database(uri, "ttl").await.run_command(ttl).await.unwrap();
     // Of this thread alone; what is looked at is looked at on a task, so there is one thread only.
-    let (log, _guard) = Log::start();
-    connected(uri, own("ttl")).await;
-    let log = log.text();
+    let log = connected_and_logged(uri, own("ttl")).await.1.text();
     assert!(log.contains("a TTL index deletes records that are in use") && log.contains("expires"), "{log}");
 }
 

@@ -14,11 +14,8 @@ use tenure::store::{
 };
 use tokio::sync::OnceCell;
 
-use crate::mongodb::{Place, connected, refused_for_good};
-use crate::{
-    captured::Log,
-    support::mongod::{Deployment, shared_single},
-};
+use crate::mongodb::{Place, connected, connected_and_logged, refused_for_good};
+use crate::support::mongod::{Deployment, shared_single};
 
 const PAGE: &str = include_str!("../../docs/operations.md");
 const COLLECTIONS: [&str; 5] = ["sessions", "locks", "waiters", "fences", "runs"];
@@ -240,9 +237,7 @@ async fn rights_count_wherever_they_come_from() {
 
 /// All that is logged while a store is connected.
 async fn log_of(uri: &str, options: MongoOptions) -> String {
-    let (log, _guard) = Log::start();
-    connected(uri, options).await;
-    log.text()
+    connected_and_logged(uri, options).await.1.text()
 }
 
 #[tokio::test]
@@ -257,8 +252,7 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
         let user = format!("stream{number}");
         let privileges = role(&place.name).into_iter().chain(of_bells(&place.name, actions));
         let uri = place.user(&user, privileges.collect()).await;
-        let (log, _guard) = Log::start();
-        let store = connected(&uri, options()).await;
+        let (store, log) = connected_and_logged(&uri, options()).await;
         assert_eq!(store.capabilities().hints, Some("a change stream"));
         let told = format!(
             "hints come from a change stream, not from bells: the user may not {lacking} on {}.bells_00: \
@@ -278,8 +272,7 @@ async fn one_who_may_not_use_bells_is_warned_and_listens_to_a_change_stream() {
         assert_eq!(hints.next().await, Some(Hint::News(News::Lock(task))));
     }
     let app = place.user("app", documented(&place.name)).await;
-    let (log, _guard) = Log::start();
-    let store = connected(&app, options()).await;
+    let (store, log) = connected_and_logged(&app, options()).await;
     assert_eq!(store.capabilities().hints, Some("bells"));
     assert!(!log.text().contains("WARN"), "who may is not warned: {}", log.text());
     // Once they are there, nobody has to create them.
@@ -299,8 +292,7 @@ async fn one_who_may_not_listen_to_anything_is_warned_and_goes_by_polls() {
     privileges[0].insert("actions", vec!["find", "listCollections"]);
     let deaf = place.user("deaf", privileges).await;
     let options = MongoOptions::new().database(&place.name);
-    let (log, _guard) = Log::start();
-    let store = connected(&deaf, options).await;
+    let (store, log) = connected_and_logged(&deaf, options).await;
     assert_eq!(store.capabilities().hints, None);
     let told = [
         "no hints, waiters poll every poll_interval: no bells (the user may not insert, convertToCapped on",
