@@ -299,8 +299,12 @@ impl Fleet {
 
     /// Closes its engine, and lets it end.
     pub(crate) async fn close(&mut self, member: usize) {
+        self.process(member).tell("close");
+        self.has_closed(member).await;
+    }
+
+    async fn has_closed(&mut self, member: usize) {
         let mut process = self.processes[member].take().expect("it runs");
-        process.tell("close");
         process.heard_out().await;
         let status = process.child.wait().expect("it was not waited for");
         assert!(status.success(), "member {member} ended with {status}");
@@ -487,10 +491,12 @@ impl Fleet {
             _ => Ok(()),
         })
         .await;
-        for member in 0..self.plan.members {
-            if self.processes[member].is_some() {
-                self.close(member).await;
-            }
+        let run: Vec<_> = (0..self.plan.members).filter(|member| self.processes[*member].is_some()).collect();
+        for member in &run {
+            self.process(*member).tell("close");
+        }
+        for member in run {
+            self.has_closed(member).await;
         }
         self.catch_up().await;
         if let Some(violation) = self.court.judge_until(now()) {
