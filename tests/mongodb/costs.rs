@@ -124,22 +124,29 @@ async fn take(elect: &Elect, key: &str) -> Guard {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_operation_costs_what_is_written_down() {
-    let mut table = Table::read();
-    for _ in 0..ATTEMPTS {
-        let place = Place::start().await;
-        store_methods(&place, &mut table).await;
-        locks_of_an_engine(&place, &mut table).await;
-        hand_over(&place, &mut table).await;
-        rest(&place, &mut table).await;
-        writes_of_others(&place, &mut table).await;
-        join(&place, &mut table).await;
-        ticks(&place, &mut table).await;
-        close(&place, &mut table).await;
+    let (mut table, mut place) = (Table::read(), Place::start().await);
+    measured(store_methods, &mut place, &mut table).await;
+    measured(locks_of_an_engine, &mut place, &mut table).await;
+    measured(hand_over, &mut place, &mut table).await;
+    measured(rest, &mut place, &mut table).await;
+    measured(writes_of_others, &mut place, &mut table).await;
+    measured(join, &mut place, &mut table).await;
+    measured(ticks, &mut place, &mut table).await;
+    measured(close, &mut place, &mut table).await;
+    table.finish();
+}
+
+/// Measures a part, again if the machine had no time for it: then at another place, where its keys are new.
+async fn measured(part: impl AsyncFn(&Place, &mut Table), place: &mut Place, table: &mut Table) {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            *place = Place::start().await;
+        }
+        part(place, table).await;
         if table.is_right() {
             break;
         }
     }
-    table.finish();
 }
 
 fn released(answers: &[TakeAnswer]) -> Vec<Release> {
