@@ -8,11 +8,16 @@ use std::{path::Path, time::Instant};
 use rustix::process::Signal;
 
 use self::run::{Demo, PROMISES};
-use crate::wait;
+use crate::{support::rounds::rounds, wait};
 
 #[test]
 fn it_comes_to_its_end_and_every_promise_held() {
-    let ended = Demo::start(&["--plain", "--time", "10s", "--keep"]).wait();
+    // On a machine that stands still not everything comes to its turn in ten seconds.
+    let ended = ["10s", "30s", "90s"]
+        .into_iter()
+        .map(|time| Demo::start(&["--plain", "--time", time, "--keep"]).wait())
+        .find(|ended| !ended.out.contains("not tried"))
+        .expect("everything has its turn");
     assert_eq!(ended.code, Some(0), "{ended}");
     // Lines are as wide as a terminal.
     let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -40,7 +45,7 @@ fn it_comes_to_its_end_and_every_promise_held() {
 
 /// The end waits for nobody to close: what takes long is the start.
 #[test]
-fn whoever_interrupts_it_has_it_gone_sooner_than_it_came() {
+fn a_demo_that_is_interrupted_is_gone_sooner_than_it_came() {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut demo = Demo::start(&["--plain", "--time", "1h"]);
@@ -86,7 +91,7 @@ fn processes_that_somebody_else_kills_break_no_promise() {
     let mut demo = Demo::start(&["--plain", "--time", "10s"]);
     demo.wait_for("evenly");
     demo.kill_one();
-    if std::env::var("TENURE_ROUNDS").is_ok_and(|rounds| rounds != "1") {
+    if rounds() > 1 {
         demo.wait_for("(SIGSTOP)");
         // Until too few are left, so that others are started in their place.
         for pid in &demo.pids()[2..] {
@@ -130,7 +135,7 @@ fn a_store_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn it_works_on_mongodb_says_so_as_json_and_leaves_nothing_there() {
+async fn on_mongodb_it_reports_as_json_and_leaves_nothing_there() {
     use tenure::store::mongo::driver::bson::{Document, doc};
 
     use crate::support::mongod::shared_single;

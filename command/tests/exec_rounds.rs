@@ -14,15 +14,12 @@ use rustix::process::Signal;
 
 use crate::{
     cli::{Folder, Running, SHORT, STEADY, children, is_tenure, output, signal, tenure, with_variable},
+    rounds::rounds,
     wait::until_blocking,
 };
 
 /// The ttl of [`STEADY`].
 const TTL: Duration = Duration::from_secs(30);
-
-fn rounds() -> u32 {
-    std::env::var("TENURE_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
-}
 
 /// A child that forks twice, leaves its session, ignores what can be ignored, and has a crowd with it. It tells when
 /// it has begun, and whom it finds of an earlier one.

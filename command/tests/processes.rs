@@ -10,6 +10,8 @@ mod exec_rounds;
 mod exec_terminal;
 mod looking;
 mod pty;
+#[path = "../../tests/support/rounds.rs"]
+mod rounds;
 mod serve;
 #[path = "../../tests/support/wait.rs"]
 mod wait;

@@ -25,15 +25,13 @@ use crate::{
 };
 
 /// It is the limit of a call to a store, too.
-pub(crate) use crate::support::wait::{LIMIT, until, within};
+pub(crate) use crate::support::{
+    rounds::rounds,
+    wait::{LIMIT, until, within},
+};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-
-/// Number of rounds of what takes long: so many, unless `TENURE_ROUNDS` says otherwise.
-pub(crate) fn rounds(unless_told: u32) -> u32 {
-    std::env::var("TENURE_ROUNDS").map_or(unless_told, |rounds| rounds.parse().unwrap())
-}
 
 /// The replica set of those who do not hurt it. Its elections take long, so that there are none when
 /// the machine is busy.

@@ -52,12 +52,12 @@ async fn lane(number: u32) -> Vec<Duration> {
     let mut leader = Contender::start(&place, "pod-0", key).await;
     let mut term = leader.until("poll", |_| true).await.number();
     let mut took = Vec::new();
-    for round in 0..rounds(1) {
+    for round in 0..rounds() {
         let next = Contender::start(&place, &format!("pod-{}", round + 1), key).await;
         let beaten = watches(&place, &store, key, &next).await;
         assert!(next.all("poll").is_empty(), "it waits");
         // Each at another phase of the beat.
-        let phase = (round * LANES + number) * quick("x").refresh_interval() / (LANES * rounds(1));
+        let phase = (round * LANES + number) * quick("x").refresh_interval() / (LANES * rounds());
         tokio::time::sleep(phase).await;
         assert_eq!(record(&store, key).await.unwrap().term.get(), term, "it leads until it is killed");
 

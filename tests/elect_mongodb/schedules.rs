@@ -221,7 +221,7 @@ fn every_second(from: StoreTime, to: StoreTime) -> Vec<StoreTime> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_with_wrong_clocks_and_dying_owners_run_each_tick_once() {
     const FLEET: usize = 6;
-    let rounds = usize::try_from(rounds(2)).unwrap();
+    let rounds = 2 * usize::try_from(rounds()).unwrap();
     let place = Place::on(replica_set().await.uri()).await;
     let (store, registry) = (place.store().await, Registry::default());
     let mut members = start(&place, 0..FLEET, &registry).await;

@@ -59,7 +59,7 @@ fn program(uri: &str, database: &str) {
 fn ends() {
     let [Ok(uri), Ok(database)] = PLACE.map(std::env::var) else { return };
     count_panics();
-    for _ in 0..rounds(10) {
+    for _ in 0..10 * rounds() {
         program(&uri, &database);
     }
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "the driver panicked");

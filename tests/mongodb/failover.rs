@@ -377,7 +377,7 @@ pub(crate) fn steady() -> Options {
 
 /// Runs a round on a set of its own and judges it.
 async fn round(target: u64, trouble: Trouble, uri_options: &str) {
-    let target = target * rounds();
+    let target = target * u64::from(rounds());
     // Elections that nobody asked for may come too, and are survived as well.
     let timing = Timing::Millis { election_timeout: 1000, heartbeat: 200 };
     let deployment = Deployment::start(Shape::ReplicaSet, Options { timing, ..Options::default() }).await;

@@ -39,7 +39,10 @@ use std::sync::{
 
 use crate::{
     captured::Log,
-    support::wait::{until, within},
+    support::{
+        rounds::rounds,
+        wait::{until, within},
+    },
 };
 use mongodb::bson::{Document, doc};
 use tenure::{
@@ -55,11 +58,6 @@ async fn without_bells(database: &mongodb::Database) {
     // An error says that there are none, or that this is there already.
     let _ = database.run_command(doc! { "drop": "bells_00" }).await;
     let _ = database.run_command(doc! { "create": "bells_00", "viewOn": "locks", "pipeline": [] }).await;
-}
-
-/// How much longer than usual the longest of these tests are to be: `TENURE_ROUNDS`.
-fn rounds() -> u64 {
-    std::env::var("TENURE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("TENURE_ROUNDS is a number"))
 }
 
 /// Connects a store. A machine that stands still for longer than an attempt may last is no reason to give up.

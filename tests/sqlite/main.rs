@@ -18,6 +18,8 @@ mod host;
 mod leftovers;
 mod limits;
 mod restored;
+#[path = "../support/rounds.rs"]
+mod rounds;
 mod scripts;
 mod takeover;
 #[path = "../support/wait.rs"]

@@ -7,13 +7,14 @@ use tenure::{store::sqlite::SqliteOptions, testing::TestClock};
 use crate::{
     folder::{Folder, InFolder},
     reference,
+    rounds::rounds,
 };
 
 /// In each of `TENURE_ROUNDS`.
-const STEPS: usize = 3_000;
+const STEPS: u32 = 3_000;
 
 fn steps() -> usize {
-    STEPS * std::env::var("TENURE_ROUNDS").map_or(1, |rounds| rounds.parse::<usize>().unwrap())
+    usize::try_from(STEPS * rounds()).unwrap()
 }
 
 /// The same one each time; `TENURE_SEED` is another.

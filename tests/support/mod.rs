@@ -9,5 +9,6 @@
 pub(crate) mod clock;
 pub(crate) mod mongod;
 pub(crate) mod proxy;
+pub(crate) mod rounds;
 pub(crate) mod wait;
 pub(crate) mod wire;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rustix::process::Signal;
 
-use super::super::kin::{self, LOOK, STUCK};
+use super::super::kin::{self, LOOK, LOOKS, STUCK};
 
 /// Between two looks while they may end by themselves, which the end of a child shortens.
 const PATIENT: Duration = Duration::from_millis(50);
@@ -14,6 +14,8 @@ pub(super) struct Sweep {
     kill_at: Duration,
     asked: bool,
     killing_since: Option<Duration>,
+    /// Number of looks since then: this process may have stood still for the time between two of them.
+    looks: u32,
     /// Those that were named as not to be ended.
     named: BTreeSet<i32>,
     over: bool,
@@ -21,7 +23,7 @@ pub(super) struct Sweep {
 
 impl Sweep {
     pub(super) const fn new(kill_at: Duration) -> Self {
-        Self { kill_at, asked: false, killing_since: None, named: BTreeSet::new(), over: false }
+        Self { kill_at, asked: false, killing_since: None, looks: 0, named: BTreeSet::new(), over: false }
     }
 
     /// They have to be gone sooner.
@@ -55,10 +57,12 @@ impl Sweep {
         }
         self.kill_at = kill_at;
         let since = *self.killing_since.get_or_insert(now);
+        let is_late = self.looks >= LOOKS && now.saturating_sub(since) > STUCK;
+        self.looks += 1;
         let mut stuck = Vec::new();
         for process in left {
             let is_allowed = kin::signal(process, Signal::KILL);
-            if (!is_allowed || now.saturating_sub(since) > STUCK) && self.named.insert(process.pid) {
+            if (!is_allowed || is_late) && self.named.insert(process.pid) {
                 stuck.push(process.pid);
             }
         }
