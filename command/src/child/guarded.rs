@@ -20,7 +20,7 @@ use tokio::{io::Interest, net::UnixStream};
 
 use super::{
     guardian,
-    kin::{self, LOOK, LOOKS, STUCK},
+    kin::{self, LOOK},
     wire::{self, Heard, News, Order, Times},
 };
 
@@ -203,8 +203,7 @@ fn forget(guardian: &Child) {
 fn sweep_orphans() -> Vec<i32> {
     let (begin, mut empty, mut looks) = (Instant::now(), 0, 0);
     loop {
-        // Judged by a look that comes after many others: this thread may have stood still since it sent a signal.
-        let is_late = looks >= LOOKS && begin.elapsed() > STUCK;
+        let is_late = kin::is_stuck(looks, begin.elapsed());
         looks += 1;
         // While they are looked for, no guardian is started.
         let guardians = guardians();

@@ -17,8 +17,14 @@ use rustix::{
 /// Between two looks while processes are killed: who forks meanwhile is seen by the next.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
 /// A process that is still there so long after SIGKILL, and after so many looks, cannot be ended.
-pub(super) const STUCK: Duration = Duration::from_millis(500);
-pub(super) const LOOKS: u32 = 50;
+const STUCK: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 50;
+
+/// Returns whether a process that is still there cannot be ended: judged by a look that comes after many others, since
+/// the process that looks may have stood still after it sent the signal.
+pub(super) fn is_stuck(looks: u32, killing_for: Duration) -> bool {
+    looks >= LOOKS && killing_for > STUCK
+}
 
 /// A process as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

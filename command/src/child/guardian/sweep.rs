@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rustix::process::Signal;
 
-use super::super::kin::{self, LOOK, LOOKS, STUCK};
+use super::super::kin::{self, LOOK};
 
 /// Between two looks while they may end by themselves, which the end of a child shortens.
 const PATIENT: Duration = Duration::from_millis(50);
@@ -14,7 +14,7 @@ pub(super) struct Sweep {
     kill_at: Duration,
     asked: bool,
     killing_since: Option<Duration>,
-    /// Number of looks since then: this process may have stood still for the time between two of them.
+    /// Number of looks since then.
     looks: u32,
     /// Those that were named as not to be ended.
     named: BTreeSet<i32>,
@@ -57,7 +57,7 @@ impl Sweep {
         }
         self.kill_at = kill_at;
         let since = *self.killing_since.get_or_insert(now);
-        let is_late = self.looks >= LOOKS && now.saturating_sub(since) > STUCK;
+        let is_late = kin::is_stuck(self.looks, now.saturating_sub(since));
         self.looks += 1;
         let mut stuck = Vec::new();
         for process in left {
