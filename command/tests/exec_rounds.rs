@@ -71,7 +71,8 @@ fn until_none_is_left(folder: &Folder) {
     });
 }
 
-/// One holds and one waits; something happens to the first; then the second runs, alone. Returns the time between.
+/// A round: one process holds and one waits; something happens to the first; then the second runs, alone. Returns
+/// the time between.
 fn round(name: &str, crowd: u32, durations: &[&str], harm: impl Fn(&Running)) -> Duration {
     let folder = Folder::new(name);
     let first = start(&folder, crowd, durations);

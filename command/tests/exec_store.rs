@@ -75,7 +75,8 @@ async fn a_child_whose_key_is_wanted_by_an_operator_is_told_and_ends() {
 
 /// Nobody answers any more: the child is ended in time, with what it started.
 ///
-/// It is killed half a ttl before the end, so that a machine that stands still for three seconds shows no other end.
+/// The child is killed half a ttl before the end, so that a machine that stands still for three seconds shows no other
+/// end.
 #[tokio::test]
 async fn a_child_ends_before_its_lease_when_the_store_is_away() {
     const TTL: Duration = Duration::from_secs(9);

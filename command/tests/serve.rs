@@ -22,7 +22,7 @@ use crate::{
     wait::{LIMIT, until_blocking},
 };
 
-/// One that serves, and hears soon of what happens.
+/// A command that serves, and hears soon of changes.
 fn serving(folder: &Folder) -> Command {
     let mut command = tenure(&folder.store());
     command.args(STEADY).stderr(Stdio::null());

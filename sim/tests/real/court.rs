@@ -126,7 +126,7 @@ impl Court {
         self.killed.insert(life, at);
     }
 
-    /// Whoever is proven dead was killed before, or has given its session up. Of later ones this may not be heard yet.
+    /// A session that is proven dead was killed before, or given up. Of later ones this may not be heard yet.
     fn judge_proofs(&self, bounds: &[Moment], until: Moment) {
         for ((at, applied), bound) in self.applied.iter().zip(bounds) {
             let Applied::Died { session, ground: PROVEN, .. } = applied else { continue };

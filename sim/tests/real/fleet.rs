@@ -34,8 +34,8 @@ use crate::{
 
 /// Time between two looks at the store.
 const PACE: Duration = Duration::from_millis(20);
-/// What is younger is not judged while processes run: a thread may lose its processor between what it does and the
-/// line that says so.
+/// An entry that is younger is not judged while processes run: a thread may lose its processor between what it does
+/// and the line that says so.
 const LAG: Duration = Duration::from_secs(30);
 
 /// The time by which leases are counted, in all processes of the machine.
