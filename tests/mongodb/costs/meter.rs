@@ -9,6 +9,7 @@ use std::{
 use mongodb::{
     Database,
     bson::{Bson, Document, doc},
+    error::{Error, ErrorKind},
     event::{EventHandler, command::CommandEvent},
 };
 use tenure::store::mongo::MongoOptions;
@@ -136,6 +137,11 @@ fn name(command: &Document) -> String {
     if is_beat { "beat".to_owned() } else { name.clone() }
 }
 
+fn is_there(error: &Error) -> bool {
+    const NAMESPACE_EXISTS: i32 = 48;
+    matches!(&*error.kind, ErrorKind::Command(refusal) if refusal.code == NAMESPACE_EXISTS)
+}
+
 /// The server's account of what it does in one database.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -152,9 +158,16 @@ impl Profile {
 
     async fn clear(&self) {
         self.set(0).await;
-        self.database.collection::<Document>("system.profile").drop().await.unwrap();
         let size = doc! { "create": "system.profile", "capped": true, "size": 16 * 1024 * 1024 };
-        self.database.run_command(size).await.unwrap();
+        loop {
+            self.database.collection::<Document>("system.profile").drop().await.unwrap();
+            match self.database.run_command(size.clone()).await {
+                Ok(_) => break,
+                // The server made one, a small one, for an operation that was under way.
+                Err(error) if is_there(&error) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
         self.set(2).await;
     }
 
