@@ -31,7 +31,7 @@ use tenure::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::mongodb::{Place, connected_and_logged, failover::steady, hints::streams, history::now};
+use crate::mongodb::{Place, connected_and_logged, failover::steady, hints::streams, history::now, lent};
 use crate::{
     captured::Log,
     support::{
@@ -392,8 +392,7 @@ async fn a_tail_that_is_deaf_is_replaced() {
     let place = Place::with(deployment.uri(), options()).await;
     let options = options().database(place.database.name());
     let client = deployment.client().await;
-    let lent =
-        until("it is connected", async || MongoStore::with_client(&client, options.clone()).await).await;
+    let lent = lent(&client, options).await;
     let topic = place.fixture().topic("import");
     let mut ear = Ear::open(&lent, &topic).await;
     ear.hears_again(&place.store, &topic).await;
@@ -630,7 +629,7 @@ async fn a_write_of_which_nobody_knows_what_became_is_told_of() {
     until("the caller gives up", async || {
         let slow = doc! { "blockConnection": true, "blockTimeMS": 150 };
         let limit = Duration::from_millis(100);
-        let (released, _stores, _, mut ear) = failed_release(&deployment, slow, limit).await;
+        let (released, _stores, _, mut ear) = Box::pin(failed_release(&deployment, slow, limit)).await;
         let news = ear.news().await;
         assert!(matches!(news, News::Lock(_)), "{news:?}");
         let Err(error) = released else { return Err("the answer came first") };

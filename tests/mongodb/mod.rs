@@ -73,6 +73,15 @@ pub(crate) async fn connected(uri: impl AsRef<str>, options: MongoOptions) -> Mo
     .await
 }
 
+/// Prepares a store on a client of the program's own: it tries again where an attempt's limit passed.
+pub(crate) async fn lent(client: &mongodb::Client, options: MongoOptions) -> MongoStore {
+    until("the store is prepared", async || match MongoStore::with_client(client, options.clone()).await {
+        Err(error) if error.is_retryable() => Err(error),
+        attempt => Ok(attempt.unwrap()),
+    })
+    .await
+}
+
 /// Connects a store, and returns the log of the attempt that came through.
 async fn connected_and_logged(uri: impl AsRef<str>, options: MongoOptions) -> (MongoStore, Log) {
     within("the store has its server", async {

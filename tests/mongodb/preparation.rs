@@ -14,7 +14,7 @@ use tenure::{
 };
 
 use crate::{
-    mongodb::{Place, connected, connected_and_logged, refused_for_good},
+    mongodb::{Place, connected, connected_and_logged, lent, refused_for_good},
     support::mongod::shared_single,
 };
 
@@ -163,7 +163,7 @@ async fn a_ttl_index_is_warned_of() {
 async fn a_client_of_the_programs_own_serves_too() {
     let uri = format!("{}&w=1&readPreference=secondary&readConcernLevel=local", shared_single().await.uri());
     let client = Client::with_uri_str(&uri).await.unwrap();
-    let store = MongoStore::with_client(&client, own("borrowed")).await.unwrap();
+    let store = lent(&client, own("borrowed")).await;
     let place = Place { store, database: client.database("unused") };
     let fixture = place.fixture();
     let record = fixture.held(&fixture.lock("report"), fixture.session(), 1).await;

@@ -27,14 +27,15 @@ async fn the_sqlite_store_answers_as_the_model_says() {
     let subject = async || -> reference::Subject {
         let clock = Arc::new(TestClock::new());
         let options = SqliteOptions::new().clock(clock.clone());
-        (InFolder::store(Folder::in_memory(), options), Some(clock))
+        (InFolder::store(Folder::in_memory(), &options), Some(clock))
     };
     reference::check(seed(), steps(), subject).await;
 }
 
 #[tokio::test]
 async fn the_sqlite_store_answers_as_the_model_says_while_time_goes_on() {
-    let subject =
-        async || -> reference::Subject { (InFolder::store(Folder::in_memory(), SqliteOptions::new()), None) };
+    let subject = async || -> reference::Subject {
+        (InFolder::store(Folder::in_memory(), &SqliteOptions::new()), None)
+    };
     reference::check(seed(), steps(), subject).await;
 }
