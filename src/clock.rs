@@ -50,6 +50,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The wall clock: may stand anywhere and jump at any time. Only the memory store uses it, in
     /// place of a server's.
     fn wall(&self) -> StoreTime;
+
+    /// Whether it goes with tokio's paused time. Then an instance has no thread of its own, and waits for none.
+    fn is_virtual(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's clocks.

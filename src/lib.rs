@@ -117,6 +117,10 @@
 //! | `metrics` | no | counters, gauges and histograms of the engine, by the `metrics` facade |
 //! | `testing` | no | the conformance suite, stores that fail on purpose, a clock to turn by hand |
 
+// What tests share is written for those outside.
+#[cfg(test)]
+extern crate self as tenure;
+
 pub mod clock;
 mod config;
 #[cfg(any(test, feature = "testing", tenure_sim))]
@@ -140,6 +144,11 @@ pub mod store;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(not(tenure_sim))]
+mod words;
+#[cfg(tenure_sim)]
+#[doc(hidden)]
+pub mod words;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{ConfigError, ElectConfig};

@@ -17,21 +17,24 @@ fn root() -> PathBuf {
 
 /// Source text of the library, without the module `testing`.
 fn source() -> String {
-    fn read(folder: &Path, all: &mut String) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                if path.file_name().is_none_or(|name| name != "testing") {
-                    read(&path, all);
-                }
-            } else {
-                *all += &fs::read_to_string(&path).unwrap();
-            }
+    let (mut all, testing) = (String::new(), root().join("src/testing"));
+    files_below(&root().join("src"), &mut |path| {
+        if !path.starts_with(&testing) {
+            all += &fs::read_to_string(path).unwrap();
+        }
+    });
+    all
+}
+
+fn files_below(folder: &Path, each: &mut impl FnMut(&Path)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, each);
+        } else {
+            each(&path);
         }
     }
-    let mut all = String::new();
-    read(&root().join("src"), &mut all);
-    all
 }
 
 /// Cells of the rows of a section's table.
@@ -85,7 +88,8 @@ fn printed(text: &str) -> String {
 fn logged() -> BTreeSet<(String, String, String)> {
     let source = source();
     let mut logged = BTreeSet::new();
-    for call in source.split("tracing::").skip(1) {
+    let calls = source.split("words::").skip(1).chain(source.split("tracing::").skip(1));
+    for call in calls {
         let Some(level) = ["error", "warn", "info", "debug"]
             .into_iter()
             .find(|level| call.strip_prefix(level).is_some_and(|rest| rest.starts_with("!(")))
@@ -105,18 +109,58 @@ fn logged() -> BTreeSet<(String, String, String)> {
     logged
 }
 
+/// The names of the labels in a list: `namespace(engine)`, `("reason", loss.name())`.
+fn label_names(list: &str) -> Vec<String> {
+    let labels = arguments(list.strip_prefix('[').unwrap());
+    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let name = |label: &String| {
+        label.trim_start_matches(['(', '"']).split(|c| !is_letter(c)).next().unwrap().to_owned()
+    };
+    labels.iter().map(name).collect()
+}
+
+/// They may block and panic: no lease may wait for them (R14).
+#[test]
+fn the_log_and_the_recorder_are_named_in_the_words_room_only() {
+    let mut read = 0;
+    files_below(&root().join("src"), &mut |path| {
+        let is_theirs =
+            ["words", "testing"].iter().any(|room| path.starts_with(root().join("src").join(room)));
+        if is_theirs {
+            return;
+        }
+        read += 1;
+        let text = fs::read_to_string(path).unwrap();
+        let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for (number, line) in code.iter().enumerate() {
+            let names = [
+                "tracing::",
+                "use tracing",
+                "use metrics",
+                " metrics::{",
+                "::metrics::Recorder",
+                "counter!(",
+            ];
+            let named = names.iter().find(|name| line.contains(**name));
+            assert_eq!(named, None, "{}: line {number} of its code: {line}", path.display());
+        }
+    });
+    assert!(read > 100, "{read} files");
+}
+
 #[test]
 fn the_metrics_that_are_documented_are_those_of_the_code() {
     let folder = root();
     let files = ["src/elect/metrics.rs", "src/spread/metrics.rs", "src/schedule/metrics.rs"];
     let code: String = files.map(|file| fs::read_to_string(folder.join(file)).unwrap()).concat();
     let mut counted = BTreeSet::new();
-    for (sort, call) in [("counter", " counter!("), ("gauge", " gauge!("), ("histogram", " histogram!(")] {
+    let calls = [("counter", " count("), ("gauge", " set("), ("gauge", " add("), ("histogram", " record(")];
+    for (sort, call) in calls {
         for use_of in code.split(call).skip(1) {
             let arguments = arguments(use_of);
             let Some(name) = arguments[0].strip_prefix('"') else { continue };
-            let labels: Vec<_> =
-                arguments[1..].iter().map(|label| label.split('"').nth(1).unwrap()).collect();
+            // `[namespace(engine), ("reason", loss.name())]`
+            let labels = label_names(&arguments[1]);
             counted.insert(format!("{} {sort} {}", name.trim_matches('"'), labels.join(" ")));
         }
     }

@@ -97,7 +97,7 @@ impl Crew {
         let mut builder = Elect::builder(store, config.of(&format!("pod-{number:02}")));
         if config == Config::Killed {
             // On a thread of its own the keeper would survive.
-            builder = builder.keeper_thread(false).tasks(Arc::new(process.clone()));
+            builder = builder.tasks(Arc::new(process.clone()));
         }
         let elect = builder.start().await.expect("the server is up");
         Member { number, elect, process, schedules: Vec::new() }

@@ -67,4 +67,8 @@ impl Clock for Drifting {
     fn wall(&self) -> StoreTime {
         self.wall.lock().unwrap_or_else(PoisonError::into_inner).plus(self.reference.now())
     }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
 }

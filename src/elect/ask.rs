@@ -17,6 +17,7 @@ use crate::{
         watch,
     },
     model::{Key, Kind, LimitError, LockId, StoreTime, Value, Who, Why},
+    words,
 };
 
 /// Reason why a key was not granted at once.
@@ -203,7 +204,7 @@ impl KeyRequest {
         if let Err(error) = guard.release().await {
             // The job has ended all the same; the release goes on.
             let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
-            tracing::warn!(%kind, key = key.as_str(), %namespace, error, "could not release a lock yet, retrying");
+            words::warn!(%kind, key = key.as_str(), %namespace, error, "could not release a lock yet, retrying");
         }
         Ok(end)
     }

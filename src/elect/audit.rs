@@ -17,6 +17,7 @@ use crate::{
     logic::{backoff::jittered, session::LONGEST_ATTEMPT},
     model::{LockId, SessionId, Term},
     store::{Cursor, Held, Page},
+    words,
 };
 
 /// Number of records in a page.
@@ -123,7 +124,7 @@ async fn read(
     let (limit, after) = (engine.limit(), place.map(|place| place.cursor.clone()));
     let page = engine.call(Work::Audit, limit, engine.store.held_by(session, after, PAGE, limit)).await;
     let page = page.inspect_err(|error| {
-        tracing::debug!(error = chain(error), "could not read the session's locks for the audit");
+        words::debug!(error = chain(error), "could not read the session's locks for the audit");
     })?;
     for held in &page.items {
         let runs = |lease: &Arc<LeaseCell>| lease.term == held.term && lease.ticket == held.ticket;

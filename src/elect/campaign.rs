@@ -9,10 +9,10 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use super::{
     Elect, Error, EventStream, HeldBy, JobEnd, KeyRequest, Lease, Work,
+    engine::WORDS_OF_A_LOSS,
     events::EventFilter,
     hold::Hold,
     job,
@@ -26,6 +26,7 @@ use crate::{
         session::LONGEST_ATTEMPT,
     },
     model::{Holder, LockId, Loss},
+    words,
 };
 
 type Callback<A> = Arc<dyn Fn(A) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -328,7 +329,7 @@ impl CampaignTask {
         let runs = async {
             if let Some(job) = job {
                 let given = lease.clone();
-                Some(job::drive(&cell, async move { job(given).await }).instrument(job::span(&cell)).await)
+                Some(job::drive(&cell, async move { job(given).await }).await)
             } else {
                 lease.cancelled().await;
                 None
@@ -395,7 +396,7 @@ impl CampaignTask {
                     _ => "",
                 };
                 let LockId { kind, key, namespace } = &self.lock;
-                tracing::warn!(%kind, key = key.as_str(), %namespace, holder = %engine.config.holder(), error, end = end.name(), ?rest, "a campaign's job failed");
+                words::warn!(%kind, key = key.as_str(), %namespace, holder = %engine.config.holder(), error, end = end.name(), ?rest, "a campaign's job failed");
                 rest
             }
             _ => Duration::ZERO,
@@ -425,13 +426,16 @@ impl CampaignTask {
         let before = self.last_callback.take();
         let done = CancellationToken::new();
         let (done_guard, lock) = (done.clone().drop_guard(), self.lock.clone());
+        let engine = self.elect.engine().clone();
         self.last_callback = Some(self.elect.engine().runtime.spawn(async move {
             if let Some(before) = before {
                 let _ = before.await;
             }
+            // Programs exit in it.
+            engine.tell_log(WORDS_OF_A_LOSS).await;
             if AssertUnwindSafe(async { callback(loss).await }).catch_unwind().await.is_err() {
                 let LockId { kind, key, namespace } = &lock;
-                tracing::error!(%kind, key = key.as_str(), %namespace, "the on_lost callback panicked");
+                words::error!(%kind, key = key.as_str(), %namespace, "the on_lost callback panicked");
             }
             drop(done_guard);
         }));
@@ -463,7 +467,7 @@ async fn tell_of_leaders(
         last = Some(term);
         if AssertUnwindSafe(async { callback(leader).await }).catch_unwind().await.is_err() {
             let LockId { kind, key, namespace } = &lock;
-            tracing::error!(%kind, key = key.as_str(), %namespace, "the on_new_leader callback panicked");
+            words::error!(%kind, key = key.as_str(), %namespace, "the on_new_leader callback panicked");
         }
     }
 }

@@ -33,7 +33,7 @@ use super::{
     watcher::Watcher,
 };
 use crate::{
-    StoreError,
+    Applied, StoreError,
     clock::{Clock, Moment},
     config::ElectConfig,
     logic::{
@@ -44,6 +44,7 @@ use crate::{
     model::{Candidate, LockId, Loss, ScheduleId, SessionId, StoreTime, Ticket},
     store::{Answer, LockSeen, Release, ReleaseAnswer, ScheduleSeen, Store, Take, TakeAnswer, Wait},
     sync::locked,
+    words::{self, Voice},
 };
 
 /// Last failure of the store, as the keeper found it.
@@ -53,6 +54,10 @@ pub(crate) struct LastFailure {
     pub(crate) since: Moment,
     pub(crate) error: Arc<StoreError>,
 }
+
+/// Patience with the log at the end of an instance, and before a callback in which programs exit.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(crate) const WORDS_OF_A_LOSS: Duration = Duration::from_millis(50);
 
 /// The parts of an engine, and what they share.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub(crate) struct Engine {
     pub(crate) born: Moment,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
+    /// Time passes while something waits: it is not a test's.
+    passes: bool,
     /// The program's runtime: jobs, callbacks, and all but the keeper run on it.
     pub(crate) runtime: Runtime,
     pub(crate) host: String,
@@ -113,6 +120,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: ElectConfig,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) passes: bool,
     pub(crate) entropy: Entropy,
     pub(crate) flaws: Flaws,
     pub(crate) runtime: Runtime,
@@ -123,7 +131,7 @@ pub(crate) struct Parts {
 
 impl Engine {
     pub(crate) fn new(parts: Parts, keeper: mpsc::UnboundedSender<Command>) -> Self {
-        let Parts { store, config, clock, entropy, flaws, runtime, host, program, probe } = parts;
+        let Parts { store, config, clock, passes, entropy, flaws, runtime, host, program, probe } = parts;
         let times = Times {
             ttl: config.ttl(),
             interval: config.refresh_interval(),
@@ -136,6 +144,7 @@ impl Engine {
             config,
             times,
             clock,
+            passes,
             born: now,
             entropy,
             flaws,
@@ -249,7 +258,7 @@ impl Engine {
 
     pub(crate) fn session_opened(self: &Arc<Self>, session: &Arc<Session>) {
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
-        tracing::info!(
+        words::info!(
             session = %session.id, %holder, %namespace,
             ttl = ?self.times.ttl, cancelled_after = ?self.times.validity().saturating_sub(self.times.stop_grace),
             "session opened"
@@ -260,17 +269,21 @@ impl Engine {
         self.events.send(Event::SessionOpened { session: session.id });
     }
 
+    /// Ends the session here: what runs under it is cut. Its keeper and its end both may find it over.
     pub(crate) fn session_ended(self: &Arc<Self>, session: &Arc<Session>, loss: Loss) {
+        if !session.finish(&loss) {
+            return;
+        }
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         // What led to it comes before it.
         self.log_tallies();
         if loss == Loss::Closed {
-            tracing::info!(session = %session.id, %holder, %namespace, "session closed");
+            words::info!(session = %session.id, %holder, %namespace, "session closed");
         } else {
-            tracing::error!(session = %session.id, %holder, %namespace, %loss, held = session.inside(), "session lost");
+            words::error!(session = %session.id, %holder, %namespace, %loss, held = session.inside(), "session lost");
             metrics::session_lost(self, &loss);
         }
-        session.finish(loss.clone());
+        session.cut_all(&loss);
         self.session.send_replace(None);
         self.listen();
         self.session_changed.notify_waiters();
@@ -426,6 +439,26 @@ impl Engine {
         self.trouble.subscribe()
     }
 
+    // ----- its words
+
+    /// Waits until the log has the lines so far, at most for so long: programs exit after some of them.
+    pub(crate) async fn tell_log(&self, at_most: Duration) {
+        if self.passes {
+            let _ = tokio::time::timeout(at_most, words::told()).await;
+        }
+    }
+
+    /// Records whether the program's log takes lines, and its recorder numbers.
+    pub(crate) fn look_at_words(&self) {
+        let Some((which, voice)) = words::voice() else { return self.record_success(Work::Telling) };
+        let (since, wrong) = match voice {
+            Voice::Stuck(since) => (since, "does not return: is it read, and is there space on its disk?"),
+            Voice::Panics => (Duration::ZERO, "panics"),
+        };
+        let error = StoreError::new("the program", "log", Applied::No, false, format!("its {which} {wrong}"));
+        self.record_failure(Work::Telling, self.clock.now() - since, &error);
+    }
+
     // ----- the keeper
 
     fn command(&self, command: Command) {
@@ -465,10 +498,15 @@ impl Engine {
         });
     }
 
-    /// Ends the engine at once.
-    pub(crate) fn end(&self) {
+    /// Ends the engine at once. The keeper closes the session in the store, if there is one still: it may have been on
+    /// a runtime that has ended.
+    pub(crate) fn end(self: &Arc<Self>) {
         self.retire();
         self.log_tallies();
+        let session = self.session.borrow().clone();
+        if let Some(session) = session {
+            self.session_ended(&session, Loss::Closed);
+        }
         self.closing.cancel();
         self.close_session(None);
         self.events.end();

@@ -18,7 +18,7 @@ use super::HeldBy;
 use crate::{
     logic::tick::NotRun,
     model::{Kind, LockId, Loss, Outcome, Rules, RunId, SessionId, StoreTime, Term},
-    sync::locked,
+    sync::{caught, locked},
 };
 
 /// Number of events that a slow reader may lag behind before it loses some.
@@ -298,13 +298,19 @@ impl Events {
                 EventFilter::Lock(lock) => event.lock() == Some(lock),
                 EventFilter::Kind(kind) => event.lock().is_some_and(|lock| lock.kind == *kind),
             };
-            if wanted { listener.send(&event) } else { !listener.events.is_closed() }
+            let mut is_read = !listener.events.is_closed();
+            if wanted {
+                // Its waker is code of others.
+                caught(|| is_read = listener.send(&event));
+            }
+            is_read
         });
     }
 
     /// Ends every stream, as the engine has ended.
     pub(crate) fn end(&self) {
-        *locked(&self.listeners) = None;
+        let listeners = locked(&self.listeners).take();
+        caught(|| drop(listeners));
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::{future::Future, time::Duration};
 
-use tracing::Instrument;
-
 use super::{Error, JobEnd, Lease, hold::Hold, job, keys};
 use crate::{
     logic::session::LONGEST_ATTEMPT,
@@ -99,8 +97,7 @@ impl Guard {
     {
         let worker = self.hold.work();
         let lease = self.lease();
-        let job = job::drive(self.hold.cell(), async move { job(lease).await });
-        let end = job.instrument(job::span(self.hold.cell())).await;
+        let end = job::drive(self.hold.cell(), async move { job(lease).await }).await;
         drop(worker);
         end
     }

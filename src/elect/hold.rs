@@ -15,7 +15,7 @@ use crate::{
     logic::{flaw::Flaw, key::Handback},
     model::{LockId, Loss, StoreTime, Term, Ticket},
     store::Presence,
-    sync::locked,
+    sync::{caught, locked},
 };
 
 /// A granted lock of this process, for as long as something runs under it.
@@ -125,8 +125,14 @@ impl LeaseCell {
 
     /// Cancels what runs under it: it has the grace to stop. The first reason is kept.
     pub(crate) fn cancel(&self, loss: Loss) {
+        self.mark_cancelled(loss);
+        self.wake();
+    }
+
+    /// Does so, and tells nobody yet.
+    pub(super) fn mark_cancelled(&self, loss: Loss) {
         let drop_at = self.now() + self.session.times.stop_grace;
-        self.stop(loss, drop_at);
+        self.mark(loss, drop_at);
         if self.session.flaws.has(Flaw::ReleaseBeforeDrain) {
             let (engine, lock, ticket) = (self.engine.clone(), self.lock.clone(), self.ticket);
             // Later: whoever cancels may have the key in hand.
@@ -138,30 +144,59 @@ impl LeaseCell {
 
     /// Stops all polling under it: another instance may hold the lock.
     pub(crate) fn cut(&self, loss: Loss) {
-        let now = self.now();
-        self.state().cut_at.get_or_insert(now);
-        self.stop(loss, Moment::after_start(Duration::ZERO));
+        self.mark_cut(loss);
+        self.wake();
     }
 
-    fn stop(&self, loss: Loss, drop_at: Moment) {
-        {
-            let mut state = self.state();
-            if state.is_released() {
-                return;
-            }
-            // The first reason is kept; but what was given up and ran out before it was handed back is lost.
-            let first = match &state.loss {
-                None => true,
-                Some(before) => before.is_wanted() && state.cut_at.is_some() && !loss.is_wanted(),
-            };
-            if first {
-                self.engine.lease_lost(self, &loss);
-                state.loss = Some(loss);
-            }
-            state.drop_at = Some(state.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+    /// Does so, and tells nobody yet.
+    pub(super) fn mark_cut(&self, loss: Loss) {
+        let now = self.now();
+        self.state().cut_at.get_or_insert(now);
+        self.mark(loss, Moment::after_start(Duration::ZERO));
+    }
+
+    fn mark(&self, loss: Loss, drop_at: Moment) {
+        let mut state = self.state();
+        if state.is_released() {
+            return;
         }
-        self.token.cancel();
-        self.changed.notify_waiters();
+        state.drop_at = Some(state.drop_at.map_or(drop_at, |before| before.min(drop_at)));
+        // The first reason is kept; but what was given up and ran out before it was handed back is lost.
+        let first = match &state.loss {
+            None => true,
+            Some(before) => before.is_wanted() && state.cut_at.is_some() && !loss.is_wanted(),
+        };
+        if first {
+            state.loss = Some(loss.clone());
+            self.engine.lease_lost(self, &loss);
+        }
+    }
+
+    /// Wakes what runs under it, after it was marked. Wakers are code of others.
+    pub(super) fn wake(&self) {
+        caught(|| self.token.cancel());
+        caught(|| self.changed.notify_waiters());
+    }
+
+    /// Returns whether what runs under it should stop. The clock is asked first: nothing of this process may have run
+    /// since that became true. Once it is, it stays.
+    pub(crate) fn should_stop(&self, now: Moment) -> bool {
+        let told = {
+            let state = self.state();
+            state.drop_at.is_some() || !matches!(state.owner, OwnerState::Holds)
+        };
+        if told {
+            return true;
+        }
+        if let Some(loss) = self.session.loss(now) {
+            self.cut(loss);
+            return true;
+        }
+        match self.session.due(now) {
+            Some(loss) => self.cancel(loss),
+            None => return false,
+        }
+        true
     }
 
     /// Returns why nothing more may be polled under it, if so (R9). The first to find that its session is
@@ -290,8 +325,7 @@ impl LeaseCell {
             }
             state.release()
         };
-        self.token.cancel();
-        self.changed.notify_waiters();
+        self.wake();
         if let Some(handback) = go {
             self.hand_back(handback);
         }
@@ -299,11 +333,12 @@ impl LeaseCell {
 
     fn hand_back(&self, (handback, life): (Handback, Option<Arc<Life>>)) {
         let lost = self.state().loss.as_ref().is_some_and(|loss| !loss.is_wanted());
-        self.engine.lease_returned(self, lost);
         self.session.left(self.ticket);
         // Who keeps a lease that has ended keeps nobody alive.
         let presence = locked(&self.presence).take();
         drop(presence);
+        // Before the next of this instance says that it has it.
+        self.engine.lease_returned(self, lost);
         self.engine.keys.ended(&self.engine, &self.lock, self.ticket, handback);
         // Last: the engine may end with it.
         drop(life);
@@ -344,7 +379,7 @@ impl Drop for RunPermit {
             state.workers -= 1;
             state.release()
         };
-        self.0.changed.notify_waiters();
+        caught(|| self.0.changed.notify_waiters());
         if let Some(handback) = go {
             self.0.hand_back(handback);
         }

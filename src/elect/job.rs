@@ -11,14 +11,16 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tracing::Instrument;
 
 use super::{
     Lease,
     hold::{Hold, LeaseCell},
 };
-use crate::logic::flaw::Flaw;
-use crate::model::Loss;
+use crate::{
+    logic::flaw::Flaw,
+    model::Loss,
+    words::{self, JobSpan},
+};
 
 /// End of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +102,7 @@ where
     // Here and not in the task: a runtime that shuts down drops a task before it ran.
     let worker = hold.work();
     runtime.spawn(async move {
-        let end = drive(hold.cell(), async move { job(given).await }).instrument(span(hold.cell())).await;
+        let end = drive(hold.cell(), async move { job(given).await }).await;
         drop(worker);
         drop(hold);
         // An error only says that nobody waits for it.
@@ -125,12 +127,11 @@ where
     let worker = hold.work();
     runtime.spawn_blocking(move || {
         let cell = hold.cell().clone();
-        let end = if let Some(loss) = cell.check_stop(cell.engine().clock.now()) {
-            JobEnd::Cancelled(loss)
-        } else {
-            let run = AssertUnwindSafe(|| span(&cell).in_scope(|| job(given)));
-            judge(&cell, catch_unwind(run))
-        };
+        let mut span = JobSpan::new();
+        let end = span.scope(&cell.lock, cell.term, cell.session.id, || match cell.check_stop(cell.now()) {
+            Some(loss) => JobEnd::Cancelled(loss),
+            None => judge(catch_unwind(AssertUnwindSafe(|| job(given))), cell.overrun(cell.now())),
+        });
         report(&cell, &end);
         drop(worker);
         drop(hold);
@@ -151,11 +152,16 @@ pub(crate) async fn call(
     let given = lease.clone();
     lease.cell.engine().runtime.spawn_blocking(move || {
         let cell = given.cell.clone();
-        if reply.is_closed() || cell.check_stop(cell.engine().clock.now()).is_some() {
-            return drop(worker);
-        }
-        let run = AssertUnwindSafe(|| span(&cell).in_scope(|| call(given)));
-        let end: JobEnd<(), String> = judge(&cell, catch_unwind(run));
+        let mut span = JobSpan::new();
+        let end = span.scope(&cell.lock, cell.term, cell.session.id, || {
+            if reply.is_closed() || cell.check_stop(cell.now()).is_some() {
+                return None;
+            }
+            let end: JobEnd<(), String> =
+                judge(catch_unwind(AssertUnwindSafe(|| call(given))), cell.overrun(cell.now()));
+            Some(end)
+        });
+        let Some(end) = end else { return drop(worker) };
         // Who waits for it reports the rest.
         if matches!(end, JobEnd::Overran { .. }) || reply.is_closed() {
             report(&cell, &end);
@@ -171,18 +177,12 @@ pub(crate) async fn call(
     }
 }
 
-/// Creates the span for everything that a job logs.
-pub(crate) fn span(cell: &LeaseCell) -> tracing::Span {
-    let crate::model::LockId { kind, key, namespace } = &cell.lock;
-    tracing::info_span!("job", %kind, key = key.as_str(), %namespace, term = %cell.term, session = %cell.session.id)
-}
-
 /// Polls a future for as long as its lease is valid.
 pub(crate) async fn drive<T, E>(
     cell: &Arc<LeaseCell>,
     job: impl Future<Output = Result<T, E>>,
 ) -> JobEnd<T, E> {
-    let mut guarded = Guarded { cell, job: Some(Box::pin(job)) };
+    let mut guarded = Guarded { cell, job: Some(Box::pin(job)), span: JobSpan::new() };
     let mut stopped = pin!(cell.stopped());
     let unchecked = cell.session.flaws.has(Flaw::NoCheckInPoll);
     let end = std::future::poll_fn(|cx| {
@@ -204,48 +204,53 @@ pub(crate) async fn drive<T, E>(
 struct Guarded<'a, F> {
     cell: &'a Arc<LeaseCell>,
     job: Option<Pin<Box<F>>>,
+    span: JobSpan,
 }
 
 impl<T, E, F: Future<Output = Result<T, E>>> Guarded<'_, F> {
     /// R9: no poll begins after the end, also if the process was frozen until now.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<JobEnd<T, E>> {
-        let clock = &self.cell.engine().clock;
-        let unchecked = self.cell.session.flaws.has(Flaw::NoCheckInPoll);
-        if !unchecked && let Some(loss) = self.cell.check_stop(clock.now()) {
-            return Poll::Ready(self.discard(JobEnd::Cancelled(loss)));
-        }
+        let (cell, unchecked) = (self.cell, self.cell.session.flaws.has(Flaw::NoCheckInPoll));
         let Some(job) = &mut self.job else { return Poll::Pending };
-        let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(cx)));
-        match polled {
-            Ok(Poll::Pending) => match overrun(self.cell) {
-                Some((by, loss)) if !unchecked => Poll::Ready(self.discard(JobEnd::Overran { by, loss })),
-                _ => Poll::Pending,
-            },
-            Ok(Poll::Ready(result)) => {
-                let end = judge(self.cell, Ok(result));
-                Poll::Ready(self.discard(end))
+        // Within the span: the log may take any time to enter and to leave it.
+        let end = self.span.scope(&cell.lock, cell.term, cell.session.id, || {
+            if !unchecked && let Some(loss) = cell.check_stop(cell.now()) {
+                return Some(JobEnd::Cancelled(loss));
             }
-            Err(panic) => Poll::Ready(self.discard(judge(self.cell, Err(panic)))),
+            let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(cx)));
+            let overrun = cell.overrun(cell.now());
+            match polled {
+                Ok(Poll::Pending) => {
+                    overrun.filter(|_| !unchecked).map(|(by, loss)| JobEnd::Overran { by, loss })
+                }
+                Ok(Poll::Ready(result)) => Some(judge(Ok(result), overrun)),
+                Err(panic) => Some(judge(Err(panic), overrun)),
+            }
+        });
+        match end {
+            Some(end) => Poll::Ready(self.discard(end)),
+            None => Poll::Pending,
         }
     }
 
     /// Drops the future. A panic while it is dropped counts, too.
     fn discard(&mut self, end: JobEnd<T, E>) -> JobEnd<T, E> {
-        let job = self.job.take();
-        match catch_unwind(AssertUnwindSafe(|| drop(job))) {
-            Ok(()) => end,
-            Err(panic) => JobEnd::Panicked(panic_message(&*panic)),
-        }
+        let (job, cell) = (self.job.take(), self.cell);
+        self.span.scope(&cell.lock, cell.term, cell.session.id, || {
+            match catch_unwind(AssertUnwindSafe(|| drop(job))) {
+                Ok(()) => end,
+                Err(panic) => JobEnd::Panicked(panic_message(&*panic)),
+            }
+        })
     }
 }
 
-/// Returns by how much a poll or call that returns now overran the end of its lease, if it did.
-fn overrun(cell: &LeaseCell) -> Option<(Duration, Loss)> {
-    cell.overrun(cell.engine().clock.now())
-}
-
-fn judge<T, E>(cell: &LeaseCell, result: Result<Result<T, E>, Box<dyn Any + Send>>) -> JobEnd<T, E> {
-    if let Some((by, loss)) = overrun(cell) {
+/// Returns the end of a job by its result, and by how much that came after the end of its lease.
+fn judge<T, E>(
+    result: Result<Result<T, E>, Box<dyn Any + Send>>,
+    overrun: Option<(Duration, Loss)>,
+) -> JobEnd<T, E> {
+    if let Some((by, loss)) = overrun {
         return JobEnd::Overran { by, loss };
     }
     match result {
@@ -265,12 +270,12 @@ fn report<T, E>(cell: &LeaseCell, end: &JobEnd<T, E>) {
     match end {
         JobEnd::Overran { by, loss } => {
             let holder = cell.engine().config.holder();
-            tracing::error!(%kind, key = key.as_str(), %namespace, %term, %holder, overran_by = ?by, %loss, "a job kept running after its lease ended");
+            words::error!(%kind, key = key.as_str(), %namespace, %term, %holder, overran_by = ?by, %loss, "a job kept running after its lease ended");
             cell.engine().overran(cell, *by);
         }
         JobEnd::Panicked(panic) => {
             cell.engine().panicked(cell, panic);
         }
-        end => tracing::debug!(%kind, key = key.as_str(), %namespace, %term, end = end.name(), "a job ended"),
+        end => words::debug!(%kind, key = key.as_str(), %namespace, %term, end = end.name(), "a job ended"),
     }
 }

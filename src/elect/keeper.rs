@@ -25,6 +25,7 @@ use crate::{
     },
     model::{About, Death, LockId, Loss, Nonce, Request, SessionId, SpreadName, Term},
     store::{BeatWrite, Declaration, Evidence, Open, Presence, SessionSeen, Store},
+    words,
 };
 
 /// Commands to the keeper.
@@ -76,7 +77,7 @@ impl Keeper {
                 let patience = LONGEST_ATTEMPT * 2;
                 let closing = async { while self.closers.join_next().await.is_some() {} };
                 if tokio::time::timeout(patience, closing).await.is_err() {
-                    tracing::warn!(
+                    words::warn!(
                         holder = %self.engine.config.holder(), namespace = %self.engine.config.namespace(),
                         "left a session open because something still runs under it: another instance will declare it dead"
                     );
@@ -108,7 +109,7 @@ impl Keeper {
             }
         }
         let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-        tracing::info!(%holder, %namespace, "the liveness probe succeeds again, opening a session");
+        words::info!(%holder, %namespace, "the liveness probe succeeds again, opening a session");
         NextSession::Again
     }
 
@@ -138,7 +139,7 @@ impl Keeper {
         };
         if !mem::replace(&mut self.told_no_presence, true) {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-            tracing::warn!(
+            words::warn!(
                 %session, %holder, %namespace, error,
                 "the store gave no presence for the session: if this process dies, others wait for its whole ttl"
             );
@@ -272,18 +273,18 @@ impl OneSession {
             Action::Requests(requests) => self.requests(requests),
             Action::Expiring(loss) => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %id, %holder, %namespace, %loss, "no heartbeat acknowledged, session about to expire: cancelling jobs");
+                words::warn!(session = %id, %holder, %namespace, %loss, "no heartbeat acknowledged, session about to expire: cancelling jobs");
                 self.session.cancel_all(&loss);
             }
             Action::End(loss) => self.end(loss),
             Action::Rename => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %id, %holder, %namespace, "the session id is already in use, generating a new one");
+                words::warn!(session = %id, %holder, %namespace, "the session id is already in use, generating a new one");
             }
             Action::TooLate { took } => {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
                 let ttl = self.engine.times.ttl;
-                tracing::warn!(session = %id, %holder, %namespace, ?took, ?ttl, "the new session was confirmed too late to be valid, opening another");
+                words::warn!(session = %id, %holder, %namespace, ?took, ?ttl, "the new session was confirmed too late to be valid, opening another");
             }
         }
     }
@@ -294,9 +295,10 @@ impl OneSession {
         } else {
             if loss != Loss::Closed {
                 let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-                tracing::warn!(session = %self.session.id, %holder, %namespace, %loss, "a session ended before any work began under it, opening another");
+                words::warn!(session = %self.session.id, %holder, %namespace, %loss, "a session ended before any work began under it, opening another");
             }
-            self.session.finish(loss);
+            self.session.finish(&loss);
+            self.session.cut_all(&loss);
         }
     }
 
@@ -330,11 +332,12 @@ impl OneSession {
                     });
                 }
                 self.engine.trouble(None);
+                self.engine.look_at_words();
                 self.step(SessionEvent::Answered(nonce, Box::new(sighting)));
             }
             Err(error) => {
                 let took = self.engine.clock.now().since(sent);
-                tracing::debug!(session = %self.session.id, ?took, error = chain(&error), "a heartbeat failed");
+                words::debug!(session = %self.session.id, ?took, error = chain(&error), "a heartbeat failed");
                 self.engine.trouble(Some(LastFailure { since: sent, error: Arc::new(error) }));
                 self.step(SessionEvent::Failed(nonce));
             }
@@ -369,9 +372,9 @@ impl OneSession {
         let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
         let (session, by, why) = (self.session.id, &request.by, &request.why);
         if drained {
-            tracing::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance: its tasks go to others");
+            words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance: its tasks go to others");
         } else {
-            tracing::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance no more");
+            words::info!(%session, %holder, %namespace, %by, %why, "an operator drains this instance no more");
         }
         self.engine.drained.send_replace(drained);
     }
@@ -379,7 +382,7 @@ impl OneSession {
     fn probe(&mut self) {
         if self.opened && self.engine.probe_failed() {
             let (holder, namespace) = (self.engine.config.holder(), self.engine.config.namespace());
-            tracing::error!(session = %self.session.id, %holder, %namespace, "the liveness probe failed, ending the session");
+            words::error!(session = %self.session.id, %holder, %namespace, "the liveness probe failed, ending the session");
             self.step(SessionEvent::Abandon(Loss::Probe));
         }
     }
@@ -468,7 +471,7 @@ async fn close(
     }
 }
 
-/// Starts the keeper, on a thread of its own or on the program's runtime.
+/// Starts the keeper, on a thread of its own; in time that a test turns on the test's runtime, which turns it.
 pub(crate) fn start(
     engine: Arc<Engine>,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -481,10 +484,13 @@ pub(crate) fn start(
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let under = words::Under::current();
     let keep = move || {
-        runtime.block_on(async move {
-            let own = connect(&engine, &store).await.unwrap_or(store);
-            Keeper::new(engine, own, commands).run().await;
+        under.run(|| {
+            runtime.block_on(async move {
+                let own = connect(&engine, &store).await.unwrap_or(store);
+                Keeper::new(engine, own, commands).run().await;
+            });
         });
     };
     std::thread::Builder::new().name("tenure-keeper".to_owned()).spawn(keep).map(drop)
@@ -497,7 +503,7 @@ async fn connect(engine: &Engine, store: &Arc<dyn Store>) -> Option<Arc<dyn Stor
         match store.dedicated().await {
             Ok(own) => return own,
             Err(error) if engine.closing.is_cancelled() => {
-                tracing::debug!(error = chain(&error), "closed before the keeper connected");
+                words::debug!(error = chain(&error), "closed before the keeper connected");
                 return None;
             }
             Err(error) => {

@@ -15,6 +15,7 @@ use crate::{
     model::{Holder, LockId, LockRecord, SessionId, StoreTime, Term, Value, Who, Why},
     store::LockSeen,
     sync::locked,
+    words,
 };
 
 /// Holder of a lock.
@@ -171,7 +172,7 @@ async fn follow(
             }
             Err(error) => {
                 let (LockId { kind, key, namespace }, error) = (&lock, chain(&error));
-                tracing::debug!(%kind, key = key.as_str(), %namespace, error, "could not read who holds the key");
+                words::debug!(%kind, key = key.as_str(), %namespace, error, "could not read who holds the key");
             }
         }
         let wait = jittered(engine.poll(), engine.entropy.roll());

@@ -4,7 +4,6 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use super::{Error, JobEnd, Work, hold::LeaseCell, job};
 use crate::{
@@ -120,10 +119,11 @@ impl Lease {
         self.token.clone()
     }
 
-    /// Returns whether the job should stop.
+    /// Returns whether the job should stop. It asks the clock first, as a thread should before each step: this is true
+    /// from the moment on when the job is to be told, also if nothing of this process ran until now.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.token.is_cancelled()
+        self.cell.should_stop(self.cell.now()) || self.token.is_cancelled()
     }
 
     /// Waits until the job should stop.
@@ -248,7 +248,7 @@ impl Lease {
         self.cell.engine.runtime.spawn(async move {
             match worker {
                 Some(worker) => {
-                    let end = job::drive(&cell, task).instrument(job::span(&cell)).await;
+                    let end = job::drive(&cell, task).await;
                     drop(worker);
                     end
                 }

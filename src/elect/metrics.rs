@@ -1,24 +1,18 @@
-//! Metrics of the engine, through the `metrics` facade (feature `metrics`). Without the feature, nothing is
-//! counted.
+//! Metrics of the engine, through the `metrics` facade (feature `metrics`).
 
 use std::time::Duration;
 
 use super::{Engine, hold::LeaseCell, troubles::Work};
-
-use crate::model::Loss;
-#[cfg(feature = "metrics")]
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-
-macro_rules! when_on {
-    ($($body:tt)*) => {
-        #[cfg(feature = "metrics")]
-        { $($body)* }
-    };
-}
+use crate::{
+    model::{LockId, Loss},
+    words::{
+        Unit,
+        numbers::{add, count, describe_counter, describe_gauge, describe_histogram, record, set},
+    },
+};
 
 /// Descriptions of the gauges, including those of spreads and schedules; `docs/operations.md` has the same
 /// words.
-#[cfg(feature = "metrics")]
 const GAUGES: &[(&str, Unit, &str)] = &[
     ("tenure_leading", Unit::Count, "1 while a campaign of this instance leads, else 0"),
     ("tenure_contending", Unit::Count, "campaigns of this instance that contend for the key"),
@@ -49,7 +43,6 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     ),
 ];
 
-#[cfg(feature = "metrics")]
 const COUNTERS: &[(&str, &str)] = &[
     ("tenure_acquired_total", "locks acquired"),
     (
@@ -73,7 +66,6 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
 ];
 
-#[cfg(feature = "metrics")]
 const HISTOGRAMS: &[(&str, Unit, &str)] = &[
     ("tenure_beat_seconds", Unit::Seconds, "duration of a confirmed heartbeat"),
     (
@@ -96,146 +88,95 @@ const HISTOGRAMS: &[(&str, Unit, &str)] = &[
 
 /// Describes all metrics, and starts those at 0 whose first change would be invisible otherwise: a rate needs
 /// a value before it.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn begin(engine: &Engine) {
-    when_on! {
-        for (name, unit, says) in GAUGES {
-            describe_gauge!(*name, *unit, *says);
-        }
-        for (name, says) in COUNTERS {
-            describe_counter!(*name, Unit::Count, *says);
-        }
-        for (name, unit, says) in HISTOGRAMS {
-            describe_histogram!(*name, *unit, *says);
-        }
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_acquired_total", "namespace" => namespace.clone()).increment(0);
-        counter!("tenure_overruns_total", "namespace" => namespace.clone()).increment(0);
-        gauge!("tenure_waiting", "namespace" => namespace.clone()).set(0.0);
-        gauge!("tenure_held", "namespace" => namespace.clone(), "kind" => "lock").increment(0.0);
-        for reason in Loss::UNWANTED {
-            counter!("tenure_lost_total", "namespace" => namespace.clone(), "reason" => *reason).increment(0);
-            counter!("tenure_sessions_lost_total", "namespace" => namespace.clone(), "reason" => *reason)
-                .increment(0);
-        }
-        for work in Work::ALL {
-            counter!("tenure_failed_calls_total", "namespace" => namespace.clone(), "work" => work.name())
-                .increment(0);
-            gauge!("tenure_trouble", "namespace" => namespace.clone(), "work" => work.name()).set(0.0);
-        }
+    for (name, unit, says) in GAUGES {
+        describe_gauge(name, *unit, says);
     }
+    for (name, says) in COUNTERS {
+        describe_counter(name, says);
+    }
+    for (name, unit, says) in HISTOGRAMS {
+        describe_histogram(name, *unit, says);
+    }
+    let namespace = namespace(engine);
+    count("tenure_acquired_total", [namespace], 0);
+    count("tenure_overruns_total", [namespace], 0);
+    set("tenure_waiting", [namespace], 0.0);
+    add("tenure_held", [namespace, ("kind", "lock")], 0.0);
+    for reason in Loss::UNWANTED {
+        count("tenure_lost_total", [namespace, ("reason", reason)], 0);
+        count("tenure_sessions_lost_total", [namespace, ("reason", reason)], 0);
+    }
+    for work in Work::ALL {
+        count("tenure_failed_calls_total", [namespace, ("work", work.name())], 0);
+        set("tenure_trouble", [namespace, ("work", work.name())], 0.0);
+    }
+}
+
+/// Returns the label that each of them has.
+pub(crate) fn namespace(engine: &Engine) -> (&'static str, &str) {
+    ("namespace", engine.config.namespace().as_str())
 }
 
 /// Counts a lock that was acquired.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn acquired(engine: &Engine, lease: &LeaseCell) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_acquired_total", "namespace" => namespace.clone()).increment(1);
-        gauge!("tenure_held", "namespace" => namespace, "kind" => lease.lock.kind.to_string()).increment(1);
-    }
+    count("tenure_acquired_total", [namespace(engine)], 1);
+    add("tenure_held", [namespace(engine), ("kind", &lease.lock.kind.to_string())], 1.0);
 }
 
 /// Counts a lock that is no longer held.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn returned(engine: &Engine, lease: &LeaseCell) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        gauge!("tenure_held", "namespace" => namespace, "kind" => lease.lock.kind.to_string()).decrement(1);
-    }
+    add("tenure_held", [namespace(engine), ("kind", &lease.lock.kind.to_string())], -1.0);
 }
 
 /// Counts a lost lease.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn lost(engine: &Engine, loss: &Loss) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_lost_total", "namespace" => namespace, "reason" => loss.name()).increment(1);
-    }
+    count("tenure_lost_total", [namespace(engine), ("reason", loss.name())], 1);
 }
 
 /// Counts a lost session.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn session_lost(engine: &Engine, loss: &Loss) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_sessions_lost_total", "namespace" => namespace, "reason" => loss.name()).increment(1);
-    }
+    count("tenure_sessions_lost_total", [namespace(engine), ("reason", loss.name())], 1);
 }
 
 /// Records the duration of a confirmed heartbeat, and its share of the budget.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn beaten(engine: &Engine, took: Duration, budget: Duration) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        histogram!("tenure_beat_seconds", "namespace" => namespace.clone()).record(took.as_secs_f64());
-        let part = took.as_secs_f64() / budget.as_secs_f64();
-        histogram!("tenure_beat_budget_ratio", "namespace" => namespace).record(part);
-    }
+    record("tenure_beat_seconds", [namespace(engine)], took.as_secs_f64());
+    record("tenure_beat_budget_ratio", [namespace(engine)], took.as_secs_f64() / budget.as_secs_f64());
 }
 
 /// Counts a job that kept running after its lease ended.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn overran(engine: &Engine) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_overruns_total", "namespace" => namespace).increment(1);
-    }
+    count("tenure_overruns_total", [namespace(engine)], 1);
 }
 
 /// Sets whether a campaign leads.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn leading(engine: &Engine, lock: &crate::model::LockId, leads: bool) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        gauge!("tenure_leading", "namespace" => namespace, "key" => lock.key.to_string())
-            .set(if leads { 1.0 } else { 0.0 });
-    }
+pub(crate) fn leading(engine: &Engine, lock: &LockId, leads: bool) {
+    set("tenure_leading", [namespace(engine), ("key", lock.key.as_str())], f64::from(u8::from(leads)));
 }
 
 /// Counts the campaigns that contend for a key here; a sum of zero over all instances means that none does.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
-pub(crate) fn contending(engine: &Engine, lock: &crate::model::LockId, more: bool) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        let contending = gauge!("tenure_contending", "namespace" => namespace, "key" => lock.key.to_string());
-        if more { contending.increment(1) } else { contending.decrement(1) }
-    }
+pub(crate) fn contending(engine: &Engine, lock: &LockId, more: bool) {
+    let more = if more { 1.0 } else { -1.0 };
+    add("tenure_contending", [namespace(engine), ("key", lock.key.as_str())], more);
 }
 
 /// Sets the number of requests that wait here, over all keys.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn waiting(engine: &Engine, waiting: usize) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        gauge!("tenure_waiting", "namespace" => namespace).set(waiting as f64);
-    }
+    set("tenure_waiting", [namespace(engine)], waiting as f64);
 }
 
 /// Records a takeover, and how long the dead session had been silent.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn taken_over(engine: &Engine, after: Duration) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        histogram!("tenure_takeover_seconds", "namespace" => namespace).record(after.as_secs_f64());
-    }
+    record("tenure_takeover_seconds", [namespace(engine)], after.as_secs_f64());
 }
 
 /// Counts a failed call.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn failed(engine: &Engine, work: Work) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        counter!("tenure_failed_calls_total", "namespace" => namespace, "work" => work.name()).increment(1);
-    }
+    count("tenure_failed_calls_total", [namespace(engine), ("work", work.name())], 1);
 }
 
 /// Marks a kind of work as failing, or as working again.
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn trouble(engine: &Engine, work: Work, is_on: bool) {
-    when_on! {
-        let namespace = engine.config.namespace().to_string();
-        gauge!("tenure_trouble", "namespace" => namespace, "work" => work.name())
-            .set(if is_on { 1.0 } else { 0.0 });
-    }
+    set("tenure_trouble", [namespace(engine), ("work", work.name())], f64::from(u8::from(is_on)));
 }

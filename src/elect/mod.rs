@@ -85,7 +85,7 @@ mod keys;
 mod leader;
 mod lease;
 mod listening;
-mod metrics;
+pub(crate) mod metrics;
 mod namesakes;
 
 mod probe;
@@ -132,11 +132,13 @@ pub(crate) use spreads::SpreadNews;
 pub(crate) use tallies::Note;
 pub(crate) use troubles::chain;
 
+use self::engine::LAST_WORDS;
 use crate::{
     config::ElectConfig,
     logic::{key::WaitMode, session::LONGEST_ATTEMPT},
     model::{Key, Kind, LockId, LockRecord, Loss, Request, Why},
     store::{Page, Refusal, Revocation, RevokeAnswer, Store},
+    words,
 };
 
 /// Number of records in a page of a listing.
@@ -492,6 +494,8 @@ impl Elect {
             let _ = tokio::time::timeout(LONGEST_ATTEMPT * 3, closed_session).await;
         }
         engine.events.end();
+        // Programs exit after this.
+        engine.tell_log(LAST_WORDS).await;
         closed
     }
 
@@ -513,7 +517,7 @@ impl Elect {
                 reserving.keep();
             } else {
                 drop(reserving);
-                tracing::warn!(namespace = %engine.config.namespace(), holder = %engine.config.holder(), "the store did not answer: tasks are not reserved for the restart");
+                words::warn!(namespace = %engine.config.namespace(), holder = %engine.config.holder(), "the store did not answer: tasks are not reserved for the restart");
             }
         }
         self.close().await

@@ -8,6 +8,7 @@ use crate::{
     clock::Moment,
     model::{Beat, Holder, SessionId, SessionRecord},
     store::SessionSeen,
+    words,
 };
 
 /// Number of sessions that are searched. In a larger fleet the one that is found warns.
@@ -61,7 +62,7 @@ async fn warn(engine: Weak<Engine>) {
         for (id, sighting) in ids.iter().zip(&seen) {
             if let Some(other) = beats(sighting, others[id]) {
                 let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-                tracing::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another live instance has the same holder name: give each instance its own, such as its pod's name");
+                words::warn!(%holder, %namespace, session = %own, other = %other.id, host = other.about.host, pid = other.about.pid, "another live instance has the same holder name: give each instance its own, such as its pod's name");
                 return;
             }
             if !matches!(sighting, SessionSeen::Alive(_)) {

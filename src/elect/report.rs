@@ -6,6 +6,7 @@ use super::{Engine, Event, hold::LeaseCell, metrics, tallies::Note};
 use crate::{
     model::{LockId, Loss, SessionId},
     store::Refusal,
+    words,
 };
 
 impl Engine {
@@ -13,9 +14,9 @@ impl Engine {
         let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
         let (term, session) = (lease.term, lease.session.id);
         if self.tallies.note(&lease.lock, Note::Acquired, None) {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired a task");
+            words::debug!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired a task");
         } else {
-            tracing::info!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired");
+            words::info!(%kind, key = key.as_str(), %namespace, %term, %session, %holder, "acquired");
         }
         metrics::acquired(self, lease);
         self.events.send(Event::Acquired { lock: lease.lock.clone(), term: lease.term });
@@ -25,13 +26,13 @@ impl Engine {
         let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
         let (lock, term) = (lease.lock.clone(), lease.term);
         if loss.is_wanted() {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "stopping on request");
+            words::debug!(%kind, key = key.as_str(), %namespace, %term, %loss, "stopping on request");
             return;
         }
         if self.tallies.note(&lease.lock, Note::Lost, Some(loss.to_string())) {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost a task");
+            words::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost a task");
         } else {
-            tracing::warn!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost");
+            words::warn!(%kind, key = key.as_str(), %namespace, %term, %holder, %loss, "lost");
         }
         metrics::lost(self, loss);
         self.events.send(Event::Lost { lock, term, loss: loss.clone() });
@@ -43,9 +44,9 @@ impl Engine {
             let (LockId { kind, key, namespace }, holder) = (&lease.lock, self.config.holder());
             let term = lease.term;
             if self.tallies.note(&lease.lock, Note::Released, None) {
-                tracing::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, "released a task");
+                words::debug!(%kind, key = key.as_str(), %namespace, %term, %holder, "released a task");
             } else {
-                tracing::info!(%kind, key = key.as_str(), %namespace, %term, %holder, "released");
+                words::info!(%kind, key = key.as_str(), %namespace, %term, %holder, "released");
             }
             self.events.send(Event::Released { lock: lease.lock.clone(), term: lease.term });
         }
@@ -59,7 +60,7 @@ impl Engine {
     pub(crate) fn panicked(&self, lease: &LeaseCell, message: &str) {
         let (lock, term) = (lease.lock.clone(), lease.term);
         let LockId { kind, key, namespace } = &lease.lock;
-        tracing::error!(%kind, key = key.as_str(), %namespace, %term, panic = message, "a job panicked");
+        words::error!(%kind, key = key.as_str(), %namespace, %term, panic = message, "a job panicked");
         self.events.send(Event::Panicked { lock, term, message: message.to_owned() });
     }
 
@@ -69,9 +70,9 @@ impl Engine {
         let (from, LockId { kind, key, namespace }) = (self.watcher.name(session), lock);
         let holder = self.config.holder();
         if self.tallies.note(lock, Note::TookOver, Some(from.clone())) {
-            tracing::debug!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over a task from a dead session");
+            words::debug!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over a task from a dead session");
         } else {
-            tracing::info!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over from a dead session");
+            words::info!(%kind, key = key.as_str(), %namespace, %holder, from, %session, ?silent, "took over from a dead session");
         }
         metrics::taken_over(self, silent);
     }
@@ -79,5 +80,5 @@ impl Engine {
 
 /// Reports a lock whose record cannot be used: it stays as it is.
 pub(crate) fn release_refused(LockId { kind, key, namespace }: &LockId, refusal: &Refusal) {
-    tracing::error!(%kind, key = key.as_str(), %namespace, %refusal, "cannot release the lock, inspect its record");
+    words::error!(%kind, key = key.as_str(), %namespace, %refusal, "cannot release the lock, inspect its record");
 }

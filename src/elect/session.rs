@@ -125,6 +125,16 @@ impl Session {
         })
     }
 
+    /// Returns why what runs under it is to be told to stop, from then on (R9).
+    pub(crate) fn due(&self, now: Moment) -> Option<Loss> {
+        let early = if self.flaws.has(Flaw::NoEarlyCancel) { Duration::ZERO } else { self.times.stop_grace };
+        let at = self.end() - early;
+        (now >= at).then(|| Loss::Expired {
+            unreachable_for: self.times.validity().saturating_sub(early) + now.since(at),
+            not_running_for: now.since(moment(&self.looks_by)),
+        })
+    }
+
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         if self.is_valid(now) { self.end().since(now) } else { Duration::ZERO }
     }
@@ -206,18 +216,21 @@ impl Session {
     pub(crate) fn cancel_all(&self, loss: &Loss) {
         *self.expiring() = Some(loss.clone());
         let leases: Vec<_> = self.leases().values().cloned().collect();
-        for lease in leases {
-            lease.cancel(loss.clone());
-        }
+        // All of them know it before the first is woken: its waker may take any time.
+        leases.iter().for_each(|lease| lease.mark_cancelled(loss.clone()));
+        leases.iter().for_each(|lease| lease.wake());
     }
 
-    /// Ends the session: no job is polled again.
-    pub(crate) fn finish(&self, loss: Loss) {
-        let loss = self.over.get_or_init(|| loss);
+    /// Ends the session: no job is polled again. Returns whether this was the first to do so.
+    pub(crate) fn finish(&self, loss: &Loss) -> bool {
+        self.over.set(loss.clone()).is_ok()
+    }
+
+    /// Cuts all its leases, as it is over.
+    pub(crate) fn cut_all(&self, loss: &Loss) {
         let leases: Vec<_> = self.leases().values().cloned().collect();
-        for lease in leases {
-            lease.cut(loss.clone());
-        }
+        leases.iter().for_each(|lease| lease.mark_cut(loss.clone()));
+        leases.iter().for_each(|lease| lease.wake());
     }
 
     /// Returns the lease of this lock under this term.

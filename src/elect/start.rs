@@ -98,7 +98,6 @@ pub struct Builder {
     flaws: Flaws,
     program: Option<String>,
     probe: Option<Duration>,
-    own_thread: Option<bool>,
     #[cfg(tenure_sim)]
     tasks: Option<Arc<dyn super::Tasks>>,
 }
@@ -113,7 +112,6 @@ impl Builder {
             flaws: Flaws::default(),
             program: None,
             probe: None,
-            own_thread: None,
             #[cfg(tenure_sim)]
             tasks: None,
         }
@@ -135,16 +133,6 @@ impl Builder {
     /// Uses this clock, which a test can turn.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Sets whether heartbeats have a thread of their own. Default: yes, except on a store within the
-    /// process.
-    ///
-    /// Without one, a program that blocks its runtime loses its session. With one, tokio's time cannot be
-    /// paused.
-    pub const fn keeper_thread(mut self, own: bool) -> Self {
-        self.own_thread = Some(own);
         self
     }
 
@@ -222,14 +210,19 @@ impl Builder {
         let runtime = Runtime::current();
         #[cfg(tenure_sim)]
         let runtime = runtime.behind(self.tasks.clone());
-        let Self { store, config, clock, entropy, flaws, program, probe, own_thread, .. } = self;
+        let Self { store, config, clock, entropy, flaws, program, probe, .. } = self;
         config.validate().map_err(StartError::Config)?;
-        let own_thread = own_thread.unwrap_or(store.capabilities().reach != Reach::Process);
+        let passes = !clock.is_virtual();
+        let has_threads = passes;
+        // What a simulation stops has to be a task.
+        #[cfg(tenure_sim)]
+        let has_threads = has_threads && self.tasks.is_none();
         let (keeper, commands) = mpsc::unbounded_channel();
         let parts = Parts {
             store,
             config,
             clock,
+            passes,
             entropy,
             flaws,
             runtime,
@@ -255,7 +248,7 @@ impl Builder {
             runtime.spawn(upkeep::show_alive(weak(), patience));
         }
         let elect = Elect { life: Arc::new(Life { engine: engine.clone() }) };
-        keeper::start(engine, commands, own_thread).map_err(|error| StartError::Thread(Arc::new(error)))?;
+        keeper::start(engine, commands, has_threads).map_err(|error| StartError::Thread(Arc::new(error)))?;
         Ok(elect)
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     logic::store_time::{Jump, StoreClock},
     model::StoreTime,
     sync::locked,
+    words,
 };
 
 /// Estimate of the store's time, over all sessions of this instance.
@@ -66,12 +67,12 @@ impl Engine {
     pub(crate) fn record_store_time(&self, sent: Moment, at: StoreTime) {
         let (holder, namespace) = (self.config.holder(), self.config.namespace());
         match self.store_times.saw(sent, self.clock.now(), at) {
-            Some(Jump::Suspected { millis }) => tracing::warn!(
+            Some(Jump::Suspected { millis }) => words::warn!(
                 %holder, %namespace, millis,
                 "the store's clock jumped: schedules keep the old time until the new one has lasted five minutes"
             ),
             Some(Jump::Believed { millis }) => {
-                tracing::error!(
+                words::error!(
                     %holder, %namespace, millis,
                     "the store's clock jumped and stayed there: schedules now follow it"
                 );

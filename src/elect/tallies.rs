@@ -14,6 +14,7 @@ use crate::{
     clock::Moment,
     model::{Key, LockId, SpreadName},
     sync::locked,
+    words,
 };
 
 /// Number of tasks that a line names.
@@ -194,28 +195,28 @@ impl Engine {
                 (spread.as_str(), tally.count, tally.names(), tally.details());
             match note {
                 Note::Acquired => {
-                    tracing::info!(spread, %namespace, %holder, count, tasks, "acquired tasks");
+                    words::info!(spread, %namespace, %holder, count, tasks, "acquired tasks");
                 }
                 Note::TookOver => {
-                    tracing::info!(spread, %namespace, %holder, from = details, count, tasks, "took over tasks from dead sessions");
+                    words::info!(spread, %namespace, %holder, from = details, count, tasks, "took over tasks from dead sessions");
                 }
                 Note::Released => {
-                    tracing::info!(spread, %namespace, %holder, count, tasks, "released tasks");
+                    words::info!(spread, %namespace, %holder, count, tasks, "released tasks");
                 }
                 Note::Lost => {
-                    tracing::warn!(spread, %namespace, %holder, count, tasks, loss = details, "lost tasks");
+                    words::warn!(spread, %namespace, %holder, count, tasks, loss = details, "lost tasks");
                 }
                 Note::Failed => {
-                    tracing::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
+                    words::warn!(spread, %namespace, %holder, count, tasks, error = details, "tasks failed");
                 }
                 Note::Suspected => {
-                    tracing::warn!(
+                    words::warn!(
                         spread, %namespace, %holder, count, tasks,
                         "tasks may have crashed the instances that ran them: running them one at a time until each has been tried"
                     );
                 }
                 Note::Quarantined => {
-                    tracing::warn!(
+                    words::warn!(
                         spread, %namespace, %holder, count, tasks, error = details,
                         "tasks failed too often: quarantined, retrying later"
                     );
@@ -226,10 +227,10 @@ impl Engine {
             let spread = spread.as_str();
             match room {
                 Room::None { count, names } => {
-                    tracing::warn!(spread, %namespace, count, tasks = names, "no instance has capacity for these tasks");
+                    words::warn!(spread, %namespace, count, tasks = names, "no instance has capacity for these tasks");
                 }
                 Room::Enough => {
-                    tracing::info!(spread, %namespace, "there is capacity for all tasks again");
+                    words::info!(spread, %namespace, "there is capacity for all tasks again");
                 }
             }
         }

@@ -20,6 +20,7 @@ use crate::{
     clock::Moment,
     error::{in_words, without_command},
     sync::locked,
+    words,
 };
 
 /// Time that a failure which may pass by itself has to last before it is logged: longer than an election.
@@ -74,6 +75,8 @@ pub enum Work {
     History,
     /// Asking the program for the tasks of a spread.
     Tasks,
+    /// Telling the program's log, and its recorder of metrics.
+    Telling,
     /// Requests of the program itself: errors are returned to it, and not reported otherwise.
     Requested,
 }
@@ -99,6 +102,7 @@ impl Work {
         Self::Ledger,
         Self::History,
         Self::Tasks,
+        Self::Telling,
         Self::Requested,
     ];
 
@@ -124,6 +128,7 @@ impl Work {
             Self::Ledger => "ledger",
             Self::History => "history",
             Self::Tasks => "tasks",
+            Self::Telling => "telling",
             Self::Requested => "requested",
         }
     }
@@ -150,6 +155,7 @@ impl Work {
             Self::Ledger => "writing the ledger",
             Self::History => "purging the ledger",
             Self::Tasks => "calling a spread's task source",
+            Self::Telling => "telling the program's log",
             Self::Requested => "the program's own requests",
         }
     }
@@ -180,6 +186,7 @@ impl Work {
             Self::Ledger => "the schedule does not run, or the outcome of a run is not recorded",
             Self::History => "the ledger grows",
             Self::Tasks => "the spread keeps its current tasks",
+            Self::Telling => "lines wait for the log, and the oldest are dropped; leases are kept",
             Self::Requested => "the error is returned to the program",
         }
     }
@@ -188,7 +195,7 @@ impl Work {
     const fn rights(self) -> (&'static str, &'static str) {
         match self {
             // The program has them from wherever it likes.
-            Self::Tasks => ("what the program reads them from", "reading"),
+            Self::Tasks | Self::Telling => ("what the program reads them from", "reading"),
             Self::Beats | Self::Declaring => ("sessions", "find, insert, update"),
             Self::Takes => ("locks", "find, insert, update"),
             Self::Releases => ("locks", "find, update"),
@@ -391,7 +398,7 @@ impl Engine {
         let course = course.clone();
         drop(registry);
         metrics::trouble(self, work, true);
-        tracing::warn!(
+        words::warn!(
             namespace = %self.config.namespace(),
             work = work.name(),
             since = ?now.since(course.since),
@@ -420,7 +427,7 @@ impl Engine {
         if over.is_logged {
             metrics::trouble(self, work, false);
             let lasted = now.since(over.since);
-            tracing::info!(
+            words::info!(
                 namespace = %self.config.namespace(),
                 work = work.name(),
                 ?lasted,
@@ -468,7 +475,7 @@ impl Engine {
         for work in old {
             if registry.courses.remove(&work).is_some_and(|course| course.is_logged) {
                 metrics::trouble(self, work, false);
-                tracing::info!(
+                words::info!(
                     namespace = %self.config.namespace(),
                     work = work.name(),
                     "{} is no longer needed and no longer retried",
@@ -489,7 +496,7 @@ async fn careful<T>(
     match tokio::time::timeout(limit + limit / 10, call).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => {
-            tracing::error!("the store panicked");
+            words::error!("the store panicked");
             Err(unknown("it panicked"))
         }
         Err(_) => Err(unknown("it exceeded its time limit")),

@@ -12,6 +12,7 @@ use crate::{
     logic::backoff::fraction,
     model::{LockId, SessionRecord, SpreadName},
     store::{Hint, News, Purged},
+    words,
 };
 
 /// Number of sessions that are listed at a time.
@@ -130,12 +131,12 @@ pub(crate) async fn purge(engine: Weak<Engine>) {
             match engine.call(Work::Purge, limit, purging).await {
                 Ok(purged) => {
                     let Purged { locks, freed, sessions, waiters, next } = purged;
-                    tracing::debug!(locks, freed, sessions, waiters, "purged");
+                    words::debug!(locks, freed, sessions, waiters, "purged");
                     every = PURGE_EVERY;
                     after = next;
                 }
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "could not purge");
+                    words::debug!(error = chain(&error), "could not purge");
                     every = PURGE_AGAIN;
                     break;
                 }
@@ -156,7 +157,7 @@ async fn look_after_the_silent(engine: &Arc<Engine>) {
         let page = match engine.call(Work::Watching, limit, page).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::debug!(error = chain(&error), "could not list the sessions");
+                words::debug!(error = chain(&error), "could not list the sessions");
                 return;
             }
         };
@@ -186,7 +187,7 @@ pub(crate) async fn stand_sentinel(engine: Weak<Engine>) {
                 && !engine.closing.is_cancelled()
             {
                 let (holder, namespace) = (engine.config.holder(), engine.config.namespace());
-                tracing::warn!(%holder, %namespace, "the runtime shut down before the engine was closed");
+                words::warn!(%holder, %namespace, "the runtime shut down before the engine was closed");
                 engine.end();
             }
         }

@@ -23,6 +23,7 @@ use crate::{
     model::{Holder, SessionId, Why},
     store::{Declaration, Evidence, SessionSeen},
     sync::locked,
+    words,
 };
 
 /// Number of ttls for which an observation is kept that nobody asks for any more: the session may become the
@@ -254,12 +255,12 @@ impl Watcher {
                     let about = sighting.record().map(|record| &record.about);
                     let (host, pid) = about.map(|about| (about.host.as_str(), about.pid)).unzip();
                     let namespace = engine.config.namespace();
-                    tracing::info!(of, host, pid, %namespace, holder = %by, %session, why, "declared a session dead");
+                    words::info!(of, host, pid, %namespace, holder = %by, %session, why, "declared a session dead");
                 }
             }
             Err(error) => {
                 let (of, namespace, error) = (self.name(session), engine.config.namespace(), chain(&error));
-                tracing::debug!(of, %namespace, %session, error, "could not declare a session dead");
+                words::debug!(of, %namespace, %session, error, "could not declare a session dead");
                 self.failed(engine, &[session]);
             }
         }

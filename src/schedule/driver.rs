@@ -25,6 +25,7 @@ use crate::{
     model::{Entry, Holder, Key, RunId, ScheduleRecord, SessionId, Skipped, StoreTime, Why},
     spread::{BusyGuard, MovePermit},
     store::Claim,
+    words,
 };
 
 mod attempts;
@@ -105,7 +106,7 @@ impl Driver {
                 Ticks::load(calendar.clone(), policies, &record, &runs, now)
             };
             if ticks.is_silenced(now) {
-                tracing::error!(
+                words::error!(
                     schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, mark = ?record.mark,
                     "the store's clock was ahead: no tick runs until it passes the purged part of the ledger"
                 );
@@ -150,7 +151,7 @@ impl Driver {
                 TickStep::Abandon(run) => self.abandon(&mut ticks, &run).await,
                 TickStep::Skip { from, to, count, why } => self.skip(&mut ticks, from, to, count, why).await,
                 TickStep::Reload => {
-                    tracing::error!(
+                    words::error!(
                         schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace,
                         "the store's clock went back behind the ledger: ticks continue from its time, and none runs twice"
                     );
@@ -205,8 +206,7 @@ impl Driver {
 
     /// Warns that another instance has the schedule under a later term: this lease is about to end.
     fn warn_superseded(&self, by: Option<&Holder>) {
-        let by = by.map(tracing::field::display);
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, by, "another instance owns this schedule under a later term");
+        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, by, "another instance owns this schedule under a later term");
     }
 
     /// Rests, as nothing can be run, before the driver ends and its spread begins it again.
@@ -273,7 +273,7 @@ impl Driver {
         if self.retry_or_cancelled(Work::Ledger, |limit| store.claim(claim.clone(), limit)).await.is_none() {
             return false;
         }
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were skipped");
+        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %from, %to, count, why = why.as_str(), "ticks were skipped");
         metrics::skipped(&self.engine, &self.spec.id, count, why);
         let lock = self.lease.lock().clone();
         self.engine.events.send(Event::NotRun { lock, from, to, count, why });
@@ -304,7 +304,7 @@ impl Driver {
                 Ok(_) => return,
                 Err(error) => {
                     // Another time.
-                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not purge the ledger");
+                    words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not purge the ledger");
                     return;
                 }
             }

@@ -10,6 +10,7 @@ use super::Tick;
 use crate::{
     elect::Engine,
     model::{Namespace, Outcome},
+    words,
 };
 
 /// Failures that may wait for a slow callback. Further ones are left out, and the log says so.
@@ -57,7 +58,7 @@ impl FailureCallbacks {
         if let Err(error) = calls.try_send((callback, tick, failure)) {
             let (_, tick, _) = error.into_inner();
             let (schedule, namespace) = (tick.schedule().as_str(), engine.config.namespace());
-            tracing::warn!(schedule, %namespace, instant = %tick.scheduled_at(), waiting = WAITING, "on_failure is too slow, skipping the call for this tick");
+            words::warn!(schedule, %namespace, instant = %tick.scheduled_at(), waiting = WAITING, "on_failure is too slow, skipping the call for this tick");
         }
     }
 
@@ -74,7 +75,7 @@ async fn call_all(mut calls: mpsc::Receiver<FailureCall>, namespace: Namespace) 
     while let Some((callback, tick, failure)) = calls.recv().await {
         let name = tick.schedule().clone();
         if AssertUnwindSafe(async { callback(tick, failure).await }).catch_unwind().await.is_err() {
-            tracing::error!(schedule = name.as_str(), %namespace, "the on_failure callback panicked");
+            words::error!(schedule = name.as_str(), %namespace, "the on_failure callback panicked");
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::{
         Holder, Kind, LockId, ScheduleId, ScheduleName, ScheduleRecord, SessionId, SessionRecord, StoreTime,
     },
     store::{Cursor, LockSeen, ScheduleSeen, SessionSeen},
+    words,
 };
 
 /// Records that are looked at each `poll_interval`.
@@ -74,7 +75,7 @@ pub(super) async fn look_after(runner: Weak<ScheduleRunner>, engine: Weak<Engine
         }
         let Some(strong) = engine.upgrade() else { return };
         if let Err(error) = look.on(&strong).await {
-            tracing::debug!(error = chain(&error), "could not look for overdue schedules");
+            words::debug!(error = chain(&error), "could not look for overdue schedules");
         }
     }
 }
@@ -138,7 +139,7 @@ impl Look {
         let (name, by) = (&record.id.name, now.since(due));
         metrics::overdue(engine, name, by);
         if self.reported.insert(name.clone(), due) != Some(due) {
-            tracing::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no live instance has it");
+            words::warn!(schedule = name.as_str(), namespace = %record.id.namespace, %due, ?by, "a schedule is overdue: no live instance has it");
             engine.events.send(Event::Overdue { lock: lock_of(&record.id), due, by });
         }
     }
@@ -277,7 +278,7 @@ async fn remove_if_old(
         return Ok(());
     }
     delete(engine, &record.id, Work::History).await?;
-    tracing::debug!(schedule = record.id.name.as_str(), namespace = %record.id.namespace, "removed a one-time schedule that is done");
+    words::debug!(schedule = record.id.name.as_str(), namespace = %record.id.namespace, "removed a one-time schedule that is done");
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use super::{Tick, spec::Body};
 use crate::{
     elect::{Engine, Lease, panic_message},
     model::{Outcome, StoreTime},
+    words,
 };
 
 /// End of an attempt.
@@ -71,7 +72,7 @@ pub(super) async fn run(
                 // Its call cannot be dropped, and the next run must not begin beside it.
                 goes_on = true;
                 let (schedule, namespace, grace) = (what.schedule().as_str(), &lease.lock().namespace, engine.times.stop_grace);
-                tracing::warn!(schedule, %namespace, instant = %what.scheduled_at(), ?grace, "a blocking run was cancelled and keeps running, its schedule waits for it");
+                words::warn!(schedule, %namespace, instant = %what.scheduled_at(), ?grace, "a blocking run was cancelled and keeps running, its schedule waits for it");
             }
         }
     };

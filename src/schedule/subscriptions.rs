@@ -15,6 +15,7 @@ use crate::{
     model::{Key, ScheduleId, ScheduleRecord},
     store::ScheduleSeen,
     sync::locked,
+    words,
 };
 
 /// Records that are read at once.
@@ -120,7 +121,7 @@ impl Subscriptions {
             let seen = match engine.call(Work::Schedules, limit, engine.store.schedules(ids, limit)).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "could not read schedules");
+                    words::debug!(error = chain(&error), "could not read schedules");
                     return false;
                 }
             };

@@ -14,6 +14,7 @@ use crate::{
     logic::view::PeerSeen,
     model::{Key, SessionId, SessionRecord, StoreTime},
     store::{Held, LockSeen, SessionSeen},
+    words,
 };
 
 /// One pass over the state, by the clocks as they stood when it began.
@@ -121,7 +122,7 @@ impl SpreadActor {
     pub(super) fn absorb_reading(&mut self, reading: Reading) {
         let engine = self.engine().clone();
         if let Some(error) = &reading.error {
-            tracing::debug!(spread = %self.shared.spread, error = chain(error), "could not read the spread");
+            words::debug!(spread = %self.shared.spread, error = chain(error), "could not read the spread");
             self.pause = engine.clock.now() + self.failures.next(engine.entropy.roll());
             // What was read counts all the same; all of it is asked for again.
             self.ask.and(std::mem::take(&mut self.asked));

@@ -27,6 +27,7 @@ use crate::{
     },
     model::{Key, Loss},
     store::LockSeen,
+    words,
 };
 
 /// Moves that one instance has under way at most: enough to be quick, few enough that a fleet that changes its
@@ -48,7 +49,7 @@ impl SpreadActor {
             self.changed = Some(Unplanned::since(now));
         }
         if planned.is_err() {
-            tracing::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "could not plan the spread, keeping its tasks where they are");
+            words::error!(spread = %self.shared.spread, namespace = %self.engine().config.namespace(), "could not plan the spread, keeping its tasks where they are");
         }
     }
 
@@ -82,7 +83,7 @@ impl SpreadActor {
             .all(|(other, peer)| other >= session.id || peer.share.digest != state.share.digest);
         let since = state.waiting.values().min().copied().filter(|_| reports);
         engine.tallies.no_room(&shared.spread, since, state.waiting.keys());
-        tracing::debug!(
+        words::debug!(
             spread = %shared.spread, orders = actions.len(), waiting = state.waiting.len(), "planned"
         );
         metrics::planned(&engine, &shared.spread, &state, actions.len(), now);
@@ -176,7 +177,7 @@ impl SpreadActor {
             }
             Some(AcquireOutcome::Other(TicketOutcome::Refused(refusal))) => {
                 let lock = reading::lock(&engine, &shared.spread, &key);
-                tracing::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "cannot take the task, inspect its record");
+                words::error!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %refusal, "cannot take the task, inspect its record");
                 state.view.read(&key, &LockSeen::Refused(refusal), asked, now, store_now);
             }
             Some(AcquireOutcome::Other(TicketOutcome::Here | TicketOutcome::Failed(_))) => {
@@ -213,7 +214,7 @@ impl SpreadActor {
             Report::Tried => self.mark_changed(),
             Report::Stays(key) => {
                 let now = self.engine().clock.now();
-                tracing::debug!(spread = %self.shared.spread, %key, "the successor is busy or does not take the task, keeping it");
+                words::debug!(spread = %self.shared.spread, %key, "the successor is busy or does not take the task, keeping it");
                 self.shared.state().stays.insert(key, now + STAYS);
                 self.mark_changed();
             }

@@ -19,6 +19,7 @@ use crate::{
     logic::backoff::{Backoff, jittered},
     model::{Key, LimitError},
     sync::locked,
+    words,
 };
 
 /// Shortest pause after a source has failed.
@@ -202,7 +203,7 @@ async fn inquire<M: Clone>(
             }
             Ok(Err(error)) => {
                 let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
-                tracing::warn!(%spread, %namespace, error, "the task source failed, keeping the current tasks");
+                words::warn!(%spread, %namespace, error, "the task source failed, keeping the current tasks");
                 engine.task_source_failed(spread, asked, &error);
                 rests.next(engine.entropy.roll())
             }
@@ -254,7 +255,7 @@ async fn listen<M: Clone>(
 
 fn panicked<M>(engine: &Engine, registry: &TaskRegistry<M>, asked: Moment, panic: &str) {
     let (spread, namespace) = (&registry.shared.spread, engine.config.namespace());
-    tracing::error!(%spread, %namespace, panic, "the task source panicked, keeping the current tasks");
+    words::error!(%spread, %namespace, panic, "the task source panicked, keeping the current tasks");
     engine.task_source_failed(spread, asked, &format!("panicked: {panic}"));
 }
 

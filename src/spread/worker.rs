@@ -18,7 +18,6 @@ use futures::{
 };
 use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
-use tracing::Instrument;
 
 use super::{
     MovePermit,
@@ -37,6 +36,7 @@ use crate::{
     model::{Candidate, Key, LockId, Loss, SessionId, StoreTime, Why},
     store::LockSeen,
     sync::locked,
+    words,
 };
 
 /// Time for which a successor may be missing from the line. Then the task stays, as the successor may have died; or
@@ -326,7 +326,7 @@ impl Worker {
             };
             let begun = self.engine.clock.now();
             let cell = hold.cell().clone();
-            let run = async move { job::drive(&cell, future).instrument(job::span(&cell)).await };
+            let run = async move { job::drive(&cell, future).await };
             let end = self.attend(run).await;
             if self.engine.clock.now().since(begun) > rests.longest() {
                 // The job worked for a while: this failure begins another row.
@@ -378,7 +378,7 @@ impl Worker {
         history.mark_failed(self.engine.clock.now());
         let (lock, term, failures) = (self.lease.lock(), self.lease.term(), history.failures);
         self.engine.tallies.note(lock, Note::Failed, Some(error.clone()));
-        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
+        words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, failures, "a task failed");
         self.set_phase(Phase::Failed { times: failures, error: error.clone() });
         if failures < self.rules.tries {
             return NextRun::Again(history.rests.next(self.engine.entropy.roll()));
@@ -410,7 +410,7 @@ impl Worker {
         let (lock, term) = (self.lease.lock().clone(), self.lease.term());
         let Quarantine { since, tries, error } = quarantine;
         self.engine.tallies.note(&lock, Note::Quarantined, Some(error.clone()));
-        tracing::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
+        words::debug!(kind = %lock.kind, key = lock.key.as_str(), namespace = %lock.namespace, %term, error, %since, tries, ?rest, "quarantined a task");
         self.engine.events.send(Event::Quarantined { lock, term, since, tries, error, rest });
         (TaskEnd::Quarantined, handback)
     }

@@ -11,6 +11,7 @@ use crate::{
     logic::age::{Row, least_age, usual},
     model::{SessionId, SessionRecord, Share, SpreadName},
     store::SessionSeen,
+    words,
 };
 
 /// State of an instance that takes no part in a spread yet: the sessions before it that had its holder's name died
@@ -112,7 +113,7 @@ pub(super) fn admit(engine: &Engine, state: &mut ActorState, now: Moment) -> boo
         state.youth.is_logged = true;
         let (spread, namespace) = (&state.share.spread, engine.config.namespace());
         let (deaths, wait) = (state.youth.row.deaths(), ends.since(now));
-        tracing::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "earlier sessions of this holder died soon after their start: waiting before taking tasks");
+        words::warn!(%spread, %namespace, holder = %own, deaths, ?wait, "earlier sessions of this holder died soon after their start: waiting before taking tasks");
     }
     state.youth.is_over
 }

@@ -94,6 +94,10 @@ impl Clock for TestClock {
     fn wall(&self) -> StoreTime {
         self.set().wall_at_start.plus(self.elapsed())
     }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Metrics of the engine.
 
-use metrics::set_default_local_recorder;
 use tenure::{
     elect::JobEnd,
     testing::{Course, Fault, Operation},
@@ -11,8 +10,7 @@ use crate::numbers::{Numbers, is};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_held_and_released_is_counted() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (first, _) = world.instance("a").await;
     let (second, _) = world.instance("b").await;
@@ -36,8 +34,7 @@ async fn a_lock_that_is_held_and_released_is_counted() {
 /// Descriptions in a dashboard are those of the documents.
 #[tokio::test(start_paused = true)]
 async fn every_metric_says_what_it_is_in_the_words_of_the_documents() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let _elect = World::new().instance("a").await;
     let page = include_str!("../../docs/operations.md").replace('`', "");
     let says = numbers.says();
@@ -58,8 +55,7 @@ async fn every_metric_says_what_it_is_in_the_words_of_the_documents() {
 /// An increase is seen only of what was there before.
 #[tokio::test(start_paused = true)]
 async fn counters_begin_with_0() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     let _spread = elect.spread("topics").tasks(["t"]).run(async |_, _| Ok::<_, String>(())).unwrap();
@@ -83,8 +79,7 @@ async fn counters_begin_with_0() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_does_not_work_is_shown_and_its_failures_are_counted() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (elect, faulty) = world.instance("a").await;
     faulty.intercept().always(&[Operation::Take], Fault::Forbidden);
@@ -100,8 +95,7 @@ async fn work_that_does_not_work_is_shown_and_its_failures_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_beat_is_measured_against_the_interval() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (_elect, faulty) = world.instance("a").await;
     faulty.intercept().always(&[Operation::Beat], Course::PLAIN.answered_after(SECOND * 2));
@@ -112,8 +106,7 @@ async fn a_beat_is_measured_against_the_interval() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_lost_and_a_takeover_are_counted() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (first, faulty) = world.instance("a").await;
     let (second, _) = world.instance("b").await;
@@ -131,8 +124,7 @@ async fn a_session_that_is_lost_and_a_takeover_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn who_stands_leads_and_waits_is_shown() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     let campaign = elect.campaign("k").start().unwrap();
@@ -154,8 +146,7 @@ async fn who_stands_leads_and_waits_is_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_overran_is_counted() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     let clock = world.clock.clone();
@@ -171,8 +162,7 @@ async fn a_job_that_overran_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ran_out_unnoticed_is_counted_as_lost() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let world = World::new();
     let (elect, _) = world.instance("a").await;
     let job = elect.lock("k", async |_| {

@@ -17,4 +17,5 @@ mod rules;
 mod sessions;
 mod sooner;
 mod troubles;
+mod words;
 mod world;

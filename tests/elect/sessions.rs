@@ -10,9 +10,10 @@ use std::{
 };
 
 use tenure::{
-    Elect, Error, Event, Loss,
+    Clock, Elect, Error, Event, Loss,
+    clock::Moment,
     elect::{JobEnd, Lease},
-    model::{Nonce, Request, SessionId, Why},
+    model::{Nonce, Request, SessionId, StoreTime, Why},
     store::{BeatWrite, MemoryStore, Revocation, SessionSeen, Store},
     testing::{Course, Fault, Faulty, Intercept, Operation, Rates, TestClock},
 };
@@ -21,6 +22,20 @@ use tokio::sync::oneshot;
 use crate::elect::world::{SECOND, World};
 
 const LIMIT: Duration = SECOND;
+
+/// A clock that the test turns in time that is not paused.
+#[derive(Debug)]
+struct Awake(Arc<TestClock>);
+
+impl Clock for Awake {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn wall(&self) -> StoreTime {
+        self.0.wall()
+    }
+}
 
 fn session(elect: &Elect) -> SessionId {
     elect.health().session.expect("there is a valid session")
@@ -151,8 +166,8 @@ async fn a_session_that_is_closed_was_not_lost() {
 async fn a_program_that_hangs_loses_one_session_and_opens_the_next_when_it_answers() {
     let (memory, clock) = (MemoryStore::default(), Arc::new(TestClock::new()));
     let config = World::config("a").with_stop_grace(SECOND / 4).with_refresh_interval(SECOND / 4);
-    let builder = Elect::builder(memory.clone(), config).clock(clock.clone()).seed(1);
-    let elect = builder.keeper_thread(true).liveness_probe(SECOND * 4).start().await.unwrap();
+    let builder = Elect::builder(memory.clone(), config).clock(Arc::new(Awake(clock.clone()))).seed(1);
+    let elect = builder.liveness_probe(SECOND * 4).start().await.unwrap();
     let first = session(&elect);
     let mut events = elect.events();
     // It blocks the only thread on which the program's tasks run.

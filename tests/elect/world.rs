@@ -15,6 +15,8 @@ use tenure::{
     testing::{Faulty, Intercept, Intercepted, TestClock},
 };
 
+use crate::numbers::namespace;
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// A store, and a clock for all.
@@ -35,7 +37,7 @@ impl World {
     }
 
     pub(crate) fn config(holder: &str) -> ElectConfig {
-        ElectConfig::new("test", holder).unwrap()
+        ElectConfig::new(namespace(), holder).unwrap()
     }
 
     /// An engine with default durations, over a store of its own that can be told to fail.

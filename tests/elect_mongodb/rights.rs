@@ -48,7 +48,7 @@ async fn whoever_may_not_stand_in_line_is_told_what_to_grant_and_when_it_works()
     let uri = format!("mongodb://ada:pw@127.0.0.1:{port}/app?authSource=admin");
     let instance = async |name: &str| -> Elect {
         let store = connected(&uri, MongoOptions::new().create(false)).await;
-        Elect::builder(store, steady(name)).keeper_thread(false).start().await.unwrap()
+        Elect::builder(store, steady(name)).start().await.unwrap()
     };
     let (leads, waits) = (instance("pod-1").await, instance("pod-2").await);
     let held = leads.acquire("orders").await.unwrap();
@@ -95,7 +95,7 @@ async fn a_password_that_is_changed_is_told_and_a_second_instance_of_the_process
     let uri = |password: &str| format!("mongodb://root:{password}@127.0.0.1:{port}/app?authSource=admin");
     let instance = async |password: &str| -> Elect {
         let store = connected(uri(password), MongoOptions::new()).await;
-        Elect::builder(store, quick("pod-1")).keeper_thread(false).start().await.unwrap()
+        Elect::builder(store, quick("pod-1")).start().await.unwrap()
     };
     let (log, _here) = Log::start();
     let first = instance("old").await;

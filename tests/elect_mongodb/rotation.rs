@@ -158,7 +158,7 @@ async fn a_source_that_does_not_know_the_new_password_yet_is_asked_again_and_not
     let guarded = Guarded::start().await;
     let (log, _here) = Log::start();
     let store = guarded.store().await;
-    let elect = Elect::builder(store, config("pod-1")).keeper_thread(false).start().await.unwrap();
+    let elect = Elect::builder(store, config("pod-1")).start().await.unwrap();
     guarded.change_password().await;
     logged(&log, &["WARN", "sending heartbeats is failing", "AuthenticationFailed"]).await;
     until("it was asked three times", async || when(guarded.asked().len() >= 3, guarded.asked())).await;

@@ -153,10 +153,8 @@ impl Member {
         let holder = format!("pod-{number}");
         let off = i64::try_from(number * 79_190 % 600_000).unwrap() - 300_000;
         let process = Killable::default();
-        // On a thread of its own the keeper would survive.
         let builder = Elect::builder(store, config(&holder).with_poll_interval(NEVER))
             .clock(Arc::new(Elsewhere { millis: off }))
-            .keeper_thread(false)
             .tasks(Arc::new(process.clone()));
         let elect = builder.start().await.expect("the server is up");
         let registry = registry.clone();

@@ -46,6 +46,7 @@ impl Log {
 
     /// All of it so far.
     pub(crate) fn text(&self) -> String {
+        tenure::words::flush();
         String::from_utf8(self.0.lock().unwrap().clone()).expect("the log is text")
     }
 

@@ -1,11 +1,13 @@
-//! Values of the metrics: a recorder that keeps them.
+//! Values of the metrics: a recorder that keeps them. A process has one; each test that counts has a namespace of its
+//! own.
 
 #![allow(dead_code, reason = "each test binary uses its part of the support")]
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex, Once,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -14,7 +16,7 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 
 /// Keeps every number under the metric's name and labels.
 #[derive(Default)]
-pub(crate) struct Numbers {
+struct Kept {
     counters: Registry<AtomicU64>,
     gauges: Registry<AtomicU64>,
     histograms: Registry<Values>,
@@ -38,7 +40,7 @@ fn entry<T: Default>(registry: &Registry<T>, key: &Key) -> Arc<T> {
     registry.lock().unwrap().entry(name).or_default().clone()
 }
 
-impl Recorder for Numbers {
+impl Recorder for &Kept {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, says: SharedString) {
         self.describe(&name, unit, &says);
     }
@@ -64,36 +66,77 @@ impl Recorder for Numbers {
     }
 }
 
-impl Numbers {
+impl Kept {
     fn describe(&self, name: &KeyName, unit: Option<Unit>, says: &SharedString) {
         self.says.lock().unwrap().insert(name.as_str().to_owned(), (unit, says.to_string()));
+    }
+}
+
+static KEPT: LazyLock<Kept> = LazyLock::new(Kept::default);
+static INSTALLED: Once = Once::new();
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The namespace of this thread's test.
+pub(crate) fn namespace() -> String {
+    match NUMBER.get() {
+        0 => "test".to_owned(),
+        number => format!("test-{number}"),
+    }
+}
+
+/// What the test of this thread counts, until it is dropped. In the names of metrics, its namespace is `test`.
+pub(crate) struct Numbers(());
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        NUMBER.set(0);
+    }
+}
+
+impl Numbers {
+    /// Before the first instance.
+    pub(crate) fn start() -> Self {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        INSTALLED.call_once(|| metrics::set_global_recorder(&*KEPT).expect("there is one recorder"));
+        Self(())
+    }
+
+    fn all() -> &'static Kept {
+        tenure::words::flush();
+        &KEPT
+    }
+
+    fn of(name: &str) -> String {
+        name.replacen("namespace=test", &format!("namespace={}", namespace()), 1)
     }
 
     /// The units and HELP texts, by the metrics' names.
     pub(crate) fn says(&self) -> BTreeMap<String, (Option<Unit>, String)> {
-        self.says.lock().unwrap().clone()
+        Self::all().says.lock().unwrap().clone()
     }
 
     /// The value of a counter that there is.
     pub(crate) fn counts(&self, name: &str) -> Option<u64> {
-        self.counters.lock().unwrap().get(name).map(|count| count.load(Ordering::Relaxed))
+        let counters = Self::all().counters.lock().unwrap();
+        counters.get(&Self::of(name)).map(|count| count.load(Ordering::Relaxed))
     }
 
     pub(crate) fn count(&self, name: &str) -> u64 {
-        self.counters.lock().unwrap().get(name).map_or(0, |count| count.load(Ordering::Relaxed))
+        self.counts(name).unwrap_or(0)
     }
 
     pub(crate) fn gauge(&self, name: &str) -> f64 {
-        let gauges = self.gauges.lock().unwrap();
-        f64::from_bits(gauges.get(name).unwrap_or_else(|| panic!("no {name}")).load(Ordering::Relaxed))
+        let (gauges, name) = (Self::all().gauges.lock().unwrap(), Self::of(name));
+        f64::from_bits(gauges.get(&name).unwrap_or_else(|| panic!("no {name}")).load(Ordering::Relaxed))
     }
 
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
-        self.histograms
-            .lock()
-            .unwrap()
-            .get(name)
-            .map_or_else(Vec::new, |values| values.0.lock().unwrap().clone())
+        let histograms = Self::all().histograms.lock().unwrap();
+        histograms.get(&Self::of(name)).map_or_else(Vec::new, |values| values.0.lock().unwrap().clone())
     }
 }
 

@@ -29,15 +29,6 @@ fn long(holder: &str) -> ElectConfig {
         .with_refresh_duration(30_000 * MS)
 }
 
-/// Is thought dead soon.
-fn short(holder: &str) -> ElectConfig {
-    long(holder)
-        .with_hold_duration(300 * MS)
-        .with_refresh_duration(500 * MS)
-        .with_stop_grace(50 * MS)
-        .with_margin(100 * MS)
-}
-
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
@@ -51,7 +42,7 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn start(config: ElectConfig, own_thread: bool) -> Self {
+    fn start(config: ElectConfig) -> Self {
         let store = Counting::default().around(Arc::new(MemoryStore::default()));
         let (tell, told) = mpsc::channel::<Lease>();
         let enough = Arc::<AtomicBool>::default();
@@ -69,8 +60,7 @@ impl Blocked {
         };
         let holder = thread::spawn(move || {
             runtime().block_on(async move {
-                let elect = Elect::builder(its_store, config).keeper_thread(own_thread);
-                let elect = elect.start().await.unwrap();
+                let elect = Elect::start(its_store, config).await.unwrap();
                 let campaign = elect.campaign("k").run(job).unwrap();
                 while !ended.load(Ordering::Relaxed) {
                     tokio::time::sleep(MS).await;
@@ -104,18 +94,11 @@ impl Blocked {
 
 #[test]
 fn a_job_that_blocks_its_runtime_keeps_its_lock_for_the_keeper_has_its_own_thread() {
-    let blocked = Blocked::start(long("blocks"), true);
+    let blocked = Blocked::start(long("blocks"));
     let beats = || blocked.store.intercept().counts().calls(Operation::Beat);
     let before = beats();
     until_blocking("the session beats", || if beats() >= before + 5 { Ok(()) } else { Err(beats()) });
     assert_eq!(blocked.another(100 * MS), None);
     assert!(!blocked.lease.is_cancelled());
-    blocked.end();
-}
-
-#[test]
-fn a_keeper_on_the_runtime_of_a_job_that_blocks_loses_the_lock_and_tells_nobody() {
-    let blocked = Blocked::start(short("blocks"), false);
-    assert_eq!(blocked.another(crate::wait::LIMIT), Some(false));
     blocked.end();
 }

@@ -18,6 +18,8 @@ use tenure::{
 };
 use tenure_sim::Gate;
 
+use crate::numbers::namespace;
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -157,7 +159,7 @@ impl Crew {
     }
 
     fn config(&self, holder: &str) -> ElectConfig {
-        let config = ElectConfig::new("test", holder).unwrap();
+        let config = ElectConfig::new(namespace(), holder).unwrap();
         let config = match self.kept {
             Some((time, entries)) => config.with_retention_runs(time).with_retention_run_entries(entries),
             None => config,

@@ -1,6 +1,5 @@
 //! Metrics of schedules.
 
-use metrics::set_default_local_recorder;
 use tenure::{
     model::Why,
     schedule::{Retries, ScheduleBuilder},
@@ -13,8 +12,7 @@ const SCHEDULE: &str = "namespace=test schedule=report";
 
 #[tokio::test(start_paused = true)]
 async fn runs_are_counted_with_their_lateness_and_duration() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let crew = Crew::new();
     let retries = Retries { tries: 2, first: MINUTE, longest: MINUTE };
     let job = |tick: tenure::schedule::Tick, _| async move {
@@ -39,8 +37,7 @@ async fn runs_are_counted_with_their_lateness_and_duration() {
 
 #[tokio::test(start_paused = true)]
 async fn what_fails_and_what_is_not_run_is_counted() {
-    let numbers = Numbers::default();
-    let _here = set_default_local_recorder(&numbers);
+    let numbers = Numbers::start();
     let crew = Crew::new();
     let job = |_, _| async { Err("it never works".to_owned()) };
     let set = |schedule: ScheduleBuilder| schedule;

@@ -18,6 +18,7 @@ use crate::{
         subscriptions::Subscription,
     },
     store::{Claim, ClaimAnswer, FinishRun, Instruction},
+    words,
 };
 
 /// The first moment that is too late.
@@ -216,7 +217,7 @@ impl Driver {
                 Ok(answer) => return ClaimReply::Answered(answer),
                 Err(_) if is_late => return ClaimReply::Late,
                 Err(error) => {
-                    tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not claim a tick, retrying");
+                    words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "could not claim a tick, retrying");
                 }
             }
             tokio::select! {
@@ -245,13 +246,13 @@ impl Driver {
                 false
             }
             ClaimAnswer::Others(run) => {
-                tracing::debug!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, by = %run.holder, "the tick is already in the ledger");
+                words::debug!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, by = %run.holder, "the tick is already in the ledger");
                 let now = self.now_or(run.id.instant);
                 ticks.found(run, now);
                 false
             }
             ClaimAnswer::Refused(refusal) => {
-                tracing::error!(schedule = id.name.as_str(), namespace = %id.namespace, %refusal, "cannot run a tick, inspect its entry in the ledger");
+                words::error!(schedule = id.name.as_str(), namespace = %id.namespace, %refusal, "cannot run a tick, inspect its entry in the ledger");
                 false
             }
             ClaimAnswer::Absent => false,
@@ -299,18 +300,18 @@ impl Driver {
         let end = self.on_record(end, attempt);
         let took = engine.clock.now().since(begun);
         if end.outcome == Outcome::Succeeded {
-            tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a run succeeded");
+            words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %attempt.instant, ?lateness, ?took, "a run succeeded");
         } else {
             let (outcome, error) = (end.outcome.as_str(), end.error.as_deref().unwrap_or_default());
             let (id, instant, tries) = (&self.spec.id, attempt.instant, self.spec.policies.retries.tries);
             let (schedule, namespace) = (id.name.as_str(), &id.namespace);
             if self.may_try_again(attempt, &end) {
-                tracing::warn!(
+                words::warn!(
                     schedule, %namespace, %instant, outcome, error,
                     "attempt {} of {tries} failed, retrying", attempt.number
                 );
             } else {
-                tracing::warn!(
+                words::warn!(
                     schedule, %namespace, %instant, attempt = attempt.number, tries, outcome, error,
                     "a run did not complete"
                 );
@@ -370,7 +371,7 @@ impl Driver {
         if let ClaimAnswer::Yours(run) = answer {
             return Some(run);
         }
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %claim.run.instant, ?answer, "could not record the run's outcome");
+        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %claim.run.instant, ?answer, "could not record the run's outcome");
         None
     }
 
@@ -434,7 +435,7 @@ impl Driver {
         if finish.outcome != Outcome::Abandoned {
             return;
         }
-        tracing::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the instance that ran a tick died, the tick is not run again");
+        words::warn!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, instant = %run.id.instant, by = %run.holder, "the instance that ran a tick died, the tick is not run again");
         ticks.count(Outcome::Abandoned);
         metrics::failures(&self.engine, &self.spec.id, ticks.failures());
         let end = AttemptEnd { outcome: Outcome::Abandoned, error: None };

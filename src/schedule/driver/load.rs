@@ -10,6 +10,7 @@ use crate::{
     },
     model::{Rules, RunRecord, ScheduleRecord},
     store::{Cursor, Define, Refusal, ScheduleSeen},
+    words,
 };
 
 /// Entries of the ledger that a new owner reads at first.
@@ -66,7 +67,7 @@ impl Driver {
         let (record, id) = (self.define(None, None).await?, &self.spec.id);
         let since = record.definition.as_ref().map(|definition| definition.since);
         if since.is_some_and(|since| self.spec.calendar.next(since, since).is_none()) {
-            tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.spec.timing, "the schedule has no tick: its time had passed when it was stored");
+            words::warn!(schedule = id.name.as_str(), namespace = %id.namespace, timing = %self.spec.timing, "the schedule has no tick: its time had passed when it was stored");
         }
         Ok(record)
     }
@@ -90,7 +91,7 @@ impl Driver {
                 .await;
             let page = page.ok_or(NotLoaded::Over)?;
             for (entry, refusal) in &page.page.refused {
-                tracing::error!(schedule = id.name.as_str(), namespace = %id.namespace, entry, %refusal, "cannot use an entry of the ledger, ignoring it");
+                words::error!(schedule = id.name.as_str(), namespace = %id.namespace, entry, %refusal, "cannot use an entry of the ledger, ignoring it");
             }
             runs.extend(page.page.items);
             after = page.page.next;
@@ -182,11 +183,11 @@ impl Driver {
         if let Some(known) = before.filter(|known| known.timing == timing) {
             let (theirs, ours) = (zone_rules_in(known.policies.as_str()), zone_rules_in(policies.as_str()));
             if theirs.is_some() && theirs != ours {
-                tracing::warn!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, theirs, ours, "another build of the program has different rules for the schedule's time zone: its ticks may differ");
+                words::warn!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, theirs, ours, "another build of the program has different rules for the schedule's time zone: its ticks may differ");
             }
         }
         if before.is_some_and(|before| before.timing != timing) {
-            tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule's timing changed");
+            words::info!(schedule = id.name.as_str(), namespace = %id.namespace, %timing, "the schedule's timing changed");
             self.engine.events.send(Event::Retimed { lock: self.lease.lock().clone(), timing });
         }
         Ok(record)
@@ -202,7 +203,7 @@ impl Driver {
                 self.rest_before_reload().await;
             }
             NotLoaded::Refused(refusal) => {
-                tracing::error!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %refusal, "cannot run the schedule, inspect its record");
+                words::error!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %refusal, "cannot run the schedule, inspect its record");
                 self.rest_before_reload().await;
             }
         }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::Driver;
-use crate::{StoreError, elect::Work, logic::backoff::Backoff};
+use crate::{StoreError, elect::Work, logic::backoff::Backoff, words};
 
 /// Pause before a call that failed is made again, at first.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -60,14 +60,14 @@ impl Driver {
             match call().await {
                 Ok(answer) => {
                     if is_logged {
-                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, "the store answered, the schedule continues");
+                        words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, "the store answered, the schedule continues");
                     }
                     return answer;
                 }
                 Err(error) => {
                     if !is_logged && self.engine.clock.now().since(begun) >= WORTH_LOGGING {
                         is_logged = true;
-                        tracing::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the schedule is waiting for the store");
+                        words::debug!(schedule = self.spec.id.name.as_str(), namespace = %self.spec.id.namespace, %error, "the schedule is waiting for the store");
                     }
                     tokio::time::sleep(pauses.next(self.engine.entropy.roll())).await;
                 }

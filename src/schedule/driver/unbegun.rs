@@ -23,6 +23,7 @@ use crate::{
     logic::session::LONGEST_ATTEMPT,
     model::{Outcome, Why},
     store::{Claim, ClaimAnswer, FinishRun},
+    words,
 };
 
 /// Time for which giving it back is tried: by then the next owner of the schedule has settled it.
@@ -113,7 +114,7 @@ async fn finish(engine: &Engine, claim: &Claim) -> Result<ClaimAnswer, StoreErro
         && run.was_not_begun()
     {
         let id = &claim.run.schedule;
-        tracing::info!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, "returned a claimed tick before its run began");
+        words::info!(schedule = id.name.as_str(), namespace = %id.namespace, instant = %run.id.instant, "returned a claimed tick before its run began");
     }
     answer
 }

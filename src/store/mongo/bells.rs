@@ -5,9 +5,9 @@
 //! may be lost, and none is waited for.
 
 mod buckets;
+mod encoding;
 mod ring;
 pub(super) mod tail;
-mod words;
 
 pub(super) use buckets::{Bucket, Buckets};
 pub(super) use ring::Ringer;

@@ -9,7 +9,7 @@ use mongodb::Database;
 use super::{
     codes,
     error::{CommandFailure, CommandResult},
-    words,
+    messages,
 };
 use crate::{error::StoreError, store::Refusal};
 
@@ -112,7 +112,7 @@ pub(super) async fn run(database: &Database, command: Document) -> CommandResult
     match reply.get("writeConcernError") {
         None => Ok(reply),
         Some(error) => {
-            let says = error.as_document().map_or_else(|| error.to_string(), words::of_reply);
+            let says = error.as_document().map_or_else(|| error.to_string(), messages::of_reply);
             Err(CommandFailure::unknown(ServerSays(format!("write concern not met: {says}"))))
         }
     }
@@ -168,10 +168,10 @@ fn written(reply: &Document) -> CommandResult<WriteReply> {
             continue;
         }
         if !codes::is_of_the_document(code) {
-            let says = format!("a statement failed: {}", words::of_reply(error));
+            let says = format!("a statement failed: {}", messages::of_reply(error));
             return Err(CommandFailure::unknown(ServerSays(says)));
         }
-        let problem = format!("was refused by the server: {}", words::of_reply(error));
+        let problem = format!("was refused by the server: {}", messages::of_reply(error));
         refused.push((place, Refusal::Damaged { field: "_id".to_owned(), problem }));
     }
     Ok(WriteReply { matched, modified, inserted, refused })

@@ -16,8 +16,8 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     error::{ConnectError, STORE},
+    messages::{self, message},
     options::MongoOptions,
-    words::{self, words},
 };
 use crate::error::{Applied, StoreError};
 
@@ -93,13 +93,13 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectE
         // Its syntax is well; what it names could not be asked for its servers.
         Err(error) if matches!(&*error.kind, ErrorKind::DnsResolve { .. }) => {
             // What looks like a host may be a piece of a password with a sign in it that was not escaped.
-            let problem = match without_secrets(uri, &words(&error)) {
-                hidden if hidden == HIDDEN => words::IN_DNS.to_owned(),
+            let problem = match without_secrets(uri, &message(&error)) {
+                hidden if hidden == HIDDEN => messages::IN_DNS.to_owned(),
                 problem => problem,
             };
             return Err(StoreError::new(STORE, "connect", Applied::No, true, problem).into());
         }
-        Err(error) => return Err(ConnectError::Uri(without_secrets(uri, &words(&error)))),
+        Err(error) => return Err(ConnectError::Uri(without_secrets(uri, &message(&error)))),
     };
     let database = options
         .database
@@ -119,7 +119,7 @@ async fn client(uri: &str, options: &MongoOptions) -> Result<OwnClient, ConnectE
             (ErrorKind::Io(io), Some(file)) => {
                 format!("tlsCertificateKeyFile ({}) cannot be read: {io}", file.display())
             }
-            _ => words(&error),
+            _ => message(&error),
         };
         let is_shown = secrets.iter().any(|secret| problem.contains(secret.as_str()));
         let problem = if is_shown { HIDDEN.to_owned() } else { problem };

@@ -13,7 +13,7 @@ use super::{
         NOT_PRIMARY_NO_SECONDARY_OK, NOT_WRITABLE_PRIMARY, TYPE_MISMATCH, UNAUTHORIZED,
     },
     fields::LAYOUT,
-    words,
+    messages,
 };
 use crate::error::{Applied, StoreError, in_words};
 
@@ -221,7 +221,7 @@ impl From<DriverError> for CommandFailure {
     fn from(error: DriverError) -> Self {
         let (applied, retryable) = classify(&error);
         let refused = refuses_the_client(&error);
-        Self { applied, retryable, refused, words: words::words(&error), cause: Box::new(error) }
+        Self { applied, retryable, refused, words: messages::message(&error), cause: Box::new(error) }
     }
 }
 
@@ -239,7 +239,7 @@ pub(super) fn code(error: &DriverError) -> Option<i32> {
 fn classify(error: &DriverError) -> (Applied, bool) {
     match &*error.kind {
         // Nothing was sent.
-        ErrorKind::ServerSelection { message, .. } => (Applied::No, !words::is_of_another_set(message)),
+        ErrorKind::ServerSelection { message, .. } => (Applied::No, !messages::is_of_another_set(message)),
         // The name may come: that of a pod is known once it runs.
         ErrorKind::DnsResolve { .. } => (Applied::No, true),
         ErrorKind::Authentication { .. } => (Applied::No, is_worth_another_login(error)),
@@ -272,7 +272,7 @@ pub(super) fn is_lasting(error: &DriverError) -> bool {
 /// certificate it may be right again.
 pub(super) fn refuses_the_client(error: &DriverError) -> bool {
     let is_login = matches!(&*error.kind, ErrorKind::Authentication { .. });
-    is_login && is_lasting(error) || words::is_of_a_certificate(error)
+    is_login && is_lasting(error) || messages::is_of_a_certificate(error)
 }
 
 /// The driver calls every login that failed by one name, also that at a server which is starting, stepping

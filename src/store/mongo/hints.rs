@@ -30,16 +30,17 @@ use super::{
     change_stream,
     error::{CommandFailure, is_lasting, refuses_the_client},
     ladder::{Ladder, Rung},
+    messages::message,
     options::{Collections, MongoOptions},
     prepare,
     renewal::{Connection, Current},
     steps::Unseen,
-    words::words,
 };
 use crate::{
     clock::{Clock, SystemClock},
     store::{Bell, Hint, Topic, Topics},
     sync::locked,
+    words,
 };
 
 /// The number of hints a slow listener may lag behind before it gets a [resync](Hint::Resync).
@@ -169,7 +170,7 @@ impl Shared {
         if refuses_the_client(&error) {
             return End::lasting(self.connection.refused(used, error.into()).into_words());
         }
-        End::Failed { error: words(&error), lasting: is_lasting(&error) }
+        End::Failed { error: message(&error), lasting: is_lasting(&error) }
     }
 
     /// The same of a command.
@@ -216,7 +217,7 @@ impl Shared {
                 }
                 End::Unsupported => {
                     self.without_streams.store(true, Ordering::Relaxed);
-                    tracing::warn!(
+                    words::warn!(
                         "the server has no change streams (it is not a member of a replica set): \
                          waiters poll every poll_interval"
                     );
@@ -224,7 +225,7 @@ impl Shared {
                 }
                 End::Dropped => lost = true,
                 End::Failed { error, lasting } => {
-                    tracing::debug!(error, "a source of hints ended, reopening it");
+                    words::debug!(error, "a source of hints ended, reopening it");
                     self.tell(Told::Failing { source, error, lasting });
                 }
             }

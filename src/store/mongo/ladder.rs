@@ -8,6 +8,7 @@ use super::{
     prepare::Server,
     rights::{self, User},
 };
+use crate::words;
 
 /// How hints come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +69,10 @@ pub(super) async fn choose(database: &Database, buckets: &Buckets, server: Serve
         Some("the user may not open a change stream, which needs find and changeStream on the whole database")
     };
     let Some(no_streams) = no_streams else {
-        tracing::warn!(user, "hints come from a change stream, not from bells: {no_bells}");
+        words::warn!(user, "hints come from a change stream, not from bells: {no_bells}");
         return Ok(Ladder { rung: Rung::Stream, has_streams: true, rings: rung });
     };
-    tracing::warn!(user, "no hints, waiters poll every poll_interval: no bells ({no_bells}); {no_streams}");
+    words::warn!(user, "no hints, waiters poll every poll_interval: no bells ({no_bells}); {no_streams}");
     Ok(Ladder { rung: Rung::Nothing, has_streams: false, rings: rung })
 }
 

@@ -24,7 +24,7 @@ pub(super) const IN_DNS: &str =
     "the host name cannot be resolved (DNS): check the name, and the resolver of this machine";
 
 /// An error of the driver's in words.
-pub(super) fn words(error: &DriverError) -> String {
+pub(super) fn message(error: &DriverError) -> String {
     let words = match &*error.kind {
         ErrorKind::Command(CommandError { code, code_name, message, .. }) => {
             of_server(*code, code_name, message)

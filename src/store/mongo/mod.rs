@@ -23,6 +23,7 @@ mod indexes;
 mod ladder;
 mod line;
 mod locks;
+mod messages;
 mod options;
 mod pages;
 mod pipeline;
@@ -43,7 +44,6 @@ mod take;
 #[cfg(test)]
 #[allow(clippy::too_many_lines, reason = "a snapshot is as long as what the server is sent")]
 mod tests;
-mod words;
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -13,10 +13,11 @@ use super::{
     error::{CommandResult, ConnectError, is_lasting},
     fields::LAYOUT,
     indexes,
+    messages::message,
     options::Collections,
     rights,
-    words::words,
 };
+use crate::words;
 
 /// Server 6.0, by the version of its wire protocol.
 const OLDEST_WIRE: i32 = 17;
@@ -44,7 +45,7 @@ pub(super) async fn look(
     let is_mongos = hello.get_str("msg").ok() == Some("isdbgrid");
     let has_streams = is_mongos || hello.contains_key("setName");
     if !has_streams {
-        tracing::warn!("the server is not a member of a replica set: its locks are lost if its disk is");
+        words::warn!("the server is not a member of a replica set: its locks are lost if its disk is");
     }
     warn_of_few_voters(database, &hello);
     if let Err(unfit) = rights::check(database, names).await? {
@@ -67,7 +68,7 @@ pub(super) async fn look(
         let list = doc! { "listIndexes": name, "cursor": { "batchSize": 100 } };
         for index in batch(&run(database, list).await?) {
             if index.contains_key("expireAfterSeconds") {
-                tracing::warn!(
+                words::warn!(
                     collection = name,
                     index = index.get_str("name").unwrap_or_default(),
                     "a TTL index deletes records that are in use: drop it, tenure purges old records itself"
@@ -96,7 +97,7 @@ fn warn_of_few_voters(database: &Database, hello: &Document) {
     let hosts =
         hello.get_array("hosts").map_or(0, Vec::len) + hello.get_array("passives").map_or(0, Vec::len);
     if hosts == 2 {
-        tracing::warn!(
+        words::warn!(
             database = database.name(),
             arbiters,
             "the replica set has only two data-bearing members: if one fails, no lock can be acquired or kept"
@@ -114,17 +115,17 @@ fn batch(reply: &Document) -> Vec<Document> {
 /// use in trying again soon; there is while the server drops the rest of a database, say.
 pub(super) async fn mend(database: &Database, names: &Collections, create: bool, limit: Duration) -> bool {
     if !create {
-        tracing::warn!("a collection of tenure was dropped or renamed: recreate it");
+        words::warn!("a collection of tenure was dropped or renamed: recreate it");
         return true;
     }
-    tracing::warn!("a collection of tenure was dropped or renamed, recreating it");
+    words::warn!("a collection of tenure was dropped or renamed, recreating it");
     let (lasting, problem) = match timeout(limit, self::create(database, names)).await {
         Ok(Ok(lacking)) if lacking.is_empty() => return true,
         Ok(Ok(lacking)) => (true, format!("may not createIndex on {}", lacking.join(", "))),
-        Ok(Err(error)) => (is_lasting(&error), words(&error)),
+        Ok(Err(error)) => (is_lasting(&error), message(&error)),
         Err(_) => (false, format!("no answer within {limit:?}")),
     };
-    tracing::warn!(error = problem, "could not recreate the collections");
+    words::warn!(error = problem, "could not recreate the collections");
     lasting
 }
 

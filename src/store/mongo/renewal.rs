@@ -32,6 +32,7 @@ use crate::{
     clock::{Clock, Moment, SystemClock},
     error::in_words,
     sync::locked,
+    words,
 };
 
 /// Between two attempts, and then twice as long each time.
@@ -209,7 +210,7 @@ impl Connection {
         let made = AssertUnwindSafe(self.make(&former)).catch_unwind().await;
         let problem = match made.unwrap_or_else(|_| Err("uri_from, or the driver, panicked".to_owned())) {
             Ok(next) if self.take_up(&next) => {
-                tracing::info!("reconnected the store, the server had refused its login or certificate");
+                words::info!("reconnected the store, the server had refused its login or certificate");
                 let end = async move {
                     // Who is about to begin with it waits that long, and finds the next one then.
                     let _rest = former.at_rest().await;
@@ -223,7 +224,7 @@ impl Connection {
                 None
             }
             Err(problem) => {
-                tracing::debug!(error = problem, "could not reconnect the store");
+                words::debug!(error = problem, "could not reconnect the store");
                 Some(problem)
             }
         };

@@ -20,8 +20,8 @@ use super::{
         UNDEFINED_VARIABLE,
     },
     error::{CommandFailure, CommandResult, ConnectError},
+    messages,
     options::Collections,
-    words,
 };
 
 /// The `_id` of no record: those of sessions and places are texts of another form, all others are documents.
@@ -197,7 +197,7 @@ pub(super) async fn try_out(
             if !is_of_the_command(&error) {
                 return Err(CommandFailure::from(error));
             }
-            return Ok(Err(ConnectError::Unsupported { what, why: words::words(&error) }));
+            return Ok(Err(ConnectError::Unsupported { what, why: messages::message(&error) }));
         }
     }
     Ok(Ok(()))

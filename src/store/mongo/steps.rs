@@ -20,6 +20,7 @@ use crate::{
     clock::{Clock, SystemClock},
     store::{Answer, Bell, rings::Ringing},
     sync::locked,
+    words,
 };
 
 /// The longest that a read waits for what a bell tells of to reach a majority. It is there in milliseconds, within a
@@ -118,7 +119,7 @@ impl MongoStore {
         let outcome = find(&database, queries::since(command.clone(), at, wait)).await;
         match outcome {
             Err(failure) if is_too_early(&failure) => {
-                tracing::debug!(error = failure.into_words(), "what a bell told of is not to be seen yet");
+                words::debug!(error = failure.into_words(), "what a bell told of is not to be seen yet");
             }
             Err(failure) => return Err(failure),
             Ok(found) => {

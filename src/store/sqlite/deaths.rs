@@ -15,6 +15,7 @@ use crate::{
     model::{Holder, SessionId, Why},
     store::{Declaration, Evidence, SessionSeen, steps::Step},
     sync::locked,
+    words,
 };
 
 /// What the record says of who declared it.
@@ -53,7 +54,7 @@ impl Deaths {
                 Declaration { session: *session, ground: Evidence::Gone, by, why, tell: Vec::new() };
             if let SessionSeen::Dead(record) = step.declare(declaration)? {
                 let about = &record.about;
-                tracing::info!(of = %about.holder, host = about.host, pid = about.pid, namespace = %about.namespace,
+                words::info!(of = %about.holder, host = about.host, pid = about.pid, namespace = %about.namespace,
                     %session, why = WHY, "declared a session dead");
                 dead.push(*session);
             }
@@ -87,7 +88,7 @@ impl Deaths {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         let path = self.file.path().display();
-        tracing::debug!(%path, ?failure, "could not read or write who is dead");
+        words::debug!(%path, ?failure, "could not read or write who is dead");
     }
 }
 

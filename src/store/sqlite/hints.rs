@@ -39,6 +39,7 @@ use crate::{
         sqlite::file::OpenFile,
     },
     sync::locked,
+    words,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use listener::Listener;
@@ -121,7 +122,7 @@ impl Hints {
         let times = Timestamps { last_access: now, last_modification: now };
         if let Err(error) = utimensat(CWD, &self.0.database, &times, AtFlags::empty()) {
             let database = self.0.database.display();
-            tracing::debug!(%database, %error, "could not tell of a change: who waits finds it by looking");
+            words::debug!(%database, %error, "could not tell of a change: who waits finds it by looking");
         }
     }
 

@@ -65,6 +65,7 @@ use crate::{
     model::{Namespace, SessionId},
     store_methods,
     sync::locked,
+    words,
 };
 
 /// Options for the use of a file.
@@ -137,7 +138,7 @@ struct Inner {
 fn session_files(file: &OpenFile) -> Option<SessionFiles> {
     let folder = header::beside(file.path(), "-sessions");
     SessionFiles::open(&folder, file::permissions(file.path())).unwrap_or_else(|error| {
-        tracing::warn!(
+        words::warn!(
             %error,
             "the folder of the sessions cannot be used, so no death is proven: others wait for the whole ttl of a process that died"
         );
@@ -215,7 +216,7 @@ impl SqliteStore {
             thread.is_none_or(|thread| thread.join().is_ok())
         };
         if !tokio::task::spawn_blocking(close).await.is_ok_and(|ended| ended) {
-            tracing::error!("a thread of the SQLite store panicked");
+            words::error!("a thread of the SQLite store panicked");
         }
     }
 

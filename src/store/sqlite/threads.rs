@@ -18,7 +18,7 @@ use super::{
     rows::{Failure, SqlRows},
     tables,
 };
-use crate::{clock::Clock, error::Applied, sync::locked};
+use crate::{clock::Clock, error::Applied, sync::locked, words};
 
 /// The most operations of one transaction.
 const TOGETHER: usize = 256;
@@ -57,7 +57,7 @@ pub(super) fn writer(place: Place, reader: JoinHandle<()>) -> io::Result<JoinHan
             writer.write(is_synced);
         }
         if reader.join().is_err() {
-            tracing::error!("a thread of the SQLite store panicked");
+            words::error!("a thread of the SQLite store panicked");
         }
     })
 }
@@ -73,7 +73,8 @@ pub(super) fn reader(place: Place) -> io::Result<JoinHandle<()>> {
 }
 
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(run)
+    let under = words::Under::current();
+    thread::Builder::new().name(name.to_owned()).spawn(|| under.run(run))
 }
 
 type Jobs = Vec<Box<dyn Job>>;
@@ -134,7 +135,7 @@ impl Place {
             && let Err(failure) = self.say("ROLLBACK")
         {
             let error = self.trouble(&failure);
-            tracing::warn!(?error, "a transaction could not be rolled back");
+            words::warn!(?error, "a transaction could not be rolled back");
         }
     }
 }
@@ -232,7 +233,7 @@ impl Writer {
             && let Err(failure) = self.restart_log()
         {
             let error = self.place.trouble(&failure);
-            tracing::debug!(?error, "the log could not begin anew");
+            words::debug!(?error, "the log could not begin anew");
         }
     }
 

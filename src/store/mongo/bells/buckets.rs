@@ -19,11 +19,12 @@ use crate::{
             codes::{self, COLLECTION_UUID_MISMATCH, NAMESPACE_EXISTS},
             command::run,
             error::{CommandFailure, CommandResult},
+            messages,
             options::MongoOptions,
-            words,
         },
     },
     sync::locked,
+    words,
 };
 
 /// The number of collections. Who tails one is woken by the bells of all topics in it: with many, by few others.
@@ -130,7 +131,7 @@ impl Buckets {
                     return Err(CommandFailure::lasting(problem));
                 }
                 Some(Found { uuid, is_capped: false }) => {
-                    tracing::warn!(collection = name, "not a capped collection, creating it anew");
+                    words::warn!(collection = name, "not a capped collection, creating it anew");
                     let drop = doc! { "drop": &name, "collectionUUID": uuid, "writeConcern": { "w": 1 } };
                     unless(&[codes::NAMESPACE_NOT_FOUND, COLLECTION_UUID_MISMATCH], database, drop).await?;
                 }
@@ -170,7 +171,7 @@ impl Buckets {
                 self.forget(bucket);
                 Ok(Inserted::ElseWhere)
             }
-            Some(error) => Err(CommandFailure::unknown(words::of_reply(error))),
+            Some(error) => Err(CommandFailure::unknown(messages::of_reply(error))),
         }
     }
 

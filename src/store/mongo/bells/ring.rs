@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     buckets::{Bucket, Buckets, Inserted},
-    words,
+    encoding,
 };
 use crate::{
     store::{
@@ -21,6 +21,7 @@ use crate::{
         mongo::{command::within, error::CommandResult, renewal::Connection},
     },
     sync::locked,
+    words,
 };
 
 /// The time a bell may take. What is later is hardly earlier than a poll.
@@ -108,10 +109,10 @@ impl Ringer {
                 break;
             }
             let documents =
-                queue.iter().flat_map(|(to, waiting)| words::written(to, &waiting.news, waiting.at));
+                queue.iter().flat_map(|(to, waiting)| encoding::written(to, &waiting.news, waiting.at));
             let written = self.write(bucket, documents.collect());
             if let Err(error) = within(LIMIT, "ring a bell", written).await {
-                tracing::debug!(%error, "a bell was not rung: those whom it concerns look at the next poll");
+                words::debug!(%error, "a bell was not rung: those whom it concerns look at the next poll");
             }
             drop(permit);
         }
@@ -136,7 +137,7 @@ impl Ringer {
                     Ok(Inserted::ElseWhere) => {}
                     Err(failure) if failure.is_lasting() => return Err(failure),
                     Err(failure) => {
-                        tracing::debug!(error = failure.into_words(), "a bell is rung once more");
+                        words::debug!(error = failure.into_words(), "a bell is rung once more");
                         tokio::time::sleep(pause).await;
                         pause *= 2;
                     }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     buckets::{Bucket, Buckets, is_dropped, is_uncapped, named, right},
-    words,
+    encoding,
 };
 use crate::{
     clock::{Clock, Moment, SystemClock},
@@ -245,7 +245,7 @@ impl Tail<'_> {
     }
 
     fn tell(&self, documents: &[Document]) {
-        for bell in documents.iter().filter_map(words::read) {
+        for bell in documents.iter().filter_map(encoding::read) {
             // First: who is told looks at once.
             self.shared.unseen.note(bell.at);
             for news in bell.news {
@@ -256,7 +256,7 @@ impl Tail<'_> {
 }
 
 fn find(collection: &str, topics: &BTreeSet<Topic>) -> Document {
-    let topics: Vec<_> = topics.iter().map(words::topic).collect();
+    let topics: Vec<_> = topics.iter().map(encoding::topic).collect();
     doc! {
         "find": collection,
         "filter": { "to": { "$in": topics } },

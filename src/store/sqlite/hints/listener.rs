@@ -7,9 +7,12 @@ use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::sync::broadcast;
 
 use super::{Heard, table::Reader};
-use crate::store::sqlite::{
-    file::OpenFile,
-    inotify::{Stop, Watch, Woken},
+use crate::{
+    store::sqlite::{
+        file::OpenFile,
+        inotify::{Stop, Watch, Woken},
+    },
+    words::Under,
 };
 
 /// Time after which a database that could not be opened is tried again.
@@ -43,7 +46,9 @@ impl Listener {
         let (watch, stop) = Watch::new(&database, events)?;
         let task = Arc::default();
         let ear = Ear { database, heard, watch, task: Arc::clone(&task), _kept: kept };
-        let thread = std::thread::Builder::new().name("tenure-hints".to_owned()).spawn(move || ear.run())?;
+        let under = Under::current();
+        let thread = std::thread::Builder::new().name("tenure-hints".to_owned());
+        let thread = thread.spawn(move || under.run(|| ear.run()))?;
         #[cfg(not(test))]
         drop(thread);
         Ok(Self {

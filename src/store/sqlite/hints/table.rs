@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Heard, text};
-use crate::{model::StoreTime, store::Bell};
+use crate::{model::StoreTime, store::Bell, words};
 
 /// The rings that are kept at least. Whoever is further behind gets a resync.
 const KEPT: i64 = 4096;
@@ -72,7 +72,7 @@ impl Reader {
         match self.read() {
             Ok(heard) => heard,
             Err(error) => {
-                tracing::debug!(%error, "could not read who is told of changes");
+                words::debug!(%error, "could not read who is told of changes");
                 // Where it stands is read anew with the next change.
                 (self.version, self.last) = (-1, -1);
                 vec![Heard::Resync]

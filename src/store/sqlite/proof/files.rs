@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::Identity;
-use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileSystem, sync::locked};
+use crate::{model::SessionId, store::Presence, store::sqlite::file_system::FileSystem, sync::locked, words};
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -164,14 +164,14 @@ impl SessionFiles {
         let path = std::fs::canonicalize(path)?;
         let folder_name = path.display();
         if !file_system.is_local() {
-            tracing::warn!(
+            words::warn!(
                 folder = %folder_name, ?file_system,
                 "not a local file system, so no death is proven: others wait for the whole ttl of a process that died"
             );
             return Ok(None);
         }
         let Some(boot) = boot_id() else {
-            tracing::warn!(
+            words::warn!(
                 folder = %folder_name,
                 "the kernel does not say which boot this is, so no death is proven: others wait for the whole ttl of a process that died"
             );
@@ -321,7 +321,7 @@ impl SessionFiles {
                     self.remove_let_go(new);
                 }
             }
-            Err(error) => tracing::debug!(%error, "could not look for files that were left behind"),
+            Err(error) => words::debug!(%error, "could not look for files that were left behind"),
         }
     }
 
@@ -346,7 +346,7 @@ impl SessionFiles {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
                 let error = told("remove", &self.path.join(name), error);
-                tracing::debug!(%error, "left a file behind that nobody needs");
+                words::debug!(%error, "left a file behind that nobody needs");
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::{
     clock::{Clock, Moment, SystemClock},
     model::SessionId,
     store::sqlite::inotify::{Stop, Watch, Woken},
+    words,
 };
 
 /// The kernel tells of a close a moment before it lets the lock go, and nothing tells of that: so it is tried again
@@ -69,7 +70,9 @@ impl Listener {
         // Before the files are looked at, so that none is closed in between.
         let (watch, stop) = Watch::new(files.path(), WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR)?;
         let ear = Ear { files, register, watch, awaited: BTreeMap::new() };
-        let thread = std::thread::Builder::new().name("tenure-proof".to_owned()).spawn(move || ear.run())?;
+        let under = words::Under::current();
+        let thread = std::thread::Builder::new().name("tenure-proof".to_owned());
+        let thread = thread.spawn(move || under.run(|| ear.run()))?;
         Ok(Self { stop, thread })
     }
 
@@ -78,7 +81,7 @@ impl Listener {
         let Self { stop, thread } = self;
         drop(stop);
         if thread.join().is_err() {
-            tracing::error!("the thread that proves deaths panicked");
+            words::error!("the thread that proves deaths panicked");
         }
     }
 }
@@ -110,7 +113,7 @@ impl<R: Register> Ear<R> {
             };
             if let Err(error) = heard {
                 let folder = self.files.path().display();
-                tracing::warn!(%folder, %error, "deaths are proven no more: others wait for the whole ttl of a process that died");
+                words::warn!(%folder, %error, "deaths are proven no more: others wait for the whole ttl of a process that died");
                 return;
             }
             self.prove();
@@ -122,7 +125,7 @@ impl<R: Register> Ear<R> {
         let sessions = match self.files.sessions() {
             Ok(sessions) => sessions,
             Err(error) => {
-                return tracing::warn!(%error, "could not look for sessions that died before: others wait for their whole ttl");
+                return words::warn!(%error, "could not look for sessions that died before: others wait for their whole ttl");
             }
         };
         for part in sessions.chunks(PART) {
@@ -192,7 +195,7 @@ impl<R: Register> Ear<R> {
                 }
                 Err(NoProof::Held) => age < SOON,
                 Err(why) => {
-                    tracing::debug!(%session, %why, "no proof that a session is dead: its ttl counts");
+                    words::debug!(%session, %why, "no proof that a session is dead: its ttl counts");
                     false
                 }
             }

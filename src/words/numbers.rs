@@ -1,0 +1,210 @@
+//! Sums of what is counted, and the thread that brings them to the recorder (feature `metrics`). A recorder may block
+//! or panic as a log may; it gets the sums when it takes them, so that nothing counted is lost.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    sync::{Condvar, LazyLock, Mutex, PoisonError},
+};
+
+use metrics::{Key, Label, Level, Metadata, with_recorder};
+
+use super::{
+    Unit,
+    pace::{Pace, Voice},
+};
+use crate::sync::{caught, locked};
+
+/// Most values of histograms that wait for the recorder; further ones are not recorded.
+const MOST: usize = 8192;
+
+static METADATA: Metadata<'_> = Metadata::new("tenure", Level::INFO, Some("tenure"));
+
+/// A value, by name and labels.
+#[derive(Clone, Copy, Debug)]
+enum Sum {
+    Counter(u64),
+    Gauge(f64),
+}
+
+/// What the recorder is to be told.
+enum Change {
+    Sum(Key, Sum),
+    Value(Key, f64),
+    Help(Kind, &'static str, Unit, &'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+struct Sums {
+    /// All of them, since the process began.
+    sums: HashMap<Key, Sum>,
+    /// Those that the recorder does not have as they are now.
+    changed: BTreeSet<Key>,
+    values: Vec<(Key, f64)>,
+    help: Vec<(Kind, &'static str, Unit, &'static str)>,
+    pace: Pace,
+    has_thread: bool,
+    is_idle: bool,
+}
+
+static SUMS: LazyLock<Mutex<Sums>> = LazyLock::new(|| {
+    Mutex::new(Sums {
+        sums: HashMap::new(),
+        changed: BTreeSet::new(),
+        values: Vec::new(),
+        help: Vec::new(),
+        pace: Pace::NEW,
+        has_thread: false,
+        is_idle: false,
+    })
+});
+static NEWS: Condvar = Condvar::new();
+static DONE: Condvar = Condvar::new();
+
+fn key<const N: usize>(name: &'static str, labels: [(&'static str, &str); N]) -> Key {
+    let labels = labels.map(|(name, value)| Label::new(name, value.to_owned()));
+    Key::from_parts(name, labels.to_vec())
+}
+
+fn change(step: impl FnOnce(&mut Sums)) {
+    let mut sums = locked(&SUMS);
+    step(&mut sums);
+    if !sums.has_thread {
+        // If there is none to be had, the next change tries again.
+        let thread = std::thread::Builder::new().name("tenure-numbers".to_owned());
+        sums.has_thread = thread.spawn(bring_all).is_ok();
+    }
+    if mem::take(&mut sums.is_idle) {
+        NEWS.notify_one();
+    }
+}
+
+fn sum(key: Key, new: Sum, step: impl FnOnce(&mut Sum)) {
+    change(|sums| {
+        let sum = sums.sums.entry(key.clone()).or_insert(new);
+        step(sum);
+        sums.changed.insert(key);
+    });
+}
+
+/// Adds to a counter. Adding nothing makes it known.
+pub(crate) fn count<const N: usize>(name: &'static str, labels: [(&'static str, &str); N], more: u64) {
+    sum(key(name, labels), Sum::Counter(0), |sum| {
+        if let Sum::Counter(sum) = sum {
+            *sum += more;
+        }
+    });
+}
+
+/// Adds to a gauge. Adding nothing makes it known.
+pub(crate) fn add<const N: usize>(name: &'static str, labels: [(&'static str, &str); N], more: f64) {
+    sum(key(name, labels), Sum::Gauge(0.0), |sum| {
+        if let Sum::Gauge(sum) = sum {
+            *sum += more;
+        }
+    });
+}
+
+/// Sets a gauge.
+pub(crate) fn set<const N: usize>(name: &'static str, labels: [(&'static str, &str); N], value: f64) {
+    sum(key(name, labels), Sum::Gauge(value), |sum| *sum = Sum::Gauge(value));
+}
+
+/// Records a value in a histogram.
+pub(crate) fn record<const N: usize>(name: &'static str, labels: [(&'static str, &str); N], value: f64) {
+    let key = key(name, labels);
+    change(|sums| {
+        if sums.values.len() < MOST {
+            sums.values.push((key, value));
+        }
+    });
+}
+
+pub(crate) fn describe_counter(name: &'static str, says: &'static str) {
+    describe(Kind::Counter, name, Unit::Count, says);
+}
+
+pub(crate) fn describe_gauge(name: &'static str, unit: Unit, says: &'static str) {
+    describe(Kind::Gauge, name, unit, says);
+}
+
+pub(crate) fn describe_histogram(name: &'static str, unit: Unit, says: &'static str) {
+    describe(Kind::Histogram, name, unit, says);
+}
+
+fn describe(kind: Kind, name: &'static str, unit: Unit, says: &'static str) {
+    change(|sums| sums.help.push((kind, name, unit, says)));
+}
+
+/// Returns what keeps the recorder from taking numbers, if something does.
+pub(super) fn voice() -> Option<Voice> {
+    locked(&SUMS).pace.voice()
+}
+
+/// Waits until the recorder has all of it.
+#[cfg(tenure_sim)]
+pub(super) fn flush() {
+    let mut sums = locked(&SUMS);
+    while sums.has_thread && !sums.is_idle {
+        sums = DONE.wait(sums).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// The thread of the numbers: the only one that runs code of the recorder.
+fn bring_all() {
+    loop {
+        for change in next() {
+            locked(&SUMS).pace.begun();
+            let is_taken = caught(|| bring(&change));
+            locked(&SUMS).pace.returned(is_taken);
+        }
+    }
+}
+
+/// Waits for changes, and takes them.
+fn next() -> Vec<Change> {
+    let mut sums = locked(&SUMS);
+    loop {
+        let Sums { sums: all, changed, values, help, is_idle, .. } = &mut *sums;
+        let help =
+            mem::take(help).into_iter().map(|(kind, name, unit, says)| Change::Help(kind, name, unit, says));
+        let changed = mem::take(changed).into_iter().filter_map(|key| {
+            let sum = all.get(&key).copied()?;
+            Some(Change::Sum(key, sum))
+        });
+        let values = mem::take(values).into_iter().map(|(key, value)| Change::Value(key, value));
+        let changes: Vec<_> = help.chain(changed).chain(values).collect();
+        if !changes.is_empty() {
+            return changes;
+        }
+        *is_idle = true;
+        DONE.notify_all();
+        sums = NEWS.wait(sums).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn bring(change: &Change) {
+    with_recorder(|recorder| match change {
+        Change::Sum(key, Sum::Counter(sum)) => recorder.register_counter(key, &METADATA).absolute(*sum),
+        Change::Sum(key, Sum::Gauge(sum)) => recorder.register_gauge(key, &METADATA).set(*sum),
+        Change::Value(key, value) => recorder.register_histogram(key, &METADATA).record(*value),
+        Change::Help(kind, name, unit, says) => {
+            let unit = match unit {
+                Unit::Seconds => metrics::Unit::Seconds,
+                Unit::Count => metrics::Unit::Count,
+            };
+            let (name, unit, says) = ((*name).into(), Some(unit), (*says).into());
+            match kind {
+                Kind::Counter => recorder.describe_counter(name, unit, says),
+                Kind::Gauge => recorder.describe_gauge(name, unit, says),
+                Kind::Histogram => recorder.describe_histogram(name, unit, says),
+            }
+        }
+    });
+}

@@ -1,0 +1,192 @@
+//! Lines on their way to the log, and the thread that tells them.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    fmt, mem,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use tracing::{Dispatch, Level, dispatcher, level_filters::LevelFilter};
+
+use super::pace::{Pace, Voice};
+use crate::{
+    clock::{Clock, Moment, SystemClock},
+    sync::{caught, locked},
+};
+
+/// Most lines that wait; the oldest go.
+const MOST: usize = 8192;
+/// A line says by how much it is late, from then on.
+const LATE: Duration = Duration::from_secs(1);
+
+type Told = Box<dyn FnOnce(Option<String>) + Send>;
+
+/// A line, or a place in the outbox that somebody waits for.
+enum Entry {
+    Line { at: Moment, under: Dispatch, tell: Told },
+    Mark(oneshot::Sender<()>),
+}
+
+struct Outbox {
+    entries: VecDeque<Entry>,
+    /// Lines that went because it was full, since that was last told.
+    dropped: u64,
+    pace: Pace,
+    has_thread: bool,
+    is_idle: bool,
+}
+
+static OUTBOX: Mutex<Outbox> = Mutex::new(Outbox {
+    entries: VecDeque::new(),
+    dropped: 0,
+    pace: Pace::NEW,
+    has_thread: false,
+    is_idle: false,
+});
+static NEWS: Condvar = Condvar::new();
+
+thread_local! {
+    /// On a thread of ours: the log of the program that it works for.
+    static UNDER: RefCell<Option<Dispatch>> = const { RefCell::new(None) };
+}
+
+/// The log that the program had where it began something.
+#[derive(Clone)]
+pub(crate) struct Under(Dispatch);
+
+impl Under {
+    pub(crate) fn current() -> Self {
+        Self(current())
+    }
+
+    /// Runs a thread of ours. It tells its lines to this log, and what libraries log on it is lost: they would do it
+    /// on the path of a lease.
+    pub(crate) fn run<T>(self, thread: impl FnOnce() -> T) -> T {
+        UNDER.with(|under| under.replace(Some(self.0)));
+        dispatcher::with_default(&Dispatch::none(), thread)
+    }
+}
+
+impl fmt::Debug for Under {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Under").finish_non_exhaustive()
+    }
+}
+
+fn current() -> Dispatch {
+    // A thread that ends has none any more, and is not worth a panic.
+    let ours = UNDER.try_with(|under| under.borrow().clone()).ok().flatten();
+    ours.unwrap_or_else(|| dispatcher::get_default(Dispatch::clone))
+}
+
+/// Returns whether somebody may listen to lines of this level. Without a subscriber that may be the `log` facade.
+pub(crate) fn is_heard(level: Level) -> bool {
+    level <= LevelFilter::current() || (level <= Level::INFO && !dispatcher::has_been_set())
+}
+
+/// Pushes a line. It is told later, or never if the log takes none.
+pub(crate) fn push(tell: impl FnOnce(Option<String>) + Send + 'static) {
+    let line = Entry::Line { at: SystemClock::new().now(), under: current(), tell: Box::new(tell) };
+    let mut outbox = locked(&OUTBOX);
+    if outbox.entries.len() >= MOST {
+        match outbox.entries.pop_front() {
+            // Dropping the last handle of a log runs its code.
+            Some(Entry::Line { under, .. }) => mem::forget(under),
+            Some(Entry::Mark(_)) | None => {}
+        }
+        outbox.dropped += 1;
+    }
+    enter(outbox, line);
+}
+
+fn enter(mut outbox: MutexGuard<'_, Outbox>, entry: Entry) {
+    outbox.entries.push_back(entry);
+    if !outbox.has_thread {
+        // If there is none to be had, the next line tries again.
+        let thread = std::thread::Builder::new().name("tenure-words".to_owned());
+        outbox.has_thread = thread.spawn(tell_all).is_ok();
+    }
+    if mem::take(&mut outbox.is_idle) {
+        NEWS.notify_one();
+    }
+}
+
+/// Returns what waits until all lines so far are told, or are gone. Only to be awaited beside a limit.
+pub(crate) fn told() -> oneshot::Receiver<()> {
+    let (mark, told) = oneshot::channel();
+    let outbox = locked(&OUTBOX);
+    if outbox.entries.is_empty() && !outbox.pace.is_under_way() {
+        // Nobody waits for an answer that is there.
+        let _ = mark.send(());
+    } else {
+        enter(outbox, Entry::Mark(mark));
+    }
+    told
+}
+
+/// Waits until all lines so far are told.
+#[cfg(tenure_sim)]
+pub(super) fn flush() {
+    // An error says that they are gone, as there were too many.
+    let _ = told().blocking_recv();
+}
+
+/// Returns what keeps lines from being told, if something does.
+pub(super) fn voice() -> Option<Voice> {
+    locked(&OUTBOX).pace.voice()
+}
+
+/// The thread of the words: the only one that runs code of the log.
+fn tell_all() {
+    loop {
+        let (entry, dropped, panics) = next();
+        match entry {
+            Entry::Line { at, under, tell } => {
+                let late = SystemClock::new().now().since(at);
+                let late = (late >= LATE).then(|| format!("{:.1}s", late.as_secs_f64()));
+                let is_told = caught(move || {
+                    dispatcher::with_default(&under, || {
+                        confess(dropped, panics);
+                        tell(late);
+                    });
+                });
+                let mut outbox = locked(&OUTBOX);
+                outbox.pace.returned(is_told);
+                if !is_told {
+                    outbox.dropped += dropped;
+                }
+            }
+            // A waker may panic, too.
+            Entry::Mark(mark) => drop(caught(move || mark.send(()))),
+        }
+    }
+}
+
+/// Waits for the next entry. Returns with it what was not told since the last line that was.
+fn next() -> (Entry, u64, u64) {
+    let mut outbox = locked(&OUTBOX);
+    loop {
+        if let Some(entry) = outbox.entries.pop_front() {
+            if matches!(entry, Entry::Mark(_)) {
+                return (entry, 0, 0);
+            }
+            outbox.pace.begun();
+            let dropped = mem::take(&mut outbox.dropped);
+            return (entry, dropped, outbox.pace.panics());
+        }
+        outbox.is_idle = true;
+        outbox = NEWS.wait(outbox).unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+}
+
+fn confess(dropped: u64, panics: u64) {
+    if dropped > 0 {
+        tracing::warn!(lines = dropped, "the log was too slow: lines were dropped");
+    }
+    if panics > 0 {
+        tracing::warn!(lines = panics, "the log panicked: lines were lost");
+    }
+}
